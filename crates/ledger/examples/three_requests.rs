@@ -1,4 +1,4 @@
-//! Takes three requests from a token bucket of two tokens, whose state this program keeps itself.
+//! Takes three requests from a token bucket of two tokens. This program keeps the state of the bucket itself.
 //!
 //! `cargo run --package tollgate-ledger --example three_requests`
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -44,7 +44,7 @@ pub fn three_requests() -> Result<Vec<Outcome>, InvalidNumbers> {
     for _ in 0..3 {
         let found: Vec<_> = plan.charges().map(|charge| states.get(&charge.key)).collect();
         let (settlement, entries) = settle(&plan, &found, now);
-        // Of a refused request there is nothing to store.
+        // For a refused request there is nothing to store.
         let changed = plan.charges().zip(entries).filter_map(|(charge, entry)| Some((charge.key, entry?.state)));
         states.extend(changed.collect::<Vec<_>>());
         outcomes.extend(settlement.enforced);

@@ -1,11 +1,11 @@
-//! Lists the algorithms: the state that each keeps of a bucket, and how one charge changes it.
+//! Lists the algorithms. Each defines the state of a bucket, and how one charge changes it.
 //!
-//! The state of every algorithm has the same type, a short list of integers, and its step is a pure function of the
-//! state, the cost and the time. So stores and algorithms do not depend on each other.
+//! The states of all algorithms have one type, a short list of integers. A step is a pure function of the state, the
+//! cost and the time. So stores and algorithms do not depend on each other.
 //!
-//! A store that runs scripts has each of them as a Lua twin, which is next to its file.
+//! For a store that runs scripts, each algorithm has a Lua twin, which is next to its file.
 //!
-//! To add one: its file, its twin, and an arm in each `match` here.
+//! A new algorithm needs its file, its twin, and an arm in each `match` of this file.
 
 pub mod concurrency;
 pub mod fixed_window;
@@ -94,7 +94,8 @@ impl AlgorithmKind {
             AlgorithmKind::FixedWindow => fixed_window::give_back(state, amount),
             AlgorithmKind::SlidingLog => sliding_log::give_back(state, amount),
             AlgorithmKind::SlidingWindow => sliding_window::give_back(state, amount),
-            // Its state is that of a token bucket. Requests that wait keep their moments; others may come sooner now.
+            // The state is that of a token bucket. Waiting requests keep their moments, but other requests may get
+            // earlier moments now.
             AlgorithmKind::LeakyBucket => token_bucket::give_back(state, amount),
         }
     }
@@ -132,7 +133,7 @@ pub enum Algorithm {
     LeakyBucket(LeakyBucket),
 }
 
-/// Its numbers, as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
+/// Displays the numbers as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -332,7 +333,7 @@ impl Algorithm {
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
-            // No place is given back, so a queue gets shorter at its rate and not otherwise.
+            // No place is given back, so the queue becomes shorter only at its rate.
             | Algorithm::LeakyBucket(_) => true,
         }
     }
@@ -371,7 +372,7 @@ impl Algorithm {
             (Algorithm::LeakyBucket(bucket), Algorithm::LeakyBucket(other)) => {
                 Algorithm::LeakyBucket(bucket.alongside(other))
             }
-            // What is spent comes back at a moment that does not depend on the limit.
+            // The time at which spent amounts come back does not depend on the limit.
             (mine, _) => mine,
         }
     }

@@ -21,7 +21,8 @@ pub enum InvalidNumbers {
     TooLarge { largest: u64 },
 }
 
-/// Formats `10/s`, `10000/day` or `0.35/33s`: the amount in the shortest period in which it is a whole number of thousandths.
+/// Formats `10/s`, `10000/day` or `0.35/33s`: the amount for the shortest period in which it is a whole number of
+/// thousandths.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, refill: u64, unit: u64) -> fmt::Result {
     const SECOND: u64 = 1_000_000;
     let amount = |period: u64| {

@@ -1,13 +1,16 @@
-//! Steps a limit on how much is held at the same time: `limit` slots, each held by a request for as long as it is under way.
+//! Steps a limit on how much is held at the same time: `limit` slots. Each slot is held by a request for as long as the
+//! request runs.
 //!
-//! The state has one entry for each owner, a thread of a gateway: how much it holds, which the owner says itself, as an absolute
-//! number under a sequence that grows, and until when that counts (7 s). A word comes before every ask of the same call: the step
-//! adds what it admits to the entry of the last speaker, which is the first one. A refused plan still stores its words.
+//! The state has one entry for each owner, a thread of a gateway. The entry says how much the owner holds, and until
+//! when this counts (7 s). Owners report this themselves, as an absolute number under a sequence that grows. In a call,
+//! the owner's word comes before its asks. The step adds the admitted amount to the first entry, which is that of the
+//! last speaker. A refused plan still stores its words.
 //!
-//! `limit` may differ from request to request: all that charge one bucket share its slots.
+//! `limit` may differ from request to request. All requests that charge one bucket share its slots.
 //!
-//! The bucket's moment never goes back. While it is ahead of the store's clock, holds do not end; if it is more than 10 s
-//! ahead, all of them are moved back with it, and have as much time left as they had.
+//! The bucket's moment never goes back. While this moment is ahead of the store's clock, holds do not end. If it is
+//! more than 10 s ahead, it is set to the store's clock. All holds are moved back with it, so they keep their remaining
+//! time.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -157,7 +160,7 @@ fn stored(entries: &OwnerEntries) -> Entry {
     Entry { state: entries.pack(), kept_until: entries.kept_until() }
 }
 
-/// `8 at once`.
+/// Displays the limit as `8 at once`.
 impl fmt::Display for Concurrency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at once", self.limit)

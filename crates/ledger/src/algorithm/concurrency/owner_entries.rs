@@ -1,11 +1,11 @@
-//! Holds the entries of a bucket's owners, and how they are packed.
+//! Holds the entries of a bucket's owners, and the form in which they are packed.
 //!
 //! The packed form; all numbers are little-endian, amounts are thousandths of a slot, moments are microseconds:
 //!
 //! | part | bytes | content |
 //! |---|---|---|
 //! | head | 1 | the form: 1 for a whole value |
-//! | | 7 | the sum of what is held |
+//! | | 7 | the sum of all amounts that are held |
 //! | | 8 | the bucket's moment |
 //! | | 8 | the number of live entries |
 //! | entry | 8 | the owner |
@@ -14,13 +14,15 @@
 //! | | 7 | the moment until which the entry counts |
 //! | | 5 | the second since which the owner holds something |
 //!
-//! The entry of the owner that spoke last is the first one.
+//! The first entry is that of the owner that spoke last.
 //!
-//! Because each word moves its entry to the front, those whose time is over are the last ones: only they are looked at. They do not
-//! count, but their sequences are kept for ten minutes, so that a late call stays old.
+//! Each word moves its entry to the front, so entries whose time is over are at the end, and only the end is checked
+//! for them. They do not count any more, but their sequences are kept for ten minutes, so that a late call is still
+//! recognised as old.
 //!
-//! An excerpt, of form 2, is what a reply has in place of a whole value: the sum, and the entry of the owner that calls, if it has one. Its
-//! number of live entries is 1 if that one is live, and [`MOST_OWNERS`] if another owner's entry would not fit.
+//! A reply has an excerpt, of form 2, in place of a whole value: the sum, and the entry of the calling owner, if the
+//! owner has one. The number of live entries in an excerpt is 1 if that entry is live, and [`MOST_OWNERS`] if there is
+//! no room for another owner's entry.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -34,7 +36,7 @@ pub(super) const MOST_OWNERS: usize = 1024;
 /// How long an entry is kept after its owner's last word.
 pub(super) const KEPT: Micros = Micros(600_000_000);
 
-/// An entry's rest after its time is over.
+/// How long an entry is kept after its hold has ended.
 const KEPT_AFTER: Micros = Micros(KEPT.0 - LIFE.0);
 
 const WHOLE: u64 = 1;
@@ -56,12 +58,12 @@ pub(super) struct OwnerEntry {
 #[derive(Clone, Debug)]
 pub(super) struct OwnerEntries {
     pub sum: u64,
-    /// The latest time that the bucket has seen: it never goes back.
+    /// The latest time that the bucket has seen. It never goes back.
     moment: Timestamp,
     live: usize,
     entries: SmallVec<[OwnerEntry; 4]>,
     form: u64,
-    /// Whether the entries must be stored although no word was accepted, because they were moved back to the store's clock.
+    /// Whether the entries must be stored although no word was accepted: they were moved back to the store's clock.
     pub is_corrected: bool,
 }
 
@@ -81,7 +83,7 @@ impl OwnerEntries {
         };
         let ahead = read.moment.since(now);
         if ahead > MOST_AHEAD {
-            // Each hold has as much time left as it had.
+            // Each hold keeps its remaining time.
             read.entries.iter_mut().for_each(|entry| entry.until.0 = entry.until.0.saturating_sub(ahead.0));
             read.moment = now;
             read.is_corrected = true;
@@ -98,7 +100,7 @@ impl OwnerEntries {
         OwnerEntries { sum, moment, live: entries.len(), entries, form: WHOLE, is_corrected: false }
     }
 
-    /// Parses a state; `None` for one that cannot be of this kind.
+    /// Parses a state. `None` if it cannot be the state of a concurrency limit.
     fn parse(state: &[u64]) -> Option<OwnerEntries> {
         let (&[first, moment, live], rest) = state.split_first_chunk::<3>()?;
         let (packed, []) = rest.as_chunks::<4>() else { return None };
@@ -120,7 +122,7 @@ impl OwnerEntries {
         OwnerEntries::parse(state).is_some_and(|entries| entries.form == WHOLE)
     }
 
-    /// Ends the holds whose time is over, and drops entries long after that.
+    /// Ends the holds whose time is over, and drops their entries `KEPT_AFTER` later.
     fn forget(&mut self) {
         while let Some(last) = self.live.checked_sub(1).and_then(|last| self.entries.get(last))
             && last.until <= self.moment

@@ -1,4 +1,4 @@
-//! Tests of words, of their end, of the bucket's clock, and of the packed value.
+//! Tests words and the end of their time, the bucket's clock, and the packed value.
 
 use super::*;
 use crate::holds::word::{LIFE, MOST_HELD};
@@ -17,12 +17,13 @@ fn word(owner: u64, sequence: u64, held: u64) -> Word {
     Word { owner: Owner(owner), sequence, held: Cost::from_tokens(held) }
 }
 
-/// A bucket, as a store keeps it.
+/// A bucket whose state is kept as a store keeps it.
 #[derive(Default)]
 struct Bucket(Option<State>);
 
 impl Bucket {
-    /// One act: a word, and asks of one slot each. Returns whether the word was accepted, and how many asks were admitted.
+    /// Sends one word, and then `asks` asks of one slot each. Returns whether the word was accepted, and how many asks
+    /// were admitted.
     fn act(&mut self, limit: Concurrency, word: Word, asks: u64, now: Timestamp) -> (bool, u64) {
         let Some(entry) = limit.say(self.0.as_deref(), word, now) else { return (false, 0) };
         self.0 = Some(entry.state);
@@ -71,7 +72,7 @@ fn a_refused_ask_waits_for_a_second_and_one_above_the_limit_for_ever() {
     assert_eq!(step.charge, ChargeResult::Short { wait: Micros(1_000_000) });
     assert_eq!(step.untouched, Level { remaining: Cost::default(), reset_after: Micros(1_000_000) });
     assert_eq!(bucket.step(Some(&full), Cost::from_tokens(2), NOW).charge, ChargeResult::Never);
-    // Nobody has said that it holds: nobody can be charged.
+    // No owner has sent a word, so no owner can be charged.
     assert_eq!(bucket.step(None, Cost::ONE, NOW).charge, ChargeResult::Short { wait: WAIT });
 }
 
@@ -106,7 +107,7 @@ fn the_clock_of_a_bucket_does_not_go_back() {
     bucket.act(limit, word(1, 1, 1), 0, after(10));
     assert_eq!((bucket.held(NOW), bucket.held(after(16)), bucket.held(after(17))), (1, 1, 0));
     assert!(limit.correction(bucket.0.as_deref(), NOW).is_none(), "10 s ahead");
-    // An hour ahead: a hold has as much time left as it had.
+    // The stored moment is an hour ahead. The hold keeps its remaining time.
     bucket.act(limit, word(1, 2, 1), 0, after(3600));
     bucket.0 = limit.correction(bucket.0.as_deref(), NOW).map(|entry| entry.state);
     assert_eq!((bucket.held(Timestamp(after(7).0 - 1)), bucket.held(after(7))), (1, 0));
@@ -161,7 +162,7 @@ fn owners_that_are_gone_make_room_for_others() {
     bucket.act(limit, word(3, 2, 1), 0, after(6));
     assert_eq!(bucket.act(limit, word(5000, 1, 0), 1, after(7)), (true, 1));
     assert_eq!(bucket.0.as_ref().map(|state| state.len()), Some(3 + 4 * 2));
-    // The most that an owner can say.
+    // The largest amount that an owner can report.
     bucket.act(limit, Word { held: Cost::from_tokens(1 << 50), ..word(3, 3, 0) }, 0, after(7));
     assert_eq!(limit.holders(bucket.0.as_deref(), after(7))[0].held, MOST_HELD);
 }

@@ -1,12 +1,12 @@
-//! Steps a fixed window: at most `limit` is granted in each period, and what was granted counts until the period ends.
+//! Steps a fixed window: at most `limit` is granted in each period, and a grant counts until the period ends.
 //!
-//! Periods are as long as the window and aligned to the Unix epoch, or begin with a first grant, or are those of a calendar.
-//! The store's clock chooses the period.
+//! Periods are as long as the window and aligned to the Unix epoch, or begin with a first grant, or are calendar
+//! periods. The store's clock chooses the period.
 //!
-//! The state is what is *spent*, and begin and end of the period in which that counts. A later period begins at zero, an
-//! earlier one never does: neither old data of time zones nor a clock that was set back reopens a period. So a bucket is
-//! kept for an hour after its end. When the window changes, the running period goes on to its end, but no longer than to
-//! the end of the period that follows in the new calendar.
+//! The state is the amount *spent*, and the begin and end of the period in which it counts. A later period begins at
+//! zero, but an earlier one never does: neither old time zone data nor a clock that was set back reopens a period. So a
+//! bucket is kept for an hour after its end. When the window changes, the running period continues to its end, but no
+//! longer than to the end of the next period in the new calendar.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -24,9 +24,10 @@ use base::time::{Micros, Timestamp};
 pub const NAME: &str = "fixed_window";
 pub(crate) const EXCEEDED: &str = "fixed_window_exceeded";
 
-/// How long a bucket is kept after its period; also how far in the future a stored period may begin, since a store's clock may
-/// be set back or another gateway may have other time zones. A grant in a period that begins later than that, or later than the
-/// length of a period, counts in the present period: so nobody is locked out for longer than two periods.
+/// How long a bucket is kept after its period. Also the longest time by which a stored period may begin in the future,
+/// since a store's clock may be set back or another gateway may have other time zones. If a period begins later than
+/// that, or later than the length of a period, its grants count in the present period. So no client is refused for
+/// longer than two periods.
 const HOUR: Micros = Micros(3_600_000_000);
 
 /// The shortest window that can be configured as a duration.
@@ -60,7 +61,8 @@ struct Bucket {
     spent: u64,
     begin: Timestamp,
     end: Timestamp,
-    /// Whether its period differs from the stored one. Without storing it, the period would move on at every look.
+    /// Whether the period differs from the stored one. Then it must be stored, because otherwise its end would move at
+    /// every read.
     is_corrected: bool,
 }
 
@@ -199,7 +201,7 @@ impl FixedWindow {
             return Bucket { is_corrected: true, ..present(spent) };
         }
         if last > now {
-            // One that begins later is not capped: its end could come before its beginning.
+            // A period that begins later keeps its end, because the new end could be before its begin.
             let is_corrected = first <= now && last > next_end;
             let end = if is_corrected { next_end } else { last };
             return Bucket { spent, begin: first, end, is_corrected };
@@ -219,7 +221,7 @@ impl FixedWindow {
 
     fn level(&self, bucket: &Bucket, now: Timestamp) -> Level {
         let left = self.limit.thousandths().saturating_sub(bucket.spent);
-        // Without a first grant no period runs.
+        // Before the first grant no period runs.
         let runs = bucket.spent > 0 || !matches!(self.window, Window::FirstRequest(_));
         let reset_after = if runs { bucket.end.since(now) } else { Micros(0) };
         Level { remaining: Cost::from_thousandths(left), reset_after }
@@ -240,7 +242,7 @@ pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     valid.then(|| smallvec![spent.saturating_sub(amount.thousandths()), first, last])
 }
 
-/// `10000/month Europe/Berlin`, `100/15m`, `5/1d from the first request`.
+/// Displays `10000/month Europe/Berlin`, `100/15m`, `5/1d from the first request`.
 impl fmt::Display for FixedWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/", self.limit)?;
@@ -299,7 +301,7 @@ mod tests {
         }
     }
 
-    /// The last hour of October 2026 in Berlin, where the month has an hour more than 31 days.
+    /// Uses the last hour of October 2026 in Berlin. This month is an hour longer than 31 days.
     #[test]
     fn the_length_of_a_month_is_that_of_this_month() {
         let month = window(10_000, month_in("Europe/Berlin"));
@@ -322,7 +324,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked and whenever: in each period at most the limit is granted, and a refusal's wait is exact.
+        /// For random requests at random times: each period grants at most the limit, and the wait of a refusal is
+        /// exact.
         #[test]
         fn no_period_grants_more_than_its_limit(
             (of, limit) in (windows(), 1u64..20),
@@ -354,7 +357,7 @@ mod tests {
             prop_assert!(granted.values().all(|granted| *granted <= limit * 1000), "{granted:?}");
         }
 
-        /// What a store holds may be anything: it never counts as more room than there is.
+        /// A store may return any state. An impossible one must not count as more room than the bucket has.
         #[test]
         fn an_impossible_state_is_an_empty_bucket(state in prop::collection::vec(any::<u64>(), 0..5)) {
             let now = Timestamp(1_793_400_000 * SECOND);

@@ -1,14 +1,14 @@
-//! Steps a leaky bucket: a schedule of moments, `rps` each second, and a queue of requests that wait for theirs.
+//! Steps a leaky bucket: a schedule of `rps` moments each second, and a queue of requests that wait for their moments.
 //!
-//! A request takes the next free moment, in the order in which the store is asked, and goes on when that moment has come; the
-//! gateway waits, not the store. The first `delay_after` places ahead of a request cause no wait. So over every window of length
-//! T there are at most `1 + delay_after + rps·T` moments.
+//! A request takes the next free moment, in the order in which the store is asked, and continues when that moment has
+//! come. The gateway waits, not the store. The first `delay_after` places ahead of a request cause no wait. So any
+//! window of length T contains at most `1 + delay_after + rps·T` moments.
 //!
-//! The state is that of a token bucket: *spent* are the places taken, which become free at the rate. Of `1 + delay_after +
-//! queue` places the first is for a request that goes on at once. The number of taken places determines both how long a request
-//! waits, and how many already wait.
+//! The state is that of a token bucket: the amount *spent* is the number of places taken, which become free at the
+//! rate. There are `1 + delay_after + queue` places, of which the first is for a request that continues at once. The
+//! number of taken places determines how long a request waits, and how many requests already wait.
 //!
-//! A place is never given back: not even by a client that has left while it waited.
+//! A place is never given back, even if its client leaves while it waits.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -34,9 +34,9 @@ pub struct LeakyBucket {
     /// Holds `1 + delay_after + queue` places.
     places: TokenBucket,
     delay_after: u32,
-    /// Stored in milliseconds, like `patience`: every one of many charges has a copy.
+    /// The longest wait of all requests, in milliseconds like `patience`, because each of many charges has a copy.
     max_wait: u32,
-    /// The longest wait that this request accepts: at most `max_wait`.
+    /// The longest wait that this request accepts. At most `max_wait`.
     patience: u32,
 }
 
@@ -158,14 +158,14 @@ impl LeakyBucket {
     /// places are all free. An invalid state counts as a bucket without a free place.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (taken, since) = self.places.read(state, now);
-        // The last charge is in the future if the clock has stepped back; until then no place is left.
+        // The last charge is in the future if the clock was set back. Until then no places become free.
         let ahead = since.since(now);
         let untouched = self.level(taken, ahead);
         if cost > self.places() {
             return Step { untouched, charge: ChargeResult::Never };
         }
         let price = cost.thousandths() * self.places.unit();
-        // A cost below 1 waits in a place of its own, too.
+        // A cost below 1 also needs a whole place to wait in.
         let room = self.places.capacity() - price.max(self.places.one());
         let most_ahead = room.min(self.reach(self.patience));
         let charge = match taken.checked_sub(most_ahead) {
@@ -185,20 +185,21 @@ impl LeakyBucket {
         Step { untouched, charge }
     }
 
-    /// The most places, in units, that may be taken ahead of a request that goes on at once.
+    /// Returns the number of places, in units, that may be taken ahead of a request that continues at once.
     fn at_once(&self) -> u64 {
-        // Part of the capacity, which is below 2^53.
+        // This is less than the capacity, which is below 2^53.
         u64::from(self.delay_after) * self.places.one()
     }
 
-    /// The most places, in units, that may be taken ahead of a request that waits this long: at most all places.
+    /// Returns the number of places, in units, that may be taken ahead of a request that waits this long. At most all
+    /// places.
     fn reach(&self, wait: u32) -> u64 {
         let waited = micros(wait).0.saturating_mul(self.places.refill());
         self.at_once().saturating_add(waited).min(self.places.capacity())
     }
 
-    /// The level of a bucket. Free places are those that requests of cost 1 could take; there are fewer if the last of them
-    /// would have to wait longer than `max_wait`.
+    /// Returns the level of a bucket. `remaining` is the number of places that requests of cost 1 could take. It
+    /// excludes places in which a request would have to wait longer than `max_wait`.
     fn level(&self, taken: u64, ahead: Micros) -> Level {
         let usable = self.reach(self.max_wait).saturating_add(self.places.one()).min(self.places.capacity());
         let free = usable.saturating_sub(taken) / self.places.unit();
@@ -214,7 +215,7 @@ fn micros(millis: u32) -> Micros {
     Micros(u64::from(millis) * 1_000)
 }
 
-/// `5/s queue 10 max_wait 2s`, `10/min queue 5 max_wait 1m delay_after 2`.
+/// Displays `5/s queue 10 max_wait 2s`, `10/min queue 5 max_wait 1m delay_after 2`.
 impl fmt::Display for LeakyBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         rate::write(f, self.places.refill(), self.places.unit())?;
@@ -319,7 +320,7 @@ mod tests {
         }
     }
 
-    /// When requests of cost 1 are admitted that come at these times, and where their moments lie.
+    /// Sends requests of cost 1 at these times. Returns the arrival and the moment of each admitted request.
     fn admitted(bucket: &LeakyBucket, arrivals: &[u64]) -> Vec<(u64, u64)> {
         let (mut state, mut admitted) = (None::<State>, Vec::new());
         for at in arrivals {
@@ -341,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// The guarantee itself, the order of the queue, and its bounds.
+        /// Checks the guarantee, the order of the queue, and its bounds.
         #[test]
         fn no_window_has_more_moments_than_it_may(
             bucket in buckets(),
@@ -351,7 +352,7 @@ mod tests {
             let admitted = admitted(&bucket, &arrivals);
             let moments: Vec<u64> = admitted.iter().map(|(_, moment)| *moment).collect();
             prop_assert!(moments.is_sorted(), "overtaken: {moments:?}");
-            // A moment is exact; the wait for it is rounded up to a microsecond.
+            // A moment is exact, but the wait for it is rounded up to a microsecond.
             let (unit, refill) = (u128::from(bucket.places.unit()), u128::from(bucket.places.refill()));
             for (first, begin) in moments.iter().enumerate() {
                 for (count, end) in (1u128..).zip(&moments[first..]) {
@@ -365,7 +366,8 @@ mod tests {
             }
         }
 
-        /// A refusal tells the first moment at which the same request is admitted, and an admitted one waits as long as it may.
+        /// The wait of a refusal ends exactly when the same request would be admitted. An admitted request waits at
+        /// most as long as it may.
         #[test]
         fn a_wait_is_exact(bucket in buckets(), taken in 1u64..30_000, cost in 1u64..30_000, most in 0u64..90_000_000) {
             let now = Timestamp(START);

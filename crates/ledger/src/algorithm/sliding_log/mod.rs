@@ -1,14 +1,13 @@
-//! Steps a sliding log: at most `limit` is granted in any window, exactly. Every grant is remembered until the window has
-//! passed, and counts until then.
+//! Steps a sliding log: exactly at most `limit` is granted in any window. Every grant is remembered, and counts, until
+//! the window has passed.
 //!
-//! The state is a log of grants: pairs of a moment and an amount, oldest first; what is granted at one moment is one pair.
-//! A pair has the running total of all amounts up to it in place of its amount, so that the sum over any part of the log
-//! is one subtraction, and a place in it is found by bisection, here as in Lua.
+//! The state is a log of grants: pairs of a moment and an amount, oldest first. All grants of one moment share one
+//! pair. In place of its amount, a pair has the running total of all amounts up to and with this pair. So the sum over
+//! any part of the log is one subtraction, and a place in the log is found by bisection, here as in Lua.
 //!
-//! `limit` and `window` may change under a bucket. A grant counts in the window of the limit that asks. So that it is not
-//! forgotten too early, the state has the longest window under which the bucket was charged of late: the grants of that
-//! window are kept until the last of them has left it, even if another gateway counts over a shorter one.
-//!
+//! `limit` and `window` may change under a bucket. A grant counts in the window of the limit that asks. So that a grant
+//! is not forgotten too early, the state has the longest window under which the bucket was charged recently. The grants
+//! of that window are kept until the last of them has left it, even if another gateway counts over a shorter one.
 //! A reply of a store may have an excerpt in place of the log: the first pairs and the last one, to which all amounts in
 //! between are attributed. It says exactly what the bucket holds until the last of the first pairs has left, and
 //! after that never more than it holds. A wait that ends later is reported as if it ended when that pair leaves.
@@ -35,18 +34,18 @@ pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 /// The largest limit, in whole units. Also the largest number of grants that a file may allow in one window.
 pub const MAX_LIMIT: u64 = 10_000;
 
-/// Running totals are kept modulo this: the sum of two is exact in a double.
+/// The modulus of running totals. The sum of two totals is still exact in a double.
 const TOTALS: u64 = 1 << 52;
 
-/// The words of a state before its pairs: the sum of its amounts, how many of its first pairs are exact (all, except in an
-/// excerpt), the longest window under which it was charged, and until when that matters.
+/// The number of integers before the pairs of a state: the sum of its amounts; how many of its first pairs are exact
+/// (all, except in an excerpt); the longest window under which it was charged; and until when that window matters.
 const HEAD: usize = 4;
 
-/// The pairs of the longest log. More occur only while a bucket is charged under windows of different lengths: then the
-/// oldest amounts are attributed to the next pair, and so count longer.
+/// The largest number of pairs in a log. A log reaches this number only while a bucket is charged under windows of
+/// different lengths. Then the oldest amounts are attributed to the next pair, and so count longer.
 const MOST_PAIRS: usize = 20_000;
 
-/// How many of the first pairs an excerpt has at least.
+/// The smallest number of first pairs in an excerpt.
 const EXCERPT: usize = 16;
 
 /// The settings of one sliding log: its limit and its window.
@@ -56,17 +55,18 @@ pub struct SlidingLog {
     window: Micros,
 }
 
-/// A moment in microseconds, and the running total up to and with it in thousandths.
+/// A moment in microseconds, and the running total up to and with this pair, in thousandths.
 type Pair = [u64; 2];
 
-/// The state of a bucket, read.
+/// The decoded state of a bucket.
 struct Log<'s> {
     sum: u64,
     exact: usize,
     window: Micros,
     until: Timestamp,
     pairs: Pairs<'s>,
-    /// Whether it differs from the stored log. Without storing it, its moments would move on at every look.
+    /// Whether the log differs from the stored one. Then it must be stored, because otherwise its moments would move at
+    /// every read.
     is_corrected: bool,
 }
 
@@ -131,7 +131,8 @@ impl SlidingLog {
     /// An invalid state counts as an empty bucket, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let log = self.read(state, now);
-        // Time does not run backwards: nothing that had left at the last grant comes back.
+        // If the clock was set back, the time of the last grant is used: grants that had left the window do not come
+        // back.
         let at = log.last().max(now);
         let gone = log.gone(self.window, at);
         let spent = log.sum_after(gone);
@@ -205,13 +206,14 @@ impl SlidingLog {
         }
     }
 
-    /// A log whose only grant is one of `sum`, at `now`.
+    /// Makes a log whose only grant is one of `sum` at `now`.
     fn spent_at<'s>(&self, now: Timestamp, sum: u64) -> Log<'s> {
         let (window, until) = (self.window, now.plus(self.window));
         Log { sum, exact: 1, window, until, pairs: Pairs::One([now.0, sum]), is_corrected: false }
     }
 
-    /// The entry after a grant, which is not earlier than the last one. The first `gone` pairs have left the window.
+    /// Returns the entry after a grant at `at`, which is not before the last grant. The first `gone` pairs have left
+    /// the window.
     fn granted(&self, log: &Log<'_>, gone: usize, cost: u64, at: Timestamp) -> Entry {
         let (mut window, mut until, mut from) = (self.window, at.plus(self.window), gone);
         if log.window > self.window && at < log.until {
@@ -226,7 +228,7 @@ impl SlidingLog {
             Some(([last, _], older)) if *last == at.0 => older,
             _ => pairs,
         };
-        // The sum stays: the amounts of those that are left out count as the next one's.
+        // The sum stays the same: the amounts of pairs that are left out count as part of the next pair.
         let surplus = (older.len() + 1).saturating_sub(MOST_PAIRS);
         let older = older.get(surplus..).unwrap_or_default();
         let exact = if log.is_whole() { older.len() + 1 } else { log.exact.saturating_sub(from + surplus) };
@@ -247,7 +249,7 @@ impl<'s> Log<'s> {
         Log { sum: 0, exact: 0, window, until, pairs: Pairs::Stored(&[]), is_corrected: false }
     }
 
-    /// Parses a state, and checks only what needs no walk over the log: a store must not read a whole log for every request.
+    /// Parses a state, without a walk over the log: a store must not read a whole log for every request.
     fn parse(state: &'s [u64]) -> Option<Log<'s>> {
         let (&[sum, exact, window, until], pairs) = state.split_first_chunk::<HEAD>()?;
         let (pairs, []) = pairs.as_chunks::<2>() else { return None };
@@ -275,7 +277,7 @@ impl<'s> Log<'s> {
         self.pairs().last().copied().unwrap_or_default()
     }
 
-    /// The moment of the last grant.
+    /// Returns the moment of the last grant.
     fn last(&self) -> Timestamp {
         let [moment, _] = self.pair_at_end();
         Timestamp(moment)
@@ -290,12 +292,12 @@ impl<'s> Log<'s> {
         self.exact == self.pairs().len()
     }
 
-    /// How many pairs have left a window by `now`.
+    /// Returns how many pairs have left a window by `now`.
     fn gone(&self, window: Micros, now: Timestamp) -> usize {
         self.pairs().partition_point(|[moment, _]| Timestamp(*moment).plus(window) <= now)
     }
 
-    /// The sum of the grants after the first `gone` pairs.
+    /// Returns the sum of the grants after the first `gone` pairs.
     fn sum_after(&self, gone: usize) -> u64 {
         match gone.checked_sub(1).and_then(|last| self.pairs().get(last)) {
             Some([_, before]) => difference(self.total(), *before),
@@ -303,8 +305,8 @@ impl<'s> Log<'s> {
         }
     }
 
-    /// The moment at which enough pairs have left for no more than `room` to be spent. The first `gone` have left already. In an
-    /// excerpt that lacks the exact moment, it is that of its last exact pair.
+    /// Returns the moment of the pair that must leave so that at most `room` is spent. The first `gone` pairs have left
+    /// already. If an excerpt lacks that pair, returns the moment of its last exact pair.
     fn falls_to(&self, room: u64, gone: usize) -> Timestamp {
         let total = self.total();
         let pairs = self.pairs().get(gone..).unwrap_or_default();
@@ -334,17 +336,17 @@ fn encode(head: [u64; HEAD], older: &[Pair], last: Pair) -> State {
     state
 }
 
-/// The sum of two running totals, of which neither is above [`TOTALS`].
+/// Returns the running total after `amount` is added. Neither number is above [`TOTALS`].
 fn add(total: u64, amount: u64) -> u64 {
     (total + amount) % TOTALS
 }
 
-/// The amount added between two running totals.
+/// Returns the amount that was added between two running totals.
 fn difference(total: u64, before: u64) -> u64 {
     total.wrapping_sub(before) % TOTALS
 }
 
-/// `5 in any 1d`.
+/// Displays `5 in any 1d`.
 impl fmt::Display for SlidingLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in any ", self.limit)?;

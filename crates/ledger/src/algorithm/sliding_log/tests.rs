@@ -1,4 +1,5 @@
-//! Tests the sliding log against a model that keeps every grant, and shows that wrong variants of it are noticed.
+//! Tests the sliding log against a model that keeps every grant, and shows that the tests notice wrong variants of the
+//! log.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -12,7 +13,7 @@ fn log(limit: u64, window: u64) -> SlidingLog {
     SlidingLog::new(limit, Micros(window)).unwrap()
 }
 
-/// The model: every grant with its moment, and nothing else.
+/// The model: a list of every grant with its moment.
 #[derive(Clone, Debug, Default)]
 struct Naive(Vec<(u64, u64)>);
 
@@ -25,9 +26,9 @@ impl Naive {
         self.0.iter().filter(|(moment, _)| moment + window.0 > now).map(|(_, amount)| amount).sum()
     }
 
-    /// The answer that the log must give.
+    /// Returns the answer that the log must give.
     fn step(&mut self, log: &SlidingLog, cost: u64, now: u64) -> (u64, Result<(u64, u64), Option<u64>>) {
-        // Time does not run backwards.
+        // If the clock was set back, the time of the last grant is used.
         let at = now.max(self.last());
         let (limit, spent) = (log.limit.thousandths(), self.spent(log.window, at));
         let left = limit.saturating_sub(spent);
@@ -44,7 +45,7 @@ impl Naive {
     }
 }
 
-/// The answer of the log, in the terms of the model.
+/// Returns the answer of the log, in the form of the model's answer.
 fn answer(log: &SlidingLog, state: &mut Option<State>, cost: u64, now: u64) -> (u64, Result<(u64, u64), Option<u64>>) {
     let step = log.step(state.as_deref(), Cost::from_thousandths(cost), Timestamp(now));
     let result = match step.charge {
@@ -58,14 +59,15 @@ fn answer(log: &SlidingLog, state: &mut Option<State>, cost: u64, now: u64) -> (
     (step.untouched.remaining.thousandths(), result)
 }
 
-/// Requests: how much later than the one before, and the cost.
+/// Generates requests: the time after the previous request, and the cost.
 fn requests() -> impl Strategy<Value = Vec<(i64, u64)>> {
     let later = prop_oneof![Just(0), 0i64..30, 0i64..600_000, 0i64..3_000_000, -500_000i64..0];
     let cost = prop_oneof![Just(1000), 1u64..3_000, 1u64..12_000];
     prop::collection::vec((later, cost), 1..120)
 }
 
-/// Plays random requests on the log and on the model. `change` makes another log of each state that is stored.
+/// Plays random requests on the log and on the model, and compares the answers. `change` returns the state that is
+/// stored in place of each new state.
 fn agrees(cases: u32, change: fn(Option<&State>, State) -> State) -> Result<(), String> {
     let mut runner = TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() });
     let windows = prop_oneof![Just(SECOND), SECOND..3 * SECOND];
@@ -81,7 +83,7 @@ fn agrees(cases: u32, change: fn(Option<&State>, State) -> State) -> Result<(), 
                 state = state.map(|after| change(before.as_ref(), after));
             }
         }
-        // The guarantee itself: in any window at most the limit.
+        // The guarantee: any window grants at most the limit.
         for (begin, _) in &naive.0 {
             let within = naive.0.iter().filter(|(moment, _)| (*begin..begin + window).contains(moment));
             let granted: u64 = within.map(|(_, amount)| amount).sum();
@@ -97,7 +99,7 @@ fn it_answers_as_a_model_that_keeps_every_grant() {
     agrees(400, |_, state| state).unwrap();
 }
 
-/// A state that has lost its oldest grant.
+/// Returns a state without its oldest grant.
 fn without_first(mut state: State) -> State {
     let [_, before] = Log::parse(&state).unwrap().pairs()[0];
     state[0] = difference(state[state.len() - 1], before);
@@ -108,17 +110,17 @@ fn without_first(mut state: State) -> State {
 
 #[test]
 fn variants_that_forget_grants_are_noticed() {
-    // The oldest pair dropped at a bound.
+    // This variant drops the oldest pair at a bound.
     let bounded = |_: Option<&State>, state: State| if state[1] > 4 { without_first(state) } else { state };
     assert!(agrees(400, bounded).is_err());
-    // Pruned a thousandth of a second too early.
+    // This variant forgets a grant a thousandth of a second too early.
     let early = |_: Option<&State>, state: State| {
         let log = Log::parse(&state).unwrap();
         let [[first, _], .., [last, _]] = log.pairs() else { return state };
         if first + log.window.0 <= last + 1000 { without_first(state) } else { state }
     };
     assert!(agrees(2_000, early).is_err());
-    // Of two grants of one moment, the second is lost.
+    // This variant loses the second of two grants at one moment.
     let lost = |before: Option<&State>, state: State| match before {
         Some(before) if before[before.len() - 2] == state[state.len() - 2] => before.clone(),
         _ => state,
@@ -126,7 +128,7 @@ fn variants_that_forget_grants_are_noticed() {
     assert!(agrees(400, lost).is_err());
 }
 
-/// Two gateways with another window and limit each: every grant counts for both, as long as the longer window is in use.
+/// Two gateways have different windows and limits. Every grant counts for both, as long as the longer window is in use.
 #[test]
 fn a_shorter_window_opens_no_longer_one_again() {
     let mut runner =
@@ -145,7 +147,8 @@ fn a_shorter_window_opens_no_longer_one_again() {
             let asking = if turn { long } else { short };
             let mut known = naive.clone();
             if turn && since > naive.last() {
-                // It is new here: what only a shorter window has kept, it may find or not.
+                // The longer window is new in the bucket. It may or may not find grants that only the shorter window
+                // has kept, so the test begins again.
                 state = None;
                 known = Naive::default();
             }
@@ -178,7 +181,7 @@ fn a_log_has_no_more_pairs_than_its_bound_and_forgets_nothing_then() {
     let granted = MOST_PAIRS as u64 + 5;
     let kept = state.as_ref().unwrap();
     assert_eq!((kept.len(), kept[0]), (HEAD + 2 * MOST_PAIRS, granted * 1000));
-    // The longer window refuses, and for as long as it must: until all but 9999 have left.
+    // The longer window refuses exactly until all but 9999 grants have left.
     let leaves = START + 200 * (granted - MAX_LIMIT) + LONGEST.0;
     assert_eq!(answer(&long, &mut state, 1000, now), (0, Err(Some(leaves - now))));
 }
@@ -229,7 +232,8 @@ fn a_share_multiplies_the_cost_and_one_cost_always_fits() {
 }
 
 proptest! {
-    /// What a store holds may be anything: it never counts as more room than there is, and is never a fault of ours.
+    /// A store may return any state. An impossible one must not count as more room than the bucket has, and must not
+    /// cause a panic.
     #[test]
     fn an_impossible_state_is_an_empty_bucket(
         state in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..5, Just(START)], 0..12),
@@ -239,7 +243,8 @@ proptest! {
         prop_assert!(possible || step.charge == ChargeResult::Short { wait: Micros(SECOND) }, "{state:?}: {step:?}");
     }
 
-    /// An excerpt answers as the log itself while it tells, and shows no more than the log afterwards.
+    /// For the time for which an excerpt is exact, it answers as the log does. After that it never shows more than the
+    /// log.
     #[test]
     fn an_excerpt_never_shows_more_than_the_log(
         grants in prop::collection::vec((0u64..200_000, 1u64..3_000), 1..60),
@@ -253,7 +258,7 @@ proptest! {
             prop_assert_ne!(answer(&log, &mut state, cost, now).1, Err(None));
         }
         let excerpt = SlidingLog::excerpt(state.clone().unwrap());
-        // A share begins with the same, of the grants that still count.
+        // A share that begins with the excerpt shows the same as the excerpt.
         let begun = log.begin_with(&excerpt, Timestamp(now + later));
         let shows = |state: Option<&[u64]>| log.step(state, Cost::ONE, Timestamp(now + later)).untouched;
         prop_assert_eq!(shows(begun.as_ref().map(|entry| &entry.state[..])), shows(Some(&excerpt)));
@@ -268,7 +273,7 @@ proptest! {
             ChargeResult::Short { wait } if log.tells_until(&excerpt, then.plus(wait)) => {
                 let ChargeResult::Short { wait: whole_wait } = whole.charge else { panic!("it fits: {:?}", whole) };
                 prop_assert!(wait <= whole_wait, "{:?} of {:?}", wait, whole_wait);
-                // It is the same, unless it ends when the last pair leaves that the excerpt has.
+                // Both waits are equal, unless the wait ends when the last pair in the excerpt leaves.
                 let [.., last, _, _, _] = excerpt[..] else { panic!("an excerpt without pairs") };
                 let known = excerpt.len() as u64 == 2 * excerpt[1] + HEAD as u64
                     || then.plus(wait) < Timestamp(last).plus(log.window);

@@ -1,20 +1,21 @@
-//! Holds what was granted in consecutive steps of time: the state of a sliding window, and how it is packed.
+//! Holds the amounts granted in consecutive steps of time, which are the state of a sliding window, and the form in
+//! which they are packed.
 //!
-//! Packed, in bytes: how many bytes a number has, how many numbers there are; in six bytes each the length of a step in
-//! microseconds, and how many steps there were before the latest one since the Unix epoch; then the numbers, in thousandths,
-//! that of the latest step first. The same for steps of another length, if there are any. At the end zeros, up to a
-//! multiple of eight bytes. Everything is little-endian.
+//! The packed form: the size of an amount in bytes (one byte), the number of amounts (one byte), the length of a step
+//! in microseconds (six bytes), and the index of the latest step since the Unix epoch (six bytes). Then the amounts, in
+//! thousandths, of which that of the latest step is first. If there are steps of another length, they follow in this
+//! form. Zeros fill the last word of eight bytes. Everything is little-endian.
 
 use smallvec::{SmallVec, smallvec};
 
 use super::super::step::{EXACT, State};
 
-/// The most steps of one length: those of a window, and the one that its begin cuts.
+/// The largest number of steps of one length: the steps of a window, and one that the begin of the window cuts.
 const MOST_STEPS: usize = 61;
 /// The longest step, in microseconds: half of 31 days.
 const LONGEST_STEP: u64 = 31 * 86_400_000_000 / 2;
 
-/// The bytes of steps before their numbers.
+/// The number of bytes before the amounts.
 const HEADER: usize = 14;
 
 /// The amounts granted in consecutive steps of equal length.
@@ -24,7 +25,7 @@ pub(crate) struct GrantedSteps {
     pub length: u64,
     /// The index of the latest step, counted from the Unix epoch.
     pub latest: u64,
-    /// The amounts in thousandths, the latest step first. Not more than there were steps since the epoch.
+    /// The amounts in thousandths, the latest step first. Their number is at most the number of steps since the epoch.
     amounts: SmallVec<[u64; 12]>,
 }
 
@@ -85,8 +86,8 @@ impl GrantedSteps {
         }
     }
 
-    /// Adds the amounts of steps of another length, whose latest one does not end later: each to the first step here that does
-    /// not end before it.
+    /// Adds all amounts of steps of another length, whose latest step does not end later, to the step here in which
+    /// their latest step ends.
     fn fold(&mut self, older: &GrantedSteps) {
         let step = (older.latest_end() - 1) / self.length;
         let before = usize::try_from(self.latest - step.min(self.latest)).unwrap_or(usize::MAX);
@@ -96,7 +97,7 @@ impl GrantedSteps {
         }
     }
 
-    /// The last step in which something was granted: its end, and how much.
+    /// Returns the last step in which something was granted: its end, and its amount.
     fn last_granted(&mut self) -> Option<(u64, &mut u64)> {
         let (length, latest) = (self.length, self.latest);
         let (before, amount) = (0u64..).zip(&mut self.amounts).find(|(_, amount)| **amount > 0)?;
@@ -106,7 +107,7 @@ impl GrantedSteps {
     fn pack(&self, bytes: &mut ByteWriter) {
         let largest = self.amounts.iter().fold(1, |all, amount| all | amount);
         let width = (u64::BITS - largest.leading_zeros()).div_ceil(8);
-        // Exactly, since a bucket keeps what is reserved.
+        // Reserves the exact size, because a bucket keeps all reserved memory.
         let length = HEADER + usize::try_from(width).unwrap_or(8) * self.amounts.len();
         bytes.words.reserve_exact(length.div_ceil(8));
         bytes.push(width.into(), 1);
@@ -116,7 +117,7 @@ impl GrantedSteps {
         self.amounts.iter().for_each(|amount| bytes.push(*amount, width));
     }
 
-    /// Reads packed steps; `None` for bytes that [`GrantedSteps::pack`] cannot have written.
+    /// Reads packed steps. `None` if [`GrantedSteps::pack`] cannot have written the bytes.
     fn unpack(bytes: &mut ByteReader<'_>) -> Option<GrantedSteps> {
         let (width, count) = (u32::try_from(bytes.take(1)?).ok()?, bytes.take(1)?);
         let (length, latest) = (bytes.take(6)?, bytes.take(6)?);
@@ -140,13 +141,13 @@ impl GrantedSteps {
 #[derive(Default)]
 struct ByteWriter {
     words: State,
-    /// The bytes of the unfinished last word, and the number of their bits.
+    /// The bytes of the unfinished last word.
     last: u64,
     bits: u32,
 }
 
 impl ByteWriter {
-    /// Appends `number`, which has at most `width` bytes, 1 to 7.
+    /// Appends `number`, which has at most `width` bytes. `width` is 1 to 7.
     fn push(&mut self, number: u64, width: u32) {
         self.last |= number << self.bits;
         self.bits += 8 * width;
@@ -168,12 +169,12 @@ impl ByteWriter {
 /// Reads the numbers that a [`ByteWriter`] has written.
 struct ByteReader<'s> {
     words: &'s [u64],
-    /// How many bits of the first word have been read.
+    /// The number of bits of the first word that have been read.
     bits: u32,
 }
 
 impl ByteReader<'_> {
-    /// The next number, of `width` bytes, which are 1 to 7; `None` if there are fewer.
+    /// Reads the next number, which has `width` bytes. `width` is 1 to 7. `None` if too few bytes are left.
     fn take(&mut self, width: u32) -> Option<u64> {
         let (first, rest) = self.words.split_first()?;
         let mut number = first >> self.bits;
@@ -188,7 +189,7 @@ impl ByteReader<'_> {
         Some(number & ((1 << (8 * width)) - 1))
     }
 
-    /// How many bytes follow.
+    /// Returns how many bytes are left.
     fn left(&self) -> usize {
         8 * self.words.len() - usize::try_from(self.bits / 8).unwrap_or(0)
     }
@@ -205,7 +206,7 @@ pub(super) fn pack(granted: &BucketSteps) -> State {
 pub(super) fn unpack(state: &[u64]) -> Option<BucketSteps> {
     let mut bytes = ByteReader { words: state, bits: 0 };
     let mut granted: BucketSteps = smallvec![GrantedSteps::unpack(&mut bytes)?];
-    // Less than eight bytes are the zeros at the end.
+    // Less than eight bytes can only be the zeros at the end.
     if bytes.left() >= 8 {
         granted.push(GrantedSteps::unpack(&mut bytes)?);
     }
@@ -281,7 +282,7 @@ mod tests {
         for state in [pack(&thrice), pack(&smallvec![]), smallvec![0], [&pack(&twice)[..], &[0]].concat().into()] {
             assert_eq!(unpack(&state), None, "{state:?}");
         }
-        // Together more than is exact.
+        // The sum of these amounts is too large to be exact.
         let much = steps(6_000_000, 298_900_000, &[EXACT, 1]);
         assert_eq!(unpack(&pack(&smallvec![much])), None);
     }

@@ -1,11 +1,12 @@
-//! Steps a sliding window: at most `limit` is granted in any window, wherever it begins.
+//! Steps a sliding window: at most `limit` is granted in any window, whenever it begins.
 //!
-//! Time is cut into steps, aligned to the Unix epoch. A grant counts until a whole window has passed since the end of its
-//! step: the oldest step counts whole, so no grant counts too short, and none more than one step too long.
+//! Time is divided into steps, aligned to the Unix epoch. A grant counts until a whole window has passed since the end
+//! of its step. So no grant counts too short, and none counts more than one step too long.
 //!
-//! The state is what was granted in each step that still counts, and how long these steps are. When a file changes that
-//! length, the steps before keep their ends, next to those of the new length. With a third length the older of the two
-//! before counts in the newer, and not shorter than before.
+//! The state is the amount granted in each step that still counts, and the length of these steps. When the
+//! configuration changes that length, earlier steps keep their ends, beside the steps of the new length. At a third
+//! length, the older of the two earlier ones is merged into the newer one, where its amounts count at least as long as
+//! before.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -45,14 +46,15 @@ pub struct SlidingWindow {
     step: Micros,
 }
 
-/// A bucket at one moment.
+/// The decoded state of a bucket, at one moment.
 #[derive(Clone, Debug, Default)]
 struct Bucket {
     /// The grants that still count.
     granted: BucketSteps,
     /// The sum of `granted`, in thousandths.
     spent: u64,
-    /// Whether its steps differ from the stored ones. Without storing them, they would move on at every look.
+    /// Whether the steps differ from the stored ones. Then they must be stored, because otherwise they would move at
+    /// every read.
     is_corrected: bool,
 }
 
@@ -166,7 +168,7 @@ impl SlidingWindow {
         Bucket { spent: total(&granted), granted, is_corrected: false }
     }
 
-    /// The number of steps before the present one since the Unix epoch.
+    /// Returns the index of the present step, counted from the Unix epoch.
     fn present(&self, now: Timestamp) -> u64 {
         now.0 / self.step.0
     }
@@ -190,7 +192,7 @@ impl SlidingWindow {
         Entry { state: pack(&bucket.granted), kept_until: self.last_leaves(bucket) }
     }
 
-    /// The time until `short` thousandths of the amount spent no longer count.
+    /// Returns the time until `short` thousandths of the amount spent no longer count.
     fn time_to_free(&self, bucket: &Bucket, mut short: u64, now: Timestamp) -> Micros {
         let mut ends: Vec<(u64, u64)> = bucket.granted.iter().flat_map(GrantedSteps::ends).collect();
         if bucket.granted.len() > 1 {
@@ -205,7 +207,7 @@ impl SlidingWindow {
         self.last_leaves(bucket).since(now)
     }
 
-    /// The moment at which none of its grants counts any more.
+    /// Returns the moment at which the last grant no longer counts.
     fn last_leaves(&self, bucket: &Bucket) -> Timestamp {
         let end = bucket.granted.iter().map(GrantedSteps::latest_end).max();
         Timestamp(end.unwrap_or_default()).plus(self.window)
@@ -226,7 +228,7 @@ pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     Some(pack(&granted))
 }
 
-/// `100 in any 15m, in 10 steps`.
+/// Displays `100 in any 15m, in 10 steps`.
 impl fmt::Display for SlidingWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in any ", self.limit)?;
@@ -285,11 +287,11 @@ mod tests {
         }
     }
 
-    /// All that could be granted, when it was, in an order in which time goes on.
+    /// All grants with their moments and amounts, in the order of time.
     struct Grants(Vec<(u64, u64)>);
 
     impl Grants {
-        /// In the windows of this length that end at a grant.
+        /// Returns the largest sum in the windows of this length that end at a grant.
         fn most_in_any(&self, window: u64) -> u64 {
             let within = |end: u64| self.0.iter().filter(move |(at, _)| *at <= end && at + window > end);
             self.0.iter().map(|(end, _)| within(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)
@@ -305,8 +307,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked and whenever: any window grants at most the limit, a wait is exact, and nothing is refused
-        /// that would fit if each grant counted one step longer than a window.
+        /// For random requests at random times: any window grants at most the limit, and a wait is exact. A refused
+        /// request would not fit even if each grant counted for a window and one step.
         #[test]
         fn no_window_grants_more_than_the_limit(
             (limit, length, steps) in (1u64..20, 1_000_000u64..9_000_000, LEAST_STEPS..=MOST_STEPS),
@@ -336,7 +338,8 @@ mod tests {
             prop_assert!(grants.most_in_any(length) <= limit * 1000);
         }
 
-        /// While files change the steps again and again, and the clock is set back now and then, no window grants more.
+        /// The configuration changes the steps repeatedly, and the clock is sometimes set back. Still no window grants
+        /// more than the limit.
         #[test]
         fn steps_of_other_lengths_lose_nothing(
             (limit, length) in (1u64..20, 1_000_000u64..9_000_000),
@@ -361,7 +364,8 @@ mod tests {
             prop_assert!(grants.most_in_any(length) <= limit * 1000);
         }
 
-        /// What a store holds may be anything: it never counts as more room than there is, and is written once.
+        /// A store may return any state. An impossible one must not count as more room than the bucket has, and is
+        /// corrected only once.
         #[test]
         fn an_impossible_state_is_an_empty_bucket(words in prop::collection::vec(any::<u64>(), 0..5)) {
             let (window, now) = (window(3, 10 * SECOND, 10), Timestamp(START));
