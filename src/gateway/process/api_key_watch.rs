@@ -1,7 +1,7 @@
-//! Watches the file of API keys, and puts a changed one in force.
+//! Watches the file of API keys, and applies a changed file.
 //!
-//! A change counts once the file has looked the same twice, because a write may be half done. An invalid file changes nothing:
-//! the previous keys stay in force, and the log reports the fault once.
+//! A changed file is read when two checks in a row have found it the same, because a write may not be complete. An invalid
+//! file changes nothing: the former keys stay in force, and the log reports the fault once.
 
 use std::io;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct ApiKeyWatch {
     last_seen: Option<FileFingerprint>,
     /// The fingerprint when the file was last read.
     last_read: Option<FileFingerprint>,
-    /// The hash of the content that was read last; `None` if it could not be read. A file that was only touched is not reported.
+    /// The hash of the last content; `None` if the file could not be read. If the hash is unchanged, nothing is reported.
     hash: Option<[u8; 32]>,
 }
 
@@ -58,11 +58,11 @@ impl ApiKeyWatch {
         }
         let bytes = config::read_file(path);
         if FileFingerprint::of(path) != fingerprint {
-            // It changed while it was read.
+            // The file changed while it was read.
             self.last_seen = None;
             return None;
         }
-        // A file that is read before it has settled may be written again within the resolution of its timestamps.
+        // A file that was read before two equal checks may be written again within the resolution of its timestamps.
         self.last_read = settled.then_some(fingerprint);
         let hash = bytes.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
         let is_new = std::mem::replace(&mut self.hash, hash) != hash;
@@ -70,7 +70,7 @@ impl ApiKeyWatch {
     }
 
     fn put_in_force(&self, bytes: io::Result<Vec<u8>>) -> Result<usize, InvalidKeyFile> {
-        // In the words of a start.
+        // The same text as at a start.
         let unreadable = |error| {
             let file = self.api_keys.file.display();
             let detail = format!("api_keys.file: must be a readable file ({error}), is `{file}`");
@@ -116,7 +116,7 @@ mod tests {
 
     const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    /// A file with one key, watched since it was read.
+    /// Makes a file with one key, and a watch of it.
     fn watched(folder: &Path) -> ApiKeyWatch {
         let file = folder.join("api-keys.txt");
         let text = format!("{HASH} acme gold\n");
@@ -189,7 +189,7 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         assert_eq!(reported("must be a readable file ("), 1);
         std::fs::create_dir(&file).unwrap();
-        // Still not readable, for another reason: there is nothing new to report.
+        // The file is still not readable, for another reason. This is not reported again.
         assert_eq!((0..4).find_map(|_| watched.check(Trigger::Interval)), None);
         std::fs::remove_dir(&file).unwrap();
         std::fs::write(&file, format!("{HASH} acme gold\n")).unwrap();

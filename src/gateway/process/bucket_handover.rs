@@ -1,9 +1,10 @@
-//! Transfers buckets in memory from one process to the next, so that an upgrade refills none.
+//! Transfers buckets in memory from one process to the next, so that an upgrade does not refill them.
 //!
-//! The previous process sends them when the next one is ready. First it stops accepting connections, and from then on it closes
-//! each open one after the request under way. Grants after a bucket was copied are not carried over: at most one request for
-//! each open connection, of HTTP/2 those that are sent before `GOAWAY` arrives. The next process reports that it has the buckets,
-//! and only then accepts connections. If it ends before that report, the previous one accepts connections again, see [`resume`].
+//! The previous process sends its buckets when the next one is ready. First it stops accepting connections. From then on it
+//! closes each open connection after the current request. Grants after a bucket was copied are lost: at most one request for
+//! each open connection, or with HTTP/2 the requests that are sent before `GOAWAY` arrives. The next process reports that it
+//! has the buckets, and only then accepts connections. If it ends before this report, the previous one accepts again, see
+//! [`resume`].
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::state::lifecycle::AcceptPhase;
 use stores::memory::bucket_stream::InvalidBuckets;
 
-/// The longest time for a listening socket to stop. One that has no file descriptors left pauses for a second.
+/// The longest time for listening sockets to stop. A socket that finds no free file descriptor pauses for a second.
 const STOP_ACCEPTING: Duration = Duration::from_secs(2);
 
 /// Receives the buckets of the previous process, or reads the file of buckets if that process sends no buckets. Connections are
@@ -38,7 +39,7 @@ pub(crate) async fn receive(
         }
         report_ready(inherited);
     });
-    // A panic there is logged. The previous process has noticed the end of the stream, and goes on.
+    // A panic in the thread is logged. The previous process notices the end of the stream and continues.
     let _ = received.await;
     gateway.lifecycle.set_accept_phase(AcceptPhase::Open);
     InheritedSockets::default()
@@ -51,7 +52,7 @@ pub(crate) fn report_ready(inherited: InheritedSockets) {
     }
 }
 
-/// For tests: waits as long as the file exists that a test has named.
+/// For tests: waits while the file exists that an environment variable names.
 fn hold_if_tested() {
     #[cfg(feature = "test-hooks")]
     if let Some(file) = std::env::var_os("TOLLGATE_TEST_HOLD_BUCKETS").map(std::path::PathBuf::from)
@@ -90,10 +91,10 @@ fn receive_buckets(gateway: &GatewayState, inherited: &InheritedSockets) -> Buck
     }
 }
 
-/// Claims the file, which the previous process has released, and reads it if there are no buckets yet.
+/// Claims the file, which the previous process has released. Reads the file if there are no buckets yet.
 fn claim_file(saver: &BucketSaver, gateway: &GatewayState, source: BucketSource) {
     if let Err(error) = saver.claim() {
-        // The next save tries again, and reports it if it has to.
+        // The next save tries again, and reports a failure.
         log::warn!(file:% = saver.settings().path.display(), error:%; "buckets are not saved for now");
         return;
     }
@@ -119,8 +120,8 @@ pub(crate) async fn send(
         tokio::task::spawn_blocking(move || stream.wait_until_ready()).await.map_err(io::Error::other)??;
         return Ok(None);
     }
-    // Every response from here on closes its connection. So a connection charges once more at most after its bucket was
-    // copied: the lock of the bucket's shard orders what it charges after that, after this.
+    // From here on, every response closes its connection. So each connection charges at most once after its bucket was
+    // copied. The lock of the bucket's shard orders such a charge after the lines above.
     gateway.lifecycle.begin_draining();
     gateway.lifecycle.set_accept_phase(AcceptPhase::Paused);
     if tokio::time::timeout(STOP_ACCEPTING, gateway.lifecycle.accepts_no_more()).await.is_err() {
@@ -134,7 +135,7 @@ pub(crate) async fn send(
         }
         let buckets = match write_buckets(&sending, &stream) {
             Ok(buckets) => buckets,
-            // It reads no more. It may be of another version, and start without these buckets.
+            // The next process reads no more. It may have another version, and start without these buckets.
             Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 stream.wait_until_ready()?;
                 log::error!(pid, error:%; "the next process does not receive the buckets, they are full there");

@@ -1,6 +1,6 @@
-//! Saves the buckets of the memory store in their file: every `save_every`, and at the end of the process.
+//! Saves the buckets of the memory store to their file, at the interval `save_every` and when the process ends.
 //!
-//! A failure is logged and counted, and changes nothing: requests do not depend on the file.
+//! A failure is logged and counted. Requests do not depend on the file.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ pub(crate) struct BucketSaver {
 /// Whether this process holds the file.
 #[derive(Debug)]
 enum Claim {
-    /// Another process may hold it. This one tries again with every save.
+    /// Another process may hold the file. Each save tries to claim it again.
     NotYet,
     Held(BucketFile),
-    /// The next process holds it.
+    /// The next process holds the file.
     GivenUp,
 }
 
@@ -122,12 +122,12 @@ impl BucketSaver {
     pub(crate) async fn run(self: &Arc<Self>, gateway: &Arc<GatewayState>) {
         let mut interval = tokio::time::interval(self.settings.save_every.into());
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first one is over at once.
+        // The first tick is immediate.
         interval.tick().await;
         loop {
             interval.tick().await;
             let (saver, gateway) = (Arc::clone(self), Arc::clone(gateway));
-            // A panic there is logged; what is in the file stays.
+            // A panic in the thread is logged; the content of the file stays.
             let _ = tokio::task::spawn_blocking(move || saver.save(&gateway)).await;
         }
     }

@@ -1,7 +1,8 @@
-//! Watches the files of a listener's certificates, and puts changed ones in force.
+//! Watches the certificate files of a listener, and applies changed files.
 //!
-//! A change counts once all files have looked the same twice: a certificate and its key are written one after the other. A file
-//! that cannot be used changes nothing: the certificates in force stay, and the log reports the fault once.
+//! Changed files are read when two checks in a row have found all files the same, because a certificate and its key are
+//! written one after the other. If a file cannot be used, the former certificates stay in force, and the log reports the
+//! fault once.
 
 use std::sync::Arc;
 
@@ -19,11 +20,11 @@ pub(crate) struct InvalidCertificates {
 #[derive(Debug)]
 pub(crate) struct CertificateWatch {
     pub server: Arc<Server>,
-    /// The fingerprints at the last check.
+    /// The fingerprints that the last check found.
     last_seen: Option<Vec<FileFingerprint>>,
     /// The fingerprints when the files were last read.
     last_read: Option<Vec<FileFingerprint>>,
-    /// The faults that were reported last, while they remain.
+    /// The faults of the last report, as long as they remain.
     reported: Option<Vec<FileError>>,
 }
 
@@ -45,14 +46,14 @@ impl CertificateWatch {
             return None;
         }
         let reread = self.server.reread(now);
-        // Files that are read before they have settled may be written again within the resolution of their timestamps.
+        // Files that were read before two equal checks may be written again within the resolution of their timestamps.
         self.last_read = (settled && self.fingerprints() == fingerprints).then_some(fingerprints);
         match reread {
             Ok(reread) => {
                 let was_wrong = self.reported.take().is_some();
                 (reread == RereadResult::Changed || was_wrong).then_some(Ok(()))
             }
-            // They may be in the middle of being written.
+            // The files may be incomplete, because they are being written.
             Err(_) if self.last_read.is_none() && trigger == Trigger::Interval => None,
             Err(errors) => {
                 let is_new = self.reported.as_ref() != Some(&errors);

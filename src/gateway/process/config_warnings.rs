@@ -1,8 +1,8 @@
-//! Logs the warnings of a configuration, for operators who do not run `check`.
+//! Logs the warnings of a configuration, because not all operators run `check`.
 
 use config::warning::Warnings;
 
-/// The most warnings that are logged, each in a line.
+/// The most warnings that are logged. Each has its own line.
 const MAX_LOGGED: usize = 10;
 
 pub(crate) fn warn(warnings: &Warnings) {

@@ -1,7 +1,7 @@
 //! Watches gateway.yaml and the files that it names, and reads them when one has changed.
 //!
-//! A change counts once all files have looked the same twice, because a write may be half done. Reports depend on their content:
-//! a file that was only touched is not reported, and neither is one that is still invalid in the same way.
+//! Changed files are read when two checks in a row have found all files the same, because a write may not be complete. A
+//! report depends on the content: files with the same content, or with the same fault as before, are not reported again.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,26 +15,27 @@ use identity::api_keys::ApiKeys;
 #[derive(Debug)]
 pub(crate) enum ConfigChange {
     Changed(Box<Config>),
-    /// The files are those in force. Reported only if the files were invalid before, or if an operator asked for a reload.
+    /// The files are those of the current configuration. Reported only if the files were invalid before, or if an operator
+    /// asked for a reload.
     Unchanged,
     Invalid(Problems),
 }
 
 #[derive(Debug)]
 pub(crate) struct ConfigWatch {
-    /// The files from which the configuration in force was read.
+    /// The files of the current configuration.
     in_force: Vec<Source>,
     /// The files that were read last.
     sources: Vec<Source>,
-    /// The fingerprints at the last check.
+    /// The fingerprints that the last check found.
     last_seen: Option<Vec<FileFingerprint>>,
     /// The fingerprints when the files were last read.
     last_read: Option<Vec<FileFingerprint>>,
-    /// The lists of the configuration in force.
+    /// The sizes of the lists in the current configuration.
     lists: Vec<ListSize>,
-    /// The API keys of the configuration in force, whose file is watched separately.
+    /// The API keys of the current configuration. Another watch checks their file.
     api_keys: Option<Arc<ApiKeys>>,
-    /// The file of API keys, if it had lost so many keys that the last configuration was rejected.
+    /// The file of API keys, if the last configuration was rejected because the file had lost too many keys.
     shrunk_keys: Option<PathBuf>,
 }
 
@@ -63,8 +64,8 @@ impl ConfigWatch {
         }
         let path = &self.sources.first()?.path;
         if self.sources == self.in_force && self.sources.iter().all(Source::is_as_read) {
-            // The API keys are not checked again. Their file is not among the sources; it may be invalid by now, and is
-            // reported by its own watch.
+            // The file of API keys is not checked here, because it is not among the sources. If it is invalid, its own watch
+            // reports this.
             self.last_read = settled.then_some(fingerprints);
             return (trigger == Trigger::Operator).then_some(ConfigChange::Unchanged);
         }
@@ -74,7 +75,7 @@ impl ConfigWatch {
             self.last_seen = None;
             return None;
         }
-        // A file that was not named before has no fingerprint from before it was read.
+        // A newly named file has no fingerprint from before it was read.
         let same_files = loaded.sources.iter().map(|source| &source.path).eq(self.sources.iter().map(|old| &old.path));
         self.last_read = (settled && same_files).then_some(fingerprints);
         let is_new = loaded.sources != self.sources || trigger == Trigger::Operator;
@@ -85,7 +86,7 @@ impl ConfigWatch {
             Ok(_) if self.sources == self.in_force => is_new.then_some(ConfigChange::Unchanged),
             Ok(config) => {
                 if let Some(problems) = self.shrunk_lists(&config) {
-                    // Its own watch follows it, but only this one tries the configuration again.
+                    // Another watch reads this file too, but only this watch tries the configuration again.
                     let is_of_keys = |problem: &Problem| problem.path == API_KEYS_FILE;
                     let keys = config.api_keys.filter(|_| problems.problems.iter().any(is_of_keys));
                     self.shrunk_keys = keys.map(|keys| keys.file.clone());
@@ -99,17 +100,17 @@ impl ConfigWatch {
         }
     }
 
-    /// The number of entries of a list in force.
+    /// Returns the number of entries of a list in the current configuration.
     fn in_force(&self, list: &ListSize) -> Option<usize> {
         let before = self.lists.iter().filter(|before| before.file == list.file);
         match &self.api_keys {
-            // They may have been replaced since gateway.yaml was read.
+            // The API keys may have been replaced since gateway.yaml was read.
             Some(keys) if list.path == API_KEYS_FILE => before.map(|_| keys.keys().len()).next(),
             _ => before.map(|before| before.entries).max(),
         }
     }
 
-    /// The lists that have lost more entries than they may.
+    /// Returns a problem for each list that has lost more entries than allowed.
     fn shrunk_lists(&self, config: &Config) -> Option<Problems> {
         let path = &self.sources.first()?.path;
         let problem = |list: &ListSize| {
@@ -146,7 +147,7 @@ mod tests {
         (watch, file)
     }
 
-    /// What this many checks by interval have found.
+    /// Returns the results of this many checks at the interval.
     fn looks(watch: &mut ConfigWatch, count: usize) -> Vec<String> {
         let found = (0..count).filter_map(|_| watch.check(Trigger::Interval));
         found
@@ -170,7 +171,7 @@ mod tests {
         std::fs::write(&file, "upstream: http://b\n").unwrap();
         assert_eq!(looks(&mut watch, 1), [""; 0]);
         assert_eq!(looks(&mut watch, 4), ["b:80"]);
-        // A check that an operator asked for does not wait.
+        // A check by an operator reads changed files at once.
         std::fs::write(&file, "upstream: http://c\n").unwrap();
         assert!(matches!(watch.check(Trigger::Operator), Some(ConfigChange::Changed(_))));
         assert!(matches!(watch.check(Trigger::Operator), Some(ConfigChange::Unchanged)));
@@ -184,7 +185,7 @@ mod tests {
         let right = std::fs::read(&file).unwrap();
         std::fs::write(&file, "lisen: 1\n").unwrap();
         assert_eq!(looks(&mut watch, 4), ["2"]);
-        // The same content, in another file of the same name.
+        // The file is replaced by one with the same content.
         std::fs::copy(&file, folder.path().join("copy")).unwrap();
         std::fs::rename(folder.path().join("copy"), &file).unwrap();
         assert_eq!(looks(&mut watch, 4), [""; 0]);

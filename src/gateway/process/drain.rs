@@ -1,4 +1,4 @@
-//! Ends the process: announces that it is leaving, waits for its connections to close, and cuts tunnels at the end.
+//! Ends the process: announces the exit, waits until its connections are closed, and cuts tunnels at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
 /// The interval at which the number of open connections is checked.
 const POLL: Duration = Duration::from_millis(5);
 
-/// The longest time for cut tunnels to end.
+/// How long the exit waits for cut tunnels to end.
 const CUT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Announces the drain. For `delay`, connections are still accepted, but responses say `Connection: close` and `/readyz` fails,
@@ -39,7 +39,7 @@ pub(crate) async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut
 
 /// Closes upgraded connections, such as WebSockets, so that each connection gets its line in the access log.
 pub(crate) async fn cut_tunnels(gateway: &GatewayState) {
-    // One whose upstream reads nothing is not polled, and not waited for.
+    // A tunnel whose upstream reads nothing may not end, so the wait is limited.
     let _ = tokio::time::timeout(CUT_TIMEOUT, gateway.lifecycle.cut_tunnels()).await;
 }
 
@@ -55,7 +55,7 @@ pub(crate) async fn wait_and_exit(
     let (clock, tracer) = (&gateway.clock, &gateway.tracer);
     let (began, timeout) = (clock.now(), Duration::from(gateway.snapshot.load().config.drain.timeout));
     let drained = async {
-        // In this order: a connection is counted as open before its socket is no longer counted.
+        // The order matters: a connection counts as open before its socket stops counting.
         while accepting.count() > 0 || limits.open() > 0 {
             tokio::time::sleep(POLL).await;
         }
@@ -64,7 +64,7 @@ pub(crate) async fn wait_and_exit(
     };
     let timed_out = async {
         tokio::time::sleep(timeout.saturating_sub(FLUSH_TIMEOUT)).await;
-        // A request that is still open at the timeout would have no time left to send its spans.
+        // At the timeout, an open request would have no time left to send its spans, so spans are sent before.
         tracer.flush_soon();
         tokio::time::sleep(timeout.min(FLUSH_TIMEOUT)).await;
     };

@@ -1,19 +1,19 @@
-//! Notes two events: limits are decided without the store, and the store decides again. Both name all limits concerned, with the
-//! action taken.
+//! Notes two events: when limits begin to be decided without the store, and when the store decides again. Both events name
+//! all these limits, with the action taken.
 
 use std::collections::BTreeSet;
 
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::{EventKind, Events, LONGEST_OF_NAMES};
 
-/// The seconds without such a decision after which the fallback has ended.
+/// The number of seconds without a fallback decision after which the fallback has ended.
 const RECOVERED: u32 = 10;
-/// The characters of a detail that are reserved for the number of limits that it does not name.
+/// The number of characters of a detail that are reserved for the count of limits that are not named.
 const ROOM_FOR_COUNT: usize = 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct FallbackEvents {
-    /// The limits that were decided without the store, each with the action taken; empty while the store decides.
+    /// The limits that were decided without the store, each with the action taken. Empty if there is no fallback.
     limits: BTreeSet<String>,
     seconds_without: u32,
 }
@@ -49,7 +49,7 @@ impl FallbackEvents {
     }
 }
 
-/// The names of as many limits as fit into the detail of an event, at least one.
+/// Returns the names of as many limits as fit into the detail of an event, at least one.
 fn named(limits: &BTreeSet<String>) -> String {
     let (mut text, mut count) = (String::new(), 0);
     for limit in limits {

@@ -1,7 +1,6 @@
-//! Detects a changed file by its metadata, without reading it.
+//! Detects that a file has changed by its metadata, without reading the file.
 //!
-//! Files are polled, so that a write, a rename, a swapped link and a change on a network file system are detected
-//! alike.
+//! Files are polled, so that writes, renames, changed links and changes on network file systems are all detected.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -1,6 +1,7 @@
-//! Checks watched files on a thread of its own, so that a file system that gives no answer blocks nothing else.
+//! Checks watched files on a separate thread, so that a file system that does not respond blocks only this thread.
 //!
-//! The reloader waits only briefly for a check, and asks again at its next interval. At most one check of a watch is under way.
+//! The reloader waits briefly for a check, and looks for its result again at the next interval. Each watch has at most one
+//! check under way.
 
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use super::file_fingerprint::Trigger;
 use base::interval::fixed_interval;
 use base::time::{Clock, Micros, Timestamp};
 
-/// How long the reloader waits for a check before it goes on to other files.
+/// How long the reloader waits for a check before it continues with other files.
 const MOMENT: Duration = Duration::from_millis(200);
-/// How long a check may take before it is reported. Reading a million lines takes about a second.
+/// The time after which a running check is reported. To read a million lines takes about a second.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Checks watched files on another thread, with at most one check under way. `W` is the watch, and `C` is the result of a
@@ -22,7 +23,7 @@ pub(crate) struct FileLook<W, C> {
     /// The watch; `None` while a check is under way.
     watch: Option<W>,
     under_way: Option<UnderWay<W, C>>,
-    /// Whether an operator has asked during a check, which may have read the files before.
+    /// Whether an operator has asked for a reload during a check. The check may have read the files before that.
     asked: bool,
     /// The end of the last check.
     ended: Timestamp,
@@ -92,7 +93,7 @@ impl<W: Send + 'static, C: Send + 'static> FileLook<W, C> {
         };
         let late = under_way.overdue;
         self.under_way = None;
-        // Without a watch after a panic, which was logged: these files are followed no more.
+        // After a panic, which was logged, the watch is lost: these files are no longer checked.
         let Ok((watch, change)) = ended else { return LookOutcome::UnderWay };
         (self.watch, self.ended) = (Some(watch), clock.wall());
         LookOutcome::Found { change, late }
@@ -105,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Looks until one has ended, and returns what came of those before.
+    /// Repeats the look until it returns something other than `UnderWay`.
     async fn ends(look: &mut FileLook<u32, Trigger>, clock: &Clock, trigger: Trigger) -> LookOutcome<Trigger> {
         loop {
             let looked = look.look(trigger, clock, |_, trigger| trigger).await;
@@ -137,7 +138,7 @@ mod tests {
         let first = ends(&mut look, &clock, Trigger::Interval).await;
         assert_eq!(first, LookOutcome::Found { change: Trigger::Interval, late: true });
         assert_eq!((look.watch(), look.ended()), (Some(&7), Timestamp(11_000_000)));
-        // The operator asked after that look had begun.
+        // The operator asked after that check had begun.
         let asked = ends(&mut look, &clock, Trigger::Interval).await;
         assert_eq!(asked, LookOutcome::Found { change: Trigger::Operator, late: false });
         let last = ends(&mut look, &clock, Trigger::Interval).await;

@@ -1,5 +1,5 @@
-//! Runs the gateway's periodic work: sweeping buckets and tokens, events, the history of the status page, the reload, the file
-//! of buckets.
+//! Runs the gateway's periodic work: removes old buckets and tokens, notes events, keeps the history of the status page,
+//! reloads files, and saves buckets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct Housekeeping {
 
 #[async_trait]
 impl BackgroundService for Housekeeping {
-    /// Ends the process when Pingora shuts down: Pingora itself would wait for a fixed time.
+    /// Pingora would wait for a fixed time at its shutdown. Instead, this task ends the process.
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let reload = self.reload.lock().take().map(Reload::run);
         let reload = async {
@@ -58,7 +58,7 @@ impl BackgroundService for Housekeeping {
     }
 }
 
-/// The work that is done every second.
+/// Runs the work of every second.
 async fn sweep(gateway: &GatewayState) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     let mut fallback_events = FallbackEvents::default();

@@ -1,4 +1,4 @@
-//! Starts and stops the fetches of token issuers' keys, and reports when keys cannot be fetched.
+//! Starts and stops fetching the keys of token issuers, and reports keys that cannot be fetched.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,8 +35,8 @@ impl JwksFetches {
     }
 }
 
-/// Keeps one issuer's keys fresh, and records in `fetched` when they were last fetched. A failure is reported once, until the
-/// keys can be fetched again.
+/// Fetches one issuer's keys repeatedly, and records in `fetched` when they were last fetched. A failure is reported once,
+/// until a fetch succeeds again.
 async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<RemoteKeySet>, fetched: Gauge) {
     let failing = AtomicBool::new(false);
     let report = |issuer: &str, outcome: Result<usize, FetchError>| match outcome {

@@ -1,8 +1,7 @@
-//! Reloads the configuration and the API keys while requests go on.
+//! Reloads the configuration, the API keys and the certificates while requests continue.
 //!
-//! The new snapshot is built next to the one in force and replaces it in one step; a request continues under the snapshot that
-//! it began with. The amounts spent stay, because buckets are in the store, which is not replaced. An invalid file changes
-//! nothing.
+//! The new snapshot is built beside the current one and replaces it in one step. A request keeps the snapshot with which it
+//! began. Spent amounts stay, because buckets are in the store, which is not replaced. An invalid file changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +43,7 @@ pub(crate) struct Reload {
     gateway: Arc<GatewayState>,
     fd_budget: FdBudget,
     relog: Relog,
-    /// The watch of the configuration; `None`: the file cannot be read again.
+    /// The watch of the configuration; `None` if the configuration cannot be read again.
     config: Option<FileLook<ConfigWatch, Option<ConfigChange>>>,
     keys: Option<FileLook<ApiKeyWatch, Option<Result<usize, InvalidKeyFile>>>>,
     /// The certificates of each listener with TLS.
@@ -52,8 +51,8 @@ pub(crate) struct Reload {
     /// The time of the last check of each kind of file.
     last_looks: Vec<(File, Gauge)>,
     fetches: JwksFetches,
-    /// Snapshots that requests may still run under. They are kept here until no request does, so that no request has to free
-    /// one.
+    /// Old snapshots that requests may still use. They are kept until no request uses them, so that no request has to free a
+    /// snapshot.
     retired: Vec<Arc<Snapshot>>,
 }
 
@@ -104,7 +103,7 @@ impl Reload {
         }
     }
 
-    /// The result of a check that has ended. A check that takes too long is reported.
+    /// Returns the result of a check that has ended. A check that takes too long is reported.
     fn ended<C>(&self, files: File, looked: LookOutcome<C>) -> Option<C> {
         match looked {
             LookOutcome::UnderWay => None,
@@ -136,7 +135,7 @@ impl Reload {
         }
     }
 
-    /// Makes the series of the files that are watched now.
+    /// Makes the series for the files that are currently watched.
     fn watch_last_looks(&mut self, snapshot: &Snapshot) {
         let series = self.gateway.metrics.registry.of_config(snapshot.number);
         let followed = [
@@ -197,7 +196,7 @@ impl Reload {
                 remote.first_attempt().await;
             }
         };
-        // A missing issuer must not keep the rest of the configuration out, so it comes into force even without its
+        // The rest of the configuration must not wait for a missing issuer, so it comes into force even without the issuer's
         // keys.
         let _ = tokio::time::timeout(FIRST_KEYS, attempted).await;
         self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
@@ -210,7 +209,7 @@ impl Reload {
             (self.relog)(log);
         }
         self.gateway.metrics.config.reloaded(File::Config);
-        // The API keys were read together with the configuration.
+        // The API keys were read as a part of the configuration.
         self.gateway.metrics.config.in_force(File::ApiKeys);
         if !self.certificates.iter().any(|listener| listener.invalid) {
             self.gateway.metrics.config.in_force(File::Certificates);
@@ -232,8 +231,7 @@ impl Reload {
         warn(&warnings);
     }
 
-    /// Starts the lookups and fetches that a snapshot needs, stops those that it does not, and returns the issuers
-    /// whose keys are new.
+    /// Starts the lookups and fetches that a snapshot needs, and stops others. Returns the issuers whose keys are new.
     fn start_background_tasks(&mut self, snapshot: &Arc<Snapshot>) -> Vec<Arc<RemoteKeySet>> {
         let now = self.gateway.clock.wall();
         self.keys = snapshot.config.api_keys.clone().map(|api_keys| {
@@ -256,8 +254,8 @@ impl Reload {
         self.fetches.follow(&self.gateway, snapshot)
     }
 
-    /// Watches the certificates of a snapshot. A watch whose certificates stay is kept: its reported faults are not reported
-    /// again.
+    /// Watches the certificates of a snapshot. The watch of an unchanged listener is kept, so that its faults are not
+    /// reported again.
     fn watch_certificates(&mut self, snapshot: &Snapshot, now: Timestamp) {
         let servers = snapshot.config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
         let mut known = std::mem::take(&mut self.certificates);

@@ -1,4 +1,4 @@
-//! Reports in the log the changes of a reload, and the faults of a rejected file.
+//! Logs the changes of a reload, and the faults of a rejected file.
 
 use config::Config;
 use config::diff::Reset;

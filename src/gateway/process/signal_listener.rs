@@ -1,4 +1,4 @@
-//! Listens for signals, and says which action each of them requests.
+//! Listens for signals, and returns the action that each signal requests.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,7 +21,7 @@ impl SignalAction {
     /// Returns the action that a signal requests. `None` for a signal that the gateway does not handle.
     pub(crate) fn of(signal: Signal) -> Option<SignalAction> {
         match signal {
-            // SIGQUIT is what nginx drains at.
+            // nginx drains at SIGQUIT.
             Signal::SIGTERM | Signal::SIGQUIT => Some(SignalAction::Drain),
             Signal::SIGINT => Some(SignalAction::DrainWithoutDelay),
             Signal::SIGHUP => Some(SignalAction::Reload),
@@ -35,7 +35,7 @@ impl SignalAction {
 /// Signals that make the process exit.
 const EXIT: [Signal; 3] = [Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGINT];
 
-/// Signals to a process that continues to run. Their default action would end a process that does not listen yet.
+/// Signals after which the process continues. If it does not listen yet, their default action would end it.
 const RUNNING: [Signal; 3] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// Blocks the signals that do not request an exit, until [`SignalListener::running`] listens for them. Must be called first,
@@ -66,7 +66,7 @@ impl SignalListener {
     /// If the operating system does not let a signal be handled or unblocked.
     pub(crate) fn running() -> io::Result<SignalListener> {
         let listener = SignalListener::new(RUNNING)?;
-        // It is enough that one thread receives them.
+        // Unblocked in one thread only, because one thread that receives them is enough.
         SigSet::from_iter(RUNNING).thread_unblock()?;
         Ok(listener)
     }

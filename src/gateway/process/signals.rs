@@ -1,4 +1,4 @@
-//! Acts on signals, from the start of the process until it has drained: reload, reopen, upgrade, exit.
+//! Handles signals, from the start of the process until it has drained: reload, reopen, upgrade, exit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::{bucket_handover, drain};
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 
-/// The shortest delay after a handover, so that clients with busy connections are asked to reconnect before idle
+/// The shortest delay after a handover. In this time clients with busy connections are asked to reconnect, before idle
 /// connections are closed.
 const MIN_DELAY_AFTER_HANDOVER: Duration = Duration::from_secs(1);
 
@@ -43,7 +43,7 @@ impl ShutdownSignalWatch for SignalWatch {
                 return ShutdownSignal::FastShutdown;
             }
         };
-        // The store and the keys are there for the first request, unless a first attempt to reach them has failed.
+        // Requests begin when the store and the keys are ready, or a first attempt to reach them has failed.
         tokio::select! {
             ((), ()) = async { tokio::join!(self.gateway.store.first_attempt(), self.keys_attempted()) } => {}
             _ = exit.next() => return self.shut_down_fast().await,
@@ -56,7 +56,7 @@ impl ShutdownSignalWatch for SignalWatch {
         bucket_handover::report_ready(inherited);
         let delay = self.act_until_exit(&mut exit, &mut running).await;
         let shutdown = drain::announce(&self.gateway, delay, &mut exit).await;
-        // The same listener, so that no signal falls between two.
+        // The listener is handed on, so that no signal between the two uses is lost.
         *self.second_signal.lock() = Some(exit);
         self.upgrade.close();
         match shutdown {
@@ -67,7 +67,7 @@ impl ShutdownSignalWatch for SignalWatch {
 }
 
 impl SignalWatch {
-    /// Exits at once, with the last steps of [`drain::wait_and_exit`].
+    /// Exits at once, after the last steps of [`drain::wait_and_exit`].
     async fn shut_down_fast(&self) -> ShutdownSignal {
         drain::cut_tunnels(&self.gateway).await;
         if let Some(saver) = &self.bucket_saver {
@@ -77,7 +77,7 @@ impl SignalWatch {
         ShutdownSignal::FastShutdown
     }
 
-    /// Returns when the process must exit, with the time for which it should continue to accept connections.
+    /// Returns when the process must exit. Returns for how long the process should still accept connections.
     async fn act_until_exit(&self, exit: &mut SignalListener, running: &mut SignalListener) -> Duration {
         let mut next: Option<NextProcess> = None;
         let delay = loop {
@@ -113,7 +113,7 @@ impl SignalWatch {
         delay
     }
 
-    /// The delay of the configuration.
+    /// Returns the delay of the current configuration.
     fn delay(&self) -> Duration {
         self.gateway.snapshot.load().config.drain.delay.into()
     }
@@ -125,7 +125,7 @@ impl SignalWatch {
         self.gateway.remotes().iter().for_each(|remote| remote.fetch_now());
     }
 
-    /// Starts a next process, unless one is being started.
+    /// Starts the next process, unless one is already starting.
     fn upgrade(&self, next: Option<NextProcess>) -> Option<NextProcess> {
         if next.is_some() {
             log::warn!("SIGUSR2: a next process is already starting");
@@ -148,19 +148,19 @@ impl SignalWatch {
     fn hand_over_sockets(&self, next: &NextProcess) -> Duration {
         let pid = next.process_id();
         if !self.gateway.store.is_shared() {
-            // It is of an older version, or has another store.
+            // The next process has an older version or another store.
             log::warn!(pid; "the next process does not take the buckets in memory");
         }
         self.handed_over(pid, None)
     }
 
-    /// Hands the buckets over; `None` if the next process ended before it had them: this one continues.
+    /// Sends the buckets to the next process. `None` if that process ended before it had them; this process then continues.
     async fn hand_over_buckets(&self, next: NextProcess) -> Option<Duration> {
-        // `/readyz` stays 200.
+        // `/readyz` still answers 200 after this.
         self.gateway.lifecycle.hand_over();
         match bucket_handover::send(&self.gateway, self.bucket_saver.as_ref(), &next).await {
             Ok(buckets) => {
-                // What the next process does not listen on is closed.
+                // Closes the sockets on which the next process does not listen.
                 self.upgrade.close();
                 Some(self.handed_over(next.process_id(), buckets))
             }
@@ -191,7 +191,7 @@ impl SignalWatch {
         }
     }
 
-    /// Returns when the keys of every issuer have been fetched, or a first attempt has failed.
+    /// Returns when each issuer's keys have been fetched, or a first attempt has failed.
     async fn keys_attempted(&self) {
         for remote in self.gateway.remotes() {
             remote.first_attempt().await;
@@ -199,7 +199,7 @@ impl SignalWatch {
     }
 }
 
-/// Waits for the report of the next process, forever if no next process was started.
+/// Waits for the report of the next process. Never returns if there is no next process.
 async fn report(next: &mut Option<NextProcess>) -> NextProcessReport {
     match next {
         Some(next) => next.report().await,

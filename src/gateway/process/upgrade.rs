@@ -1,12 +1,12 @@
 //! Hands the listening sockets to the next process, so that an upgrade loses no connection.
 //!
-//! At SIGUSR2 the program is started again, from its original path and with the same arguments; its standard input is a socket
-//! to this process. The next process receives the listening sockets through it, reads the configuration, and reports when it is
-//! ready; only then does this process begin to exit. A next process that fails changes nothing: this one continues.
+//! At SIGUSR2 the program is started again, from its original path and with the same arguments. Its standard input is a
+//! socket to this process. Through this socket the next process receives the listening sockets; it reads the configuration
+//! and reports when it is ready. Only then does this process begin to exit. If the next process fails, this one continues.
 //!
-//! With a shared store both processes accept from the same queues for a while, so that every queue always has a reader. With
-//! buckets in memory the next process accepts nothing before it has received them, and this one nothing after it has begun to
-//! send them: see `bucket_handover`. Connections wait in the queues, which both processes hold.
+//! With a shared store, both processes accept from the same queues for a while, so that every queue always has a reader. With
+//! buckets in memory, the next process accepts only after it has received the buckets, and this one stops before it sends
+//! them: see `bucket_handover`. In between, connections wait in the queues, which both processes hold.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -31,23 +31,24 @@ use base::endpoint_address::EndpointAddress;
 
 /// The variable that tells the next process that its standard input is a socket to the previous one.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
-/// The value if the previous process can also send its buckets, and then waits for `READY`. The value was 1 before it could send
-/// them, and 2 before it waited.
+/// The value if the previous process can also send its buckets, and then waits for `READY`. Older versions used 1 (no
+/// buckets) and 2 (buckets, without waiting).
 const WITH_BUCKETS: &str = "3";
 
-/// The longest that one read or write of buckets may take. The other process does nothing else during it.
+/// The longest time for one read or write of buckets. The other process does nothing else in this time.
 const BUCKETS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most sockets in one message; the kernel allows 253.
 const MAX_IN_MESSAGE: usize = 64;
 
-/// The byte that precedes sockets.
+/// The byte before a message's sockets.
 const SOCKETS: u8 = b's';
-/// The byte that follows the last socket.
+/// The byte after the last socket.
 const END: u8 = b'e';
 /// The byte with which the next process reports that it is ready.
 const READY: u8 = b'r';
-/// The byte with which the next process asks for the buckets, which it reads to the end of the stream. Then it reports `READY`.
+/// The byte with which the next process asks for the buckets. It reads them until the end of the stream, and then sends
+/// `READY`.
 const READY_FOR_BUCKETS: u8 = b'b';
 
 /// The listening sockets from the previous process, with the connection to that process. Empty without a previous process.
@@ -139,7 +140,7 @@ impl InheritedSockets {
     /// If the previous process has ended.
     pub(crate) fn ready(self) -> io::Result<()> {
         let Some(mut previous) = self.previous else { return Ok(()) };
-        // It may still send buckets which this process cannot read.
+        // The previous process may still send buckets that this process cannot read.
         previous.shutdown(Shutdown::Read)?;
         previous.write_all(&[READY])
     }
@@ -151,7 +152,7 @@ pub(crate) struct Upgrade {
     /// The path of the program; `None` if the operating system does not report it.
     program: Option<PathBuf>,
     arguments: Vec<OsString>,
-    /// Duplicates of the sockets that this process listens on.
+    /// Duplicates of this process's listening sockets.
     sockets: Mutex<Vec<ListeningSocket>>,
 }
 
@@ -209,7 +210,7 @@ fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Re
 pub(crate) enum NextProcessReport {
     Ready,
     ReadyForBuckets,
-    /// The next process has ended, or has sent something other than a report.
+    /// The next process has ended, or has sent an invalid report.
     GaveUp,
 }
 
@@ -251,7 +252,7 @@ impl NextProcess {
     pub(crate) fn end(mut self) -> String {
         let ended = self.child.try_wait();
         if !matches!(ended, Ok(Some(_))) {
-            // It may have exited between the two calls.
+            // Fails if the next process has exited between the two calls.
             let _ = self.child.kill();
         }
         match self.child.wait() {

@@ -1,4 +1,4 @@
-//! Starts the tasks that upstreams need: lookups of their names, and health checks.
+//! Starts the background tasks of upstreams: lookups of their names, and health checks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

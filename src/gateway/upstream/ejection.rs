@@ -1,4 +1,5 @@
-//! Ejects endpoints that fail: they get no requests for a while, but never more than a share of an upstream's endpoints.
+//! Ejects endpoints that fail: they get no requests for a while. At most a share of an upstream's endpoints is ejected at
+//! once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use base::time::Timestamp;
 /// Ejects endpoints of one upstream after failures: an ejected endpoint gets no requests for a while.
 #[derive(Debug, Default)]
 pub(super) struct Ejector {
-    /// Held while an endpoint is ejected, so that two that fail at the same time are counted one after the other.
+    /// Held while an endpoint is ejected, so that two ejections at the same time are counted one after the other.
     ejecting: Mutex<()>,
 }
 
@@ -39,7 +40,7 @@ impl Ejector {
         }
         let until = now.plus(settings.duration).0.max(1);
         endpoint.condition.ejected_until.store(until, Ordering::Relaxed);
-        // When it is back, a single failure ejects it again, until a request has succeeded.
+        // After the ejection, a single failure ejects the endpoint again, until a request has succeeded.
         endpoint.condition.failures.store(settings.consecutive.saturating_sub(1), Ordering::Relaxed);
         true
     }
@@ -50,7 +51,7 @@ impl Ejector {
         if condition.failures.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        // An answer to a request that began before the ejection does not end it.
+        // The response may be to a request from before the ejection, so it does not end the ejection.
         if endpoint.is_ejected(now) {
             return false;
         }
@@ -94,12 +95,12 @@ mod tests {
         Ejector::succeeded(&all[0], || Timestamp(1));
         assert_eq!([failed(1), failed(1), failed(1)], [false, false, true]);
         assert!(!all[0].is_available(|| Timestamp(2)));
-        // While it is ejected neither late failures nor late successes change that.
+        // During the ejection, late failures and successes change nothing.
         assert!(!failed(2) && !Ejector::succeeded(&all[0], || Timestamp(3)));
         assert!(!all[0].is_available(|| Timestamp(30_000_000)));
         let back = Timestamp(30_000_001);
         assert!(all[0].is_available(|| back));
-        // Back on probation: one failure is enough.
+        // After the ejection, one failure is enough for the next.
         assert!(failed(back.0) && !all[0].is_available(|| back));
         let again = Timestamp(back.0 + 30_000_000);
         assert!(Ejector::succeeded(&all[0], || again));

@@ -16,20 +16,19 @@ use base::endpoint_address::EndpointAddress;
 use base::time::{Micros, Timestamp};
 use config::{Protocol, Scheme};
 
-/// The receive buffer of a narrow connection, in bytes; the kernel doubles it for its own overhead.
+/// The receive buffer of a narrow connection, in bytes. The kernel doubles it for its own overhead.
 const NARROW: usize = 8 << 10;
 
-/// The most requests at the same time on one HTTP/2 connection. A server may allow fewer.
+/// The most concurrent requests on one HTTP/2 connection. A server may allow fewer.
 const MAX_STREAMS: usize = 100;
 
-/// The most bytes of one response that an upstream of HTTP/2 may send before they are read, on an ordinary and on a narrow
-/// connection.
+/// The most unread bytes of one response over HTTP/2, on an ordinary connection. Below, the same for a narrow connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const NARROW_STREAM_WINDOW: u32 = 16 << 10;
 
-/// The most bytes of all responses of a connection: the maximum of HTTP/2. So a response that no client reads is held back only
-/// by its own window, and delays no other. It also bounds small unread frames: the h2 crate closes a connection when they, with
-/// the 256 bytes that it counts for each, are more than half of this.
+/// The most unread bytes of all responses of an HTTP/2 connection: the maximum of the protocol. So a response that no client
+/// reads uses up only its own window, and does not delay others. This also limits small unread frames: the h2 crate closes a
+/// connection when these frames, with 256 bytes added for each, take more than half of this number.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -48,7 +47,7 @@ pub(crate) struct Endpoint {
     peer: HttpPeer,
     /// The peer for narrow connections.
     narrow: HttpPeer,
-    /// The keys of the ordinary and of the narrow connections in a pool.
+    /// The keys under which a pool keeps the ordinary and the narrow connections.
     pool_keys: [u64; 2],
     /// The recent results of the endpoint. They are kept when the configuration or the addresses of the name change.
     pub condition: Arc<EndpointCondition>,
@@ -75,7 +74,7 @@ pub(crate) struct ConnectOptions {
 /// The recent results of an endpoint: its requests, failures, ejection and health checks.
 #[derive(Debug, Default)]
 pub(crate) struct EndpointCondition {
-    /// The number of requests that it has not finished yet.
+    /// The number of requests under way.
     in_flight: AtomicU32,
     /// The number of failed requests since the last successful request.
     pub(super) failures: AtomicU32,
@@ -107,10 +106,10 @@ impl Endpoint {
         let mut narrow = peer.clone();
         match connecting.protocol {
             Protocol::Http1 => narrow.options.tcp_recv_buf = Some(NARROW),
-            // Whatever arrives is read at once: how much that is, the windows decide.
+            // Arrived bytes are read at once, so the flow-control window limits them, not the receive buffer.
             Protocol::H2 | Protocol::H2c => narrow.options.h2_stream_window_size = Some(NARROW_STREAM_WINDOW),
         }
-        // In a pool of its own: a narrow connection is not reused for a wide one.
+        // Narrow connections have their own group in a pool, so that they are not reused for ordinary requests.
         narrow.group_key |= 1;
         let pool_keys = [peer.reuse_hash(), narrow.reuse_hash()];
         let hash = stable_hash(address.to_string().as_bytes());
@@ -192,7 +191,7 @@ fn options(ConnectOptions { timeouts, protocol, .. }: &ConnectOptions) -> PeerOp
         options.max_h2_streams = MAX_STREAMS;
         options.h2_stream_window_size = Some(STREAM_WINDOW);
         options.h2_connection_window_size = Some(CONNECTION_WINDOW);
-        // Without it a connection to a server that has stopped gets further requests.
+        // Without pings, a connection to a server that has stopped would get further requests.
         options.h2_ping_interval = Some(PING_INTERVAL);
     }
     options

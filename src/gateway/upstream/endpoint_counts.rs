@@ -1,4 +1,4 @@
-//! Counts the requests of an upstream's endpoints, and reports their states.
+//! Counts the requests to an upstream's endpoints, and reports the state of each endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

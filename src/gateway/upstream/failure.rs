@@ -1,4 +1,4 @@
-//! Lists the ways in which a request fails at an upstream.
+//! Lists the reasons for which a request to an upstream fails.
 
 /// The reason why a request to an upstream failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
-//! Selects by a value of the request, so that requests with the same value go to the same endpoint.
+//! Selects an endpoint by a value of the request, so that requests with the same value go to the same endpoint.
 //!
-//! Each endpoint gets a score for the value, by its address and its weight, and the highest one is chosen (rendezvous hashing).
-//! So an endpoint that leaves moves only its own values, a new one takes its share from all others, and all gateways agree.
+//! Each endpoint gets a score from the value, its address and its weight; the highest score is chosen (rendezvous hashing).
+//! So if an endpoint is removed, only its values move; a new endpoint takes its share from all others; and all gateways
+//! agree.
 //!
-//! Loads are bounded: an endpoint that has more than [`FACTOR`] times its share of the requests under way is left out, and the
-//! next highest score is taken.
+//! The load is limited: an endpoint with more than [`FACTOR`] times its share of the requests under way is skipped, and the
+//! next highest score is chosen.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ fn mixed(mut hash: u64) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// The score of an endpoint. The share of values for which it is the highest is in proportion to the endpoint's weight.
+/// Returns the score of an endpoint. An endpoint has the highest score for a share of all values that is proportional to its
+/// weight.
 #[expect(clippy::cast_precision_loss, reason = "53 bits of a hash are enough, and weights are small")]
 fn score(key: BalanceKey, endpoint: &Endpoint) -> f64 {
     let uniform = ((mixed(key.0.get() ^ endpoint.hash) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
@@ -127,13 +129,13 @@ mod tests {
         let pool = pool(&[1; 5]);
         let mut attempts = Vec::new();
         for requests in 1..=100u32 {
-            // All with the same value.
+            // All requests have the same value.
             let endpoint = pool.hashed(BalanceKey::new(b"one"), |_| true).unwrap();
             attempts.push(Attempt::new(Arc::clone(endpoint)));
             let most = (FACTOR * f64::from(requests) / 5.0).ceil();
             assert!(pool.endpoints.iter().all(|endpoint| f64::from(endpoint.in_flight()) <= most), "{requests}");
         }
-        // With room, it is the first again.
+        // When the load is gone, the first endpoint is chosen again.
         let first = attempts[0].endpoint.address.clone();
         attempts.clear();
         assert_eq!(pool.hashed(BalanceKey::new(b"one"), |_| true).unwrap().address, first);

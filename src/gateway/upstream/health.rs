@@ -1,7 +1,7 @@
-//! Checks the endpoints of an upstream, and determines which of them are down.
+//! Checks the endpoints of an upstream repeatedly, and determines which of them are down.
 //!
-//! One task for each upstream does this for the whole process, whatever its number of threads. An endpoint is up until `fall`
-//! checks in a row have failed.
+//! Each upstream has one task for the whole process, not one for each thread. An endpoint is up until `fall` checks in a row
+//! have failed.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;

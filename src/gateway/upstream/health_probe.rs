@@ -1,4 +1,4 @@
-//! Sends one request of a health check, and judges its response.
+//! Sends one health check to an endpoint, and judges the response.
 
 use std::fmt;
 use std::io;
@@ -20,7 +20,7 @@ use config::{Health, HealthCheck, Protocol, Scheme};
 
 /// The most bytes that are read for a status line.
 const LONGEST_STATUS_LINE: usize = 1 << 10;
-/// The most bytes of a message: the response to a gRPC check has seven.
+/// The most bytes of a response body that are read. The response to a gRPC check has seven.
 const LONGEST_MESSAGE: usize = 1 << 10;
 
 /// The reason why a health check of an endpoint has failed.
@@ -87,7 +87,7 @@ async fn check(endpoint: &Endpoint, upstream: &config::Upstream, settings: &Heal
                 Protocol::H2 | Protocol::H2c => vec![b"h2".to_vec()],
             };
             let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.map_err(ProbeError::Tls)?;
-            // A server without HTTP/2 gets its requests over HTTP/1.1, too.
+            // A server without HTTP/2 gets its checks over HTTP/1.1, like its requests.
             let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             let protocol = if speaks_h2 { upstream.protocol } else { Protocol::Http1 };
             exchange(stream, protocol, endpoint, settings).await
@@ -142,7 +142,7 @@ async fn http1_status(
     parse_status(&head).ok_or(ProbeError::NotHttp)
 }
 
-/// The status of a response that begins like this.
+/// Returns the status of a response that begins with these bytes; `None` if they are no status line.
 fn parse_status(head: &[u8]) -> Option<u16> {
     let rest = head.strip_prefix(b"HTTP/1.")?;
     let (b'0' | b'1', rest) = rest.split_first()? else { return None };
@@ -160,7 +160,7 @@ fn request(method: Method, scheme: Scheme, host: &str, path: &str) -> Result<Req
     };
     let request = Request::builder().method(method).uri(format!("{scheme}://{host}{path}"));
     let request = request.header(http::header::USER_AGENT, user_agent()).body(());
-    // The file has only hosts and paths of which a URL can be made.
+    // The configuration allows only hosts and paths that are valid in a URL, so this does not fail.
     request.map_err(|error| ProbeError::Closed(io::Error::other(error)))
 }
 
@@ -218,10 +218,10 @@ async fn grpc(
     if is_serving(&response.body) { Ok(()) } else { Err(ProbeError::NotServing) }
 }
 
-/// A message of gRPC: no compression, its length, and field 1 with the name of the service.
+/// Makes the gRPC message: no compression, the length, and field 1 with the name of the service.
 fn check_request(service: &str) -> Bytes {
     let mut message = Vec::new();
-    // The file has no longer name than one byte can say.
+    // The configuration allows no name whose length does not fit into one byte.
     if let (1.., Ok(length)) = (service.len(), u8::try_from(service.len())) {
         message.extend_from_slice(&[0x0a, length]);
         message.extend_from_slice(service.as_bytes());

@@ -1,4 +1,4 @@
-//! Holds whether an endpoint is up, by the results of its health checks.
+//! Holds whether an endpoint is up, according to its health checks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ use config::Health;
 #[derive(Debug, Default)]
 pub(super) struct HealthState {
     is_down: AtomicBool,
-    /// The number of checks in a row that contradict that.
+    /// The number of last checks in a row whose result contradicts `is_down`.
     contradictions: Mutex<u32>,
 }
 

@@ -1,7 +1,7 @@
-//! Holds the upstreams: their endpoints, which of them a request goes to, and the treatment of endpoints that fail.
+//! Holds the upstreams: their endpoints, the selection of an endpoint for a request, and the handling of failed endpoints.
 //!
-//! Every address of a name is an endpoint. Connections in a pool belong to an address, so they stay when the configuration
-//! changes, and with them the endpoint's condition.
+//! Every address of a name is an endpoint. Pooled connections and the condition of an endpoint belong to its address, so they
+//! stay when the configuration changes.
 
 mod background_tasks;
 mod ejection;
@@ -51,8 +51,8 @@ use tls::PeerTls;
 pub(crate) enum Window {
     /// The ordinary size of the connection.
     Whole,
-    /// A small size, so that a response that its client does not read takes little memory. Such a response is slow over a long
-    /// distance.
+    /// A small size, so that a response that its client does not read takes little memory. Over a long distance, such a
+    /// connection is slow.
     Narrow,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum Window {
 pub(crate) struct Upstream {
     settings: config::Upstream,
     connecting: ConnectOptions,
-    /// The addresses of each endpoint of the configuration.
+    /// The addresses of each configured endpoint.
     addresses: parking_lot::Mutex<Addresses>,
     pool: ArcSwap<Pool>,
     /// The number of the next turn.
@@ -69,11 +69,11 @@ pub(crate) struct Upstream {
     retry_budget: RetryBudget,
     /// Whether the first look-ups have ended, successfully or not.
     looked_up: watch::Sender<bool>,
-    /// Whether a task keeps resolving the names, or none is needed.
+    /// Whether a task resolves the names repeatedly, or no task is needed.
     has_resolver: AtomicBool,
-    /// Whether a task keeps checking the endpoints.
+    /// Whether a task checks the endpoints repeatedly.
     has_checks: AtomicBool,
-    /// Whether another upstream has replaced this one and has its endpoints.
+    /// Whether another upstream has replaced this one and has taken over its endpoints.
     is_replaced: AtomicBool,
 }
 
@@ -121,7 +121,7 @@ impl Upstream {
             },
             addresses: parking_lot::Mutex::new(addresses),
             pool: ArcSwap::default(),
-            // So that of many gateways not all begin with the same endpoint.
+            // Begins at a random turn, so that many gateways do not all begin with the same endpoint.
             turn: AtomicUsize::new(fastrand::usize(..usize::MAX / 2)),
             ejector: Ejector::default(),
             retry_budget: RetryBudget::default(),
@@ -138,7 +138,7 @@ impl Upstream {
         new
     }
 
-    /// Makes the pool for the known addresses. Endpoints in `known` keep their condition.
+    /// Makes the pool again from the current addresses. Endpoints that are in `known` keep their condition.
     fn rebuild(&self, known: &Pool) {
         let endpoints: Vec<Arc<Endpoint>> = self
             .addresses
@@ -192,7 +192,7 @@ impl Upstream {
         !self.has_resolver.swap(true, Ordering::Relaxed)
     }
 
-    /// Notes that a request is sent to an endpoint for the first time.
+    /// Notes the first attempt of a request, which adds to the retry budget.
     fn begin(&self) {
         self.retry_budget.add(self.settings.retries.budget);
     }

@@ -13,10 +13,11 @@ use base::interval::fixed_interval;
 
 /// The interval between look-ups of a name.
 const REFRESH: Duration = Duration::from_secs(30);
-/// The interval while a name has never been resolved.
+/// The interval while a name has not been resolved yet.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The number of shares of one endpoint's weight: so many numbers of addresses divide it without rounding.
+/// The number of shares into which one endpoint's weight is divided. Most small numbers of addresses divide it without a
+/// rest.
 const SHARES: u64 = 27_720;
 
 /// The known addresses of an upstream, for each endpoint of its configuration.
@@ -27,7 +28,7 @@ pub(super) struct Addresses(Vec<EndpointAddresses>);
 struct EndpointAddresses {
     settings: config::Endpoint,
     is_name: bool,
-    /// The known addresses in ascending order, because resolvers rotate theirs. Empty before the name has been resolved.
+    /// The known addresses, sorted, because resolvers change the order. Empty before the name has been resolved.
     known: Vec<EndpointAddress>,
 }
 
@@ -54,7 +55,7 @@ impl Addresses {
         self.0.iter().all(|one| !one.is_name)
     }
 
-    /// The addresses of a name.
+    /// Returns the known addresses of a name.
     fn of(&self, host: &str, port: u16) -> Vec<EndpointAddress> {
         let is_same = |one: &&EndpointAddresses| one.is_name && one.settings.host == host && one.settings.port == port;
         let same = self.0.iter().find(is_same);
@@ -85,7 +86,7 @@ impl Addresses {
 }
 
 impl Upstream {
-    /// The names to resolve, with their ports, by endpoint of the configuration.
+    /// Returns the names to resolve: the index of the endpoint in the configuration, the host and the port.
     fn names(&self) -> Vec<(usize, String, u16)> {
         let addresses = self.addresses.lock();
         let named = addresses.0.iter().enumerate().filter(|(_, one)| one.is_name);
@@ -109,12 +110,12 @@ impl Upstream {
                     self.rebuild(&self.pool.load());
                 }
             }
-            // The addresses that were resolved last stay in use.
+            // The addresses of the last successful lookup stay in use.
             Err(error) => log::warn!(upstream, host, error:% = error; "upstream not resolved"),
         }
     }
 
-    /// Notes that every name has been looked up once more. Returns the time to wait before the next look-ups.
+    /// Notes that all names have been looked up. Returns how long to wait before the next lookups.
     fn end_lookups(&self) -> Duration {
         self.looked_up.send_replace(true);
         if self.addresses.lock().0.iter().any(|one| one.known.is_empty()) {
@@ -134,7 +135,7 @@ pub(super) async fn keep_resolving(weak: Weak<Upstream>, listeners: Vec<SocketAd
     .await;
 }
 
-/// Warns if one of these addresses of a name is that of a listener.
+/// Warns if a name leads to one of the gateway's own listeners.
 fn warn_of_own(host: &str, found: &[SocketAddr], listeners: &[SocketAddr]) {
     if let Some(address) = found.iter().find(|address| listeners.iter().any(|own| is_own(**address, *own))) {
         let hint = "its requests would come back: let the name lead to the server that answers them";
@@ -159,7 +160,7 @@ async fn keep_resolving_with(
     while let Some(upstream) = weak.upgrade() {
         let names = upstream.names();
         let lookups: Vec<_> = names.iter().map(|(_, host, port)| look_up(host, *port)).collect();
-        // Side by side: a name whose servers do not answer must not delay the others.
+        // All lookups run at the same time, so that a DNS server that does not answer delays only its own names.
         let found = join_all(lookups).await;
         for ((index, host, _), found) in names.into_iter().zip(found) {
             warn_of_own(&host, found.as_deref().unwrap_or_default(), listeners);
@@ -205,7 +206,7 @@ mod tests {
         SocketAddr::from(([192, 0, 2, last], 80))
     }
 
-    /// The last bytes of the addresses that so many requests go to, sorted.
+    /// Returns the last bytes of the addresses that this many requests go to, sorted.
     fn used(upstream: &Upstream, requests: usize) -> Vec<u8> {
         let one = |_| {
             let selected = upstream.select(Choice { turn: Turn::Next, key: None }, |_| false, || Timestamp(1)).ok()?;
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(used(&upstream, 2), [9, 9]);
         upstream.apply_lookup(0, Ok(vec![address(2), address(1), address(2)]));
         assert_eq!(used(&upstream, 6), [1, 1, 2, 2, 9, 9]);
-        // An address of several lines has the weight of both.
+        // An address that occurs in two endpoints has the sum of their weights.
         upstream.apply_lookup(0, Ok(vec![address(9)]));
         assert_eq!(upstream.known_addresses(), [address(9)]);
         upstream.apply_lookup(0, Ok((1..=4).map(address).collect()));
@@ -285,7 +286,7 @@ mod tests {
         let own = |address: &str, listener: &str| is_own(address.parse().unwrap(), listener.parse().unwrap());
         assert!(own("127.0.0.1:80", "127.0.0.1:80") && own("127.0.0.1:80", "0.0.0.0:80"));
         assert!(!own("127.0.0.1:81", "127.0.0.1:80") && !own("127.0.0.1:80", "127.0.0.2:80"));
-        // For documentation (RFC 5737): of no host.
+        // 192.0.2.1 is an address for documentation (RFC 5737), which no host has.
         assert!(!own("192.0.2.1:80", "0.0.0.0:80") && own("192.0.2.1:80", "192.0.2.1:80"));
     }
 
@@ -296,7 +297,7 @@ mod tests {
         let look_up = async |host: &str, port: u16| {
             let mut lookups = lookups.lock();
             lookups.push((begun.elapsed().as_secs(), used(&upstream, 1)));
-            // The third and the fifth are answered.
+            // The third and the fifth lookup succeed.
             match lookups.len() {
                 number @ (3 | 5) => Ok(vec![SocketAddr::from(([192, 0, 2, u8::try_from(number).unwrap()], port))]),
                 _ => Err(io::Error::other(format!("no such name: {host}"))),
@@ -326,7 +327,7 @@ mod tests {
         let upstream = Mutex::new(Some(Arc::new(Upstream::new(&settings(vec![endpoint("name", 80, 1)])))));
         let weak = Arc::downgrade(upstream.lock().as_ref().unwrap());
         let look_up = async |_: &str, _| {
-            // As a reload does.
+            // A reload also drops the upstream.
             drop(upstream.lock().take());
             Err(io::Error::other("no such name"))
         };

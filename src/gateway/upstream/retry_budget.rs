@@ -1,10 +1,10 @@
-//! Bounds how many requests are sent again: to a share of all requests, with a few in advance.
+//! Limits the number of retries to a share of all requests, with some retries in advance.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The cost of a retry, in hundredths of a request.
 const RETRY: u32 = 100;
-/// The most that is saved up: as many retries are possible at once, even before there were requests.
+/// The largest saved budget. So many retries are possible at once, even before any request.
 const MAX_SAVED: u32 = 10 * RETRY;
 
 /// The budget that bounds the retries at an upstream. Every request adds a part of a retry to it.
@@ -22,7 +22,7 @@ impl RetryBudget {
     pub(super) fn add(&self, share: u8) {
         let saved = self.0.load(Ordering::Relaxed);
         if saved < MAX_SAVED {
-            // Of several at the same time one may be lost, never counted twice.
+            // If two requests add at the same time, one addition may be lost. No addition is counted twice.
             let more = (saved + u32::from(share)).min(MAX_SAVED);
             let _ = self.0.compare_exchange(saved, more, Ordering::Relaxed, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! Orders endpoints so that each has turns in proportion to its weight, and those with a large weight not in a row.
+//! Orders the turns of endpoints. Each endpoint has turns in proportion to its weight, and the turns are spread evenly.
 
 /// The most turns of a schedule. Weights that do not fit are rounded.
 const MAX_TURNS: u64 = 4096;
@@ -19,12 +19,12 @@ impl Schedule {
                 *weight = (weight.saturating_mul(MAX_TURNS) / total).max(1);
             }
         }
-        // A turn is paid for in advance, so credits may be below zero.
+        // Credits may be negative, because a turn is paid before it is earned.
         let weights: Vec<i64> = weights.into_iter().filter_map(|weight| weight.try_into().ok()).collect();
         let turns: i64 = weights.iter().sum();
         let mut credits = vec![0i64; weights.len()];
         let sequence = (0..turns).filter_map(|_| {
-            // The one whose share has been kept from it for longest.
+            // The endpoint with the most credit has waited longest for its share.
             credits.iter_mut().zip(&weights).for_each(|(credit, weight)| *credit += weight);
             let (index, credit) =
                 credits.iter_mut().enumerate().max_by_key(|(index, credit)| (**credit, usize::MAX - index))?;

@@ -1,8 +1,8 @@
-//! Selects the endpoint that a request is sent to.
+//! Selects the endpoint to which a request is sent.
 //!
-//! Endpoints that are down or ejected, and those at which the request has failed already, are left out as long as others remain.
-//! Then the ejected ones are used, and if all are down, all of them: an upstream that seems to fail as a whole still gets its
-//! requests.
+//! Endpoints that are down or ejected, and endpoints at which the request has already failed, are skipped while others
+//! remain. If none remains, ejected endpoints are used; if all are down, all are used. So an upstream that seems to fail as a
+//! whole still gets requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,13 +52,13 @@ impl Upstream {
         }
         let endpoint = match pool.endpoints.as_slice() {
             [] => return Err(UpstreamError::Unresolved),
-            // A single one has no choice to make.
+            // A single endpoint is used in any state.
             [only] => only,
             _ => self.balanced(&pool, choice, &failed_at, now).ok_or(UpstreamError::Busy)?,
         };
         match self.settings.max_connections {
             None => Ok(Attempt::new(Arc::clone(endpoint))),
-            // Of several requests that see the last room at the same time, one gets it.
+            // If several requests see the last free place at the same time, only one gets it.
             Some(most) => Attempt::within(most, Arc::clone(endpoint)).ok_or(UpstreamError::Busy),
         }
     }
@@ -102,14 +102,15 @@ impl Upstream {
         }
     }
 
-    /// Whether so few endpoints are available that requests are sent to unavailable ones too.
+    /// Whether so few endpoints are available that unavailable ones get requests too.
     fn panics(&self, pool: &Pool, is_available: impl Fn(&Endpoint) -> bool) -> bool {
         let below = usize::from(self.settings.panic_below);
         let available = || pool.endpoints.iter().filter(|endpoint| is_available(endpoint)).count();
         below > 0 && available().saturating_mul(100) < pool.endpoints.len().saturating_mul(below)
     }
 
-    /// The endpoint for the value, or the next one in turn, for which `fits` holds. With least requests it is chosen at random.
+    /// Returns an endpoint for which `fits` holds: by the key, or the next in turn. With least requests, it is drawn at
+    /// random.
     fn take_turn<'p>(
         &self,
         pool: &'p Pool,
@@ -122,7 +123,7 @@ impl Upstream {
         if turn == Turn::Drawn || self.settings.balance == Balance::LeastRequests {
             return self.draw(pool, fits);
         }
-        // Turns are taken one by one, so that those of an ejected endpoint are spread over all others.
+        // Turns are taken one by one, so that the turns of an ejected endpoint are spread over all others.
         for _ in 0..pool.schedule.len() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
             if let Some(endpoint) = pool.at_turn(turn).filter(|endpoint| fits(endpoint)) {
@@ -132,9 +133,9 @@ impl Upstream {
         None
     }
 
-    /// A random endpoint for which `fits` holds, by weight.
+    /// Returns a random endpoint for which `fits` holds. The probability is proportional to the weight.
     fn draw<'p>(&self, pool: &'p Pool, fits: impl Fn(&Endpoint) -> bool) -> Option<&'p Arc<Endpoint>> {
-        /// The most random draws: where half of the endpoints fit, these find one nearly always.
+        /// The most random draws. If half of the endpoints fit, this nearly always finds one.
         const DRAWS: usize = 8;
         for _ in 0..DRAWS {
             if let Some(endpoint) = pool.at_turn(fastrand::usize(..)).filter(|endpoint| fits(endpoint)) {
@@ -152,7 +153,7 @@ impl Pool {
     }
 }
 
-/// The requests under way at an endpoint, including this one, divided by its weight.
+/// Returns the load of an endpoint: its requests under way and one more, divided by its weight.
 fn load(endpoint: &Endpoint) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "weights are small numbers")]
     let weight = endpoint.weight.max(1) as f64;

@@ -1,4 +1,4 @@
-//! A hash that is the same in every process and every version, so that all gateways select the same endpoint.
+//! A hash that is equal in every process and version, so that all gateways select the same endpoint.
 
 use sha2::{Digest, Sha256};
 

@@ -1,8 +1,8 @@
-//! Converts TLS settings into those of Pingora's connector.
+//! Converts TLS settings to those of Pingora's connector.
 //!
-//! Pingora makes a configuration of its own for every connection that is verified by configured authorities or presents a
-//! certificate, so no TLS session is resumed. It verifies nothing without a name, and panics on a certificate that its parser
-//! does not know: neither is passed to it.
+//! Pingora makes a new TLS configuration for every connection that uses configured authorities or a client certificate, so
+//! TLS sessions are not resumed. Without a name, Pingora verifies nothing, and it panics on a certificate that its parser
+//! cannot read. So it is never given such a connection or certificate.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub(crate) struct PeerTls {
     identity: Option<Arc<CertKey>>,
     server_name: Option<String>,
     verification: Verification,
-    /// The group of its connections in a pool; another one after the files have changed.
+    /// The group of connections in a pool. It changes with the content of the files.
     group: u64,
 }
 
 impl PeerTls {
     pub(crate) fn new(client: &Client) -> PeerTls {
         let settings = client.settings();
-        // The files were read when the configuration was loaded, and are good.
+        // The files were valid when the configuration was loaded, so this does not fail.
         let material = client.material().ok();
         let group = material.as_ref().map_or(0, |material| FixedState::default().hash_one(material.hash));
         let (authorities, identity) =
@@ -55,7 +55,7 @@ impl PeerTls {
         let verified = self.verification == Verification::Required;
         peer.options.verify_cert = verified;
         peer.options.verify_hostname = verified;
-        // A pool does not know which authorities a connection was verified by.
+        // A pool does not compare the authorities of connections, so they are a part of the group.
         peer.group_key ^= self.group & !1;
     }
 
