@@ -1,4 +1,4 @@
-//! Computes the levels of buckets from their states, by the same step that every store uses.
+//! Computes the levels of buckets from their states, with the same step that every store uses.
 
 use std::collections::HashMap;
 

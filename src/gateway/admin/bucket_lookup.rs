@@ -1,4 +1,4 @@
-//! Finds buckets by the name of a rule or meter and a value for each of its limit keys.
+//! Finds buckets by the name of a rule or meter, and a value for each limit key.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -120,10 +120,10 @@ pub(crate) fn by_values(
     Ok(chosen)
 }
 
-/// The limits that an operator has named.
+/// The limits that an operator's argument names.
 #[derive(Clone, Copy, Debug)]
 enum LimitSelector<'n> {
-    /// Limits with this name, or whose rule has it.
+    /// Limits with this name, or limits of a rule with this name.
     Named(&'n str),
     /// Limits of this meter.
     OfMeter(&'n str),
@@ -138,7 +138,7 @@ impl LimitSelector<'_> {
     }
 }
 
-/// The rules with this name or, without such a rule, those of the meter with this name.
+/// Returns the rules with this name. Without such a rule, returns the rules that use the meter with this name.
 fn named<'c, 'n>(
     config: &'c Config,
     name: &'n str,
@@ -157,8 +157,8 @@ fn named<'c, 'n>(
     found.map(|(policy, rule)| vec![(policy, rule, LimitSelector::Named(name))])
 }
 
-/// Checks the argument for the issuer: if a file trusts several, the issuer of a claim is part of the bucket; otherwise it is
-/// not.
+/// Checks the argument for the issuer. It is required if the configuration trusts several issuers and a limit key is a claim,
+/// and must otherwise be absent.
 fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>) -> Result<(), LookupError> {
     let issuers = config.jwt.iter().flat_map(|settings| &settings.issuers);
     let names: Vec<&str> = issuers.filter_map(|issuer| issuer.name.as_deref()).collect();
@@ -179,9 +179,9 @@ fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>)
 /// When the rule does not exist, charges no bucket, or has several limits of which none is named.
 pub(crate) fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<BucketSelection, LookupError> {
     let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
-    // The limits of a meter differ in their numbers: the first of them is shown.
+    // The limits of a meter may have different numbers. The first limit is shown.
     let (policy, rule, wanted) = *named(config, name)?.first().ok_or("no rule has a limit")?;
-    // A candidate has buckets of its own, under the name of its limit: that one is meant.
+    // A candidate has its own buckets under the name of its limit. The buckets of the limit itself are meant.
     let limits = config.rules.compiled(rule).iter().filter(|limit| limit.mode == mode(policy, rule));
     let limits: Vec<_> = limits.filter(|limit| wanted.has(policy, rule, &limit.name, limit.meter.as_deref())).collect();
     match (&limits[..], limits.first().and_then(|limit| limit.variants.first())) {
@@ -209,7 +209,7 @@ fn mode(policy: &Policy, rule: &Rule) -> Mode {
     if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode }
 }
 
-/// `free`, `plan/free`, `free.second`, `plan/free.second`.
+/// Whether an operator may call the limit by this name. Valid forms: `free`, `plan/free`, `free.second`, `plan/free.second`.
 fn is_called(name: &str, policy: &Policy, rule: &Rule, limit: &str) -> bool {
     let short = name.strip_prefix(&*policy.name).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name);
     short == rule.name || short == limit
@@ -246,7 +246,7 @@ pub(crate) fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'
     }
 }
 
-/// The values that the limit keys pick of these: `jwt:sub=acme`.
+/// Returns the limit keys with their values. A value has the form `jwt:sub=acme`.
 fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<PickedKey<'c>>, LookupError> {
     let wants = || {
         let keys: Vec<&str> = rule.keys.iter().map(|key| &*key.text).collect();
@@ -278,14 +278,14 @@ fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<Pi
     }
 }
 
-/// The limit keys in the order of the bucket's identity.
+/// Returns the limit keys in the order in which a bucket's key contains them.
 fn in_order(keys: &[LimitKey]) -> Vec<&LimitKey> {
     let mut keys: Vec<&LimitKey> = keys.iter().collect();
     keys.sort_by(|a, b| a.text.cmp(&b.text));
     keys
 }
 
-/// Converts a value as that of a request would be.
+/// Converts a value in the same way as the value of a request.
 fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, LookupError> {
     let name = part.to_string();
     if value.is_empty() && !matches!(part.attribute, Attribute::Claim(_)) {
@@ -293,7 +293,7 @@ fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Lookup
     }
     let spelt = match &part.attribute {
         Attribute::Address => {
-            // A network may be written as the access log's neighbours write it.
+            // A network is also accepted, in the form `address/length`.
             let address = value.split('/').next().unwrap_or_default().parse::<IpAddr>();
             let address =
                 address.map_err(|_| format!("{name}: must be an IP address, is {}", QuotedText(value.as_bytes())))?;

@@ -1,6 +1,6 @@
-//! Answers the whole of `tollgate bucket` on the admin listener, for a command that has no file.
+//! Runs `tollgate bucket` on the admin listener, for a command that has no configuration file.
 //!
-//! The rules, the key of pseudonyms and the login of the store are the gateway's. The query is in a header field, so that no URL
+//! The rules, the key of pseudonyms and the store's login are the gateway's. The query is in a header field, so that no URL
 //! contains a client's value.
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub(crate) const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-buc
 const LONGEST: usize = 16 << 10;
 /// The longest name of a user, in characters.
 const LONGEST_USER: usize = 80;
-/// The most buckets that a search returns; a longer beginning of a name finds fewer.
+/// The most buckets that a search returns. With more digits, a search finds fewer.
 const MOST_FOUND: usize = 16;
 
 /// An operator's query about buckets, as `tollgate bucket` sends it to the admin listener.
@@ -58,7 +58,7 @@ pub(crate) struct BucketQuery {
 pub(crate) enum Act {
     Show,
     Reset,
-    /// Gives back this amount. The text is the number from the command line.
+    /// Gives back this amount, as it was written on the command line.
     Grant(String),
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn answer(gateway: &Arc<GatewayState>, query: BucketQuery) -> (
 type States = (StoreTime, Vec<Option<State>>);
 type GiveBackResult = (StoreTime, Vec<GivenBack>);
 
-/// The buckets of this gateway, in its memory or in the store that it shares.
+/// The buckets of this gateway, in memory or in a shared store.
 struct Buckets<'g> {
     gateway: &'g GatewayState,
     snapshot: &'g Snapshot,
@@ -125,7 +125,7 @@ impl<'g> Buckets<'g> {
     fn answer(&self, query: &BucketQuery) -> Result<Value, LookupError> {
         let config = &self.snapshot.config;
         let chosen = self.choose(query)?;
-        // Limits of one meter have the same bucket.
+        // Limits of one meter share a bucket, so each key is kept once.
         let mut kinds: BTreeMap<BucketKey, Option<AlgorithmKind>> = BTreeMap::new();
         for chosen in &chosen {
             kinds.insert(chosen.key, chosen.limit.as_ref().map(|limit| limit.algorithm.kind()));
@@ -221,7 +221,7 @@ impl<'g> Buckets<'g> {
         }
     }
 
-    /// Runs `work` on a connection of its own, with the gateway's login.
+    /// Runs `work` on a new connection to the store, with the gateway's login.
     fn inspect<T>(&self, work: impl AsyncFnOnce(&mut Inspector) -> Result<T, stores::Fault>) -> Result<T, LookupError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
@@ -233,7 +233,7 @@ impl<'g> Buckets<'g> {
     }
 }
 
-/// Adds the time of calendars to the answer of a shared store, whose calendars use its own clock.
+/// Adds the store's time to the answer of a shared store, because its calendars use its own clock.
 fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
     (now.into(), shown)
 }

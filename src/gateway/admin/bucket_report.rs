@@ -1,4 +1,4 @@
-//! Words the former and the present levels of buckets, as text and as JSON.
+//! Formats the levels of buckets before and after a change, as text and as JSON.
 
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ impl BucketReport<'_> {
                 let (given, spent) = (self.given_back(chosen, limit, after), self.spent(chosen, limit));
                 match given.thousandths() {
                     0 if spent == Cost::default() => format!("nothing is spent: {now} left of {most}"),
-                    // What cannot be read counts as an empty bucket.
+                    // An unreadable state counts as an empty bucket.
                     0 => "its state is invalid and counts as empty: `tollgate bucket reset` makes it full".to_owned(),
                     _ if given < amount => format!("gave back {given}, which is all that was spent: {holds}"),
                     _ => format!("gave back {given}: {holds}"),
@@ -138,7 +138,7 @@ impl BucketReport<'_> {
         json!({"act": act, "read_from": self.before.from, "buckets": buckets})
     }
 
-    /// The JSON of a bucket. The levels are those before a reset, and those after a grant.
+    /// Returns the JSON of a bucket. The levels are those before a reset, or those after a grant.
     fn object(&self, chosen: &BucketSelection) -> Value {
         let name = bucket_name(&self.config.hash_key, &chosen.key);
         let levels = self.after.as_ref().unwrap_or(&self.before);
@@ -149,7 +149,7 @@ impl BucketReport<'_> {
         let Bucket { untouched, wait, delay } = levels.bucket(&chosen.key, algorithm, limit.cost);
         let most = match algorithm.kind() {
             AlgorithmKind::TokenBucket => "burst",
-            // `limit` is the name.
+            // Not `limit`, because that is the field for the name.
             _ => "quota",
         };
         let mut object = json!({

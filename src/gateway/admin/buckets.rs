@@ -1,8 +1,8 @@
 //! Shows buckets in memory on the admin listener, resets them, and gives back amounts to them.
 //!
 //! A bucket is named by its key in hexadecimal digits, so that no URL contains a client's value. The listener has no
-//! password, so a change must be intended: only DELETE and PATCH change something, with a field that a page in a browser
-//! cannot send to another site, and only under a host name that no other site can have.
+//! password, so unintended changes must be prevented: only DELETE and PATCH change something. They need a field that a page
+//! in a browser cannot send to another site, and a host name that no other site can have.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ use stores::memory::Memory;
 /// The header field that a change of buckets requires. Its value must be `reset` or `grant`.
 pub(crate) const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-operator");
 
-/// Keys per request: as many as one request can be charged by.
+/// The most keys in a request: the most buckets that one proxied request can charge.
 const MAX_KEYS: usize = 256;
-/// The most results of a search. A longer prefix finds a bucket among more.
+/// The most results of a search. If there are more, a longer prefix is needed.
 const MAX_FOUND: usize = 16;
-/// The shortest prefix of a name's 16 digits, so that a search finds few.
+/// The shortest prefix of a name's 16 digits, so that a search finds few buckets.
 const MIN_DIGITS: usize = 8;
 
 /// The answer of the admin listener: a status code, and a JSON document or a line of text.
@@ -100,13 +100,13 @@ fn reset(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey]) -> Value {
     document(at, keys, &states)
 }
 
-/// The names of these buckets in the access log.
+/// Returns the names of these buckets, as the access log has them.
 fn names<'k>(gateway: &GatewayState, keys: impl Iterator<Item = &'k BucketKey>) -> String {
     let snapshot = gateway.snapshot.load();
     keys.map(|key| snapshot.config.hash_key.bucket(&key.0).to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// `amount=N&algorithms=NAME,NAME`: the amount, and each bucket with its algorithm.
+/// Parses `amount=N&algorithms=NAME,NAME`: the amount, and one algorithm for each bucket.
 fn grant_of(query: &str, keys: Vec<BucketKey>) -> Option<(Cost, Vec<(BucketKey, AlgorithmKind)>)> {
     let (amount, kinds) = query.strip_prefix("amount=")?.split_once("&algorithms=")?;
     let amount = Cost::parse(amount.as_bytes(), ExtraDecimals::Refuse)?;
@@ -135,7 +135,8 @@ fn document(at: StoreTime, keys: &[BucketKey], states: &[Option<State>]) -> Valu
     json!({"now": at.now.0, "date": at.date.0, "buckets": keys.iter().zip(states).map(bucket).collect::<Vec<_>>()})
 }
 
-/// Computes every bucket's name, on a thread of its own. Returns `None` if another search is running.
+/// Finds buckets by the prefix of their names. Computes every bucket's name, on a separate thread. `None` if another search
+/// is running.
 async fn find(gateway: &Arc<GatewayState>, prefix: String) -> Option<Value> {
     static SEARCHING: Mutex<()> = Mutex::new(());
     let gateway = Arc::clone(gateway);

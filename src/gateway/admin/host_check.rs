@@ -1,12 +1,12 @@
 //! Classifies the host name in a request to the admin listener, so that no page of another site can read it through a
 //! browser.
 //!
-//! A site can point its own name at any address, including one that only the reader of its page can reach (DNS
-//! rebinding). The browser then takes our responses for that site's, but it sends the site's name in `Host`. Such a
-//! name can be registered, so it has a dot; it is never an address and never the name of this machine.
+//! A site can point its own name at any address, also at an address that only the reader of its page can reach (DNS
+//! rebinding). The browser then takes our responses for those of the site, but sends the site's name in `Host`. This name is
+//! registered, so it has a dot. It is never an address and never the name of this machine.
 //!
-//! Clients other than browsers use any name: Prometheus that of its target, kubelet an address or the `host` of its
-//! probe. So `/metrics`, `/livez` and `/readyz` are not restricted.
+//! Other clients send various names: Prometheus the name of its target, kubelet an address or the `host` of its probe. So
+//! `/metrics`, `/livez` and `/readyz` accept any name.
 
 use std::net::IpAddr;
 

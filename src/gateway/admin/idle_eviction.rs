@@ -1,4 +1,4 @@
-//! Bounds the admin listener's connections: at the limit, the longest-idle one is closed to admit a new one.
+//! Limits the number of connections to the admin listener. At the limit, the longest-idle one is closed to admit a new one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use base::time::{Micros, Timestamp};
 
-/// The extra time for which a connection is kept whose response is being sent, compared with one that waits for a request.
+/// A connection whose response is being sent is treated as if it had become idle this much later.
 const HEAD_START: Micros = Micros(1_000_000);
 
 /// The activity of a connection: it waits for a request, or a request is being answered.
@@ -41,7 +41,7 @@ struct Occupancy {
     last: u64,
 }
 
-/// The moment since which a connection is idle, with a serial number to order equal times.
+/// The time since which a connection is idle. A serial number orders equal times.
 type IdleSince = (Timestamp, u64);
 
 /// The slot of one connection. The connection holds the slot until it closes or is evicted.
@@ -134,7 +134,7 @@ mod tests {
         let (first, admission) = slots.take(at(60));
         assert_eq!((admission, is_evicted(&silent)), (Admission::Evicted, true));
         assert!(!is_evicted(&unread) && !is_evicted(&kept));
-        // Of the other two, one is not being read and began earlier.
+        // Two connections remain. One of them does not read its response and began earlier.
         let (second, _) = slots.take(at(60));
         assert!(is_evicted(&unread) && !is_evicted(&kept));
         let (_third, _) = slots.take(at(60));
@@ -150,7 +150,7 @@ mod tests {
         let mut silent: Vec<AdminSlot> = (0..1000).map(|_| slots.take(at(10)).0).collect();
         assert!(!is_evicted(&asks));
         assert_eq!(silent.iter().filter(|slot| is_evicted(slot)).count(), 997);
-        // A second later its head start is over.
+        // A second later, the head start is over.
         silent.push(slots.take(at(11)).0);
         assert!(!is_evicted(&asks));
         silent.extend((0..3).map(|_| slots.take(at(11)).0));
@@ -163,7 +163,7 @@ mod tests {
         let [evicted, other] = [1, 2].map(|second| slots.take(at(second)).0);
         let (third, admission) = slots.take(at(3));
         assert_eq!((admission, occupied(&slots)), (Admission::Evicted, 2));
-        // It has not noticed yet; its request does not give it a slot back, and its end frees no slot of another.
+        // The evicted connection goes on for a moment: its request takes no slot, and its end frees no slot.
         evicted.begin(Activity::Answering, at(3));
         assert_eq!(occupied(&slots), 2);
         drop(evicted);

@@ -1,4 +1,4 @@
-//! Answers on the admin listener: liveness, readiness, metrics, buckets and the status page.
+//! Answers requests to the admin listener: liveness, readiness, metrics, buckets and the status page.
 
 pub(crate) mod bucket_levels;
 pub(crate) mod bucket_lookup;
@@ -96,7 +96,7 @@ impl Admin {
     fn ready(&self) -> Response<Vec<u8>> {
         let readiness = self.gateway.readiness();
         let code = match readiness {
-            // The question is about the address, and the next process serves it.
+            // After a handover, the next process serves the address, so the answer is still 200.
             Readiness::Ready | Readiness::HandedOver => 200,
             Readiness::Draining | Readiness::KeysMissing => 503,
         };
@@ -106,7 +106,7 @@ impl Admin {
     }
 }
 
-/// The list of paths, for clients other than browsers.
+/// Lists the paths, for clients other than browsers.
 fn list() -> Response<Vec<u8>> {
     let paths = "/metrics\n/status.json\n/history.json\n/livez\n/readyz\n/buckets/KEY\n";
     let mut response = answer(200, TEXT, &format!("tollgate; a browser gets the status page\n\n{paths}"));

@@ -1,8 +1,8 @@
-//! Serves connections to the admin listener: a bounded number, each of them for a bounded idle time.
+//! Serves the connections to the admin listener. Their number and their idle time are limited.
 //!
-//! They use file descriptors as clients' connections do, and the listener has no authentication. At the limit, the
-//! longest-idle connection is evicted, whether it sends no request or does not read its response: a liveness probe,
-//! which sends its request at once and reads, is answered however many connections are idle.
+//! They use file descriptors like clients' connections, and the listener has no authentication. At the limit, the
+//! longest-idle connection is evicted: one that sends no request, or does not read its response. A liveness probe sends its
+//! request at once and reads, so it is answered however many connections are idle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::gateway::telemetry::events::EventKind;
 use base::interval::fixed_interval;
 use base::time::{Micros, Timestamp};
 
-/// The longest time from opening the connection to the end of the first head.
+/// The longest time from the opening of a connection to the end of its first head.
 const FIRST_HEAD: Duration = Duration::from_secs(10);
-/// The longest time until the end of a next head: longer than the usual interval of monitoring.
+/// The longest time until the end of a later head. It is longer than the usual interval of monitoring.
 const NEXT_HEAD: Duration = Duration::from_secs(70);
 /// The longest time for making and sending a response.
 const RESPONSE: Duration = Duration::from_secs(60);
@@ -75,7 +75,7 @@ impl AdminServer {
         }
     }
 
-    /// Serves requests as long as they arrive and their responses are read.
+    /// Serves the requests of a connection as long as they arrive and their responses are read.
     async fn serve(&self, stream: Stream, slot: &AdminSlot<'_>, shutdown: &ShutdownWatch) -> Option<Stream> {
         let (mut stream, mut settings, mut timeout) =
             (stream, None::<HttpPersistentSettings>, fixed_interval("admin_head", FIRST_HEAD));
@@ -97,7 +97,7 @@ impl AdminServer {
         }
     }
 
-    /// Responds to a request; `None` if the connection cannot be used again.
+    /// Answers a request. `None` if the connection cannot be used again.
     async fn respond(&self, mut session: ServerSession) -> Option<ReusedHttpStream> {
         let (parts, body) = self.admin.response(&session).await.into_parts();
         session.write_response_header(Box::new(ResponseHeader::from(parts))).await.ok()?;

@@ -1,7 +1,6 @@
-//! Makes the document of the status page: the configuration in force, and the counts since the start.
+//! Makes the document of the status page: the current configuration, and the counts since the start.
 //!
-//! It contains no value that a client sent: names are from the configuration and from closed lists. Its size is bounded
-//! by [`MAX_ROWS`].
+//! It contains no text from a client: names come from the configuration and from closed lists. [`MAX_ROWS`] limits its size.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,11 +22,11 @@ use rules::rule::{Action, Mode, Policy};
 use stores::RunningGateway;
 use stores::memory::Memory;
 
-/// The most rows that are shown: the busiest.
+/// The most rows that are shown. The busiest rows are kept.
 const MAX_ROWS: usize = 2000;
-/// The most warnings that are shown; `check` reports all of them.
+/// The most warnings that are shown. `check` reports all of them.
 const MAX_WARNINGS: usize = 20;
-/// The most nodes that are shown; the metrics have all of them.
+/// The most nodes that are shown. The metrics have all of them.
 const MAX_NODES: usize = 5;
 
 /// Facts about this process that the status page shows.
@@ -47,10 +46,10 @@ struct Document<'d> {
     host: &'d str,
     version: &'static str,
     status: &'static str,
-    /// In seconds since the epoch, as are all dates here.
+    /// The time of the document, in seconds since the epoch. All dates of the document are in this form.
     now: f64,
     started: f64,
-    /// In seconds, by a monotonic clock, from which rates are computed.
+    /// The time since the start in seconds, by a monotonic clock. The page computes rates from it.
     uptime: f64,
     config: ConfigInForce<'d>,
     store: StoreSummary,
@@ -58,7 +57,7 @@ struct Document<'d> {
     others: Vec<RunningGateway>,
     answers: ResponseTotals,
     decisions: BTreeMap<String, u64>,
-    /// Decisions by door. `None`: no other proxy asks this gateway.
+    /// Decisions by door; `None` if no other proxy asks this gateway.
     doors: Option<BTreeMap<String, u64>>,
     refused: BTreeMap<String, u64>,
     unmatched: BTreeMap<&'d str, u64>,
@@ -66,9 +65,9 @@ struct Document<'d> {
     upstream_seconds: Histogram,
     upstream_errors: u64,
     connections: f64,
-    /// Requests that wait in queues. `None`: no limit delays requests.
+    /// The number of requests in queues; `None` if no limit delays requests.
     waiting: Option<f64>,
-    /// `None`: there is no access log.
+    /// The number of dropped lines; `None` if there is no access log.
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer>,
     top_refused: TopRefusedDocument,
@@ -82,7 +81,7 @@ struct Document<'d> {
     endpoints_left_out: usize,
 }
 
-/// A warning about the configuration in force.
+/// A warning about the current configuration.
 #[derive(Debug, Serialize)]
 struct WarningRow {
     name: &'static str,
@@ -94,7 +93,7 @@ struct WarningRow {
 struct ConfigInForce<'d> {
     hash: &'d str,
     loaded: f64,
-    /// Whether the configuration in force is that of the files; `false` while a file is invalid.
+    /// Whether the current configuration is that of the files; `false` while a file is invalid.
     last_reload_successful: bool,
 }
 
@@ -104,9 +103,9 @@ struct StoreSummary {
     /// The address of the store while it is up; `None` for buckets in this process.
     server: Option<String>,
     up: bool,
-    /// The number of servers of a store on several; otherwise 0.
+    /// The number of servers of a store with several servers; otherwise 0.
     nodes: usize,
-    /// The servers to which some thread is not connected.
+    /// The servers to which at least one thread is not connected.
     nodes_down: Vec<String>,
     breaker_open: bool,
     may_evict: bool,
@@ -114,14 +113,14 @@ struct StoreSummary {
     calls: u64,
     errors: u64,
     call_seconds: Histogram,
-    /// Limits decided without the store.
+    /// The number of limits that were decided without the store.
     without: u64,
     /// The number of buckets in this process.
     buckets: usize,
     evicted: u64,
 }
 
-/// Requests by the origin of the response, and those with 5xx.
+/// The number of responses by origin, and the number of those with status 5xx.
 #[derive(Debug, Serialize)]
 struct ResponseTotals {
     gateway: u64,
@@ -133,7 +132,7 @@ struct ResponseTotals {
 #[derive(Debug, Serialize)]
 struct Issuer {
     issuer: String,
-    /// The moment at which it was last fetched; `None`: never.
+    /// The time of the last fetch; `None` if the keys were never fetched.
     fetched: Option<f64>,
 }
 
@@ -181,7 +180,7 @@ pub(super) fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
         endpoints_left_out,
     };
     let mut json = Vec::new();
-    // It fails only for a key that is not text, and these are.
+    // Writing fails only for keys that are not text, and all keys here are text.
     let _ = write_json(&mut json, &document);
     json
 }
@@ -207,7 +206,7 @@ fn store(gateway: &GatewayState, readings: Readings<'_>) -> StoreSummary {
         may_evict: readings.level("rate_limiter_store_may_evict") > 0.0,
         gateways: readings.level("rate_limiter_live_gateways"),
         calls: readings.total("rate_limiter_store_calls_total"),
-        // Those of a node are in the series of the whole too.
+        // The series without a node also counts the errors of nodes.
         errors: readings.by("rate_limiter_store_errors_total", "node").remove("").unwrap_or_default(),
         call_seconds: readings.histogram("rate_limiter_store_call_duration_seconds"),
         without: readings.total("rate_limiter_fallback_decisions_total"),
@@ -227,7 +226,7 @@ fn answers(readings: Readings<'_>) -> ResponseTotals {
     }
 }
 
-/// The counts of the policies in force that have limits; the registry may still have others.
+/// Returns the counts of policies in the current configuration that have limits. The registry may have older policies too.
 fn unmatched<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> BTreeMap<&'d str, u64> {
     let counts = readings.by("rate_limiter_unmatched_total", "policy");
     let has_limits = |policy: &&Policy| policy.rules.iter().any(|rule| matches!(rule.action, Action::Charge(_)));

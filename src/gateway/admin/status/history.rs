@@ -1,7 +1,8 @@
-//! Keeps the counts of the last hour, one point for each half minute, so that a page opened now shows it at once.
+//! Keeps the counts of the last hour, one point for each half minute, so that a newly opened page can show them at once.
 //!
-//! Every half minute the counters are read, and the differences are stored in rings. A limit or a denier has a ring from its
-//! first request on, as long as it is in force; the number of rings is bounded. A restart begins with an empty history.
+//! Every half minute the counters are read, and the differences are added to rings. A limit or a rule that denies gets a ring
+//! at its first request, and keeps it while it is in the configuration. The number of rings is limited. A restart begins with
+//! an empty history.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -15,11 +16,11 @@ use rules::rule_set::RuleSet;
 
 /// The interval at which the counters are read. Each interval is one point of the history.
 pub(super) const INTERVAL: Micros = Micros(30_000_000);
-/// One hour of points.
+/// The number of points in one hour.
 const POINTS: usize = 120;
-/// The most limits with a ring, which takes 8 bytes for each point.
+/// The most limits with a ring. A ring takes 8 bytes for each point.
 const MAX_RINGS: usize = 1000;
-/// The most limits in the document: the busiest.
+/// The most limits in the document. The busiest are kept.
 const MAX_LIMITS: usize = 200;
 
 #[derive(Debug)]
@@ -28,11 +29,11 @@ pub(super) struct History(Mutex<HistoryState>);
 #[derive(Debug)]
 struct HistoryState {
     started: Timestamp,
-    /// The moment at which the counters were last read.
+    /// The time at which the counters were last read.
     read: Timestamp,
     before: Totals,
     points: VecDeque<Point>,
-    /// The limits, by policy, rule and mode, as metrics name them.
+    /// The limits by policy, rule and mode, with the names that metrics use.
     limits: HashMap<LimitName, LimitHistory>,
 }
 
@@ -55,7 +56,7 @@ struct Totals {
     decisions: Histogram,
 }
 
-/// The counts of a part of the hour.
+/// The counts of one part of the hour, mostly half a minute.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     end: Timestamp,
@@ -70,18 +71,18 @@ struct Point {
 /// The document about the last hour. The oldest point is the first, and the last point is incomplete.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct HourDocument {
-    /// In seconds since the start of the gateway: the end of each point, and its length.
+    /// The end of each point, in seconds since the start of the gateway; below, the length of each point in seconds.
     end: Vec<f64>,
     seconds: Vec<f64>,
     requests: Vec<u32>,
     refused: Vec<u32>,
-    /// Requests that no limit was asked for.
+    /// The number of requests without any limit.
     unlimited: Vec<u32>,
-    /// Responses with 5xx, of the gateway and of the upstream.
+    /// The number of responses with status 5xx, of the gateway and of the upstream.
     errors: Vec<u32>,
-    /// In seconds: a bound of the histogram, at most its last; `None` where nothing was decided.
+    /// The 99th percentile in seconds, as a bound of the histogram; `None` where nothing was decided.
     decision_p99: Vec<Option<f64>>,
-    /// By policy, rule and mode: allowed and refused in each point, for the points since the limit has a ring.
+    /// The allowed and refused requests of each point, by policy, rule and mode. A list begins when the limit got its ring.
     limits: BTreeMap<String, [Vec<u32>; 2]>,
 }
 
@@ -136,8 +137,8 @@ impl HistoryState {
         }
     }
 
-    /// Adds a point for each limit. Keeps the counts of limits that are not in force as long as the registry does: if such a
-    /// limit comes back with its counts, they must not look new.
+    /// Adds a point for each limit. Counts of removed limits are kept as long as the registry has them: if such a limit is
+    /// added again, its old counts must not appear as new.
     fn add_limits(&mut self, rules: &RuleSet, readings: Readings<'_>) {
         let in_force: HashSet<LimitName> = names(rules).collect();
         let counts = counts(readings);
@@ -161,7 +162,7 @@ impl HistoryState {
                     ring.pop_front();
                 }
                 ring.push_back(point);
-                // A ring without requests makes room for another limit.
+                // The ring has no requests in the whole hour, so it makes room for another limit.
                 if ring.len() == POINTS && ring.iter().all(|point| *point == [0; 2]) {
                     limit_history.ring = None;
                     rings -= 1;
@@ -199,7 +200,7 @@ impl HistoryState {
 }
 
 impl LimitHistory {
-    /// The counts since the last point. A limit with lower counts than before was removed and has come back.
+    /// Returns the counts since the last point. If the counts are lower than before, the limit was removed and added again.
     fn since(&self, allowed: u64, refused: u64) -> [u32; 2] {
         let since = |now: u64, before: u64| narrow(now.checked_sub(before).unwrap_or(now));
         [since(allowed, self.allowed), since(refused, self.refused)]
@@ -221,12 +222,12 @@ impl Totals {
     }
 }
 
-/// The names of the limits in force, then of the deniers.
+/// Returns the names of the current limits, and then of the rules that deny.
 fn names(rules: &RuleSet) -> impl Iterator<Item = LimitName> {
     rules.limits().iter().map(LimitName::of).chain(rules.deniers().iter().map(LimitName::of_denier))
 }
 
-/// The allowed and refused requests of every limit that has series.
+/// Returns the allowed and refused requests of every limit that has series.
 fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     let mut counts: HashMap<LimitName, [u64; 2]> = HashMap::new();
     let mut add = |metric, which: fn(&mut [u64; 2]) -> &mut u64| {
@@ -236,7 +237,7 @@ fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     };
     add("rate_limiter_allowed_total", |[allowed, _]| allowed);
     add("rate_limiter_rejected_total", |[_, refused]| refused);
-    // What was let pass without the store was not charged; only enforced limits are decided so.
+    // Requests that passed without the store are in no other counter. Only enforced limits have such requests.
     for (name, actions) in readings.by_limit_and("rate_limiter_fallback_decisions_total", "action") {
         let passed = actions.get(OnStoreFailure::Allow.name()).copied().unwrap_or_default();
         let [allowed, _] = counts.entry(LimitName { mode: Mode::Enforce.name().to_owned(), ..name }).or_default();
@@ -245,7 +246,7 @@ fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     counts
 }
 
-/// The count as 32 bits, which half a minute never exceeds.
+/// Converts a count to 32 bits. The count of half a minute always fits.
 fn narrow(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -271,7 +272,7 @@ mod tests {
         Config::parse("gateway.yaml", text.as_bytes(), surroundings).unwrap()
     }
 
-    /// Counts this many requests that each rule has allowed and refused since the start.
+    /// Sets, for each rule, the number of requests that it has allowed and refused since the start.
     fn count<'r>(registry: &'r Registry, counts: &[(&str, u64, u64)]) -> Readings<'r> {
         for (rule, allowed, refused) in counts {
             let labels = [("policy", "default"), ("rule", rule), ("mode", "enforce")];
@@ -348,7 +349,7 @@ mod tests {
         allow(0, "two", 70);
         history.add(at(30), &both.rules, Readings(&registry));
         forget(1);
-        // It is back before the counters are read again, and has counted less than before.
+        // The limit is added again before the counters are read, and its count is lower than before.
         allow(2, "two", 3);
         history.add(at(60), &both.rules, Readings(&registry));
         let document = history.document(at(65), &both.rules, Readings(&registry));

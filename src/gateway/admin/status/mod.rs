@@ -1,7 +1,7 @@
-//! Shows the gateway in a browser: a page, and the documents that it loads.
+//! Serves the status page for browsers, and the documents that the page loads.
 //!
-//! The page is one file that loads nothing from other sites, and a content security policy makes the browser enforce that. The
-//! numbers are those of `/metrics`, and the page computes rates from them. Only the history of the last hour is kept here.
+//! The page is one file that loads nothing from other sites; a content security policy enforces this. Its numbers are those
+//! of `/metrics`, and the page computes rates from them. Only the history of the last hour is kept here.
 
 mod document;
 mod endpoints;
@@ -33,7 +33,7 @@ use readings::Readings;
 
 const PAGE: &str = include_str!("page.html");
 
-/// The content security policy: the page may run its own script, and load from its own origin.
+/// The content security policy: the page may run its own script, and load documents from its own origin.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let (script, style) = (hash_of("script"), hash_of("style"));
     format!(
@@ -42,7 +42,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// How long a document is served again, however many clients ask for it.
+/// How long a document is sent again before a new one is made.
 const MAX_AGE: Micros = Micros(500_000);
 
 /// The data of the status page that no metric has, with the documents that were made last.
@@ -90,7 +90,7 @@ impl Status {
     pub(crate) async fn keep_history(self: &Arc<Status>, gateway: &Arc<GatewayState>) {
         let mut interval = tokio::time::interval(history::INTERVAL.into());
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is now.
+        // The first tick is immediate.
         interval.tick().await;
         loop {
             interval.tick().await;
@@ -109,7 +109,7 @@ impl Status {
         let rules = &gateway.snapshot.load().config.rules;
         let document = self.history.document(gateway.clock.now(), rules, Readings(&gateway.metrics.registry));
         let mut json = Vec::new();
-        // It fails only for a key that is not text, and these are.
+        // Writing fails only for keys that are not text, and all keys here are text.
         let _ = write_json(&mut json, &document);
         json
     }
@@ -121,7 +121,7 @@ impl Status {
         gateway: &Arc<GatewayState>,
         kind: Document,
     ) -> Option<Response<Vec<u8>>> {
-        // A request that arrives while the document is being made waits, and gets the same one.
+        // A request that arrives while the document is being made waits, and gets the same document.
         let cached = match kind {
             Document::Status => &self.now,
             Document::History => &self.hour,
@@ -132,13 +132,13 @@ impl Status {
             Some(cached) if now.since(cached.at) < MAX_AGE => cached.document.clone(),
             _ => {
                 let (status, state) = (Arc::clone(self), Arc::clone(gateway));
-                // On another thread, so that the listener can go on to answer liveness probes.
+                // The document is made on another thread, so that this one can answer liveness probes.
                 let document = tokio::task::spawn_blocking(move || match kind {
                     Document::Status => document::make(&state, &status.instance),
                     Document::History => status.hour(&state),
                 });
                 let document = document.await.ok()?;
-                // Its age counts from now, so that even a slow machine does something else in between.
+                // The age counts from the end of the work, so that a slow machine is not always busy with documents.
                 *cached = Some(CachedDocument { at: gateway.clock.now(), document: document.clone() });
                 document
             }
@@ -173,7 +173,7 @@ fn answer(kind: &'static str, body: Vec<u8>) -> Response<Vec<u8>> {
     response.body(body).unwrap_or_default()
 }
 
-/// The hash of the content of the page's only element of this kind, as a content security policy contains it.
+/// Returns the hash of the content of the page's only element with this name, in the form of a content security policy.
 fn hash_of(element: &str) -> String {
     let begin = format!("<{element}>");
     let inside = PAGE.split_once(&begin).and_then(|(_, rest)| rest.split_once(&format!("</{element}>")));
@@ -202,11 +202,11 @@ mod tests {
             assert_eq!(PAGE.matches(&format!("<{element}")).count(), 1);
             assert_eq!(PAGE.matches(&format!("<{element}>")).count(), 1);
         }
-        // A policy by hashes would not allow these.
+        // The policy does not allow these.
         for word in ["style=", "onclick", "innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("] {
             assert!(!PAGE.contains(word), "{word}");
         }
-        // A phone has no room for a box that scrolls within the page.
+        // On a phone there is no room for a box that scrolls within the page.
         for word in ["overflow: auto", "overflow-y", "overflow-x", "max-height"] {
             assert!(!PAGE.contains(word), "{word}");
         }

@@ -1,4 +1,4 @@
-//! Sums metrics over their series.
+//! Sums the values of metrics over their series.
 
 use std::collections::{BTreeMap, HashMap};
 

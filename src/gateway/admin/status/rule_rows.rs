@@ -1,4 +1,4 @@
-//! Makes the rows of rules on the status page: their limits, and their counts.
+//! Makes the rows of rules on the status page, with their limits and counts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use ledger::algorithm::Algorithm;
 use rules::rule::{Action, Mode, Otherwise, Rule};
 use rules::rule_set::CompiledLimit;
 
-/// The shortest window whose end is shown: a shorter one ends while the page is read.
+/// The shortest window whose end is shown. A shorter window would end while the page is read.
 const SHOWN_WINDOW: Micros = Micros(3_600_000_000);
 
 /// A row of the table of rules: one limit, a rule without limits, or the `otherwise: deny` of a policy. The row of an
@@ -45,11 +45,11 @@ struct DenierRow {
 #[derive(Debug, Serialize)]
 struct LimitRow {
     numbers: String,
-    /// The end of the present window, with the offset of its time zone; for windows of an hour or more that all clients share.
+    /// The end of the current window, with its offset from UTC. Only for windows of at least an hour that all clients share.
     #[serde(skip_serializing_if = "Option::is_none")]
     ends: Option<String>,
     keys: String,
-    /// The meter that it shares with other limits.
+    /// The meter that the limit shares with other limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     meter: Option<String>,
     #[serde(skip_serializing_if = "is_none")]
@@ -58,7 +58,7 @@ struct LimitRow {
     allowed: u64,
     refused: u64,
     near: u64,
-    /// The decisions without the store, by their result; empty without any.
+    /// The number of decisions without the store, by result. Empty if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     fallback: BTreeMap<String, u64>,
 }
@@ -101,7 +101,7 @@ pub(super) fn busiest<'d>(
     (rows, left_out)
 }
 
-/// In the order of the file, in which [`rules::rule_set::RuleSet::compile`] numbers the limits.
+/// Returns the rows in the order of the file, in which [`rules::rule_set::RuleSet::compile`] numbers the limits.
 fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> Vec<Row<'d>> {
     let counts = LimitCounts {
         asked: readings.by_limit("rate_limiter_requests_total"),
@@ -151,7 +151,7 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> V
     rows
 }
 
-/// The number of limits that a rule is compiled to: its own, and their candidates.
+/// Returns the number of limits to which a rule is compiled: its own limits and their candidates.
 fn count(rule: &Rule) -> usize {
     match &rule.action {
         Action::Allow | Action::Deny => 0,
@@ -168,7 +168,7 @@ impl LimitCounts {
     fn of(&self, limit: &CompiledLimit, now: Timestamp) -> LimitRow {
         let of = |counts: &Counts, name: &LimitName| counts.get(name).copied().unwrap_or_default();
         let name = LimitName::of(limit);
-        // What only enforced limits count has no mode.
+        // Some counters exist only for enforced limits, and have no label for the mode.
         let enforced = (limit.mode == Mode::Enforce).then(|| LimitName { mode: String::new(), ..name.clone() });
         LimitRow {
             numbers: limit.numbers_text(),

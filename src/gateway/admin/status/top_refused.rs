@@ -1,4 +1,4 @@
-//! Lists the buckets that refused most recently, by their names in logs, with a command to look at each.
+//! Lists the buckets with the most recent refusals, by their names in logs, with a command that shows each bucket.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ pub(super) struct TopRefusedDocument {
     /// The number of seconds over which refusals were counted.
     seconds: f64,
     buckets: Vec<RefusedRow>,
-    /// Refusals since the start that were not counted because the tables were being read.
+    /// The number of refusals since the start that were not counted, because the tables were being read.
     skipped: u64,
 }
 
@@ -26,14 +26,14 @@ struct RefusedRow {
     bucket: String,
     policy: String,
     rule: String,
-    /// The lower bound of its refusals; `at_most` is the upper bound.
+    /// The lower bound of the number of refusals; `at_most` is the upper bound.
     at_least: u64,
     at_most: u64,
     /// The command that shows the bucket, for a shell on this machine.
     command: String,
 }
 
-/// The command that shows a bucket. It asks this gateway, so it needs neither the file nor a secret.
+/// Returns the command that shows a bucket. The command asks this gateway, so it needs neither the file nor a secret.
 fn command(admin: Option<SocketAddr>, limit: &str, bucket: &str) -> String {
     let admin = admin.map_or_else(String::new, |admin| format!(" --admin {}", reachable(admin)));
     format!("tollgate bucket show{admin} {} --hash {bucket}", quoted(limit))
