@@ -158,8 +158,11 @@ impl Statements {
                     conflicts += 1;
                     fault
                 }
-                // The next attempt inserts the missing row.
-                Err(TransactionError::Absent) => continue,
+                // The next attempt inserts the row. It is another transaction, which may meet a conflict of its own.
+                Err(TransactionError::Absent) => {
+                    conflicts = 0;
+                    continue;
+                }
                 Err(TransactionError::Vanished) => {
                     vanished += 1;
                     Fault::new(StoreError::Busy, "rows were removed before they were locked")
