@@ -1,7 +1,7 @@
-//! Derives bucket keys: an injective encoding of a bucket's identity, hashed to sixteen bytes.
+//! Derives bucket keys: encodes a bucket's identity without collisions, and hashes the encoding to sixteen bytes.
 //!
-//! Every part is preceded by its length, so different descriptors never encode alike, whatever bytes a client sends.
-//! The encoding begins with a format version: keys of a later one can be in the same store.
+//! Every part is preceded by its length, so different descriptors never have equal encodings, whatever bytes a client
+//! sends. The encoding begins with a format version, so that keys of a later version can be in the same store.
 
 use std::fmt;
 
@@ -146,8 +146,8 @@ impl Descriptor {
     }
 }
 
-/// The length of a part as bytes. Heads and names are bounded far below 4 GiB; a longer part would saturate, and two of them do
-/// not fit into memory.
+/// Encodes the length of a part. Request heads and names are far shorter than 4 GiB. A longer part would get the
+/// largest length, but two such parts do not fit into memory.
 fn length(len: usize) -> [u8; 4] {
     u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes()
 }
@@ -162,7 +162,7 @@ mod tests {
         LimitIdentity { policy, rule, limit, mode: "enforce", algorithm: "token_bucket", keys }
     }
 
-    /// Policy, rule, limit, limit keys, and the descriptor.
+    /// Policy, rule, limit, limit keys and descriptor of a bucket.
     type Bucket = (String, String, String, Vec<String>, Vec<(u8, Vec<u8>)>);
 
     fn key(parts: &Bucket) -> BucketKey {
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(key(&one), key(&two));
     }
 
-    /// Gateways of two versions share buckets: a change of these requires a change of [`FORMAT`].
+    /// Gateways of two versions share buckets, so a change of these keys requires a change of [`FORMAT`].
     #[test]
     fn the_bucket_keys_of_this_format_version_are_fixed() {
         assert_eq!(FORMAT, b"tollgate/1");
@@ -218,7 +218,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Parts from a tiny alphabet, so that naive joins (`a` + `bc`, `ab` + `c`) collide at once.
+        /// The parts use a tiny alphabet, so that encodings without lengths (`a` + `bc`, `ab` + `c`) would soon
+        /// collide.
         #[test]
         fn different_buckets_never_share_a_key(
             buckets in prop::collection::hash_set(

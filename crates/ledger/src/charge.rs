@@ -91,7 +91,7 @@ impl Plan {
         for mut charge in other.enforced {
             let (earlier, own) = self.enforced.split_at_mut(before);
             charge.cost = match own.iter().find(|one| one.key == charge.key) {
-                // The costs of one plan to one bucket are their sum already.
+                // Charges of one plan to one bucket already have the sum as their cost.
                 Some(one) => one.cost,
                 None => {
                     let cost = scaled(charge.cost);
@@ -218,13 +218,13 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
             ChargePurpose::Spend => take(step, None, &mut entries),
             ChargePurpose::Check => {
                 let is_charged = plan.charges().any(|other| other.is_spent_from(charge.key));
-                // Another charge to the bucket writes what must be written.
+                // If another charge spends from this bucket, the entry of that charge is written.
                 entries.push(if is_charged { None } else { correction(charge, state, now) });
                 refused(&step)
             }
         })
         .collect();
-    // A shadow delays nobody.
+    // A shadow charge does not delay the request.
     let delay = enforced.iter().map(|outcome| outcome.delay).max().unwrap_or_default();
     let shadow = plan.shadow.iter().zip(shadow).map(|(charge, state)| {
         let correction = correction(charge, state, now);
@@ -234,7 +234,8 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
     (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
 }
 
-/// The entry that a store must write although nothing is charged to the bucket, if any.
+/// Returns the entry that a store must write although nothing is charged to the bucket. `None` if nothing must be
+/// written.
 fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> Option<Entry> {
     charge.algorithm.correction(words(state), now.of(&charge.algorithm))
 }
@@ -243,7 +244,7 @@ fn words<S: AsRef<[u64]>>(state: &Option<S>) -> Option<&[u64]> {
     state.as_ref().map(AsRef::as_ref)
 }
 
-/// The entries of a refused request; most have none.
+/// Returns the entries of a refused request. In most cases there are none.
 fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: StoreTime) -> Entries {
     let corrected = || plan.charges().zip(states).map(|(charge, state)| correction(charge, state, now));
     if corrected().any(|entry| entry.is_some()) { corrected().collect() } else { Entries::new() }
@@ -253,7 +254,7 @@ fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: StoreTim
 /// the request was refused.
 pub type Entries = SmallVec<[Option<Entry>; 2]>;
 
-/// The outcome of a bucket that is not charged: it refused, or it could have paid.
+/// Returns the outcome of a bucket that is not charged: it has refused, or it could have paid.
 fn refused(step: &Step) -> Outcome {
     match step.charge {
         ChargeResult::Fits { delay, .. } => Outcome { delay, ..outcome(Verdict::Allow, step.untouched) },
@@ -319,7 +320,7 @@ mod tests {
         let (settlement, entries) = settle(&plan, &[const { None::<State> }; 4], NOW);
         let left: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.remaining.whole()).collect();
         assert_eq!((settlement.is_granted(), left), (true, vec![4, 9, 14, 4]));
-        // Whichever entry is stored last: the sum is spent.
+        // All entries of this bucket contain the sum, so it does not matter which one is stored last.
         let after = entries[3].clone().map(|entry| entry.state);
         let (again, entries) = settle(&plan, &[after.clone(), None, after.clone(), after], NOW);
         let verdicts: Vec<_> = again.enforced.iter().map(|outcome| outcome.verdict).collect();
@@ -331,7 +332,8 @@ mod tests {
     #[test]
     fn plans_of_one_call_are_one_plan_with_their_sums() {
         let mut whole = Plan::default();
-        // Twice in the first, once in the second, and a bucket that only the second has.
+        // Bucket 1 is charged twice by the first plan and once by the second. Bucket 2 is charged only by the second
+        // plan.
         whole.join(plan([Charge::of_token_bucket(1, 20, 1), Charge::of_token_bucket(1, 30, 2)]), 2);
         whole.join(plan([Charge::of_token_bucket(2, 10, 1), Charge::of_token_bucket(1, 20, 1)]), 3);
         let costs: Vec<_> = whole.enforced.iter().map(|charge| charge.cost.whole()).collect();

@@ -98,7 +98,7 @@ pub fn requested_cost(text: Option<&[u8]>, default: Cost, min: Cost, max: Option
     cost.map_or(default, |cost| cost.bounded(min, max))
 }
 
-/// As an operator would write it: `20`, `0.5`.
+/// Displays the cost as an operator would write it: `20`, `0.5`.
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 % 1000 {
@@ -108,10 +108,10 @@ impl fmt::Display for Cost {
     }
 }
 
-/// From this cost on, doubles cannot distinguish thousandths.
+/// From this cost on, a double cannot represent every thousandth.
 const COARSE: Cost = Cost::from_tokens(1 << 40);
 
-/// A JSON number, exact up to 2^40 tokens; beyond that, whole tokens, rounded down.
+/// Serializes the cost as a JSON number. It is exact up to 2^40 tokens, and rounded down to whole tokens above that.
 impl Serialize for Cost {
     #[expect(clippy::cast_precision_loss, reason = "no precision is lost below 2^50 thousandths")]
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

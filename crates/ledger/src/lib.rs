@@ -1,7 +1,7 @@
-//! The ledger: algorithms with their Lua twins, the calendar, the keys of buckets, and charges that are settled together.
+//! The ledger: algorithms with their Lua twins, the calendar, the keys of buckets, and the settlement of charges.
 //!
-//! A store reads the states of the buckets of a [plan](charge::Plan), calls [`settle`](charge::settle) and writes what it returns; `stores`
-//! has such stores.
+//! A store reads the states of the buckets of a [plan](charge::Plan), calls [`settle`](charge::settle) and writes the
+//! returned states. The crate `stores` has such stores.
 //!
 //! ```
 //! use ledger::algorithm::token_bucket::{Rate, TokenBucket};
@@ -25,8 +25,8 @@
 //! assert_eq!(second.enforced[0].retry_after, Micros(1_000_000));
 //! ```
 //!
-//! Invariants: no async, no I/O, no clock, no log. The same input has the same answer, time is an argument, and nothing
-//! here can fail. A refused request spends nothing.
+//! Invariants: no async, no I/O, no clock, no log. The same input always has the same result, time is an argument, and
+//! nothing in this crate can fail. A refused request spends nothing.
 
 pub mod algorithm;
 pub mod bucket_key;

@@ -1,4 +1,4 @@
-//! Holds the outcome of a bucket, and chooses the most restrictive of several.
+//! Defines the outcome of a bucket, and chooses the most restrictive of several outcomes.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
-//! Holds the present time of a store: what its clock shows, and the time by which calendars count there.
+//! Defines the present time of a store: the time on its clock, and the time by which calendar periods count.
 //!
-//! A server has one clock for both. Buckets in memory have the clock of the process, which nobody sets, so that nothing refills
-//! when the machine's clock is set; but their days and months end by the machine's clock.
+//! On a server, one clock gives both. Buckets in memory use the clock of the process, which is never set, so that
+//! nothing is refilled when the machine's clock is set. But their calendar periods end by the machine's clock.
 
 use super::algorithm::Algorithm;
 use base::time::Timestamp;

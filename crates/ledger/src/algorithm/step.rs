@@ -10,10 +10,10 @@ use base::time::{Micros, Timestamp};
 /// The largest number up to which a double represents every integer exactly.
 pub(super) const EXACT: u64 = (1 << 53) - 1;
 
-/// The longest time by which the last moment of a state may be ahead of the store's clock. NTP or a failover to another server
-/// may set this clock back. Until the clock has caught up, nothing is refilled, so a clock that moves back and forth gives
-/// nothing away. A moment further ahead is replaced by the present moment. The bucket then holds no more than before, and
-/// clients are not locked out for the whole difference.
+/// The longest time by which the last moment of a state may be ahead of the store's clock. NTP or a failover to another
+/// server may set this clock back. Until the clock has caught up, nothing is refilled, so a clock that moves back and
+/// forth grants nothing extra. If the moment is further ahead, the present moment replaces it. The bucket then holds no
+/// more than before, and clients need not wait for the whole difference.
 pub(crate) const MOST_AHEAD: Micros = Micros(10_000_000);
 
 /// The stored state of a bucket, a list of integers. Only the bucket's algorithm knows their meaning. The state includes its

@@ -1,4 +1,4 @@
-//! Parses when the periods of a calendar begin: the unit, the day in it and the local time of day.
+//! Parses when a calendar period begins: the unit, the day, and the local time of day.
 
 use std::fmt;
 
@@ -171,14 +171,14 @@ impl TimeOfDay {
     }
 }
 
-/// `None` unless some year has the day.
+/// Parses a day of the year. `None` unless some year has this day.
 fn day_of_year(text: &str) -> Option<AnchorDay> {
     const LEAP_YEAR: i16 = 2000;
     let (month, day) = pair(text, "-")?;
     Date::new(LEAP_YEAR, month, day).ok().map(|_| AnchorDay::OfYear { month, day })
 }
 
-/// Two numbers of two digits.
+/// Parses two numbers of two digits each.
 fn pair(text: &str, separator: &str) -> Option<(i8, i8)> {
     let number = |digits: &str| {
         let two = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_digit());
@@ -194,7 +194,7 @@ impl fmt::Display for CalendarUnit {
     }
 }
 
-/// `sunday`, `the 15th`, `04-01`; nothing for a day.
+/// Displays `sunday`, `the 15th`, `04-01`. Nothing if the unit is a day.
 impl fmt::Display for Anchor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

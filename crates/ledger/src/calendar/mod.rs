@@ -1,10 +1,11 @@
 //! Divides time into calendar periods: days, weeks, months or years of a time zone.
 //!
-//! A period begins at the first instant at which the zone's clocks show its local time or a later one: of an hour that
-//! happens twice at the first, and at the end of a gap if the gap contains that time. So the beginnings never decrease
-//! from one day to the next. Where two are equal (Samoa had no 30 December 2011), there is no period between them.
+//! A period begins at the first instant at which the zone's clocks show its local time or a later one. If that hour
+//! happens twice, the period begins in the first one. If the clocks skip that time, the period begins at the end of the
+//! gap. So the beginnings never decrease from one day to the next. If two of them are equal (Samoa had no 30 December 2011),
+//! there is no period between them.
 //!
-//! Every beginning is computed from the anchor, never from the beginning before it: the 31st stays the last day of each
+//! Every beginning is computed from the anchor, never from the previous one, so the anchor 31 stays the last day of every
 //! month.
 
 mod anchor;
@@ -30,8 +31,8 @@ const SECOND: u64 = 1_000_000;
 /// moments would not be exact.
 pub(crate) const LATEST: Timestamp = Timestamp((1 << 53) - 1);
 
-/// All definitions that a configuration has ever named. They are never dropped, so that a [`Calendar`] can be copied into every
-/// charge: operators, not requests, determine how many there are.
+/// All definitions that were ever in a configuration. They are never dropped, so that a [`Calendar`] can be copied into
+/// every charge. Their number is small, because only operators add definitions, and not requests.
 static DEFINITIONS: Mutex<Vec<&'static Definition>> = Mutex::new(Vec::new());
 
 /// Defines the periods of a calendar: their unit, anchor, time of day and time zone. Can be copied cheaply. Two calendars with
@@ -130,7 +131,7 @@ impl Definition {
             self.begin(first)
         };
         let mut end = later();
-        // Clocks that were set back may show the day before, after its successor has begun.
+        // If the clocks were set back at the beginning of a day, they may still show the previous day.
         while end <= now {
             begin = end;
             end = later();
@@ -143,7 +144,8 @@ impl Definition {
         Periods { begin: moment(begin), end: moment(end), next_end: moment(next_end) }
     }
 
-    /// The beginning of the period of the unit whose first day is `first`, in seconds since the Unix epoch.
+    /// Returns when the period begins whose day, week, month or year has the first day `first`, in seconds since the
+    /// Unix epoch.
     fn begin(&self, first: Date) -> i64 {
         self.zone.first_instant(self.at.on(self.anchor.anchored(first)))
     }
@@ -163,7 +165,7 @@ impl Hash for Calendar {
     }
 }
 
-/// As an operator would write it: `month Europe/Berlin at 06:00 from the 15th`.
+/// Displays the calendar as an operator would write it: `month Europe/Berlin at 06:00 from the 15th`.
 impl fmt::Display for Calendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Definition { anchor, at, zone, .. } = self.0;

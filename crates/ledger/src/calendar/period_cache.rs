@@ -1,4 +1,4 @@
-//! Remembers the last periods of a calendar. Any thread reads or replaces them, and none waits for another.
+//! Remembers the last periods of a calendar. All threads read and replace them without waiting for each other.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -10,7 +10,7 @@ use base::time::Timestamp;
 #[derive(Default)]
 pub(crate) struct PeriodCache {
     version: AtomicU64,
-    /// All zero at first, which is a period that contains no moment.
+    /// The initial zeros are a period that contains no moment.
     begin: AtomicU64,
     end: AtomicU64,
     next_end: AtomicU64,
@@ -27,7 +27,7 @@ impl PeriodCache {
             end: Timestamp(self.end.load(Ordering::Relaxed)),
             next_end: Timestamp(self.next_end.load(Ordering::Relaxed)),
         };
-        // Pairs with that of a writer whose numbers were read: then its version is seen here too.
+        // Pairs with the fence of a writer: a reader that reads a writer's numbers also reads the writer's version.
         fence(Ordering::Acquire);
         let whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         (whole && periods.contains(now)).then_some(periods)

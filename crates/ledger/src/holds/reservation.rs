@@ -1,4 +1,4 @@
-//! Ends what a request has taken exactly once, on every way out.
+//! Ends the slots that a request has taken, exactly once, however the request ends.
 
 use smallvec::SmallVec;
 
@@ -72,7 +72,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1 << 50);
 
-    /// Records the endings, and passes them on.
+    /// Records the ends of slots, and passes them on to the holdings.
     struct Ledger {
         holdings: RefCell<Holdings>,
         ended: RefCell<Vec<(SlotId, Ending)>>,

@@ -1,4 +1,4 @@
-//! Holds a word: how much an owner holds of a bucket, as it tells the store.
+//! Defines a word: the message in which an owner tells the store how much it holds of a bucket.
 
 use crate::cost::Cost;
 use base::time::Micros;

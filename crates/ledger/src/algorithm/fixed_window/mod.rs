@@ -3,7 +3,7 @@
 //! Periods are as long as the window and aligned to the Unix epoch, or begin with a first grant, or are calendar
 //! periods. The store's clock chooses the period.
 //!
-//! The state is the amount *spent*, and the begin and end of the period in which it counts. A later period begins at
+//! The state is the amount *spent*, and the beginning and end of the period in which it counts. A later period begins at
 //! zero, but an earlier one never does: neither old time zone data nor a clock that was set back reopens a period. So a
 //! bucket is kept for an hour after its end. When the window changes, the running period continues to its end, but no
 //! longer than to the end of the next period in the new calendar.

@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::super::step::{EXACT, State};
 
-/// The largest number of steps of one length: the steps of a window, and one that the begin of the window cuts.
+/// The largest number of steps of one length: the steps of a window, and one that the beginning of the window cuts.
 const MOST_STEPS: usize = 61;
 /// The longest step, in microseconds: half of 31 days.
 const LONGEST_STEP: u64 = 31 * 86_400_000_000 / 2;

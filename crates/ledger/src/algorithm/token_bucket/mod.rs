@@ -1,15 +1,15 @@
-//! Steps a token bucket: `burst` tokens at most, refilled continuously, in integers that never round.
+//! Steps a token bucket: at most `burst` tokens, refilled continuously, in integers that are never rounded.
 //!
-//! A rate is a fraction, tokens per microsecond, in lowest terms: so many *units* come back each microsecond, so many
-//! units make a thousandth of a token. Every amount is a whole number of units, so nothing drifts, and over every
-//! window of length T at most `burst + rate·T` is granted.
+//! A rate is a fraction in lowest terms: tokens per microsecond. Its numerator is the number of *units* that come back
+//! each microsecond. Its denominator is the number of units in a thousandth of a token. Every amount is a whole number
+//! of units, so no error accumulates, and any window of length T grants at most `burst + rate·T`.
 //!
-//! The state is what is *spent*, in which unit, and since when. A full bucket has no state.
-//! Settings may change under a bucket: what is spent stays spent, the time since its last charge counts at the new
-//! rate, and what it holds is the new burst less that.
+//! The state is the amount *spent*, its unit, and the moment of the last charge. A full bucket has no state. Settings
+//! may change under a bucket: the spent amount stays spent, the time since the last charge counts at the new rate, and
+//! the bucket holds the new burst less the spent amount.
 //!
-//! All rates of a bucket whose rate differs from request to request are kept in one unit, in which each of them is whole:
-//! so the bucket is never converted, and never rounded, when requests with different rates take turns.
+//! If the rate differs from request to request, all rates of the bucket are in one unit, in which each rate is a whole
+//! number. So the bucket is never converted and never rounded when requests with different rates take turns.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -26,16 +26,16 @@ use base::time::{Micros, Timestamp};
 pub const NAME: &str = "token_bucket";
 pub(crate) const EXCEEDED: &str = "token_bucket_exceeded";
 
-/// The unit in which every rate of whole thousandths per second is a whole number of units per microsecond.
+/// In this unit, every rate of whole thousandths per second is a whole number of units per microsecond.
 const COMMON_UNIT: u64 = 1_000_000;
 
 /// The settings of one token bucket: its rate and its burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     burst: Cost,
-    /// Units in a thousandth of a token.
+    /// The number of units in a thousandth of a token.
     unit: u64,
-    /// Units that come back each microsecond.
+    /// The number of units that come back each microsecond.
     refill: u64,
     /// The largest `refill` of all requests that may charge the same bucket.
     fastest: u64,
@@ -93,7 +93,7 @@ impl TokenBucket {
     /// With a rate of 0 every request is refused.
     pub(super) fn at_rate(&self, rate: Option<Cost>) -> TokenBucket {
         let Some(rate) = rate else { return *self };
-        // Exact: a rate is only given where the unit is the common one.
+        // This is exact: only buckets in the common unit have requests with their own rates.
         let refill = (u128::from(rate.thousandths()) * u128::from(self.unit)).div_ceil(u128::from(COMMON_UNIT));
         match u64::try_from(refill).unwrap_or(u64::MAX).min(self.fastest) {
             0 => TokenBucket { burst: Cost::default(), ..*self },
@@ -125,7 +125,7 @@ impl TokenBucket {
     }
 
     pub fn quota(&self) -> Quota {
-        // A bucket that nothing fits has a window nevertheless: none is shorter than a second in a field.
+        // `max(1)` because a bucket that cannot pay anything also has a window. Header fields show at least one second.
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity().max(1)) }
     }
 
@@ -145,13 +145,13 @@ impl TokenBucket {
     /// An invalid state counts as an empty bucket, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (spent, since) = self.read(state, now);
-        // The last charge is in the future if the clock has stepped back; until then nothing is refilled.
+        // The last charge is in the future if the clock was set back. Until then nothing is refilled.
         let ahead = since.since(now);
         let untouched = self.level(spent, ahead);
         if cost > self.burst {
             return Step { untouched, charge: ChargeResult::Never };
         }
-        // Subtractions only: a sum could leave the range in which a double is exact.
+        // Only subtracts: a sum could leave the range in which a double is exact.
         let price = cost.thousandths() * self.unit;
         let room = self.capacity() - price;
         let charge = match spent.checked_sub(room) {
@@ -200,8 +200,8 @@ impl TokenBucket {
         (spent.saturating_sub(back), since.max(now))
     }
 
-    /// Converts an amount from another bucket's units to this one's, rounded up, so that nothing spent is forgotten: to a whole
-    /// unit if the product can be held exactly, else to a thousandth of a token.
+    /// Converts an amount from another bucket's units to the units of this bucket. Rounds up, so that no spent amount
+    /// is lost: to a whole unit if the product is exact, and otherwise to a thousandth of a token.
     fn convert(&self, spent: u64, unit: u64) -> u64 {
         if unit == self.unit {
             return spent;
@@ -243,7 +243,7 @@ impl TokenBucket {
     }
 }
 
-/// Reads the amount spent, its unit, and the moment of the last charge; `None` for an invalid state.
+/// Reads the amount spent, its unit, and the moment of the last charge. `None` for an invalid state.
 fn valid(state: &[u64]) -> Option<(u64, u64, Timestamp)> {
     let &[spent, unit, since] = state else { return None };
     let valid = unit > 0 && spent <= EXACT && unit <= EXACT && since <= EXACT;
@@ -257,7 +257,7 @@ pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     Some(smallvec![spent.saturating_sub(amount.thousandths().saturating_mul(unit)), unit, since.0])
 }
 
-/// `10/s burst 20`, `10000/day burst 10000`, `0.35/33s burst 7`.
+/// Displays `10/s burst 20`, `10000/day burst 10000`, `0.35/33s burst 7`.
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         rate::write(f, self.refill, self.unit)?;

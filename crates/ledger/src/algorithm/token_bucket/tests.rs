@@ -1,4 +1,4 @@
-//! Tests of the rate, of the burst that it can have, and of numbers that change under a bucket.
+//! Tests the rate, the largest burst at a rate, and numbers that change under a bucket.
 
 use super::*;
 use proptest::prelude::*;
@@ -55,7 +55,7 @@ fn equal_shares_give_what_the_whole_gives_and_each_at_least_one_cost() {
             match step.charge {
                 ChargeResult::Fits { entry, .. } if number < at_once => state = Some(entry.state),
                 ChargeResult::Short { wait: short } if number == at_once => {
-                    // What is left of the burst, when a cost does not divide it, counts for the wait.
+                    // If the cost does not divide the burst, the rest of the burst shortens the wait.
                     assert!(short <= Micros(wait * 1000), "{cost} {of}: {short:?}");
                     let refilled = share.step(state.as_deref(), price, now.plus(short));
                     assert!(matches!(refilled.charge, ChargeResult::Fits { .. }));
@@ -90,7 +90,7 @@ fn what_was_spent_in_one_unit_is_never_less_in_another() {
     }
 }
 
-/// Rates that divide evenly and rates that do not, and a burst that fits each.
+/// Generates rates, each with a burst. Most rates are not a whole number of tokens per second.
 fn buckets() -> impl Strategy<Value = (Rate, u64)> {
     let periods = prop::sample::select(vec![1_000_000, 60_000_000, 900_000_000, 86_400_000_000]);
     (1u64..20_000, periods, 1u64..40).prop_map(|(amount, period, burst)| {
@@ -105,7 +105,7 @@ fn a_bucket_is_refilled_at_most_as_fast_as_the_fastest_of_those_that_charge_it()
     let (slow, fast) = (bucket("0.3"), bucket("7"));
     let shared = slow.alongside(&fast);
     assert_eq!((shared.refill, shared.burst), (slow.refill, slow.burst));
-    // The units differ, so it is rounded up.
+    // The two units differ, so the fastest rate is rounded up.
     let fastest = shared.at_fastest();
     let by = |bucket: &TokenBucket| u128::from(bucket.refill) * 1_000_000 / u128::from(bucket.unit);
     assert!((7_000..=7_001).contains(&by(&fastest)), "{fastest:?}");
@@ -114,7 +114,7 @@ fn a_bucket_is_refilled_at_most_as_fast_as_the_fastest_of_those_that_charge_it()
 }
 
 proptest! {
-    /// The guarantee itself: over every window of length T at most burst + rate·T, also when time steps back.
+    /// The guarantee: any window of length T grants at most burst + rate·T, even if time goes back.
     #[test]
     fn no_window_ever_grants_more_than_burst_and_rate(
         (rate, burst) in buckets(),
@@ -126,7 +126,7 @@ proptest! {
             now = now.saturating_add_signed(step);
             let cost = Cost::from_thousandths(cost);
             if let ChargeResult::Fits { entry, .. } = bucket.step(state.as_deref(), cost, Timestamp(now)).charge {
-                // Where time stepped back, the grant counts at the last moment that the bucket saw.
+                // When time has gone back, the grant counts at the last moment that the bucket has seen.
                 grants.push((entry.state[2], u128::from(cost.thousandths())));
                 state = Some(entry.state);
             }
@@ -143,8 +143,8 @@ proptest! {
         }
     }
 
-    /// The guarantee where requests by several numbers charge one bucket: that of the largest burst and rate. Until the
-    /// bucket could pay at the fastest rate, it pays nobody.
+    /// The guarantee if requests with several limits charge one bucket: together they get at most the largest burst and
+    /// rate. After a refusal, no request is granted until the bucket could pay at the fastest rate.
     #[test]
     fn several_numbers_grant_together_at_most_the_largest(
         numbers in prop::collection::vec(buckets(), 2..4),
@@ -186,7 +186,7 @@ proptest! {
         }
     }
 
-    /// A refusal tells the first moment at which the same request passes: not one microsecond earlier.
+    /// The wait of a refusal ends exactly when the same request would be granted, to the microsecond.
     #[test]
     fn a_wait_is_exact((rate, burst) in buckets(), spent in 1u64..40_000, cost in 1u64..40_000) {
         let bucket = TokenBucket::new(rate, burst).unwrap();

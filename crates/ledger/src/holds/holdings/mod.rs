@@ -1,7 +1,7 @@
-//! Keeps what one owner holds of each bucket, what the store knows of that, and what has to be said in the next call.
+//! Keeps how much one owner holds of each bucket, what the store knows of this, and the words for the next call.
 //!
-//! Pure: time is an argument, and who talks to a store passes on what it answered. Every transport uses the same. A bucket is
-//! kept from the first ask until the store has acknowledged that nothing is held of it.
+//! The code is pure: time is an argument, and the caller passes on the store's answers. It is the same for every
+//! transport. A bucket is kept from the first ask until the store has acknowledged that nothing of it is held.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,32 +71,33 @@ pub struct Holdings {
     buckets: BTreeMap<BucketKey, HeldBucket>,
     slots: BTreeMap<SlotId, Slot>,
     last_slot: u64,
-    /// When slots with a longest time end.
+    /// The moments at which slots with a maximum hold time end.
     ends: BTreeSet<(Timestamp, SlotId)>,
-    /// The buckets to be said in the next call, the longest waiting first.
+    /// The buckets about which the next call has a word, the one that has waited longest first.
     waiting: BTreeMap<u64, BucketKey>,
     last_place: u64,
-    /// When the buckets that do not wait are to be said again.
+    /// The moments at which the words about other buckets are to be repeated.
     due: BTreeSet<(Timestamp, BucketKey)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HeldBucket {
-    /// By slots.
+    /// The amount held by slots.
     held: Cost,
-    /// What was asked in calls without an answer, and their sequences; none of them before `newest`.
+    /// The amounts asked for in calls without an answer, with the calls' sequences. All these calls are later than
+    /// `newest`.
     asked: SmallVec<[(u64, Cost); 1]>,
-    /// The newest call whose word about this bucket was accepted. Answers to earlier ones mean nothing any more.
+    /// The sequence of the newest call whose word about this bucket was accepted. Answers to earlier calls are ignored.
     newest: u64,
-    /// How much the store knows since then.
+    /// How much the store counts since that call. `None` if this is unknown.
     acknowledged: Option<Cost>,
     turn: Turn,
 }
 
-/// When a bucket is said again.
+/// The time of the next word about a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Turn {
-    /// In the next call: its place in `waiting`.
+    /// The next call has a word about the bucket. The number is the bucket's place in `waiting`.
     Waiting(u64),
     Due(Timestamp),
 }
@@ -109,7 +110,7 @@ struct Slot {
 }
 
 impl HeldBucket {
-    /// What the next word says.
+    /// Returns the amount in the next word.
     fn said(&self) -> Cost {
         self.held.plus(self.unanswered())
     }
@@ -178,14 +179,15 @@ impl Holdings {
         let slots = match answer {
             WordAnswer::Old => {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
-                // What the store knows was said by some other call.
+                // The store has accepted a word of another call, so its number is unknown here.
                 bucket.acknowledged = None;
                 None
             }
             WordAnswer::Accepted { .. } if call.sequence <= bucket.newest => return None,
             WordAnswer::Accepted { granted } => {
                 bucket.newest = call.sequence;
-                // A copy of the call may have been answered as old before: then those who asked have failed.
+                // A copy of the call may have been answered as old before. Then the requests that asked have already
+                // failed.
                 let is_awaited = bucket.asked.iter().any(|(sequence, _)| *sequence == call.sequence);
                 bucket.asked.retain(|(sequence, _)| *sequence > call.sequence);
                 let sum = granted.iter().fold(about.held, |sum, terms| sum.plus(terms.amount));
@@ -305,7 +307,7 @@ impl Holdings {
         })
     }
 
-    /// Lets a bucket wait for the next call, or forgets it if the store knows that nothing is held of it.
+    /// Adds a bucket to the words of the next call. Forgets the bucket if the store knows that nothing of it is held.
     fn review(&mut self, key: BucketKey) {
         let Some(bucket) = self.buckets.get(&key) else { return };
         if !bucket.asked.is_empty() || bucket.acknowledged == Some(bucket.held) && bucket.held > Cost::default() {

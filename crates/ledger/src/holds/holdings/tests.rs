@@ -1,4 +1,4 @@
-//! Tests of what the next call says, when it is due, and what an answer means.
+//! Tests the words of the next call, the time at which they are due, and the effect of an answer.
 
 use super::*;
 
@@ -15,12 +15,12 @@ fn after(milliseconds: u64) -> Timestamp {
     NOW.plus(Micros(milliseconds * 1000))
 }
 
-/// What a call says: the held and the asked slots of each bucket.
+/// Returns the content of a call: each bucket with its held and asked slots.
 fn said(call: &Call) -> Vec<(BucketKey, u64, u64)> {
     call.words.iter().map(|word| (word.bucket, word.held.whole(), word.asked.whole())).collect()
 }
 
-/// Answers each word of a call; what was asked is granted.
+/// Accepts each word of a call, and grants what was asked.
 fn grant(holdings: &mut Holdings, call: &Call) -> Vec<SlotId> {
     let mut slots = Vec::new();
     for word in &call.words {

@@ -1,4 +1,4 @@
-//! Walks all states that can be reached, the nearest ones first, so that a counterexample is the shortest one.
+//! Visits all states that can be reached, the nearest ones first, so that a counterexample is as short as possible.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -26,7 +26,7 @@ impl fmt::Display for Counterexample {
     }
 }
 
-/// Two hashes: that two of some million states have both alike has a chance below 10^-24.
+/// Returns two hashes of a state. The chance that both are equal for two of some million states is below 10^-24.
 fn fingerprint(world: &World) -> (u64, u64) {
     let hash = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -42,7 +42,7 @@ fn fingerprint(world: &World) -> (u64, u64) {
 ///
 /// If an invariant can be broken: returns the shortest history that breaks it.
 pub(super) fn explore(start: World) -> Result<Report, Counterexample> {
-    // For each state how it was reached first.
+    // For each state, the previous state and the action by which the state was first reached.
     let mut reached: Vec<Option<(usize, Action)>> = vec![None];
     let mut known = HashSet::from([fingerprint(&start)]);
     let mut next = VecDeque::from([(0, 0, start)]);

@@ -1,21 +1,23 @@
 //! Checks the protocol of holds in every order of events that a small world can have.
 //!
-//! Two owners and a store, each as released, with a network between them that loses, delays, doubles and reorders calls and answers.
-//! Owners are killed, paused and cut off; the store is flushed, fails over to an old value, and its clock steps back. In each
-//! state that can be reached:
+//! The world has two owners and a store, all with the released protocol. The network between them loses, delays,
+//! doubles and reorders calls and answers. Owners are killed, paused and cut off. The store is flushed, fails over to
+//! an old value, and its clock is set back. In each state that can be reached:
 //!
-//! - what an owner has running, or would accept of an answer that is under way, is at most what the store counts for it, unless the store
-//!   has lost its last word, the owner has not been heard for 7 s, or it let requests pass without the store: then until its next
-//!   word. At each admission, all of that together is at most the limit of the owner that asks;
+//! - the running requests of an owner, with those that an answer under way would still admit, are at most as many as
+//!   the store counts for the owner. There are three exceptions, until the owner's next word: the store has lost its
+//!   last word, the store has not heard the owner for 7 s, or the owner let requests pass without the store. At each
+//!   admission, all these requests together are at most the limit of the owner that asks;
 //! - a call changes nothing after a later word about the same bucket has been answered;
-//! - nothing leaks: if from here on all words arrive, and those still under way arrive late, the store counts after 7 s exactly
-//!   what is held (later by as much as its clock was set back).
+//! - nothing leaks: if all words arrive from here on, and calls under way arrive late, the store counts after 7 s
+//!   exactly what is held. If its clock was set back, this takes longer by the same time.
 //!
-//! Each of the known-bad variants breaks one of these, and the checker finds how.
+//! Each variant with a deliberate mistake breaks one of these invariants, and the checker finds out how.
 //!
-//! States: 9,712 with a network that doubles calls and owners that are killed, 11,582 with a flush or failover, 3,420 with a clock that is set
-//! back, 14,560 with requests that pass without the store, 16,013 with pauses, 6,336 with two buckets. In the long form the network's
-//! are 54,559, and 64,149 with different limits; those of two buckets, with a pause as well, 118,846.
+//! The numbers of states: 9,712 with a network that doubles calls and owners that are killed, 11,582 with a flush or
+//! failover, 3,420 with a clock that is set back, 14,560 with requests that pass without the store, 16,013 with pauses,
+//! 6,336 with two buckets. In the long form: 54,559 for the network, 64,149 for the network with different limits, and
+//! 118,846 for two buckets with a pause.
 
 mod explore;
 mod world;
@@ -28,7 +30,7 @@ fn is_long() -> bool {
     std::env::var("TOLLGATE_PROOF").is_ok_and(|form| form == "long")
 }
 
-/// Explores the protocol as it is, and asserts that the world was not too small.
+/// Explores the released protocol, and asserts that at least `least` states were found.
 #[track_caller]
 fn check(name: &str, limits: [u64; 2], buckets: usize, budget: Budget, least: usize) {
     match explore(World::new(Variant::Released, limits, buckets, budget)) {
@@ -39,7 +41,7 @@ fn check(name: &str, limits: [u64; 2], buckets: usize, budget: Budget, least: us
     }
 }
 
-/// Asserts that the checker finds what is wrong with a variant.
+/// Asserts that the checker finds the mistake of a variant.
 #[track_caller]
 fn check_bad(variant: Variant, budget: Budget, broken: &str) {
     match explore(World::new(variant, [1, 1], 1, budget)) {
@@ -98,7 +100,7 @@ fn the_checker_finds_what_is_wrong_with_known_bad_variants() {
     check_bad(Variant::HoldsForever, Budget { faults: 1, of: &[Fault::Kill], ..small }, "leaks");
 }
 
-/// A promise that cannot be kept: a store's clock that leaps ends holds early.
+/// The protocol cannot prevent this: if the store's clock is set ahead, holds end early.
 #[test]
 fn the_checker_finds_that_a_clock_that_leaps_ahead_ends_holds() {
     check_bad(

@@ -1,4 +1,4 @@
-//! Sends a call, lets it arrive at the store, and its answer at the owner: with the mistakes of the variants.
+//! Delivers a call to the store, and its answer to the owner, with the mistakes of the variants.
 
 use super::{SLOT, SentAnswer, SentCall, Variant, World, key, micros};
 use crate::algorithm::ChargeResult;

@@ -1,4 +1,4 @@
-//! Holds the small world: two owners, a store, the network between them, and what can happen next.
+//! Defines the small world: two owners, a store, the network between them, and the possible actions.
 
 mod calls;
 mod invariants;
@@ -13,7 +13,7 @@ use base::time::Timestamp;
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1 << 50;
 
-/// What the store's clock shows in the beginning, in seconds.
+/// The time of the store's clock at the start, in seconds.
 const BEGIN: u64 = 100;
 
 const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };
@@ -115,22 +115,22 @@ pub(super) enum Action {
 struct Client {
     is_alive: bool,
     holdings: Holdings,
-    /// The requests under way: their buckets, and the slots that they have not given back.
+    /// The requests under way: the mask of their buckets, and the slots that they still hold.
     requests: Vec<(u8, Vec<SlotId>)>,
-    /// For the variant with differences: how many slots were given back since the last call.
+    /// For the variant with differences: how many slots of each bucket were given back since the last call.
     ended: [u64; 2],
     heard: [Heard; 2],
 }
 
-/// What the checker knows of an owner and a bucket.
+/// The state of the words between an owner and the store about one bucket, as the checker knows it.
 #[derive(Clone, Copy, Default, Hash)]
 struct Heard {
-    /// The newest word that was accepted, and when.
+    /// The sequence of the newest accepted word. `at` is the time when it was accepted.
     newest: u64,
     at: u64,
-    /// Not everything is said, before a word that is newer than this is accepted.
+    /// Some holds have not been reported to the store, until a word with a higher sequence than this is accepted.
     unsaid: Option<u64>,
-    /// The newest word that was answered and that the store has not lost.
+    /// The sequence of the newest word that was answered and that the store has not lost.
     answered: u64,
 }
 
@@ -138,7 +138,8 @@ struct Heard {
 struct SentCall {
     owner: usize,
     call: Call,
-    /// For the variants: what was asked without an answer, and how many slots have ended since the last call.
+    /// For the variants: the amounts asked for without an answer, and the number of slots that have ended since the
+    /// last call.
     unanswered: [Cost; 2],
     ended: [u64; 2],
 }
@@ -149,7 +150,7 @@ struct SentAnswer {
     call: Call,
     accepted: Vec<bool>,
     is_granted: bool,
-    /// The store has lost what this tells.
+    /// Whether the store has lost the words of this call.
     is_lost: bool,
 }
 
@@ -161,12 +162,12 @@ pub(super) struct World {
     shared: Changing,
 }
 
-/// What tells one state from another.
+/// The parts of the world that distinguish one state from another.
 #[derive(Clone, Hash)]
 struct Changing {
     stored: Vec<Option<State>>,
     saved: Option<Vec<Option<State>>>,
-    /// The store's clock, and real time; both in seconds.
+    /// The store's clock and the real time, both in seconds.
     clock: u64,
     time: u64,
     clients: Vec<Client>,
@@ -349,7 +350,7 @@ impl World {
                 let client = &mut self.shared.clients[owner];
                 let slot = client.holdings.hold(key(0), SLOT, now);
                 client.requests.push((1, vec![slot]));
-                // No call that was sent says so.
+                // No sent call contains this slot.
                 client.heard[0].unsaid = Some(client.holdings.last_sequence());
             }
         }
@@ -378,7 +379,7 @@ impl World {
         }
     }
 
-    /// The store has lost words.
+    /// Notes that the store has lost all words.
     fn lose(&mut self) {
         self.shared.answers.iter_mut().for_each(|sent| sent.is_lost = true);
         for heard in self.shared.clients.iter_mut().flat_map(|client| &mut client.heard) {
@@ -405,7 +406,7 @@ impl World {
         holders
     }
 
-    /// What the store counts for an owner.
+    /// Returns how much the store counts for an owner.
     fn counted(&self, owner: usize, bucket: usize) -> Cost {
         let found = self.holders(bucket).into_iter().find(|(one, _)| one.0 == owner as u64 + 1);
         found.map_or(Cost::default(), |(_, held)| held)
