@@ -12,9 +12,9 @@ use crate::gateway::buckets::OPERATOR_FIELD;
 use base::split::split_once_at;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// The timeout, long enough for a search.
+/// The timeout for a search. A search takes longer than other requests.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
-/// The largest answer, in bytes: the state of a bucket may take hundreds of kilobytes.
+/// The largest answer, in bytes. The state of one bucket may take hundreds of kilobytes.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
 /// Parses the address of an admin listener on the command line.
@@ -31,7 +31,7 @@ pub(super) enum Method {
     Get,
     /// The method DELETE, to reset buckets.
     Delete,
-    /// The method PATCH, to give back what was spent of buckets.
+    /// The method PATCH, to give back spent amounts of buckets.
     Patch,
 }
 
@@ -101,8 +101,8 @@ fn ask_with(address: SocketAddr, method: Method, path: &str, fields: &str) -> Re
     }
 }
 
-/// Sends a request. `fields` are further header fields, each with its line end; `read_timeout` is the longest time between two
-/// bytes of the answer.
+/// Sends a request. `fields` are further header fields, each with its line end. `read_timeout` is the longest time between
+/// two bytes of the answer.
 fn send(address: SocketAddr, line: &str, fields: &str, read_timeout: Duration) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(read_timeout))?;

@@ -100,7 +100,7 @@ struct Grant {
     /// The rule: `free`, `plan/free`, or `free.second` for one of several limits; or a meter, with all its rules
     #[arg(value_name = "RULE")]
     rule: String,
-    // One argument for clap, which cannot tell where values end and the amount begins if options follow them.
+    // Keys and amount are one argument: if options follow them, clap cannot find the boundary.
     #[arg(value_name = "AMOUNT", num_args = 1.., required = true, hide = true)]
     keys_and_amount: Vec<String>,
 }
@@ -142,7 +142,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             (Change::GiveBack(amount), by_values(&config, &grant.rule, keys, known)?)
         }
     };
-    // Limits of one meter have the same bucket.
+    // Limits of one meter share a bucket, so each key is kept once.
     let mut kinds: BTreeMap<BucketKey, Option<AlgorithmKind>> = BTreeMap::new();
     for chosen in &chosen {
         kinds.insert(chosen.key, chosen.limit.as_ref().map(|limit| limit.algorithm.kind()));
@@ -169,7 +169,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     output::print(&page)
 }
 
-/// Lets a running gateway do the whole command.
+/// Sends the whole command to a running gateway.
 fn ask(admin: SocketAddr, act: &Act, place: &Place) -> Result<(), Failure> {
     let query = |act, which: &Which| BucketQuery {
         act,
@@ -268,7 +268,7 @@ impl Grant {
 /// When several buckets have such a name, `hash_key` is needed and not known, or the store does not answer.
 pub(super) fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
     const PROGRESS_STEP: u64 = 100_000;
-    // A gateway finds the names of its own buckets by itself.
+    // For buckets in memory, the gateway itself finds the names.
     if !config.hash_key.is_known() && matches!(backend, Backend::Shared(_)) {
         let hint = "name the bucket by its RULE and KEY=VALUE, or set hash_key where this command runs";
         return Err(with_hint("hash_key: must be known to find a bucket by its name in a shared store", hint));

@@ -174,8 +174,7 @@ fn garbled() -> Failure {
     "the admin listener answered something else than buckets: is it a gateway of this version?".into()
 }
 
-/// Parses the answer of a gateway about buckets, in their order.
-/// Adds the time of calendars to the answer of a shared store, whose calendars use its own clock.
+/// Adds the store's time to the answer of a shared store, because its calendars use its own clock.
 fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
     (now.into(), shown)
 }
@@ -188,9 +187,10 @@ fn given_back(answer: &Value) -> Result<(StoreTime, Vec<GivenBack>), Failure> {
     listed(answer, |bucket| Ok(GivenBack { before: state(&bucket["before"])?, after: state(&bucket["state"])? }))
 }
 
+/// Parses the answer of a gateway about buckets, in their order.
 fn listed<T>(answer: &Value, each: impl Fn(&Value) -> Result<T, Failure>) -> Result<(StoreTime, Vec<T>), Failure> {
     let now = answer["now"].as_u64().map(Timestamp).ok_or_else(garbled)?;
-    // A gateway of an older version has one time for both.
+    // An older gateway sends one time for both.
     let at = StoreTime { now, date: answer["date"].as_u64().map_or(now, Timestamp) };
     let buckets = answer["buckets"].as_array().ok_or_else(garbled)?;
     Ok((at, buckets.iter().map(each).collect::<Result<_, _>>()?))

@@ -1,7 +1,8 @@
-//! Logs the changes of `tollgate bucket reset|grant`: a line on standard error for each bucket, in the format of the file.
+//! Logs the changes of `tollgate bucket reset|grant`: for each bucket one line on standard error, in the log format of the
+//! file.
 //!
-//! In a shared store no gateway takes part in the change, so this is the only record of who did it. A client's values are not
-//! logged; the bucket's name is the one in the access log.
+//! A change in a shared store passes no gateway, so these lines are the only record of it. A client's values are not logged.
+//! The name of the bucket is that of the access log.
 
 use log::LevelFilter;
 

@@ -1,5 +1,5 @@
-//! `tollgate check`: reports every problem of a file, or its warnings and `ok`, and what a change does to buckets, limits, routes
-//! and upstreams.
+//! `tollgate check`: reports every problem of a file, or its warnings and `ok`. With `--against`, also reports the effects of
+//! a change on buckets, limits, routes and upstreams.
 
 use std::path::{Path, PathBuf};
 
@@ -44,15 +44,15 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The warnings of a file without problems, and the limits whose buckets it resets or keeps with other numbers.
+/// The warnings of a valid file, and its differences from the file of `--against`.
 #[derive(Default)]
 struct Findings {
     warnings: Warnings,
     resets: Vec<Reset>,
     kept: Vec<ChangedLimit>,
-    /// The routes that are new, gone or changed.
+    /// The routes that are added, removed or changed.
     routes: Vec<String>,
-    /// The upstreams that are new, gone or changed.
+    /// The upstreams that are added, removed or changed.
     upstreams: Vec<String>,
     /// The limits that the new file no longer has.
     gone: Vec<String>,
@@ -160,7 +160,7 @@ fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdic
     })
 }
 
-/// A problem as JSON: a position, path or hint that it lacks is null.
+/// Returns a problem as JSON. A missing position, path or hint is null.
 fn problem_object(file: &str, Problem { file: other, position, path, what, hint }: &Problem) -> Value {
     let (file, path) = (other.as_deref().unwrap_or(file), (!path.is_empty()).then_some(path));
     let (line, column) = (position.map(|position| position.line), position.map(|position| position.column));

@@ -64,13 +64,13 @@ fn logger(log: Log, lines: &NonblockingStderr) -> Logger {
     let mut builder = env_logger::Builder::new();
     builder.filter_level(log.level).target(Target::Pipe(Box::new(lines.clone())));
     if log.level < LevelFilter::Debug {
-        // Pingora logs each of its own steps as info.
+        // At level info, Pingora logs each of its own steps.
         for module in ["pingora_core", "pingora"] {
             builder.filter_module(module, LevelFilter::Error.min(log.level));
         }
     }
     if log.level >= LevelFilter::Debug {
-        // These modules would log whole requests and answers, with their credentials.
+        // At debug level, these modules would log whole requests and responses with their credentials.
         for module in ["pingora_core::protocols::http", "pingora_core::apps"] {
             builder.filter_module(module, LevelFilter::Info);
         }
@@ -85,7 +85,7 @@ fn logger(log: Log, lines: &NonblockingStderr) -> Logger {
     builder.build()
 }
 
-/// `2026-11-20T03:02:01Z WARN message key=value`.
+/// Writes a record in the form `2026-11-20T03:02:01Z WARN message key=value`.
 fn text(out: &mut Formatter, record: &Record<'_>, seconds: u64) -> std::io::Result<()> {
     write!(out, "{} {} {}", rfc3339(seconds), record.level(), Printable(record.args()))?;
     let mut fields = Fields::default();

@@ -1,4 +1,4 @@
-//! `tollgate echo`: a test upstream that answers with the request that it received.
+//! `tollgate echo`: a test upstream whose response contains the received request.
 
 use std::net::SocketAddr;
 
@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     echo.run(move || {
         let mut page = Page::default();
         page.lines([&*listening, "ready"]);
-        // Standard output may be closed, which is no reason to stop.
+        // An error is ignored, because the server also works if standard output is closed.
         let _ = output::print(&page);
     });
     Ok(())

@@ -1,6 +1,6 @@
 //! The exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.
 //!
-//! `run` exits in the gateway instead: with 0 after a drain, and with 1 when a task that it needs has panicked.
+//! The exit codes of `run` are in the gateway: 0 after a drain, and 1 if a needed task has panicked.
 
 use std::process::ExitCode;
 

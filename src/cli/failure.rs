@@ -1,4 +1,4 @@
-//! Defines the errors of commands. `exit_code` has their exit codes.
+//! Defines the errors of commands. Their exit codes are in `exit_code`.
 
 use std::fmt::{self, Display};
 

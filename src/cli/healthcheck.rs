@@ -1,4 +1,4 @@
-//! `tollgate healthcheck`: queries the admin listener, for containers without curl.
+//! `tollgate healthcheck`: queries the admin listener, for containers that have no curl.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,8 +46,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The address of the admin listener of a file. Unknown parts of the file are neither needed nor reported: a container asks
-/// every few seconds.
+/// Returns the address of the admin listener in a file. Variables and files that are missing here are not reported, because a
+/// container runs this check every few seconds.
 fn address_in(file: &Path) -> Result<SocketAddr, Failure> {
     let config = Config::examine(file, Purpose::Examine)?;
     let hint = "give the address that the gateway announced at its start: --admin ADDRESS";

@@ -63,15 +63,15 @@ fn section(heading: &str, text: &str) -> String {
     format!(".SH {heading}\n{text}")
 }
 
-/// The output of `-h` after the usage, line by line.
+/// Returns the text that `-h` prints after the usage, line by line.
 fn example(page: &Man) -> Result<String, Failure> {
     Ok(format!(".nf\n{}.fi\n", rendered(page, Man::render_extra_section)?))
 }
 
-/// The groff macro for an apostrophe, with which every part begins.
+/// The groff macro for an apostrophe. Every part begins with it.
 const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
-/// A part of a page, without the lines that make it a page of its own: this page has many commands.
+/// Returns a part of a page. The lines that would begin a new page are removed, because this page has many commands.
 fn rendered(page: &Man, part: fn(&Man, &mut dyn io::Write) -> io::Result<()>) -> Result<String, Failure> {
     let mut text = Vec::new();
     part(page, &mut text)?;

@@ -1,4 +1,4 @@
-//! The command line: one file for each command. No other room writes to the terminal, and here only `output` does.
+//! The command line: one file for each command. Only `output` writes to the terminal.
 
 mod admin_client;
 mod bucket;
@@ -43,7 +43,7 @@ Example: check a file, then run the proxy with it.
 `tollgate COMMAND -h` explains a command.
 ";
 
-/// The text of `--version`; `-V` prints only its first line.
+/// The text of `--version`. `-V` prints only its first line.
 static LONG_VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{}\ntime zones {}", env!("CARGO_PKG_VERSION"), zone_data_version()));
 

@@ -1,7 +1,7 @@
-//! Writes diagnostics on a thread of its own, so that no request waits for standard error.
+//! Writes diagnostics on a separate thread, so that no request waits for standard error.
 //!
-//! If standard error is a full pipe or disk, lines are dropped and counted; once writing succeeds again, one line says how
-//! many were dropped.
+//! If standard error is a full pipe or disk, lines are dropped and counted. When writing succeeds again, one line says how
+//! many lines were dropped.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The maximum number of queued lines.
 const MAX_LINES: usize = 1024;
-/// The longest wait at the end of the process for the last queued lines, in steps.
+/// How long the exit waits for the last queued lines: the number of steps, and the length of a step.
 const LAST: (u32, Duration) = (100, Duration::from_millis(2));
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl NonblockingStderr {
         let (unwritten, dropped) = (Arc::clone(&new.unwritten), Arc::clone(&new.dropped));
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             for line in lines {
-                // An error cannot be reported anywhere.
+                // If this fails, the error cannot be reported anywhere.
                 let taken = target.write_all(&line).is_ok();
                 unwritten.fetch_sub(1, Ordering::Release);
                 let lines = if taken { dropped.swap(0, Ordering::Relaxed) } else { 0 };
@@ -57,7 +57,7 @@ impl NonblockingStderr {
 }
 
 impl Write for NonblockingStderr {
-    /// Each call passes a whole line.
+    /// Each call passes one whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.unwritten.fetch_add(1, Ordering::Relaxed);
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.waiting.try_send(line.to_vec()) {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// Accepts a line only when the test allows it.
+    /// A writer that accepts a line only when the test allows it.
     struct Slow(Receiver<()>);
 
     impl Write for Slow {
@@ -98,7 +98,7 @@ mod tests {
             lines.write_all(b"a line\n").unwrap();
         }
         let dropped = lines.dropped.load(Ordering::Relaxed);
-        // One may be in the hands of the thread.
+        // The thread may already have taken one line.
         assert!((99..=100).contains(&dropped), "{dropped}");
         for _ in 0..=MAX_LINES {
             go.send(()).unwrap();

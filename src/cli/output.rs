@@ -1,4 +1,4 @@
-//! Writes to standard output and standard error. No other command file does, so no text reaches a terminal unescaped.
+//! Writes to standard output and standard error. Only this file does, so that every text is escaped.
 
 #![expect(clippy::disallowed_methods, reason = "the file that writes to the standard streams")]
 
@@ -37,7 +37,7 @@ impl ColourMode {
         ColourMode::of(io::stderr().is_terminal())
     }
 
-    /// A terminal shows colours unless `NO_COLOR` (<https://no-color.org>) or `TERM=dumb` says otherwise.
+    /// A terminal has colours, unless `NO_COLOR` (<https://no-color.org>) is set or `TERM` is `dumb`.
     fn of(is_terminal: bool) -> ColourMode {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -46,7 +46,7 @@ impl ColourMode {
 }
 
 impl Colour {
-    /// The escape sequence that starts the colour (ECMA-48, SGR).
+    /// Returns the escape sequence that begins the colour (ECMA-48, SGR).
     fn begin(self) -> &'static str {
         match self {
             Colour::Red => "\x1b[31m",

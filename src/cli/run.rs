@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let diagnostics = diagnostics::start(config.log)?;
     let (version, hash, limits) = (env!("CARGO_PKG_VERSION"), &config.hash, config.rules.limits().len());
     log::info!(version, hash, limits, store = config.store.name(); "starts");
-    // The message may contain what a client sent; the location is enough.
+    // The panic's message may contain data from a client, so only its location is logged.
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
         log::error!(place = location; "panicked, which is a bug");
@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Ok(files) => log::debug!(files; "open-file limit"),
         Err(error) => log::warn!(error:% = error; "open-file limit not raised"),
     }
-    // With pages of 2 MiB, the memory held for thousands of slow clients would be twice as much.
+    // With huge pages of 2 MiB, thousands of slow clients would take twice as much memory.
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
         log::debug!(error:% = error; "huge pages not turned off");
     }
@@ -55,11 +55,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let mut page = Page::default();
         page.lines(listening.iter().map(|listening| format!("listening {} {}", listening.name, listening.address)));
         page.line("ready");
-        // Standard output may be closed, which is no reason to stop.
+        // An error is ignored, because the gateway also works if standard output is closed.
         if let Err(error) = output::print(&page) {
             log::debug!(error:% = error; "standard output is closed");
         }
-        // After an upgrade this is not the process that systemd started.
+        // After an upgrade, this is not the process that systemd has started, so its process id is sent.
         if let Err(error) = sd_notify::notify(&[NotifyState::Ready, NotifyState::MainPid(std::process::id())]) {
             log::warn!(error:% = error; "systemd is not notified");
         }

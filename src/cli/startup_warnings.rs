@@ -18,13 +18,13 @@ pub(super) fn warn(sources: &[Source], secrets: &[PathBuf]) {
         log::warn!("runs as root, which it does not need");
     }
     for (index, source) in sources.iter().enumerate() {
-        // A pipe can be read only once, and has been.
+        // Pipes are skipped: a pipe can be read only once, and has already been read.
         let Some(metadata) = std::fs::metadata(&source.path).ok().filter(Metadata::is_file) else { continue };
         let (file, mode) = (source.path.display(), metadata.permissions().mode());
         if mode & WRITABLE_BY_OTHERS != 0 {
             log::warn!(file:%; "file is writable by all users");
         }
-        // The first is gateway.yaml, which holds its secrets elsewhere.
+        // The first file is gateway.yaml. Its secrets are in other files.
         let is_exposed = index > 0 && mode & READABLE_BY_OTHERS != 0;
         let named = if secrets.contains(&source.path) { FileRole::AsSecret } else { FileRole::Otherwise };
         if is_exposed && read_file(&source.path).is_ok_and(|bytes| is_secret(named, &bytes)) {
@@ -33,18 +33,18 @@ pub(super) fn warn(sources: &[Source], secrets: &[PathBuf]) {
     }
 }
 
-/// The kind of key with which gateway.yaml names a file.
+/// The way in which gateway.yaml names a file: as a secret, or otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileRole {
     AsSecret,
     Otherwise,
 }
 
-/// Whether a file is secret. A private key is secret in any file. A file that is named as a secret is secret, unless it contains
-/// a certificate, a public key or a set of these.
+/// Whether a file is secret. A file with a private key always is. A file that is named as a secret is, unless it contains a
+/// certificate, a public key or a set of these.
 fn is_secret(named: FileRole, bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
-    // A list may have a million lines.
+    // `memmem` is used because the file may have a million lines.
     let has = |words: &[u8]| memmem::find(text, words).is_some();
     let is_public = text.starts_with(b"-----BEGIN ") || text.starts_with(b"{");
     has(b"PRIVATE KEY-----") || (named == FileRole::AsSecret && !is_public)

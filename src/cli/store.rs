@@ -1,4 +1,4 @@
-//! `tollgate store init`: creates the tables of a PostgreSQL store, or prints the statements that do.
+//! `tollgate store init`: creates the tables of a PostgreSQL store, or prints the statements that create them.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Prints help, or the error of invalid arguments, as clap words it.
+//! Prints clap's help, or clap's error about invalid arguments.
 
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -9,11 +9,11 @@ use base::printable::Printable;
 /// Prints help to standard output, or the error of invalid arguments to standard error.
 pub(super) fn print(mut error: Error) {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // It contains nothing but what this program was built with. A closed standard output is no reason to fail.
+        // The text comes only from this program. An error is ignored, because standard output may be closed.
         let _ = error.print();
         return;
     }
-    // An argument may contain line breaks, which must not look like those of the error.
+    // Line breaks in an argument are escaped, so that they do not look like lines of the error.
     let arguments: Vec<(ContextKind, ContextValue)> = error
         .context()
         .filter_map(|(kind, value)| match value {

@@ -1,4 +1,4 @@
-//! Words the gateway's answer to a request: by the rules and, if they were read, by the levels of its buckets.
+//! Formats the gateway's answer to a request: from the rules and, if they were read, from the levels of its buckets.
 
 use super::report::{Answer, Verdict, all};
 use crate::gateway::bucket_levels::Levels;
@@ -26,7 +26,7 @@ pub(super) struct ExplainedRefusal {
 }
 
 impl Answer {
-    /// The answer of a refusal; the words of `rest` follow the first line.
+    /// Makes the answer for a refusal. `rest` follows the first line.
     fn refused(refusal: &Refusal, detail: &str, rest: String) -> Answer {
         let Refusal { status, reason, retry_after, .. } = refusal;
         let first = format!("REFUSED {status} {}{detail}", reason.name());
@@ -46,7 +46,7 @@ impl Answer {
 
 /// Makes the answer to a request that is refused before the rules are evaluated.
 pub(super) fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> Answer {
-    // A wait depends on the client's bucket in a running gateway.
+    // The wait is left out, because it depends on the client's bucket in a running gateway.
     let refusal = Refusal { retry_after: None, ..refusal.clone() };
     Answer::refused(&refusal, &format!(": {detail}"), BEFORE_RULES.to_owned())
 }
@@ -150,7 +150,7 @@ fn too_large(refusal: &Refusal, plan: &Plan, config: &Config) -> Answer {
     Answer::refused(refusal, &detail, rest.to_owned())
 }
 
-/// The answer if the levels of the buckets were not read.
+/// Makes the answer if the levels of the buckets were not read.
 fn without_levels(plan: &Plan, config: &Config) -> Answer {
     if plan.enforced.is_empty() {
         return Answer::passes(vec!["PASSES: only shadows apply".to_owned()]);

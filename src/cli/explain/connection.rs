@@ -26,7 +26,7 @@ pub(super) struct SampleConnection<'c> {
 impl<'c> SampleConnection<'c> {
     /// Returns the way in which the request reaches the gateway: to be proxied, or because another proxy asks about it.
     pub(super) fn door(&self) -> Door {
-        // At the other there are only descriptors.
+        // At the door `rls` a request has only descriptors, so another door is preferred.
         let mut doors = self.listener.doors().iter().copied();
         doors.find(|door| *door != Door::Rls).unwrap_or(if self.listener.decide.is_some() {
             Door::Rls
@@ -102,7 +102,7 @@ fn read_certificate(file: &Path) -> Result<ClientCertificate, Failure> {
     certificate.map_err(|error| Failure::from(format!("--client-cert: {}: {error}", file.display())))
 }
 
-/// The session that would be negotiated, and the reason why a request for the host of `sample` is refused after that, if it is.
+/// Returns the TLS session that would be negotiated. If the host of `sample` is then refused, also returns the reason.
 fn handshake(
     server: &Server,
     certificate: Option<ClientCertificate>,
@@ -111,7 +111,7 @@ fn handshake(
 ) -> Result<(TlsIdentity, Option<ExplainedRefusal>), Failure> {
     let (certificates, server_name) = (server.in_force(), sample.server_name.as_deref());
     let Some(entry) = certificates.choose(server_name) else {
-        // In a file that is examined without its keys, nothing is known of its certificates.
+        // If the file was read without its keys, its certificates are not known.
         if certificates.is_empty() {
             return Ok((TlsIdentity { server_name: sample.server_name.clone(), certificate }, None));
         }
@@ -123,7 +123,7 @@ fn handshake(
         let what = format!("no response: the listener `{listener}` requires a certificate of the client");
         return Err(format!("{what}; show one with --client-cert").into());
     }
-    // One that is not asked for is not shown.
+    // A client does not present a certificate unless it is asked for one.
     let certificate = certificate.filter(|_| asked != ClientAuth::Off);
     let session = Session::with_certificate(certificates.clone(), entry.clone(), server_name, certificate);
     let host = sample.host().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Authenticates an explained request with the gateway's own code, and words the result.
+//! Authenticates an explained request with the gateway's own code, and formats the result.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn object(json: &str) -> Result<Map<String, Value>, String> {
 /// If the text is not a JSON object, or if the file trusts several issuers and `iss` is not one of these issuers.
 pub(super) fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure> {
     let values = object(json).map_err(|wrong| format!("--claims: {wrong}"))?;
-    // Where several issuers are trusted, a claim is counted together with its issuer.
+    // If several issuers are trusted, a claim is counted together with its issuer.
     let several = settings.issuers.len() > 1;
     let issuer = match values.get("iss").and_then(Value::as_str).filter(|_| several) {
         Some(issuer) if settings.issuers.iter().any(|known| known.name.as_deref() == Some(issuer)) => {
@@ -141,7 +141,7 @@ fn is_keys_unavailable(result: &Result<Identity, Refusal>) -> bool {
     matches!(result, Err(refusal) if refusal.reason == Reason::KeysUnavailable)
 }
 
-/// The result of authentication. A credential that was not reached counts as missing.
+/// The result of authentication. A credential that was not checked counts as missing.
 #[derive(Debug)]
 struct Findings {
     token: RefCell<TokenStatus>,
@@ -232,7 +232,7 @@ async fn fetch(tokens: &Verifier) -> String {
     errors.into_inner().join("; ")
 }
 
-/// The claims that the rules read, each once.
+/// Returns the claims that the rules read, each of them once.
 fn claims_read(config: &Config) -> Vec<&str> {
     let source = config.rules.source();
     let rules = || source.policies.iter().flat_map(|policy| &policy.rules);
@@ -252,7 +252,7 @@ fn claims_read(config: &Config) -> Vec<&str> {
     names
 }
 
-/// Words the holder of a token, the claims that rules read, and how long it is valid.
+/// Formats the issuer of a token, the claims that rules read, and how long the token is valid.
 fn valid(claims: &Claims, read: &[&str], now: Timestamp) -> String {
     let names = std::iter::once("iss").chain(read.iter().copied().filter(|name| *name != "iss"));
     let each = names.filter_map(|name| match claims.value(name) {
@@ -265,12 +265,12 @@ fn valid(claims: &Claims, read: &[&str], now: Timestamp) -> String {
     std::iter::once("valid".to_owned()).chain(each).chain(left).collect::<Vec<_>>().join(", ")
 }
 
-/// The elements of a list, in quotes.
+/// Returns the elements of a list, in quotes.
 fn quoted(elements: &[Vec<u8>]) -> String {
     elements.iter().map(|element| QuotedText(element).to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// `41m`, `2h`, `3d`: rounded down.
+/// Formats a time span, rounded down: `41m`, `2h`, `3d`.
 fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),

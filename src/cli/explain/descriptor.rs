@@ -1,4 +1,4 @@
-//! Explains a descriptor that Envoy's rate limit filter would send: a decision without a request.
+//! Explains the decision about a descriptor from Envoy's rate limit filter. There is no HTTP request in this case.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,7 +25,7 @@ pub(super) fn explain(arguments: &Arguments, config: &Config) -> Result<Report, 
     let domain = arguments.domain.as_deref().unwrap_or_default();
     let sent = SentDescriptor::new(domain, entries);
     let listener = listener(arguments.listener.as_deref(), config)?;
-    // No rule reads anything of them at this door.
+    // At this door, no rule reads the head or the client's address.
     let (head, ()) = http::Request::new(()).into_parts();
     let nobody = ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128);
     let request = Request::new(&head, nobody).with_listener(listener).with_door(Door::Rls).with_descriptor(Some(&sent));
@@ -54,7 +54,7 @@ pub(super) fn entry_argument(text: &str) -> Result<String, String> {
     }
 }
 
-/// `key=value`; a value may have another `=`.
+/// Splits `key=value` at the first `=`.
 fn entry(text: &str) -> Result<(&str, &str), Failure> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key, value)),

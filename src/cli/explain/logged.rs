@@ -1,4 +1,4 @@
-//! `tollgate explain --id`: explains a request from a gateway's access log.
+//! `tollgate explain --id`: explains a request that is in a gateway's access log.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,26 +26,26 @@ use request::matcher::{Expectation, QuotedText, Text};
 use rules::explanation::Date;
 use rules::rule::{Action, Mode};
 
-/// In bytes: far longer than any line that a gateway writes.
+/// The longest line, in bytes. A gateway's lines are far shorter.
 const LONGEST: u64 = 1 << 20;
-/// The maximum of lines to report: an id that a client chose may be in the log more than once.
+/// The most lines to report. An id that a client chose may be in the log more than once.
 const MOST: usize = 20;
 
-/// A line, and its position in a log.
+/// A line of a log, and its position.
 struct LoggedLine {
     file: PathBuf,
     number: u64,
     text: Vec<u8>,
 }
 
-/// The lines that were found.
+/// The lines that were found for an id.
 #[derive(Default)]
 struct Matches {
     /// The lines with this id.
     exact: Vec<LoggedLine>,
-    /// The lines with an id that begins with it.
+    /// The lines whose id begins with the wanted id.
     prefixed: Vec<LoggedLine>,
-    /// The number of lines that have an id.
+    /// The number of lines that have any id.
     of_ours: u64,
 }
 
@@ -102,7 +102,7 @@ impl Search<'_> {
         Ok(page)
     }
 
-    /// The lines with the id, or else those of the only id that begins with it.
+    /// Returns the lines with the id. If there are none, returns those of the only id that begins with it.
     fn choose(&self, Matches { exact, prefixed, .. }: Matches) -> Result<Vec<LoggedLine>, Failure> {
         if !exact.is_empty() {
             return Ok(exact);
@@ -119,7 +119,7 @@ impl Search<'_> {
         Ok(prefixed)
     }
 
-    /// Collects the lines that may belong to the request. An id has no character that JSON escapes.
+    /// Collects the lines that may belong to the request. An id contains no character that JSON escapes.
     fn search(&self, log: &Path, lines: &mut u64, matches: &mut Matches) -> std::io::Result<()> {
         let wanted = format!("\"request_id\":\"{}", self.id);
         let (finder, any) = (Finder::new(&wanted), Finder::new("\"request_id\":\""));
@@ -151,7 +151,7 @@ impl Search<'_> {
             (Kind::Allowed, _) if line.door.is_some() => "PASSED".to_owned(),
             (Kind::Allowed, _) => format!("PASSED: the upstream answered {}", line.code),
             (Kind::Refused, Some(reason)) => {
-                // Of a call of gRPC the status is 200, whatever the other proxy answers.
+                // The status of a gRPC call is 200, whatever the other proxy answers, so it is not shown.
                 let door = line.door.as_deref().and_then(Door::named);
                 let status = match door {
                     Some(Door::ExtAuthz | Door::Rls) => String::new(),
@@ -166,7 +166,7 @@ impl Search<'_> {
         let waited = line.waited_us.map_or_else(String::new, |span| format!(", waited {} us", span.0));
         let way = match line.door.as_deref() {
             None => format!("{} to route {}", line.method, line.route),
-            // There was no request.
+            // At the door `rls` there is no request, and so no method.
             Some(door) if door == Door::Rls.name() => format!("asked about at the door {door}"),
             Some(door) => format!("{}, asked about at the door {door}", line.method),
         };
@@ -222,13 +222,13 @@ impl Search<'_> {
         Ok(page)
     }
 
-    /// The position of the rule in the file as it is now.
+    /// Returns the position of the rule in the current file.
     fn position(&self, policy: &str, limit: &str, config: &Config) -> String {
         let found = bucket_lookup::find(config, &format!("{policy}/{limit}"));
         self.position_of(found.ok().map(|(_, rule)| rule.position))
     }
 
-    /// The position of the rule that denied, or of the policy if it was its `otherwise`.
+    /// Returns the position of the rule that denied. If the policy's `otherwise` denied, returns the position of the policy.
     fn denier_position(&self, policy: &str, rule: Option<&str>, config: &Config) -> String {
         let policy = config.rules.source().policies.iter().find(|known| known.name == policy);
         self.position_of(policy.and_then(|policy| match rule {
@@ -245,7 +245,7 @@ impl Search<'_> {
         }
     }
 
-    /// The level of the bucket now, if it is to be read.
+    /// Returns the current level of the bucket, if levels are to be read.
     fn level(
         &self,
         policy: &str,
@@ -256,7 +256,7 @@ impl Search<'_> {
     ) -> Result<Option<String>, Failure> {
         let Some(backend) = &self.backend else { return Ok(None) };
         let Some(OwnNumbers { algorithm, by_default }) = own_numbers(policy, limit, config) else { return Ok(None) };
-        // A full bucket is not stored, and so not found.
+        // A full bucket is not stored, so it is not found.
         let Some(key) = bucket::found(backend, config, name)? else {
             return Ok(Some(format!("  now: full, or gone ({backend})")));
         };
@@ -287,14 +287,14 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
     format!("limit {policy}/{rule}{shadow}  {verdict}: cost {cost}{left}; bucket {bucket}  {position}")
 }
 
-/// The numbers of a limit, as far as the log determines them.
+/// The numbers of a limit, as far as the log shows them.
 struct OwnNumbers {
     algorithm: Algorithm,
-    /// The words to print after the numbers.
+    /// A text that is printed after the numbers.
     by_default: &'static str,
 }
 
-/// The limit's own numbers. Its client is not known, so neither is the override that applies, nor a number from a credential.
+/// Returns the limit's own numbers. The client is not known, so overrides and numbers from credentials are not known either.
 fn own_numbers(policy: &str, limit: &str, config: &Config) -> Option<OwnNumbers> {
     let (_, rule) = bucket_lookup::find(config, &format!("{policy}/{limit}")).ok()?;
     let Action::Charge(limits) = &rule.action else { return None };
@@ -304,7 +304,7 @@ fn own_numbers(policy: &str, limit: &str, config: &Config) -> Option<OwnNumbers>
     Some(OwnNumbers { algorithm: limit.algorithm, by_default })
 }
 
-/// Words the possible reasons why the request is not in the log.
+/// Returns the possible reasons why the request is not in the log.
 fn hint(config: &Config, are_of_file: bool) -> String {
     let rotated = "older requests may be in a log that was rotated away";
     if !are_of_file {
@@ -318,7 +318,7 @@ fn hint(config: &Config, are_of_file: bool) -> String {
     }
 }
 
-/// The kind in the words of the report.
+/// Returns the word for a kind of request in the report.
 fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Allowed => "allowed",
@@ -327,7 +327,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// The value of a pseudonym, if the file contains it: a value that a rule matches is no secret of a client.
+/// Returns the value behind a pseudonym if the file contains this value. A value that a rule matches is not secret.
 fn spelt(attribute: &str, name: Pseudonym, config: &Config) -> Option<String> {
     let source = config.rules.source();
     let rules = source.policies.iter().flat_map(|policy| &policy.rules);
@@ -344,7 +344,7 @@ fn spelt(attribute: &str, name: Pseudonym, config: &Config) -> Option<String> {
     })
 }
 
-/// Opens a log. Compression is detected by its first bytes.
+/// Opens a log. The first bytes show whether it is compressed.
 fn open(log: &Path) -> std::io::Result<Box<dyn BufRead>> {
     if log.as_os_str() == "-" {
         return Ok(Box::new(BufReader::with_capacity(1 << 16, std::io::stdin())));

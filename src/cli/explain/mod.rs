@@ -1,6 +1,6 @@
-//! `tollgate explain`: explains rule by rule what a file does with a request, and what the gateway would answer.
+//! `tollgate explain`: explains rule by rule how a file decides a request, and what the gateway would answer.
 //!
-//! Nothing is sent and nothing is charged; no store is read unless `--live` is given.
+//! Nothing is sent and nothing is charged. The store is read only with `--live`.
 
 mod answer;
 mod connection;
@@ -153,7 +153,7 @@ fn ip_argument(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| "must be an IP address, like 203.0.113.7".to_owned())
 }
 
-/// The logs of the arguments or, without any, the log of the file.
+/// Returns the logs in the arguments. If there are none, returns the access log of the file.
 fn logs(arguments: &Arguments, config: &Config) -> Result<Vec<PathBuf>, Failure> {
     if !arguments.logs.is_empty() {
         return Ok(arguments.logs.clone());
@@ -193,7 +193,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     let (settings, headers) = (&config.client_ip, &sample.head.headers);
     let client = match connection.door() {
         Door::Proxy | Door::ExtAuthz | Door::Rls => settings.client(sample.peer, headers),
-        // It is the proxy that asks who says this.
+        // At this door, the peer is the proxy that asks, and it states the client's address.
         Door::Http => settings.client_of_trusted(sample.peer, headers),
     };
     let bare = Request::new(&sample.head, client).with_scheme(sample.scheme(connection.listener, config));
@@ -211,7 +211,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     Ok(report)
 }
 
-/// The report on a request with a valid head, by the first stage that answers it.
+/// Makes the report on a request with a valid head. The first stage that answers the request determines the report.
 fn by_stages(
     arguments: &Arguments,
     config: &Config,
@@ -240,7 +240,7 @@ fn by_stages(
                     return Ok(without_rules(arguments, described, own_responses::preflight_answer(entry)));
                 }
             }
-            // At the other doors a preflight is decided without credentials.
+            // At the other doors, the decision about a preflight needs no credentials.
             Stage::Credentials if preflight.is_some() => {}
             Stage::Credentials => {
                 let fetching = if arguments.live { KeyFetches::Allowed } else { KeyFetches::Forbidden };
@@ -268,7 +268,7 @@ fn by_stages(
     Ok(Report { routes, ..report })
 }
 
-/// The report on a request that reaches the rules.
+/// Makes the report on a request that reaches the rules.
 fn by_rules(
     arguments: &Arguments,
     config: &Config,
@@ -287,7 +287,7 @@ fn by_rules(
         rule_set::Answer::Charge(plan) => plan.charges().map(|charge| charge.key).collect(),
         _ => Vec::new(),
     };
-    // Without a charge there are no levels to read.
+    // Without charges, no levels are needed.
     let levels: Option<Levels> = match arguments.live && !keys.is_empty() {
         true => Some(Backend::of(config, &arguments.file.config, arguments.admin)?.read(&keys)?),
         false => None,
@@ -295,7 +295,7 @@ fn by_rules(
     let now = levels.as_ref().map_or(known.at.into(), |levels| levels.at);
     let longest_delay = match request.door {
         Door::Proxy => grpc_timeout::longest_delay(request.head, Micros(0)),
-        // The proxy that asks holds the request.
+        // The proxy that asks holds the request, so the gateway itself does not delay it.
         Door::Http | Door::ExtAuthz | Door::Rls => Some(Micros(0)),
     };
     let moment = report::Moment { now, levels: levels.as_ref() };
@@ -311,7 +311,7 @@ fn by_rules(
     })
 }
 
-/// The report on a request that is refused before any rule is asked.
+/// Makes the report on a request that is refused before the rules.
 fn before_rules(arguments: &Arguments, request: report::Request, refusal: &ExplainedRefusal) -> Report {
     without_rules(arguments, request, answer::before_rules(refusal))
 }
@@ -372,7 +372,7 @@ fn read_token(token: &str) -> Result<String, Failure> {
     Ok(text.trim().to_owned())
 }
 
-/// The header field that carries a token where the file looks for one first.
+/// Returns the header line that carries a token, in the place where the file looks for a token first.
 fn token_header(token: &str, config: &Config) -> Result<String, Failure> {
     match config.jwt.as_ref().and_then(|settings| settings.token_from.first()) {
         Some(Attribute::Header(name)) => Ok(format!("{name}: Bearer {token}")),

@@ -3,7 +3,7 @@
 use super::report::{Applies, Charge, Descriptor, Policy, Report, Route, Rule};
 use rules::rule::Mode;
 
-/// Columns are as wide as their contents, up to these widths; a longer text shifts the rest of its own line.
+/// Columns are as wide as their content, up to these widths in characters. A longer text shifts only the rest of its line.
 const WIDEST_NAME: usize = 24;
 const WIDEST_LINE: usize = 108;
 
@@ -16,7 +16,7 @@ struct Columns {
     numbers: usize,
 }
 
-/// A line of the page, and the line number in the file.
+/// A line of the page, and the line number in the configuration file.
 type Line = (String, usize);
 
 pub(super) fn lines(report: &Report) -> Vec<String> {
@@ -27,7 +27,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     let lengths = lines.iter().map(|(line, _)| length(line)).filter(|length| *length <= WIDEST_LINE);
     let width = lengths.max().unwrap_or_default() + 2;
     for (line, number) in lines {
-        // At least two spaces, also after a text that is too long for its column.
+        // At least two spaces, also if the text is longer than its column.
         let padding = width.saturating_sub(length(&line)).max(2);
         page.push(format!("{line}{}{}:{number}", " ".repeat(padding), report.file));
     }
@@ -137,7 +137,7 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
             let unlimited = rule.unlimited.iter().map(|name| {
                 line(name, &format!("key {:<1$}  unlimited (override): no charge", keys(rule), columns.key))
             });
-            // Why it applies, where only an element of a list says so.
+            // The reason why the rule applies, if only an element of a list shows it.
             charges.chain(unlimited).chain((!rule.why.is_empty()).then(|| indented(&rule.why))).collect()
         }
         _ => vec![line(&rule.name, &rule.why)],

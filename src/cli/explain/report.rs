@@ -203,7 +203,7 @@ pub(super) struct Answer {
 pub(super) enum Verdict {
     Passes,
     Refused,
-    /// The answer depends on the levels of the buckets. These were not read.
+    /// The answer depends on the levels of the buckets, and these were not read.
     Depends,
 }
 
@@ -350,7 +350,7 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
     }
 }
 
-/// The elements of lists as one text; `None` without any.
+/// Joins the elements of lists to one text; `None` if there are none.
 fn joined(matched: &[MatchedElement<'_>]) -> Option<String> {
     let each: Vec<String> = matched.iter().map(ToString::to_string).collect();
     (!each.is_empty()).then(|| each.join(" and "))

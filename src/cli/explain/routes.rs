@@ -15,7 +15,7 @@ use rules::route::route_set::Route;
 use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
-/// The most routes that do not match and are listed: the last ones, which are nearest to the one that matches.
+/// The most routes without a match that are listed. The last ones are listed, next to the route that matches.
 const MAX_ROUTES: usize = 20;
 
 /// Explains the route that the request takes, and the routes before it, up to a maximum number. The list is empty for a file
@@ -47,7 +47,7 @@ pub(super) fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Rou
     explained
 }
 
-/// The name of the upstream to which a route leads; of several that are chosen at random, the first.
+/// Returns the name of the upstream of a route. If it is chosen at random among several, returns the first.
 fn upstream(config: &Config, route: &Route, request: &Request<'_>) -> Option<String> {
     let id = match &route.target {
         Target::Upstream(upstream) => *upstream,
@@ -57,7 +57,7 @@ fn upstream(config: &Config, route: &Route, request: &Request<'_>) -> Option<Str
     Some(config.upstream(id)?.name.clone())
 }
 
-/// Words how a matching route has chosen its upstream, and its changes.
+/// Describes how a matching route has chosen its upstream, and the changes that the route makes.
 fn details(route: &Route, request: &Request<'_>) -> Vec<String> {
     let split = route.split().map(|split| {
         let shares: Vec<String> = split
@@ -73,7 +73,7 @@ fn details(route: &Route, request: &Request<'_>) -> Vec<String> {
     split.into_iter().chain(changes.into_iter().flatten()).collect()
 }
 
-/// Words the answer of a route without an upstream.
+/// Describes the answer of a route without an upstream.
 fn answer(target: &Target, request: &Request<'_>) -> Option<String> {
     match target {
         Target::Upstream(_) | Target::Split(_) => None,
@@ -92,7 +92,7 @@ fn answer(target: &Target, request: &Request<'_>) -> Option<String> {
     }
 }
 
-/// Words the changes of a route to a matching request and its response. Values in the file may be secrets.
+/// Describes the changes of a route to a request and its response. Values are left out, because they may be secret.
 fn changes(forwarding: &Forwarding, request: &Request<'_>) -> Vec<String> {
     let Rewrite { path, stripped, host } = &forwarding.rewrite;
     let mut changes = Vec::new();
@@ -125,7 +125,7 @@ fn observed(attribute: &Attribute, request: &Request<'_>) -> String {
     format!("{attribute} {}", Observation::from(attribute.resolve_for_match(request)))
 }
 
-/// Words why a condition does not hold.
+/// Describes why a condition does not hold.
 fn failure(condition: &Condition, request: &Request<'_>) -> Option<String> {
     let value = condition.attribute.resolve_for_match(request);
     let holds = condition.expectation.holds_for(&value, request.client.address());

@@ -1,4 +1,4 @@
-//! Builds the request to explain: the bytes that a client would send, read by the gateway's own parser.
+//! Builds the request to explain: the bytes that a client would send, which the gateway's own parser then reads.
 
 use std::net::IpAddr;
 
@@ -119,7 +119,7 @@ impl SampleRequest {
     }
 }
 
-/// The name that a client asks for in TLS if it connects to this host, with or without a port.
+/// Returns the server name in TLS for a connection to this host, with or without a port.
 fn server_name(authority: &[u8]) -> Option<String> {
     let host = std::str::from_utf8(without_port(authority)).ok()?;
     let is_name = host.parse::<IpAddr>().is_err() && !host.starts_with('[') && !host.is_empty();
@@ -142,12 +142,12 @@ fn check_head(bytes: &[u8], config: &Config) -> Result<(), ExplainedRefusal> {
     }
 }
 
-/// Splits a URL into its authority and the target that is sent, without changing either.
+/// Splits a URL into its authority and its target. Both are returned unchanged.
 fn split(url: &str) -> Result<(&str, &str), Failure> {
     if url == "*" {
         return Ok(("localhost", url));
     }
-    // The fragment is never sent.
+    // A client never sends the fragment.
     let url = url.split('#').next().unwrap_or_default();
     let rest = ["http://", "https://"].iter().find_map(|scheme| {
         let (begin, rest) = url.split_at_checked(scheme.len())?;
@@ -182,7 +182,7 @@ pub(super) fn header_argument(line: &str) -> Result<String, String> {
     }
 }
 
-/// `name: value`, as curl takes it.
+/// Splits `name: value`, in the form that curl accepts.
 fn field(line: &str) -> Result<(String, &str), Failure> {
     let wrong = || format!("-H: must be 'name: value', is {line:?}");
     let (name, value) = line.split_once(':').ok_or_else(wrong)?;

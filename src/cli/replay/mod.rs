@@ -1,4 +1,4 @@
-//! `tollgate replay`: shows how a file would have decided the requests of a log.
+//! `tollgate replay`: shows how a file would have decided the requests of access logs.
 
 mod progress;
 mod share;
@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let format = format(arguments)?;
     let file = examine(&arguments.file.config, Purpose::Examine)?;
     let against = arguments.against.as_deref().map(|path| examine(path, Purpose::Examine)).transpose()?;
-    // A log for each gateway and each day is many files. Where the limit cannot be raised, it is as it was.
+    // Logs may be many files, one for each gateway and day. If the limit cannot be raised, the old limit is used.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let mut logs = Vec::new();
     for name in &arguments.logs {
@@ -135,13 +135,13 @@ fn format(arguments: &Arguments) -> Result<Format, Failure> {
     }
 }
 
-/// The names of the files as they were given.
+/// Returns the names of the configuration files, as they were given.
 fn names(arguments: &Arguments) -> Vec<String> {
     let files = std::iter::once(&arguments.file.config).chain(&arguments.against);
     files.map(|path: &PathBuf| Path::display(path).to_string()).collect()
 }
 
-/// Fails if the last file refuses more than this share of the decided requests, or if none was decided.
+/// Fails if the last file refuses more than this share of the decided requests, or if no request was decided.
 fn check_share(bound: Share, outcome: &Outcome, name: &str) -> Result<(), Failure> {
     let (refused, decided) = outcome.decided();
     let requests = outcome.allowed + outcome.refused + outcome.undecided;

@@ -29,7 +29,7 @@ impl<'c> Progress<'c> {
         }
         self.last = Some(now);
         let text = format!("{} lines, {}", grouped(read.lines), moment(at.0 / 1_000_000));
-        // What a longer text left is written over.
+        // Spaces overwrite the rest of a longer text before.
         output::print_progress(format_args!("{text:<width$}", width = self.shown));
         self.shown = text.len();
     }

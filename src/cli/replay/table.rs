@@ -100,7 +100,7 @@ pub(super) fn warnings(report: &Report, names: &[String]) -> Vec<String> {
 #[derive(Default)]
 struct Row {
     label: String,
-    /// For each file a number and, where it has one, its share.
+    /// For each file: a number, and its share or an empty text.
     counts: Vec<(String, String)>,
     change: String,
     note: String,
@@ -117,7 +117,7 @@ fn rows(outcomes: &[Outcome], requests: u64) -> Vec<Row> {
         }
     };
     let mut rows = vec![line("allowed", |outcome| outcome.allowed), line("refused", |outcome| outcome.refused)];
-    // The last file says in which order; what only the others have comes after.
+    // The order is that of the last file. Rows that only other files have come after.
     let mut listed: Vec<&str> = Vec::new();
     for by in outcomes.iter().rev().flat_map(|outcome| &outcome.by) {
         if listed.contains(&&*by.name) {
@@ -147,7 +147,7 @@ fn keys(by: &Refuser) -> String {
     }
 }
 
-/// The change from the first file to the second.
+/// Formats the change from the first file to the second.
 fn change(counts: &[u64]) -> String {
     match counts {
         [before, after, ..] if before < after => format!("+{}", grouped(after - before)),
@@ -157,7 +157,7 @@ fn change(counts: &[u64]) -> String {
     }
 }
 
-/// The minute or hour in which the last file refuses the most.
+/// Returns the minute or hour with the most refusals by the last file.
 fn worst(report: &Report) -> Option<String> {
     let last = report.outcomes.len().saturating_sub(1);
     let worst = report.timeline.worst(last)?;
@@ -178,7 +178,7 @@ fn top(report: &Report) -> Vec<String> {
     outcome.top.iter().map(row).collect()
 }
 
-/// Numbers to the right, words to the left.
+/// Aligns the columns: numbers to the right, words to the left.
 fn aligned(rows: &[Row], names: &[String]) -> Vec<String> {
     let length = |text: &str| text.chars().count();
     let widest = |cell: &dyn Fn(&Row) -> usize| rows.iter().map(cell).max().unwrap_or(0);
