@@ -18,7 +18,7 @@ fn moment(text: &str) -> Timestamp {
     Timestamp(instant.as_microsecond().try_into().unwrap())
 }
 
-/// A calendar, a moment, and the begins of the period around the moment and of the next two periods.
+/// A calendar, a moment, and the beginnings of the period around the moment and of the next two periods.
 type Vector = ([&'static str; 4], &'static str, [&'static str; 3]);
 
 #[rustfmt::skip]

@@ -201,7 +201,7 @@ impl FixedWindow {
             return Bucket { is_corrected: true, ..present(spent) };
         }
         if last > now {
-            // A period that begins later keeps its end, because the new end could be before its begin.
+            // A period that begins later keeps its end, because the new end could be before its beginning.
             let is_corrected = first <= now && last > next_end;
             let end = if is_corrected { next_end } else { last };
             return Bucket { spent, begin: first, end, is_corrected };
