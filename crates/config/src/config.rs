@@ -1,4 +1,4 @@
-//! Holds a whole gateway.yaml, checked: one field for each of its keys.
+//! Defines a whole gateway.yaml after it was checked: one field for each of its keys.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Reads a whole gateway.yaml: parses the text, and makes a [`Config`] of it, or reports every problem at once.
+//! Reads a whole gateway.yaml: parses the text and makes a [`Config`] of it, or reports every problem at once.
 
 use std::sync::Arc;
 
@@ -168,7 +168,7 @@ pub(crate) static FILE: Mapping = Mapping {
     },
 };
 
-/// A file without a problem.
+/// A checked file without problems.
 struct CheckedFile {
     config: Config,
     /// The names of warnings that are silenced.
@@ -215,7 +215,8 @@ impl Config {
                 Ok(Config { warnings, hash: short_hash(bytes), ..config })
             }
             (problems, _) => {
-                // To run, a file is read once: it may be a pipe.
+                // To run the gateway, the file is read only once, because it may be a pipe. So warnings are not
+                // determined.
                 let warnings = match purpose {
                     Purpose::Run => Vec::new(),
                     Purpose::CheckToRun | Purpose::Examine | Purpose::ReachStore => {
@@ -228,7 +229,7 @@ impl Config {
     }
 }
 
-/// The warnings of the keys that are valid, in a file with these problems.
+/// Returns the warnings about the valid keys of a file that has these problems.
 fn warnings_beside(
     problems_of_file: &[Problem],
     tree: &Node,
@@ -241,7 +242,7 @@ fn warnings_beside(
     match (report.into_problems(), checked) {
         (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
             let mut warnings = lints::warnings(&Config { remarks, ..config }, &allowed, &rest.tree);
-            // Where a value must be known, its problem says so.
+            // If a value must be known, a problem has already reported this.
             let is_problem = |warning: &Warning| {
                 problems_of_file.iter().any(|one| one.position == Some(warning.position) && one.path == warning.path)
             };
@@ -252,7 +253,7 @@ fn warnings_beside(
     }
 }
 
-/// `None` after a problem has been reported. Every key is read, whatever problems others have.
+/// Reads every key, also after a problem. `None` if a problem has been reported.
 fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile> {
     let file = root.section(&FILE)?;
     let mut addresses = TakenAddresses::default();
@@ -269,18 +270,18 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let jwt = file.optional("jwt", |field| jwt(field, environment));
     let api_keys = file.optional("api_keys", |field| api_keys(field, environment));
     let columns = api_keys.as_ref().and_then(Option::as_ref).map(|api_keys| api_keys.keys().columns());
-    // Wrong listeners have been reported, and must not make attributes wrong.
+    // Invalid listeners have been reported. They must not cause problems in attributes.
     let tls = listeners.as_deref().map_or(TlsAttributes::All, TlsAttributes::of);
     let attributes =
         AttributeReader { jwt: file.has("jwt"), api_keys: file.has("api_keys"), tls, columns: columns.as_deref() };
     let upstreams = upstreams_of(&file, upstream_timeouts, environment, attributes);
-    // A wrong prefix has been reported, and must not make other addresses wrong.
+    // An invalid prefix has been reported. It must not cause problems in other addresses.
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
     let conditions = ConditionReader { attributes, ipv6_prefix, environment };
     let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
     let routes = match file.get("routes") {
         Some(field) => {
-            // Those that are wrong have been reported, and have names nevertheless.
+            // Invalid upstreams have been reported, but routes may still use their names.
             let named = file.get("upstreams").filter(|field| field.is_map() && !file.has("upstream"));
             let names: Option<Vec<&str>> =
                 named.map(|field| field.entries().iter().map(|upstream| &*upstream.key).collect());
@@ -345,8 +346,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     Some(CheckedFile { config, allowed: allowed? })
 }
 
-/// The upstream of `upstream`, or those of `upstreams`, which need routes. There are no upstreams if every route answers by itself,
-/// and none are needed if every listener decides for other proxies.
+/// Reads the upstream of the key `upstream`, or those of `upstreams`, which need routes. The list is empty if every
+/// route answers requests itself, or if every listener decides for other proxies.
 fn upstreams_of(
     file: &Section<'_>,
     timeouts: Option<UpstreamTimeouts>,
@@ -371,7 +372,7 @@ fn upstreams_of(
     for long in ["upstreams", "routes"] {
         file.unwanted(long, "must not stand beside `upstream`, which is short for one upstream and one route to it");
     }
-    // Both are checked nevertheless.
+    // `upstreams` is checked too, although it must not stand beside `upstream`.
     file.get("upstreams").and_then(|field| upstreams(&field, timeouts?, environment, attributes));
     let endpoint = short.known_or("http://unknown.invalid", |field| UPSTREAM.read(field))?;
     let tls = match endpoint.scheme {
@@ -381,7 +382,7 @@ fn upstreams_of(
     Some(vec![Upstream::of_one_name(DEFAULT, endpoint, tls, timeouts?)])
 }
 
-/// Eight hexadecimal digits of SHA-256.
+/// Returns the first eight hexadecimal digits of the SHA-256 hash.
 fn short_hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }

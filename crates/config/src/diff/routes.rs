@@ -47,7 +47,7 @@ impl Config {
         changed
     }
 
-    /// The limits that count by one of these attributes.
+    /// Returns the names of limits that count by one of these attributes.
     fn limits_by(&self, attributes: &[Attribute]) -> Vec<String> {
         let rules = self.rules.source().policies.iter();
         let rules = rules.flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
@@ -63,7 +63,7 @@ fn full_buckets(limits: &[String]) -> String {
     if limits.is_empty() { String::new() } else { format!("; its buckets start full in {}", limits.join("; ")) }
 }
 
-/// As they are written, without their positions.
+/// Returns the conditions of a route as they are written in the file, without their positions.
 fn conditions(route: &Route) -> Vec<String> {
     let condition = |condition: &rules::rule::Condition| format!("{}: {}", condition.attribute, condition.expectation);
     let mut conditions: Vec<String> = route.conditions.iter().map(condition).collect();
@@ -71,7 +71,7 @@ fn conditions(route: &Route) -> Vec<String> {
     conditions
 }
 
-/// Where a route leads, by the names of upstreams.
+/// Returns the target of a route, with the names of upstreams.
 fn target(config: &Config, route: &Route) -> String {
     match &route.target {
         Target::Upstream(id) => config.upstream(*id).map_or_else(String::new, |upstream| upstream.name.clone()),

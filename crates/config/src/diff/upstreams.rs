@@ -21,7 +21,7 @@ impl Config {
     }
 }
 
-/// The keys of an upstream that have other values.
+/// Returns the keys of an upstream whose values differ.
 fn changed_parts(old: &Upstream, new: &Upstream) -> Vec<&'static str> {
     let Upstream {
         name: _,

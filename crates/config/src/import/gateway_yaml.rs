@@ -1,4 +1,4 @@
-//! Writes the imported rules as a gateway.yaml.
+//! Writes imported rules as a gateway.yaml.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ pub(super) fn write(policies: &[ImportedPolicy], losses: &[Loss]) -> String {
         text.push_str("#\n# What those files say beyond this:\n");
     }
     for loss in losses {
-        // One line each, whatever names the files have.
+        // A file name may have line breaks, but a loss must stay in one comment line.
         let line: String = loss.line().chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
         let _ = writeln!(text, "# {line}");
     }
@@ -82,12 +82,12 @@ fn write_rule(text: &mut String, rule: &ImportedRule) {
     }
 }
 
-/// A text as a scalar, in which a dollar sign is itself.
+/// Writes a text as a scalar. Its dollar signs are escaped, so that they do not refer to variables.
 fn scalar(text: &str) -> String {
     quoted(&text.replace('$', "$$"))
 }
 
-/// A text in double quotes.
+/// Writes a text in double quotes.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for char in text.chars() {

@@ -1,9 +1,11 @@
-//! Reads the files of envoyproxy/ratelimit, and writes a gateway.yaml that decides each descriptor as they do.
+//! Reads the files of envoyproxy/ratelimit, and writes a gateway.yaml that makes the same decision about each
+//! descriptor.
 //!
-//! A file is a tree of descriptors. The service follows a descriptor's entries from the root: at each level to the node of
-//! exactly this value, else to the first pattern that it matches, else to the node without a value, and never back. The limit
-//! is that of the node at which the entries end. Here, a policy is a list of rules of which the first decides; so each order
-//! of keys becomes a run of rules, in which what comes first there comes first here ([`shapes`]).
+//! A file is a tree of descriptors. The service follows a descriptor's entries from the root. At each level it goes to
+//! the node with exactly this value, else to the first pattern that matches, else to the node without a value. It never
+//! goes back. The limit is that of the node at which the entries end. In Tollgate, a policy is a list of rules, of
+//! which the first matching one decides. So each sequence of keys becomes a sequence of rules, in the order in which
+//! the service searches ([`shapes`]).
 
 mod gateway_yaml;
 mod names;
@@ -54,7 +56,7 @@ impl Losses {
     fn add(&mut self, file: &str, position: Position, path: &str, what: impl Into<String>) {
         let remark = Remark { position, path: path.to_owned(), what: what.into() };
         let loss = Loss { file: file.to_owned(), remark };
-        // A node may be in several shapes.
+        // A node in several shapes would add the same loss several times.
         if !self.0.contains(&loss) {
             self.0.push(loss);
         }

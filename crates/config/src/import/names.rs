@@ -1,4 +1,4 @@
-//! Gives the rules and policies of an import their names: those of the files, where they can be names here.
+//! Gives names to imported rules and policies. The names in the imported files are used if they are valid.
 
 use std::collections::HashSet;
 
@@ -28,10 +28,10 @@ pub(super) fn give_names(policies: &mut [ImportedPolicy], losses: &mut Losses) {
     }
 }
 
-/// A valid name like the wanted one, which is not taken.
+/// Returns the wanted name if it is valid and unused, or a similar name that is.
 fn unique(wanted: &str, taken: &mut HashSet<String>) -> String {
     const LONGEST: usize = 64;
-    /// Digits and a dash.
+    /// The length of a dash and the digits after it.
     const NUMBER: usize = 6;
     let is_valid = |char: char| char.is_ascii_alphanumeric() || "_.-".contains(char);
     let is_name = (1..=LONGEST).contains(&wanted.len()) && wanted.chars().all(is_valid);

@@ -1,8 +1,8 @@
-//! Turns a tree of descriptors into rules of which the first that applies decides.
+//! Converts a tree of descriptors to a list of rules, of which the first matching one decides.
 //!
-//! A *shape* is the keys of a descriptor's entries, in order. Only nodes of one shape compete for a descriptor; so each shape
-//! gets rules of its own, in the order in which the service looks its nodes up. Where it would stop without a limit although
-//! a later node matches as well, a rule that allows ends the policy.
+//! A *shape* is the sequence of keys of a descriptor's entries. Only nodes of one shape can match one descriptor, so
+//! each shape gets its own rules, in the order in which the service searches its nodes. The service may stop at a node
+//! without a limit although a later node matches too. For this case, a rule with the action `allow` ends the policy.
 
 use std::borrow::Cow;
 
@@ -61,14 +61,14 @@ pub(super) enum ImportedAction {
     },
 }
 
-/// Whether a descriptor that matches what was passed may match a later rule as well.
+/// Whether a descriptor that matches an earlier node may also match a later rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Later {
     Nothing,
     Perhaps,
 }
 
-/// Whether nodes are for every value.
+/// Whether the nodes match every value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coverage {
     Whole,
@@ -83,7 +83,7 @@ pub(super) fn policies(domains: &[Domain], losses: &mut Losses) -> Vec<ImportedP
     policies
 }
 
-/// The rules of a domain, with the names that they would like to have.
+/// Converts a domain to a policy. Its rules do not have their final names yet.
 fn policy(domain: &Domain, losses: &mut Losses) -> ImportedPolicy {
     let mut shapes: Vec<Vec<&str>> = Vec::new();
     add_shapes(&domain.nodes, &mut Vec::new(), &mut shapes, losses);
@@ -95,7 +95,7 @@ fn policy(domain: &Domain, losses: &mut Losses) -> ImportedPolicy {
     ImportedPolicy { name: domain.name.clone(), domain: domain.name.clone(), rules }
 }
 
-/// Collects the shapes at whose end a node has a limit.
+/// Collects the shapes that end at a node with a limit.
 fn add_shapes<'n>(nodes: &'n [Node], above: &mut Vec<&'n str>, shapes: &mut Vec<Vec<&'n str>>, losses: &mut Losses) {
     for node in nodes {
         if let Some(why) = unwritable(node, above) {
@@ -111,7 +111,7 @@ fn add_shapes<'n>(nodes: &'n [Node], above: &mut Vec<&'n str>, shapes: &mut Vec<
     }
 }
 
-/// Why no rule can say what a node says.
+/// Returns why a node cannot be written as a rule. `None` if it can.
 fn unwritable(node: &Node, above: &[&str]) -> Option<String> {
     let key = node.key.escape_debug();
     let names = attribute_names(&[above, &[&*node.key]].concat());
@@ -133,16 +133,16 @@ fn unwritable(node: &Node, above: &[&str]) -> Option<String> {
     (!is_written).then(|| format!("not carried over: `{key}` cannot be a limit key, with its space or `|`"))
 }
 
-/// The attributes that the entries with these keys are.
+/// Returns the names of the attributes that stand for entries with these keys.
 fn attribute_names<'k>(keys: &[&'k str]) -> Vec<Cow<'k, str>> {
     let before = |index: usize, key: &str| keys.iter().take(index).filter(|other| **other == key).count();
     keys.iter().enumerate().map(|(index, key)| attribute_name(key, before(index, key))).collect()
 }
 
-/// A walk through the nodes of one shape.
+/// A walk over the nodes of one shape.
 struct Walk<'w, 'n> {
     shape: &'w [&'n str],
-    /// The nodes from the root to the present one.
+    /// The nodes from the root to the current node.
     path: Vec<&'n Node>,
     rules: &'w mut Vec<ImportedRule>,
 }
@@ -190,13 +190,13 @@ impl<'n> Walk<'_, 'n> {
             Some(NodeLimit::Requests { count, window }) => ImportedAction::Charge { limit: count, window },
         };
         self.add(action, node.mode, "");
-        // A shadow ends no policy.
+        // A shadow rule does not end the policy.
         if node.mode == NodeMode::Shadow && later == Later::Perhaps {
             self.stop();
         }
     }
 
-    /// Ends the policy for descriptors that have come this far.
+    /// Ends the policy for descriptors that match the current path.
     fn stop(&mut self) {
         self.add(ImportedAction::Allow, NodeMode::Enforced, ".none");
     }
@@ -220,7 +220,7 @@ impl<'n> Walk<'_, 'n> {
                 .or_else(|| (node.key.contains('/') && !(is_charged && is_counted)).then_some(ValueCondition::Present));
             values.extend(condition.map(|condition| (attribute.to_string(), condition)));
         }
-        // The rest of the shape has any value.
+        // The other entries of the shape may have any value.
         for attribute in attributes.iter().skip(self.path.len()).filter(|name| name.contains('/')) {
             values.push((attribute.to_string(), ValueCondition::Present));
         }
@@ -246,7 +246,7 @@ fn name(node: &Node) -> String {
     }
 }
 
-/// The condition on a value. `None` for a pattern that every value matches.
+/// Makes the condition for a value. `None` for a pattern that matches every value.
 fn condition(value: &str) -> Option<ValueCondition> {
     let parts: Vec<&str> = value.split('*').collect();
     Some(match &parts[..] {

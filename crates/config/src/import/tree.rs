@@ -72,7 +72,7 @@ pub(super) enum PatternCounting {
     Together,
 }
 
-/// The units, and the windows of the same lengths: a month there has 30 days, a year 365.
+/// The service's units, and windows of the same length. In the service, a month has 30 days and a year 365.
 const UNITS: [(&str, &str); 7] = [
     ("second", "1s"),
     ("minute", "1m"),
@@ -109,7 +109,7 @@ static RATE_LIMIT: Mapping =
 static REPLACED: Mapping = mapping(&[key("name")]);
 
 impl Node {
-    /// The key with the value, by which the service looks a node up.
+    /// Returns the key and the value in one text, by which the service finds a node.
     fn composite(&self) -> String {
         match &self.value {
             Some(value) => format!("{}_{value}", self.key),
@@ -150,7 +150,7 @@ pub(super) fn read(
     let place = Place { file: file.name.to_owned(), position, path: "domain".to_owned() };
     match domains.iter_mut().find(|domain| domain.name == name) {
         None => domains.push(Domain { name: name.to_owned(), nodes, place }),
-        // As the service does with MERGE_DOMAIN_CONFIG.
+        // The service merges domains in this way with MERGE_DOMAIN_CONFIG.
         Some(domain) => {
             let Place { file: first, position: Position { line, .. }, .. } = &domain.place;
             let name = name.escape_debug();
@@ -293,7 +293,7 @@ impl Reader<'_> {
         Some((result?, name))
     }
 
-    /// Limits that this one replaces, where a call has both.
+    /// Reads the names of the limits that this one replaces if a call has both.
     fn replaced(&mut self, field: &Field<'_>, own: &str) -> Option<Vec<String>> {
         let names = all(field.list()?, |member| {
             let section = member.section(&REPLACED)?;
@@ -319,7 +319,7 @@ impl Reader<'_> {
     }
 }
 
-/// A key that is `false` unless it is there.
+/// Reads a boolean key whose default is `false`.
 fn flag(section: &Section<'_>, name: &str) -> Option<bool> {
     section.get(name).filter(|field| !field.is_null()).map_or(Some(false), |field| field.boolean())
 }

@@ -53,7 +53,7 @@ pub(crate) struct LoggedAttributeReader<'k> {
     pub credentials: &'k [Attribute],
 }
 
-/// Headers that are credentials wherever they occur.
+/// Headers that always contain credentials.
 const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
 const KINDS: [(&str, &[Kind]); 4] =
@@ -98,7 +98,7 @@ const VALUE: Shape = Shape::text(
 const VALUES: ValueKind<ReadAttributes> =
     ValueKind::new("list of attributes, at most 16, none of them a credential", Shape::List(logged(&VALUE)), values);
 
-/// Each attribute costs a keyed hash for every line, so there are not many.
+/// Declares a list of logged attributes. It is short, because each attribute costs a keyed hash for every log line.
 const fn logged(of: &'static Shape) -> List {
     List { most: 16, members: "attributes", unique: true, ..List::of(of) }
 }
@@ -137,7 +137,7 @@ fn destination(field: Field<'_>, environment: Environment<'_>) -> Option<Destina
     match text {
         "stdout" => Some(Destination::Stdout),
         "stderr" => Some(Destination::Stderr),
-        // A file with nearly the name of a stream is more likely a typing error.
+        // A file name that resembles the name of a stream is probably a typing error.
         text => match nearest(text, &STREAMS) {
             None => Some(Destination::File(environment.folder.join(text))),
             Some(hint) => {
@@ -179,7 +179,8 @@ fn values(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<Log
     })
 }
 
-/// Reads a list of attributes, each by `read`, which says more of an invalid one than its shape.
+/// Reads a list of attributes. `read` reads one attribute, and gives a better reason than the shape if the attribute is
+/// invalid.
 fn list(
     field: Field<'_>,
     shape: &Shape,

@@ -1,4 +1,4 @@
-//! Reads `tls` of a server that the gateway connects to, such as a store.
+//! Reads `tls` of a server to which the gateway connects, such as a store.
 
 use rustls::pki_types::ServerName;
 use serde_json::json;
@@ -32,7 +32,7 @@ pub(crate) static CLIENT_TLS: Mapping = Mapping {
     constraints: || json!({"dependencies": {"cert_file": ["key_file"], "key_file": ["cert_file"]}}),
 };
 
-/// A file that `tls` names, and the key that names it.
+/// A file that `tls` names, and the field that names it.
 struct LocatedFile<'t> {
     field: Field<'t>,
     file: NamedFile,

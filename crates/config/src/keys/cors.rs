@@ -1,4 +1,4 @@
-//! Reads `cors`: which pages of other origins may send requests, and read the responses.
+//! Reads `cors`: which pages of other origins may send requests and read the responses.
 
 use http::HeaderValue;
 use http::header::HeaderName;
@@ -19,7 +19,7 @@ use base::time::Micros;
 use decision::cors::{Cors, CorsEntry, Origins, PreflightFields};
 use request::attribute::Attribute;
 
-/// Allows everything.
+/// The value that allows everything.
 const ANY: &str = "*";
 
 const ORIGIN: ValueKind<ParseText<Box<str>>> = ValueKind::reporting(
@@ -42,7 +42,7 @@ const ORIGINS: ValueKind<ReadField<Origins>> = ValueKind::new(
     origins,
 );
 
-/// Reads methods; these are forwarded although they are not registered.
+/// Reads a list of methods. The second argument lists unregistered methods that the gateway forwards anyway.
 type ReadMethods = fn(Field<'_>, &[String]) -> Option<Vec<String>>;
 
 const METHODS: ValueKind<ReadMethods> = ValueKind::new(
@@ -58,7 +58,7 @@ const HEADERS: ValueKind<ReadField<Vec<String>>> =
 
 const MAX_AGE: ValueKind<ParseText<u64>> = ValueKind::new(
     "duration",
-    // Browsers keep permissions for no longer.
+    // Browsers keep permissions for at most one day.
     Shape::Duration(Duration::at_most(Micros(86_400_000_000), "be at most 1d")),
     |text| Some(duration::parse(text)?.0 / 1_000_000),
 );
@@ -158,7 +158,7 @@ impl CorsReader<'_> {
     }
 }
 
-/// The members of a list that has at least one.
+/// Returns the members of a list. Reports an empty list.
 fn filled_list<'t>(field: &Field<'t>, of: &str) -> Option<Vec<Field<'t>>> {
     let members = field.list()?;
     if members.is_empty() {
@@ -182,7 +182,7 @@ fn origins(field: Field<'_>) -> Option<Origins> {
     Some(Origins::Any)
 }
 
-/// The origin as a browser sends it: without a path or a default port, and in lower case.
+/// Returns the origin as a browser sends it: in lower case, without a path or a default port.
 fn corrected(origin: &str) -> Option<String> {
     let (scheme, rest) = origin.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -191,7 +191,7 @@ fn corrected(origin: &str) -> Option<String> {
     Some(format!("{scheme}://{}", authority.strip_suffix(usual).unwrap_or(&authority)))
 }
 
-/// RFC 6454, section 6.2: a scheme, a host, and a port that is not the usual one.
+/// Whether a text is an origin by RFC 6454, section 6.2: a scheme, a host, and a port unless it is the default one.
 fn is_origin(text: &str) -> bool {
     let Some((scheme, authority)) = text.split_once("://") else { return false };
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())

@@ -1,4 +1,4 @@
-//! Defines, for the JSON Schema, what mappings of gateway.yaml must be beyond the shapes of their keys.
+//! Defines rules of gateway.yaml that the shapes of keys cannot express, for the JSON Schema.
 
 use serde_json::{Value, json};
 

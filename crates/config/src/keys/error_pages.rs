@@ -1,4 +1,4 @@
-//! Reads `error_pages`: own texts for responses of the gateway.
+//! Reads `error_pages`: the operator's texts for responses of the gateway.
 
 use http::header::{ALLOW, CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
 
@@ -13,10 +13,10 @@ use crate::language::shape::{List, Shape};
 use crate::language::value_kind::{ParseText, ReadField, ValueKind};
 use decision::error_pages::{ErrorPage, ErrorPages, Template};
 
-/// The longest body in bytes. It is kept in memory.
+/// The largest body in bytes. Bodies are kept in memory.
 const LONGEST_BODY: usize = 1 << 20;
 
-/// Fields that the gateway itself sets in its responses.
+/// Header fields that the gateway itself sets in its responses.
 const OF_RESPONSES: [HeaderName; 5] = [CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE, ALLOW, VARY];
 
 const STATUS: ValueKind<ParseText<u16>> =

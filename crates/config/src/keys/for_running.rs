@@ -1,4 +1,5 @@
-//! Knows which values need only be known where the file is to run: no rule is decided by them.
+//! Knows which values must be known only on the host where the gateway runs. These values do not affect the decision of
+//! any rule.
 
 /// Whether the value at this path may be unknown while the file is only examined. To run the gateway, the value must be known.
 pub(crate) fn is_for_running(path: &str) -> bool {
@@ -24,7 +25,7 @@ pub(crate) fn is_for_running(path: &str) -> bool {
     if KEYS.contains(&first) {
         return true;
     }
-    // The keys below the first one, or below one of its entries.
+    // The keys of the path below the first key, or below one of its entries.
     let keys: Vec<&str> = rest.split('.').skip(1).collect();
     match (first, keys.as_slice()) {
         ("jwt", keys) => keys.contains(&"keys"),

@@ -23,12 +23,12 @@ pub(crate) fn hash_key(file: &Section<'_>, environment: Environment<'_>) -> Opti
     Some(key.unwrap_or_default())
 }
 
-/// `Some(None)` for an empty one, as from an unset variable: that counts as missing.
+/// Reads the secret. `Some(None)` for an empty text, such as from an unset variable. It counts as a missing key.
 fn secret(field: &Field<'_>, text: &str) -> Option<Option<PseudonymKey>> {
     match text.len() {
         0 => Some(None),
         PseudonymKey::SHORTEST.. => Some(Some(PseudonymKey::secret(text.as_bytes()))),
-        // The length may be shown, the secret may not.
+        // The message shows the length, but not the secret.
         length => {
             let hint = "make one with: head -c 32 /dev/urandom | base64".to_owned();
             field.wrong(format_args!("must have at least {} bytes, has {length}", PseudonymKey::SHORTEST), Some(hint));

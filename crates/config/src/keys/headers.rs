@@ -1,4 +1,4 @@
-//! Reads `headers`: which rate-limit fields responses carry.
+//! Reads `headers`: which rate-limit fields are in responses.
 
 use crate::language::key::{Type, names};
 use crate::language::reader::{Field, all};
@@ -26,7 +26,7 @@ pub(crate) const HEADERS: Type = Type::Choices { names: &names(&FORMATS), least:
 pub(crate) fn headers(field: Field<'_>) -> Option<Vec<HeaderFormat>> {
     let mut formats = Vec::new();
     for format in all(field.list()?, |member| member.known_or(FORMATS[0].0, |field| field.choice(&FORMATS)))? {
-        // `ratelimit` and its alias are one format.
+        // `ratelimit` and its alias are the same format, which is listed only once.
         if !formats.contains(&format) {
             formats.push(format);
         }

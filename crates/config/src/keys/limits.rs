@@ -62,10 +62,10 @@ impl Bounds {
     }
 }
 
-/// The least share of `handshakes_at_once` for one client: more than a browser makes at once.
+/// The smallest share of `handshakes_at_once` for one client. It is more than a browser needs at once.
 const FEWEST_HANDSHAKES: usize = 8;
 const KIB: u64 = 1 << 10;
-/// How many streams of HTTP/2 a client may have for each connection that it may have.
+/// The number of HTTP/2 streams that a client may have for each of its allowed connections.
 const STREAMS_FOR_A_CONNECTION: usize = 10;
 const MOST_CONNECTIONS: u64 = 10_000_000;
 const UNLIMITED: &str = "unlimited";
@@ -81,7 +81,7 @@ const CONNECTIONS_PER_CLIENT: ValueKind<ParseText<Option<usize>>> = ValueKind::n
     |text| if text == UNLIMITED { Some(None) } else { text.parse().ok().map(Some) },
 );
 
-/// More than one response holds.
+/// The smallest size of all response buffers. It is more than one response needs.
 const FEWEST_RESPONSE_BUFFERS: u64 = KIB * KIB;
 const AUTO: &str = "auto";
 
@@ -117,7 +117,8 @@ const EXTRA_METHODS: ValueKind<ReadField<Vec<String>>> =
         all(field.list()?, |member| EXTRA_METHOD.read(member))
     });
 
-// Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate targets of up to 64 KiB.
+// These bounds depend on Pingora, which reads heads of up to 1 MiB with 256 fields, and on the `http` crate, which
+// accepts targets of up to 64 KiB.
 pub(crate) static LIMITS: Mapping = Mapping {
     heading: Some("key in `limits`"),
     definition: None,

@@ -1,4 +1,4 @@
-//! Reads the keys of gateway.yaml: one file for each, with its name, which declares it and makes a checked value of it.
+//! Reads the keys of gateway.yaml. Each key has a file of its name, which declares the key and reads its value.
 
 pub mod access_log;
 pub(crate) mod check;

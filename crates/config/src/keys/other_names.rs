@@ -1,4 +1,4 @@
-//! Knows what people call a key that has another name here, for the hint of an unknown key.
+//! Knows the names that other programs use for a key, for the hint about an unknown key.
 
 use crate::language::key::Mapping;
 use request::attribute::Attribute;

@@ -1,4 +1,4 @@
-//! Reads `retry_after_jitter`: how far `Retry-After` is spread.
+//! Reads `retry_after_jitter`: how much `Retry-After` is varied.
 
 use crate::language::key::{DURATION, Key, Mapping, unconstrained};
 use crate::language::reader::Field;
@@ -6,7 +6,7 @@ use crate::language::shape::{Decimal, Least, Shape};
 use crate::language::value_kind::{ParseText, ValueKind};
 use decision::retry_after::Jitter;
 
-/// In millionths.
+/// A share of the wait, in millionths.
 const SHARE: ValueKind<ParseText<u32>> = ValueKind::new(
     "0 to 1, at most 6 decimals",
     Shape::Decimal(Decimal { least: Least::Zero, most: Some(1), decimals: 6 }),

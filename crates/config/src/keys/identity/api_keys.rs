@@ -1,4 +1,4 @@
-//! Reads `api_keys`, and the file of keys that it names.
+//! Reads `api_keys`, and the file with the keys.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub const FILE: &str = "api_keys.file";
 
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
 
-/// A part of a request that can carry a credential.
+/// The part of a request that contains the API key.
 const FROM: ValueKind<ParseText<Attribute>> = ValueKind::reporting(
     "`header:<name>`, `query:<name>`, `cookie:<name>`",
     Shape::Text(Text::new(
@@ -81,7 +81,7 @@ fn no_carrier(field: &Field<'_>, must: &str) {
     field.must_hinting(must, nearest(kind, &kinds).filter(|_| !kinds.contains(&kind)));
 }
 
-/// The keys in the file. Its problems are reported with their positions in it.
+/// Reads the keys in the file. Problems are reported with their positions in that file.
 fn keys(field: &Field<'_>, environment: Environment<'_>) -> Option<ApiKeySet> {
     let path = field.written()?;
     match api_key_file::parse(&environment.file(field)?) {

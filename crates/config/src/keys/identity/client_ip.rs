@@ -1,4 +1,4 @@
-//! Reads `client_ip`: which address is the client's.
+//! Reads `client_ip`: how the client's address is determined.
 
 use crate::keys::network_list::NETWORKS;
 use crate::language::key::{Key, Mapping, Type, unconstrained};

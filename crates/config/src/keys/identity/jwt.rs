@@ -1,4 +1,4 @@
-//! Reads `jwt`: how JSON Web Tokens are verified, and what happens to requests without a valid one.
+//! Reads `jwt`: how JSON Web Tokens are verified, and what happens to requests without a valid token.
 
 use serde_json::{Value, json};
 
@@ -50,7 +50,8 @@ const KEYS_DOC: &str = "The keys of signatures: exactly one source.";
 const LEEWAY: Key =
     Key::default("leeway", BOUNDED_LEEWAY.declared(), "30s", "How far the issuer's clock may differ from ours.");
 
-/// A header or a cookie. Queries are excluded because they end up in logs (RFC 6750, section 5.3).
+/// The header or cookie that contains the token. Queries are excluded because they end up in logs (RFC 6750, section
+/// 5.3).
 const CARRIER: ValueKind<ParseText<Attribute>> = ValueKind::new(
     "`header:<name>`, `cookie:<name>`",
     Shape::text(&[r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|cookie:[\s\S])"], "be header:<name> or cookie:<name>"),
@@ -88,7 +89,7 @@ pub(crate) static JWT: Mapping = Mapping {
             "With an invalid token. `reject`: 401. `anonymous`: no claims.",
         ),
         Key::default("on_missing", Type::Choice(&names(&ON_MISSING)), "anonymous", "The same without a token."),
-        // Far more than honest clients need, and far less than it takes to keep a core busy.
+        // These numbers are far above what honest clients need, and far too low to keep a CPU core busy.
         Key::default(
             "invalid_limit",
             Type::Mapping(&NUMBERS),
@@ -158,7 +159,7 @@ pub(crate) fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Sett
     })
 }
 
-/// Several issuers, each of which must have a name of its own.
+/// Reads several issuers. Each must have a unique name.
 fn issuers(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Issuer>> {
     let members = field.list_of_mappings()?;
     if members.is_empty() {
@@ -186,7 +187,7 @@ fn issuers(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Issuer
     })
 }
 
-/// The keys of one issuer, in `jwt` itself or in a member of `issuers`.
+/// Reads one issuer: the keys in `jwt` itself, or in a member of `issuers`.
 fn issuer(section: &Section<'_>, environment: Environment<'_>) -> Option<Issuer> {
     let name = section.optional("issuer", |field| ISSUER_NAME.read(field));
     let audience = section.optional("audience", |field| AUDIENCES.read(field));

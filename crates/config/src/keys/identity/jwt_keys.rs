@@ -78,7 +78,7 @@ pub(crate) fn keys(
         "secret" => secret(field.written()?.as_bytes(), algorithms),
         "secret_file" => {
             let Some(bytes) = environment.secret_content(field)? else { return Some(KeySource::Unknown) };
-            // Editors end the last line.
+            // Editors add a line break at the end of a file, which is not part of the secret.
             let ends = bytes.iter().rev().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
             secret(bytes.get(..bytes.len() - ends).unwrap_or_default(), algorithms)
         }
@@ -88,7 +88,7 @@ pub(crate) fn keys(
     let set = match set {
         Ok(set) => set,
         Err(unfit) => {
-            // The value is not shown: it may be the secret.
+            // The message does not show the value, because it may be the secret.
             let hint = match unfit {
                 KeyError::ShortSecret { algorithm, .. } if *key != "jwks_file" => {
                     Some(format!("make one with: head -c {} /dev/urandom | base64", shortest_secret(algorithm)))
@@ -100,7 +100,7 @@ pub(crate) fn keys(
         }
     };
     let algorithms = algorithms?;
-    // A single key is final; in a set, the key for an algorithm may be added later.
+    // A single key never changes. A set may get a key for the algorithm later.
     let useless = algorithms.iter().find(|algorithm| !set.fits(**algorithm));
     let unusable = if *key == "jwks_file" { algorithms.iter().all(|one| !set.fits(*one)) } else { useless.is_some() };
     if let Some(algorithm) = useless.filter(|_| unusable) {
@@ -110,7 +110,7 @@ pub(crate) fn keys(
     Some(KeySource::Fixed(set))
 }
 
-/// A shared secret, which must be as long as the longest hash among these algorithms.
+/// Makes the key of a shared secret. The secret must be at least as long as the longest hash of these algorithms.
 fn secret(secret: &[u8], algorithms: Option<&[Algorithm]>) -> Result<KeySet, KeyError> {
     let longest = algorithms.unwrap_or_default().iter().copied().max_by_key(|algorithm| shortest_secret(*algorithm));
     match longest.filter(|algorithm| shortest_secret(*algorithm) > secret.len()) {

@@ -1,4 +1,4 @@
-//! Reads the keys that say who a client is: `jwt`, `api_keys` and `client_ip`.
+//! Reads the keys that determine who a client is: `jwt`, `api_keys` and `client_ip`.
 
 pub(crate) mod api_keys;
 pub(crate) mod client_ip;

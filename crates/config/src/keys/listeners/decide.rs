@@ -1,5 +1,5 @@
-//! Reads `decide` of a listener, and the keys that belong to it: about which requests it decides for other proxies, in place
-//! of proxying any.
+//! Reads `decide` of a listener, and the keys that belong to it. Such a listener decides about requests for other
+//! proxies, and proxies no requests itself.
 
 use std::net::IpAddr;
 
@@ -123,7 +123,7 @@ pub(crate) const ANSWER_WITHIN: Key = Key::depends(
     "With `decide`: how long a decision may wait for the store.",
 );
 
-/// The keys that have no meaning without `decide`.
+/// The keys that are only allowed beside `decide`.
 const COMPANIONS: [&str; 4] = ["clients", "original_request", "refuse_with", "answer_within"];
 
 /// Returns the constraints that the schema puts on the keys of a listener with `decide`, each with the name of its key.
@@ -132,7 +132,7 @@ pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
     let mutual =
         json!({"properties": {"tls": {"properties": {"certificates": {"items": shows}}}}, "required": ["tls"]});
-    // A client that may claim any address may claim one of `clients`.
+    // If clients may claim any address, they may also claim one in `clients`.
     let named = json!({"required": ["clients"], "properties": {"proxy_protocol": {"not": {"const": true}}}});
     let by_http = json!({"properties": {"decide": {"contains": {"const": Door::Http.name()}}}});
     let decide = json!({
@@ -163,7 +163,7 @@ pub(crate) fn decide(
     let original_request = section.optional("original_request", |field| field.choice(&ORIGINAL_REQUEST));
     let refuse_with = section.optional("refuse_with", |field| REFUSE_WITH.read(field));
     let answer_within = section.optional("answer_within", |field| field.positive_duration());
-    // Wrong `tls` has been reported, and says nothing of its certificates.
+    // An invalid `tls` has been reported. It does not show whether certificates are required.
     let lacks_certificates = tls.is_some_and(|tls| !tls.is_some_and(requires_certificates));
     let anyone_may_ask = lacks_certificates && !section.has("clients");
     if anyone_may_ask {
@@ -189,7 +189,7 @@ pub(crate) fn decide(
     Some(Some(Decide {
         doors,
         clients: clients?,
-        // Unknown, or of a door that does not read it.
+        // The default is also used if the value is unknown, or if no door of the listener uses it.
         original_request: original_request?.unwrap_or(OriginalRequest::XForwarded),
         refuse_with: refuse_with?.unwrap_or(RefuseWith::Decided),
         answer_within: answer_within?,
@@ -215,7 +215,7 @@ fn doors(field: &Field<'_>) -> Option<Vec<Door>> {
     Some(doors)
 }
 
-/// Whether no client is served without a certificate.
+/// Whether every client needs a certificate.
 fn requires_certificates(server: &Server) -> bool {
     server.settings().certificates.iter().all(|one| one.client_auth == ClientAuth::Required)
 }

@@ -1,4 +1,4 @@
-//! Reads `protocols` of a listener: which versions of HTTP it speaks.
+//! Reads `protocols` of a listener: the versions of HTTP that it speaks.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Reads `tls` of a listener: its certificates, and whether clients show theirs.
+//! Reads `tls` of a listener: its certificates, and whether clients must show certificates.
 
 use serde_json::json;
 
@@ -63,7 +63,7 @@ pub(crate) static LISTENER_TLS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// A file of an entry, and the key that names it.
+/// A file in an entry of `certificates`, and the key that names the file.
 struct LocatedFile<'t> {
     entry: usize,
     key: FileKey,

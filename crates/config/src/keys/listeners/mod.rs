@@ -56,7 +56,7 @@ impl Listener {
         self.decide.as_ref().map_or(&[], |decide| &decide.doors)
     }
 
-    /// HTTP/1.1 without encryption, as `listen` has it.
+    /// Makes a listener for HTTP/1.1 without encryption, as the key `listen` does.
     fn plain(address: EndpointAddress) -> Listener {
         let protocols = vec![HttpProtocol::Http1];
         Listener {
@@ -101,7 +101,8 @@ impl Listener {
             (_, known) => known.clone(),
         };
         let decide = match (&self.decide, &before.decide) {
-            // The former certificates do not ask for what stands in for the former `clients`.
+            // The former certificates do not require client certificates, which replace the former `clients`. So
+            // `clients` is kept.
             (Some(decide), Some(known))
                 if decide.clients.is_none() && tls.as_ref().is_some_and(|tls| tls.keeps_former()) =>
             {
@@ -177,7 +178,7 @@ pub(crate) fn listeners(
     let listen = file.value("listen", |field| {
         let address = LISTEN_ADDRESS.read(field.clone())?;
         match (file.has("listen"), file.has("listeners")) {
-            // What stands for an unknown address is no address of the file.
+            // A placeholder for an unknown address is not an address of the file.
             (true, false) if file.is_unknown("listen") => {}
             (true, false) => addresses.take(&field, &address)?,
             (false, false) => addresses.take_default("listen", &address),
@@ -210,7 +211,7 @@ fn several(field: &Field<'_>, environment: Environment<'_>, addresses: &mut Take
     })
 }
 
-/// The names and addresses of listeners so far: none may be used twice.
+/// The names and addresses of the listeners read so far. Neither may be used twice.
 struct OtherListeners<'a> {
     names: HashSet<String>,
     addresses: &'a mut TakenAddresses,
@@ -231,7 +232,7 @@ fn listener(
     let socket_mode = socket_mode(&section, address.as_ref());
     let proxy_protocol = section.value("proxy_protocol", proxy_protocol);
     let protocols = listener_protocols(&section);
-    // The files are looked at, whatever the protocols are.
+    // The files of `tls` are checked even if the protocols are invalid.
     let tls =
         section.optional("tls", |field| listener_tls(field, environment, protocols.as_deref().unwrap_or_default()));
     let decide = decide::decide(&section, tls.as_ref().map(Option::as_ref), proxy_protocol.as_ref());

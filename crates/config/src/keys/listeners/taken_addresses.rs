@@ -1,4 +1,4 @@
-//! Finds addresses that two listeners of a file would share: the second could not be bound.
+//! Finds two listeners in a file with the same address, of which the second could not be bound.
 
 use crate::language::reader::Field;
 use base::endpoint_address::EndpointAddress;
@@ -11,9 +11,9 @@ pub(crate) struct TakenAddresses(Vec<TakenAddress>);
 #[derive(Debug)]
 struct TakenAddress {
     address: EndpointAddress,
-    /// The path of its key.
+    /// The path of the address's key in the file.
     path: String,
-    /// `None`: the key is missing, and this is its default.
+    /// The position of the address in the file. `None` for the default of a missing key.
     position: Option<Position>,
 }
 
@@ -41,10 +41,11 @@ impl TakenAddresses {
     }
 }
 
-/// Whether two sockets cannot be bound to both addresses. Whether `[::]` includes the addresses of IPv4 depends on the machine.
+/// Whether two sockets cannot be bound to both addresses. It depends on the machine whether `[::]` includes the
+/// addresses of IPv4.
 fn share(one: &EndpointAddress, other: &EndpointAddress) -> bool {
     match (one, other) {
-        // Port 0 is another port each time.
+        // With port 0, the kernel chooses a different port each time.
         (EndpointAddress::Inet(one), EndpointAddress::Inet(other)) if one.port() == 0 || one.port() != other.port() => {
             false
         }

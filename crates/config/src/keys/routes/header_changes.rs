@@ -1,4 +1,4 @@
-//! Reads `request_headers` and `response_headers` of a route: fields that it sets and removes.
+//! Reads `request_headers` and `response_headers` of a route: the fields that the route sets and removes.
 
 use http::header::{HeaderName, HeaderValue};
 use serde_json::json;
@@ -25,7 +25,7 @@ const FIELD_NAME: Shape = Shape::text(&["^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"], "be th
 const REMOVE: ValueKind<ReadRemove> =
     ValueKind::new("list of names", Shape::List(List::of(&FIELD_NAME)), |field, message| {
         all(field.list()?, |member| {
-            // Says why a name is not accepted, before the shape would.
+            // `header_name` is called before the shape is checked, because its message is more precise.
             let name = header_name(&member, member.text()?, message)?;
             member.check(&FIELD_NAME).map(|()| name)
         })
@@ -90,7 +90,7 @@ fn set(field: Field<'_>, message: Message, attributes: AttributeReader<'_>) -> O
     read.into_iter().collect()
 }
 
-/// A text with attributes in braces. A brace itself is written twice.
+/// Reads the value of a field: a text with attributes in braces. A brace in the text is written twice.
 fn value(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<FieldValue> {
     if field.is_unknown() {
         return Some(FieldValue::Fixed(UNKNOWN_VALUE));
@@ -114,7 +114,7 @@ fn value(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<FieldValu
             },
         });
     }
-    // The texts alone, with something where the attributes will be.
+    // The text of the value, with a `~` in place of each attribute.
     let sample: String = composed
         .iter()
         .map(|part| match part {
@@ -134,11 +134,11 @@ fn value(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<FieldValu
 
 enum Part<'t> {
     Text(String),
-    /// The name of one.
+    /// The name of an attribute.
     Attribute(&'t str),
 }
 
-/// `None` if a brace is not closed, not opened, or within another one.
+/// Splits a value into texts and attributes. `None` if a brace is not closed, not opened, or inside another one.
 fn parts(text: &str) -> Option<Vec<Part<'_>>> {
     let mut parts = Vec::new();
     let (mut plain, mut rest) = (String::new(), text);

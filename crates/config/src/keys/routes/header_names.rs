@@ -1,4 +1,4 @@
-//! Reads names and values of header fields that the file sets or removes.
+//! Reads names and values of the header fields that the file sets or removes.
 
 use http::header::{HeaderName, HeaderValue};
 
@@ -11,7 +11,7 @@ pub(crate) enum Message {
     Response,
 }
 
-/// Fields of one connection, and fields that frame a message.
+/// Fields that belong to one connection, and fields that delimit a message.
 const OF_THE_CONNECTION: [&str; 9] = [
     "connection",
     "content-length",
@@ -24,7 +24,7 @@ const OF_THE_CONNECTION: [&str; 9] = [
     "expect",
 ];
 
-/// Fields that the gateway itself sends to the upstream.
+/// Fields that the gateway itself adds to requests to the upstream.
 const OF_THE_GATEWAY: [&str; 5] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix", "x-request-id"];
 
@@ -38,7 +38,7 @@ pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Op
         field.wrong(format_args!("`{}` is not a header name", name.escape_debug()), None);
         return None;
     };
-    // Where names become variables, `X_Request_Id` is `X-Request-Id`.
+    // Some programs turn names into variables. For them, `X_Request_Id` is the same as `X-Request-Id`.
     let folded = known.as_str().replace(['_', '.'], "-");
     let why = match message {
         _ if OF_THE_CONNECTION.contains(&&*folded) => "belongs to the connection",
@@ -66,7 +66,7 @@ pub(crate) fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
     value
 }
 
-/// Whether a value is ASCII without spaces around it, which a recipient would remove.
+/// Whether a value is ASCII without spaces around it. A recipient would remove these spaces.
 fn is_printable(value: &HeaderValue) -> bool {
     value.as_bytes().is_ascii() && value.as_bytes().trim_ascii() == value.as_bytes()
 }

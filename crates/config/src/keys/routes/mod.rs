@@ -1,4 +1,4 @@
-//! Reads `routes`: where a request goes, and what is changed on its way.
+//! Reads `routes`: the target of a request, and the changes to the request and the response.
 
 pub(crate) mod header_changes;
 pub(crate) mod header_names;
@@ -32,7 +32,7 @@ use rules::route::route_set::Route;
 use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
-/// The keys that change what an upstream gets.
+/// The keys that change the request to an upstream.
 const OF_UPSTREAMS: [&str; 7] =
     ["split_by", "rewrite", "request_headers", "timeouts", "retries", "body_bytes", "forward_client_cert"];
 
@@ -113,7 +113,7 @@ impl RouteReader<'_> {
         Some(Route { name: name?, conditions: conditions?, target: target?, forwarding: forwarding?, position })
     }
 
-    /// Exactly one of the keys that say where a route leads.
+    /// Reads the target of a route. A route must have exactly one of the keys for it.
     fn target(&self, section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Target> {
         let upstream = section.get("upstream");
         let upstream = upstream.map(|field| upstreams_of_route(section, &field, self.upstreams, self.attributes));
@@ -135,7 +135,7 @@ impl RouteReader<'_> {
         target.filter(|_| alone)
     }
 
-    /// `Some(None)` for a route that changes nothing.
+    /// Reads the changes that a route makes. `Some(None)` if it changes nothing.
     fn forwarding(&self, section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Option<Arc<Forwarding>>> {
         let rewrite = section.optional("rewrite", |field| rewrite(field, conditions));
         let changes = |name: &str, message: Message| {
@@ -163,8 +163,8 @@ impl RouteReader<'_> {
         Some((forwarding != Forwarding::default()).then(|| Arc::new(forwarding)))
     }
 
-    /// Reads the conditions of a route. It is chosen before rules are asked, so it cannot depend on the route, and not on
-    /// credentials.
+    /// Reads the conditions of a route. A route is chosen before credentials and rules are read. So its conditions
+    /// cannot depend on credentials, or on the route itself.
     fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
         let restriction =
             Restriction { ipv6_prefix: self.ipv6_prefix, tls: self.attributes.tls, environment: self.environment };

@@ -90,7 +90,7 @@ fn replace_prefix(field: &Field<'_>, conditions: Option<&[Condition]>) -> Option
     Some(PathRewrite { replacement: PrefixReplacement::new(prefixes?, &new), stripped: None })
 }
 
-/// The paths that the conditions expect, if they list some.
+/// Returns the paths that the conditions list. `None` if they list no paths.
 fn paths(conditions: &[Condition]) -> Option<&[Text]> {
     let paths = conditions.iter().filter(|condition| condition.attribute == Attribute::Path);
     let mut expected = paths.flat_map(|condition| condition.expectation.operators());

@@ -1,4 +1,4 @@
-//! Reads `rewrite` of a route: the path and the `Host` that the upstream gets.
+//! Reads `rewrite` of a route: the path and the `Host` in the request to the upstream.
 
 use http::HeaderValue;
 use http::uri::Authority;
@@ -41,7 +41,7 @@ pub(crate) fn rewrite(field: Field<'_>, conditions: Option<&[Condition]>) -> Opt
     section.close();
     let (path, stripped) = match path? {
         Some(path) => {
-            // A normalised path is printable.
+            // A normalised path contains only printable characters, so it is a valid value.
             let stripped = path.stripped.and_then(|stripped| HeaderValue::try_from(stripped).ok());
             (Some(path.replacement), stripped)
         }

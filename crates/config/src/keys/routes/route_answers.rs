@@ -1,4 +1,4 @@
-//! Reads `redirect` and `respond` of a route: answers in the place of an upstream.
+//! Reads `redirect` and `respond` of a route, which answer requests without an upstream.
 
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
@@ -19,7 +19,7 @@ use rules::rule::Condition;
 const CODES: [(&str, u16); 5] = [("301", 301), ("302", 302), ("303", 303), ("307", 307), ("308", 308)];
 const SCHEMES: [(&str, &str); 2] = [("http", "http"), ("https", "https")];
 
-/// The longest body in bytes. It is kept in memory.
+/// The largest body in bytes. Bodies are kept in memory.
 const LONGEST_BODY: usize = 1 << 20;
 
 const CODE: ValueKind<ReadField<u16>> =
@@ -88,7 +88,8 @@ pub(crate) fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Op
     let section = field.section(&REDIRECT)?;
     let code = section.value("code", |field| CODE.read(field));
     let scheme = section.optional("scheme", |field| field.choice(&SCHEMES));
-    // In place of one that is not known, a host that no request has: it must not look like a redirection to itself.
+    // An unknown host is replaced by a host that no request has. Otherwise the route could look like a redirection to
+    // itself.
     let host = section
         .get("host")
         .map_or(Some(None), |field| field.known_or("unknown.invalid", |field| HOST.read(field)).map(Some));

@@ -1,4 +1,4 @@
-//! Reads the names of attributes, wherever the file has one.
+//! Reads the names of attributes, wherever the file may have one.
 
 use crate::keys::listeners::Listener;
 use crate::language::reader::Field;
@@ -20,7 +20,7 @@ pub(crate) struct AttributeReader<'k> {
     pub columns: Option<&'k [String]>,
 }
 
-/// The spelling of an attribute that other programs call by this name.
+/// Returns the spelling of an attribute that has this name in other programs.
 fn other_name(text: &str) -> Option<String> {
     let name = text.to_ascii_lowercase().replace('-', "_");
     Some(match &*name {
@@ -46,7 +46,7 @@ pub(crate) enum TlsAttributes {
 
 impl TlsAttributes {
     pub(crate) fn of(listeners: &[Listener]) -> TlsAttributes {
-        // There another proxy may report it of its own connections.
+        // Another proxy may report the TLS attributes of its own connections there.
         if listeners.iter().any(|listener| listener.doors().contains(&Door::ExtAuthz)) {
             return TlsAttributes::All;
         }
@@ -95,7 +95,8 @@ impl AttributeReader<'_> {
         None
     }
 
-    /// An attribute of a credential exists only if the file says how that credential is verified.
+    /// Returns an attribute if it is usable. An attribute of a credential is usable only if the file says how to verify
+    /// that credential.
     fn verified(&self, field: &Field<'_>, attribute: Attribute) -> Option<Attribute> {
         let (kind, source, there) = match &attribute {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => ("jwt:", "jwt", self.jwt),

@@ -1,4 +1,4 @@
-//! Reads a number of a limit: one that is in the file, or one that each request may bring in its credentials.
+//! Reads a number of a limit. The file gives the number, or each request brings it in its credentials.
 
 use serde_json::json;
 
@@ -59,7 +59,7 @@ pub(crate) struct Number<'t> {
 /// Reads rates, bursts and other values of limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NumberReader<'k> {
-    /// `None` for numbers that cannot come from credentials.
+    /// Reads the attributes that supply numbers. `None` if numbers cannot come from credentials.
     attributes: Option<AttributeReader<'k>>,
 }
 
@@ -115,7 +115,8 @@ fn claimed<'t>(
     Some(Number { amount: default, field, largest: max, largest_field, claimed })
 }
 
-/// Reads the attribute that a number comes from. It must be verified: a client could set any other itself.
+/// Reads the attribute that supplies a number. It must be verified, because a client could set any other attribute
+/// itself.
 fn from(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<Attribute> {
     let text = field.text()?;
     let attribute = attributes.attribute(field, text)?;

@@ -1,4 +1,4 @@
-//! Reads what a request pays at a limit: `cost_source`, and the costs that go with it.
+//! Reads what a request pays at a limit: `cost_source`, and the costs that belong to it.
 
 use crate::language::key::{Key, Type};
 use crate::language::reader::{Field, Section};
@@ -10,10 +10,10 @@ use ledger::cost::Cost;
 use request::attribute::Attribute;
 use rules::rule::Price;
 
-/// A cost. Its reader compares it with the most that a limit can hold.
+/// A cost. Its reader compares it with the level of a full bucket.
 const AMOUNT: Type = Type::Own { text: "above 0", shape: value_types::AMOUNT };
 
-/// `None` is `fixed`.
+/// The source of a cost. `None` stands for `fixed`.
 const SOURCE: ValueKind<ParseText<Option<Attribute>>> = ValueKind::reporting(
     "`fixed`, `header:<name>`, `query:<name>`",
     Shape::Text(Text::new(
@@ -70,7 +70,7 @@ pub(crate) fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<P
     })
 }
 
-/// A cost that a full bucket can pay.
+/// Reads a cost. Reports a cost that a full bucket cannot pay.
 fn cost(field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
     let cost = field.cost()?;
     if let Some(Ceiling { cost: ceiling, name }) = ceiling.filter(|ceiling| cost > ceiling.cost) {

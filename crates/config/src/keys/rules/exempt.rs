@@ -1,4 +1,4 @@
-//! Reads `exempt`: requests that pay nothing.
+//! Reads `exempt`: the requests that pay nothing.
 
 use crate::keys::rules::rule_match::ConditionReader;
 use crate::language::reader::{Field, all};
@@ -10,7 +10,7 @@ type ReadExempt = fn(Field<'_>, ConditionReader<'_>) -> Option<Vec<Vec<Condition
 
 pub(crate) const EXEMPT: ValueKind<ReadExempt> = ValueKind::new(
     "list of conditions",
-    // Without a condition it would exempt every request.
+    // An item without a condition would exempt every request.
     Shape::List(List::of(&CONDITIONS_OF_EXEMPTION)),
     exempt,
 );

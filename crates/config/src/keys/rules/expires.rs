@@ -1,4 +1,4 @@
-//! Reads `expires`: when a rule with an `action` ends.
+//! Reads `expires`: the time at which a rule with an `action` ends.
 
 use crate::language::reader::Section;
 use crate::language::shape::{Scalars, Shape, Text};
@@ -18,7 +18,7 @@ pub(crate) const EXPIRES: ValueKind<ParseText<Timestamp>> = ValueKind::new(
         "be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z",
     )),
     |text| {
-        // A moment before 1970 has passed in any case.
+        // A time before 1970 becomes 0, because it has passed in any case.
         Some(Timestamp(u64::try_from(rfc3339::parse(text)?).unwrap_or(0)))
     },
 );

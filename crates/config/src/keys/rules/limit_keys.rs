@@ -1,4 +1,4 @@
-//! Reads `limit_keys`: the attributes whose values each have a bucket of their own.
+//! Reads `limit_keys`: the attributes by whose values a limit counts. Each combination of values has its own bucket.
 
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ pub(crate) const LIMIT_KEY: Shape = Shape::Defined(&Definition {
 pub(crate) const LIMIT_KEYS: ValueKind<ReadLimitKeys> =
     ValueKind::new("list", Shape::List(List { unique: true, ..List::of(&LIMIT_KEY) }), limit_keys);
 
-/// Reads the keys, none of which may be there twice.
+/// Reads the limit keys. Each may be listed only once.
 fn limit_keys(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<LimitKey>> {
     let members = field.list()?;
     let keys = all(members.clone(), |member| limit_key(&member, attributes))?;

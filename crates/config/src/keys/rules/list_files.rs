@@ -1,4 +1,4 @@
-//! Reads `in_file` and `cidr_file`: lists of values, and of networks, in files of their own.
+//! Reads `in_file` and `cidr_file`, which name files with a list of values or networks.
 
 use std::sync::Arc;
 

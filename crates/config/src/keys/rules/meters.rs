@@ -12,12 +12,12 @@ use rules::rule::{LimitKey, Price};
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
     first: HashMap<String, MeteredLimit>,
-    /// How many policies and rules have begun.
+    /// The number of policies that have begun.
     policies: usize,
     rules: usize,
 }
 
-/// The first limit of a meter. Its settings are `None` where they are wrong, which was reported.
+/// The first limit of a meter. A setting is `None` if it is invalid, which has been reported.
 #[derive(Debug)]
 struct MeteredLimit {
     line: usize,
@@ -44,7 +44,8 @@ impl BucketSettings {
         BucketSettings { keys, algorithm, price }
     }
 
-    /// The first setting in which another limit differs: its name, what it is here, and what it is there.
+    /// Returns the first setting in which the limits differ: its name, its value in this limit, and its value in the
+    /// first limit.
     fn conflict(&self, first: &BucketSettings) -> Option<(&'static str, String, String)> {
         if let (Some(here), Some(there)) = (&self.algorithm, &first.algorithm)
             && let Some(key) = here.conflict(there)

@@ -1,4 +1,4 @@
-//! Reads rules: what each matches, and what it charges or does.
+//! Reads rules: the requests that each rule matches, and what it charges or does.
 
 pub(crate) mod algorithms;
 pub(crate) mod attribute;
@@ -43,7 +43,7 @@ const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("shadow", Mode::S
 const ACTIONS: [(&str, Otherwise); 2] = [("allow", Otherwise::Allow), ("deny", Otherwise::Deny)];
 const STATUSES: [(&str, RefusalStatus); 2] =
     [("429", RefusalStatus::QuotaExceeded), ("503", RefusalStatus::ReducedCapacity)];
-/// The keys that only a rule which charges may have.
+/// The keys that are only allowed in a rule that charges.
 const OF_CHARGES: [&str; 9] = [
     "algorithm",
     "algorithm_config",
@@ -178,7 +178,7 @@ pub(crate) struct RuleDefaults<'k> {
 #[derive(Debug)]
 pub(crate) struct RuleReader<'k> {
     pub defaults: RuleDefaults<'k>,
-    /// Of rules, and of limits as they are shown.
+    /// The names of rules, and of limits in the form in which they are shown.
     names: HashSet<String>,
     meters: Meters,
 }
@@ -217,7 +217,7 @@ impl<'k> RuleReader<'k> {
         self.check_shown(&whole, rule, of_policy)
     }
 
-    /// Reads an `action`, and the limit keys next to it.
+    /// Reads an `action`, and the limit keys beside it.
     fn action(&self, section: &Section<'_>, field: &Field<'_>) -> Option<(Action, Vec<LimitKey>)> {
         for key in OF_CHARGES {
             section.unwanted(key, "must not stand beside `action`, which charges nothing");
@@ -230,7 +230,7 @@ impl<'k> RuleReader<'k> {
         action.zip(keys)
     }
 
-    /// Reads what a rule charges, and its limit keys.
+    /// Reads the charges of a rule, and its limit keys.
     fn charges(&mut self, section: &Section<'_>) -> Option<(Action, Vec<LimitKey>)> {
         let keys = section.need("limit_keys").and_then(|field| self.limit_keys(&field));
         let expose = match section.get("expose") {
@@ -244,7 +244,7 @@ impl<'k> RuleReader<'k> {
             Some(field) => on_store_failure(field),
             None => Some(self.defaults.on_store_failure),
         };
-        // Wrong settings have been reported; the limits are checked nevertheless.
+        // Invalid settings have been reported. The limits are checked anyway.
         let shared = SharedSettings {
             expose: expose.unwrap_or(Expose::Yes),
             refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded),
@@ -263,8 +263,8 @@ impl<'k> RuleReader<'k> {
         (LIMIT_KEYS.checked(field)?)(field.clone(), self.defaults.conditions.attributes)
     }
 
-    /// Checks what clients would see of a rule. One of several limits is shown as `rule.limit`, which must not be the
-    /// name of another rule; and a limit that is a shadow has no candidate.
+    /// Checks the names that clients would see of a rule. One of several limits is shown as `rule.limit`, which must
+    /// not be the name of another rule. Also checks that a limit in shadow mode has no `shadow` of its own.
     fn check_shown(&mut self, field: &Field<'_>, rule: Rule, of_policy: Mode) -> Option<Rule> {
         let Action::Charge(limits) = &rule.action else { return Some(rule) };
         for limit in limits.iter().filter(|limit| !limit.name.is_empty()) {

@@ -1,4 +1,4 @@
-//! Reads names of policies, rules and limits, which are shown to clients and in metrics.
+//! Reads names of policies, rules and limits. These names are shown to clients and in metrics.
 
 use std::collections::HashSet;
 

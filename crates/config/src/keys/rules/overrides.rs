@@ -1,4 +1,4 @@
-//! Reads `overrides` and `overrides_file`: other numbers for some values of a rule's limit keys.
+//! Reads `overrides` and `overrides_file`: other numbers for certain values of a rule's limit keys.
 
 use std::collections::hash_map::{Entry as MapEntry, HashMap};
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use request::attribute::Attribute;
 use request::request::ClientAddress;
 use rules::rule::{Fold, KeyPart, LimitKey, Override, OverrideNumbers};
 
-/// The most problems of a file that are reported.
+/// The largest number of reported problems in one file.
 const MOST_FAULTS: usize = 20;
 
 /// Reads the overrides of a rule: other rates and sizes for some values of its limit keys.
@@ -50,20 +50,20 @@ pub(crate) type NumbersByLimit = SmallVec<[(usize, OverrideNumbers); 1]>;
 /// Reads the rates and sizes of one override. `None` after reporting a problem.
 pub(crate) type ReadNumbers<'r> = &'r dyn Fn(Field<'_>) -> Option<NumbersByLimit>;
 
-/// The value that an override is for, of the attribute with this index among the limit keys.
+/// The value to which an override applies. `part` is the index of its attribute among the limit keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Target {
     part: usize,
     value: Arc<str>,
 }
 
-/// Why a text is not what an override can be for.
+/// Why an override cannot apply to a text.
 struct TargetFault {
     what: String,
     hint: Option<String>,
 }
 
-/// The overrides that were read, for each limit of the rule.
+/// The overrides that were read, as one list for each limit of the rule.
 struct Overrides {
     parts: Vec<Arc<KeyPart>>,
     of_limits: Vec<Vec<Override>>,
@@ -97,7 +97,7 @@ impl OverrideReader<'_> {
         self.all(rule, limits, &|field| numbers_by_name(&field, limits))
     }
 
-    /// Reads every entry of the rule, then of its file, also after a wrong one.
+    /// Reads every entry in the rule, and then every entry in its file. Continues after an invalid entry.
     fn all(
         &self,
         rule: &Section<'_>,
@@ -147,7 +147,7 @@ impl OverrideReader<'_> {
         correct
     }
 
-    /// Reports what is wrong in the file with its lines.
+    /// Reads the entries of the file. Reports problems with their lines.
     fn each_in_file(
         &self,
         overrides: &Field<'_>,
@@ -188,8 +188,8 @@ impl OverrideReader<'_> {
         Some(())
     }
 
-    /// Reads the value that an override is for. With a single attribute among the limit keys, `parts`, its name may be left out.
-    /// `None` if they are wrong.
+    /// Reads the value to which an override applies. If the limit keys have a single attribute, its name may be left
+    /// out. `None` if the limit keys are invalid.
     fn target(&self, parts: &[Arc<KeyPart>], text: &str) -> Option<Result<Target, TargetFault>> {
         self.keys?;
         let named = text.split_once('=').map(|(name, value)| (name.trim(), value));
@@ -221,7 +221,7 @@ impl OverrideReader<'_> {
         Some(Ok(Target { part: index, value: self.normalise(part, value) }))
     }
 
-    /// A value in the form that the values of its limit key have.
+    /// Returns a value in the form in which requests have it.
     fn normalise(&self, part: &KeyPart, value: &str) -> Arc<str> {
         match part {
             KeyPart { attribute: Attribute::Address, .. } => match value.parse() {
@@ -236,7 +236,7 @@ impl OverrideReader<'_> {
     }
 }
 
-/// The numbers of an override that names the limits which it changes.
+/// Reads the numbers of an override that names the limits which it changes.
 fn numbers_by_name(field: &Field<'_>, limits: &[OverriddenLimit<'_, '_>]) -> Option<NumbersByLimit> {
     let pairs = field.pairs()?;
     let names = || limits.iter().map(|limit| limit.name).collect::<Vec<_>>();

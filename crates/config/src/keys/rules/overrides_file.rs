@@ -1,4 +1,4 @@
-//! Parses the file of `overrides_file`: a mapping as under `overrides`, or a table with a line for each value.
+//! Parses the file of `overrides_file`: a mapping as under `overrides`, or a table with one line for each value.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,13 +14,13 @@ use crate::language::tree;
 use crate::language::tree::{Entry, Node, Scalar, Style, TreeBounds, Value};
 use base::position::Position;
 
-/// The most overrides of a file.
+/// The largest number of overrides in a file.
 const MOST_ENTRIES: usize = 100_000;
-/// The bounds of a file in YAML, which has several numbers for each of several limits.
+/// The bounds of a YAML file. An override may have several numbers for each of several limits.
 const YAML: TreeBounds = TreeBounds { nodes: 2_000_000, bytes: 64 << 20 };
-/// The column with the value that an override is for.
+/// The name of the column with the value to which an override applies.
 const VALUE: &str = "value";
-/// Of these, a limit has one.
+/// The keys for a rate. A limit has only one of them.
 const RATES: [&str; 3] = ["rps", "tokens_per_second", "rate"];
 const START: Position = Position { line: 1, column: 1 };
 
@@ -45,7 +45,7 @@ impl Source<'_> {
         if self.file.to_ascii_lowercase().ends_with(".csv") { self.lines(take) } else { self.mapping(take) }
     }
 
-    /// Reports a file that is too long at its first override which does not fit.
+    /// Returns the number of overrides. Reports a file with too many, at the first override beyond the bound.
     fn check_count(self, count: usize, extra: Option<Position>) -> Option<usize> {
         match extra {
             None => Some(count),
@@ -58,7 +58,7 @@ impl Source<'_> {
     }
 
     fn mapping(self, take: TakeEntry<'_>) -> Option<usize> {
-        // An empty file has no overrides.
+        // An empty file has no overrides, and is not a mapping.
         if self.content.iter().all(u8::is_ascii_whitespace) {
             return Some(0);
         }
@@ -98,7 +98,7 @@ impl Source<'_> {
         let lines: Vec<Line<'_>> = lines.collect();
         let extra = lines.get(MOST_ENTRIES).map(|line| line.start());
         let count = self.check_count(lines.len(), extra)?;
-        // Most values have the numbers of many others, as those of a plan.
+        // Many values have the same numbers, such as those of a plan. Numbers that were read before are used again.
         let mut known: HashMap<String, NumbersByLimit> = HashMap::new();
         let mut numbers_text = String::new();
         for line in lines {
@@ -109,7 +109,7 @@ impl Source<'_> {
                 cells.iter().zip(&table.columns).filter(|(_, column)| matches!(column, Column::Number { .. }))
             {
                 numbers_text.push_str(&cell.text);
-                // No cell has one.
+                // A separator. No cell contains a line break.
                 numbers_text.push('\n');
             }
             let numbers = known.get(&numbers_text).cloned().or_else(|| {
@@ -135,14 +135,14 @@ struct Line<'c> {
 /// A cell without its quotes.
 struct Cell<'c> {
     text: Cow<'c, str>,
-    /// Where it begins in its line, in bytes.
+    /// The position of the cell in its line, in bytes.
     start: usize,
 }
 
 type Cells<'c> = SmallVec<[Cell<'c>; 4]>;
 
 impl<'c> Line<'c> {
-    /// `None` for a line without cells, and after reporting one that is not text.
+    /// Makes a line. `None` if it has no cells, or after reporting that it is not text.
     fn new(number: usize, text: &'c [u8], report: &Report) -> Option<Line<'c>> {
         let Ok(text) = std::str::from_utf8(text.strip_suffix(b"\r").unwrap_or(text)) else {
             report.add(Position { line: number, column: 1 }, "", "must be UTF-8");
@@ -160,7 +160,7 @@ impl<'c> Line<'c> {
         Position { line: self.number, column: before.chars().count() + 1 }
     }
 
-    /// `None` after reporting a quote that does not end.
+    /// Splits the line into cells. `None` after reporting a quote that does not end.
     fn cells(&self, report: &Report) -> Option<Cells<'c>> {
         let mut cells = Cells::new();
         let mut rest = self.text;
@@ -190,14 +190,14 @@ impl<'c> Line<'c> {
     }
 }
 
-/// Reads lines of cells, of which the first names the columns.
+/// Reads lines of cells. The first line names the columns.
 struct Table<'t> {
     source: Source<'t>,
     columns: Vec<Column>,
 }
 
 enum Column {
-    /// The value that an override is for.
+    /// The value to which an override applies.
     Value,
     /// A number of the limit at this index.
     Number { limit: usize, key: String },
@@ -242,11 +242,11 @@ impl Table<'_> {
         correct.map(|()| columns)
     }
 
-    /// The columns that there may be.
+    /// Returns the names of all allowed columns.
     fn names(&self) -> Vec<String> {
         let of_limit = |limit: &OverriddenLimit<'_, '_>| {
             let mut keys = limit.numbers.keys();
-            // `unlimited` may stand there.
+            // A `limit` may be `unlimited` for every algorithm.
             if !keys.contains(&"limit") {
                 keys.push("limit");
             }
@@ -266,7 +266,7 @@ impl Table<'_> {
         }
     }
 
-    /// The cells of a line, one for each column. `None` after reporting a line with others.
+    /// Returns the cells of a line, one for each column. `None` after reporting another number of cells.
     fn cells<'c>(&self, line: &Line<'c>) -> Option<Cells<'c>> {
         let cells = line.cells(self.source.report)?;
         if cells.len() != self.columns.len() {
@@ -277,13 +277,13 @@ impl Table<'_> {
         Some(cells)
     }
 
-    /// The value that the override of a line is for.
+    /// Returns the cell with the value to which the override applies.
     fn value<'l, 'c>(&self, cells: &'l Cells<'c>) -> Option<&'l Cell<'c>> {
         let index = self.columns.iter().position(|column| matches!(column, Column::Value))?;
         cells.get(index)
     }
 
-    /// The numbers of the line for `value`, read as if they stood in the rule. `None` after reporting what is wrong in them.
+    /// Reads the numbers of a line, as if they stood in the rule. `None` after reporting a problem.
     fn numbers(&self, line: &Line<'_>, cells: &Cells<'_>, value: &str) -> Option<NumbersByLimit> {
         let (start, limits) = (line.start(), self.source.limits);
         let mut numbers: Vec<Vec<Entry>> = limits.iter().map(|_| Vec::new()).collect();
@@ -304,7 +304,7 @@ impl Table<'_> {
         let node = match limits {
             [only] if only.name.is_empty() => whole(of_limits.next()?.0, only),
             _ => {
-                // A limit without a number in this line has no override.
+                // A limit without a number in this line gets no override.
                 let named = of_limits.filter(|(numbers, _)| !numbers.is_empty()).map(|(numbers, limit)| Entry {
                     key: limit.name.to_owned(),
                     key_position: start,
@@ -325,7 +325,7 @@ impl Table<'_> {
     }
 }
 
-/// The text of a cell after its first quote, and what follows its comma, if one does.
+/// Returns the text of a cell after its first quote, and the text after its comma, if there is a comma.
 fn unquoted(text: &str) -> Option<(String, Option<&str>)> {
     let mut cell = String::new();
     let mut rest = text;
@@ -345,12 +345,12 @@ fn unquoted(text: &str) -> Option<(String, Option<&str>)> {
     }
 }
 
-/// Each cell has whatever type its column requires.
+/// Makes a value that may have any type, because each column requires its own type.
 fn scalar(text: String, position: Position) -> Node {
     Node { position, value: Value::Scalar(Scalar { text, style: Style::Reference }) }
 }
 
-/// The numbers of a line, with those of the limit where a cell is empty.
+/// Returns the numbers of a line. Numbers of the limit replace empty cells.
 fn completed(mut numbers: Vec<Entry>, limit: &OverriddenLimit<'_, '_>, start: Position) -> Vec<Entry> {
     if numbers.iter().any(|entry| entry.key == "limit" && entry.value.value == unlimited()) {
         return numbers;
@@ -362,7 +362,7 @@ fn completed(mut numbers: Vec<Entry>, limit: &OverriddenLimit<'_, '_>, start: Po
         if has(&numbers, key) || (has_rate && RATES.contains(&&**key)) {
             continue;
         }
-        // A number that comes from requests has a default.
+        // A number that comes from requests has a default in the file.
         let default = match &value.value {
             Value::Map(claimed) => claimed.iter().find(|entry| entry.key == "default").map(|entry| &entry.value),
             Value::Scalar(_) | Value::List(_) => Some(value),
@@ -372,7 +372,7 @@ fn completed(mut numbers: Vec<Entry>, limit: &OverriddenLimit<'_, '_>, start: Po
             numbers.push(Entry { key: key.clone(), key_position: start, value });
         }
     }
-    // Where the limit's burst is that of its `rate`.
+    // The limit's burst is derived from its `rate`.
     if keys.contains(&"burst")
         && !has(&numbers, "burst")
         && !has(&numbers, "rate")

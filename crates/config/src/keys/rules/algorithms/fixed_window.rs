@@ -1,4 +1,4 @@
-//! Reads the numbers of a fixed window: `limit`, and the window in which that many are granted.
+//! Reads the numbers of a fixed window: `limit` and `window`.
 
 use super::windowed::{limit, limit_key, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
@@ -23,7 +23,7 @@ const LIMIT_KEY: Key = limit_key("What is granted in each window.");
 const CALENDAR_UNITS: [&str; 4] =
     [CalendarUnit::Day.name(), CalendarUnit::Week.name(), CalendarUnit::Month.name(), CalendarUnit::Year.name()];
 
-/// A duration, or the name of a calendar's unit, which has been looked for before.
+/// The length of a window as a duration. The caller has already checked for the name of a calendar unit.
 const LENGTH: ValueKind<ParseText<Micros>> = ValueKind::new(
     "duration from `1s` to `366d`, or `day`, `week`, `month`, `year`",
     Shape::Either {
@@ -122,7 +122,7 @@ fn calendar(section: &Section<'_>, unit: CalendarUnit) -> Option<Calendar> {
     Some(Calendar::new(anchor, at?, zone?))
 }
 
-/// A part of a calendar's definition, or a report of what it must be.
+/// Parses a part of a calendar's definition. Reports an invalid part.
 fn valid<T>(field: &Field<'_>, parse: impl FnOnce(&str) -> Result<T, InvalidCalendar>) -> Option<T> {
     let parsed = parse(field.written()?);
     if let Err(invalid) = &parsed {

@@ -1,4 +1,4 @@
-//! Reads the numbers of a leaky bucket: `rps` or `rate`, how many may wait, and for how long.
+//! Reads the numbers of a leaky bucket: `rps` or `rate`, how many requests may wait, and for how long.
 
 use super::token_bucket::{RATE, RATE_PER_SECOND, parse_rate_field};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
@@ -124,9 +124,9 @@ fn numbers(section: &Section<'_>, delay_after: Option<u64>, reader: NumberReader
     None
 }
 
-/// A rate, and where the file gives it.
+/// A rate, and the field of the file that gives it.
 struct LocatedRate<'t> {
-    /// The largest, if each request may have its own.
+    /// The rate. If each request may have its own rate, the largest one.
     rate: Rate,
     field: Field<'t>,
     claimed: Option<ClaimedNumber>,

@@ -1,6 +1,6 @@
-//! Reads the numbers of a limit: each algorithm has a file, which declares its keys and reads them.
+//! Reads the numbers of a limit. Each algorithm has a file, which declares and reads the algorithm's keys.
 //!
-//! To add one: its file, its mappings in the lists, and an arm in each `match` here.
+//! A new algorithm needs its file, its mappings in the lists, and an arm in each `match` of this file.
 
 mod fixed_window;
 mod leaky_bucket;
@@ -29,7 +29,7 @@ const CHOICES: [(&str, AlgorithmKind); 5] = [
     (AlgorithmKind::SlidingWindow.name(), AlgorithmKind::SlidingWindow),
     (AlgorithmKind::LeakyBucket.name(), AlgorithmKind::LeakyBucket),
 ];
-/// Algorithms that are planned.
+/// Algorithms that are planned for later versions.
 const LATER: [&str; 2] = ["concurrency", "llm_tokens"];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
@@ -37,10 +37,10 @@ const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
 /// The declaration of the key `algorithm` of a rule.
 pub(crate) const ALGORITHM: Key = Key::default("algorithm", NAME, DEFAULT.name(), "The algorithm that counts.");
 
-/// The algorithm of one of several limits.
+/// The declaration of the key `algorithm` of one of several limits.
 const ALGORITHM_OF_LIMIT: Key = Key::depends("algorithm", NAME, "that of the rule", "The algorithm that counts.");
 
-/// The meter of one of several limits.
+/// The declaration of the key `meter` of one of several limits.
 const METER_OF_LIMIT: Key =
     Key::optional("meter", crate::language::key::NAME, "The counter that it shares with other rules.");
 
@@ -283,7 +283,7 @@ fn named(field: &Field<'_>) -> Option<NamedAlgorithm> {
 /// Returns the constraints that the schema puts on a rule: the keys of its limits depend on the algorithm.
 pub(crate) fn rule_constraints() -> Vec<Value> {
     let keys = |mapping: &Mapping| json!({"$ref": format!("#/definitions/{}", mapping.definition.unwrap_or_default())});
-    // Without the key it is the default of `otherwise`.
+    // A missing key stands for `otherwise`, the default algorithm.
     let names = |kind: AlgorithmKind, otherwise: AlgorithmKind| {
         let named = json!({"properties": {"algorithm": {"const": kind.name()}}});
         if kind == otherwise { named } else { json!({"allOf": [named, {"required": ["algorithm"]}]}) }
@@ -292,7 +292,7 @@ pub(crate) fn rule_constraints() -> Vec<Value> {
         let limit = |kind| json!({"if": names(kind, of_rule), "then": keys(limit_keys(kind))});
         CHOICES.into_iter().map(|(_, kind)| limit(kind)).collect()
     };
-    // Of several limits, each may have an algorithm of its own.
+    // If a rule has several limits, each may have another algorithm.
     let any: Vec<Value> = NUMBERS.iter().map(|numbers| keys(numbers)).collect();
     let by_limit = json!({"type": "object", "minProperties": 1, "additionalProperties": {"anyOf": any}});
     let rule = |kind| {

@@ -1,4 +1,4 @@
-//! Reads the numbers of a sliding log: `limit`, and the `window` of which none grants more.
+//! Reads the numbers of a sliding log: `limit` and `window`.
 
 use super::windowed::{limit, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
@@ -93,7 +93,7 @@ pub(super) fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price
     };
     let mut right = Some(());
     for (key, _) in costs.into_iter().flatten().filter(|(_, cost)| *cost < least) {
-        // A default is never below it.
+        // A default cost is never below the least cost.
         let field = section.get(key)?;
         field.must(format_args!("be at least {least}: in a window there are at most {MAX_LIMIT} grants"));
         right = None;

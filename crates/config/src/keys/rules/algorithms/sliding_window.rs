@@ -1,4 +1,4 @@
-//! Reads the numbers of a sliding window: `limit`, the window in which that many are granted, and its steps.
+//! Reads the numbers of a sliding window: `limit`, `window` and `steps`.
 
 use super::windowed::{limit, limit_key, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};

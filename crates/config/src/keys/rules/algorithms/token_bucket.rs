@@ -77,12 +77,12 @@ pub(crate) static NUMBERS: Mapping = Mapping {
     constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}]}),
 };
 
-/// A rate, and where the file gives it.
+/// A rate, and the field of the file that gives it.
 struct LocatedRate<'t> {
-    /// The largest, if each request may have its own.
+    /// The rate. If each request may have its own rate, the largest one.
     rate: Rate,
     field: Field<'t>,
-    /// The burst, if the file gives none.
+    /// The burst that applies if the file gives none.
     implied_burst: Option<u64>,
     claimed: Option<ClaimedNumber>,
 }
@@ -135,7 +135,7 @@ fn rate<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<LocatedRa
             section.unwanted("rate", "must not stand beside `rps` or `tokens_per_second`");
             None
         }
-        // Both are checked; if both are given, the longer name counts.
+        // Both keys are checked. If both are given, the longer name counts.
         (Some(field), short, None) => {
             let (rate, short) = (per_second(field), short.map(per_second));
             rate.filter(|_| short.is_none_or(|short| short.is_some()))
@@ -150,8 +150,9 @@ fn per_second<'t>(field: Field<'t>, reader: NumberReader<'_>) -> Option<LocatedR
     Some(LocatedRate { rate, field: largest_field, implied_burst: None, claimed })
 }
 
-/// A bucket for requests that each have their own rate, if it can be computed exactly for all of them. Its burst may be
-/// below the rate of a request, which then has a larger one; what a request may bring must not be.
+/// Makes a bucket for requests that each have their own rate, if every rate can be computed exactly. The burst may be
+/// below the rate of a request, because the request then gets a larger burst. But the largest burst that a request may
+/// bring must not be below the largest rate.
 fn at_any_rate(rate: &LocatedRate<'_>, burst: &Number<'_>) -> Option<TokenBucket> {
     let fastest = rate.rate.amount;
     if let Err(InvalidNumbers::TooLarge { largest }) = TokenBucket::with_rates_up_to(fastest, fastest.ceil().whole()) {
@@ -175,7 +176,7 @@ fn at_any_rate(rate: &LocatedRate<'_>, burst: &Number<'_>) -> Option<TokenBucket
     }
 }
 
-/// Whether the file itself gives a burst of at least the rate; 0 is one that nothing fits.
+/// Checks that the burst in the file is at least the rate. A burst of 0 is also allowed: it refuses every request.
 fn reaches(burst: &Number<'_>, rate: Cost) -> Option<()> {
     if burst.amount > Cost::default() && burst.amount < rate {
         burst.field.must(format_args!("be at least the refill rate ({rate})"));
@@ -189,12 +190,13 @@ pub(super) fn parse_rate_field(field: &Field<'_>) -> Option<Rate> {
     RATE_VALUE.read(field.clone())
 }
 
-/// A bucket with this rate and burst, if it can be computed exactly. `field` is that of the burst, if the file gives one.
+/// Makes a bucket with this rate and burst, if it can be computed exactly. `field` is the field of the burst, if the
+/// file gives one.
 fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<TokenBucket> {
     let LocatedRate { rate, field: rate_field, .. } = rate;
     let burst_field = field.unwrap_or(rate_field);
     if u128::from(burst) * 1000 * u128::from(rate.period.0) < u128::from(rate.amount.thousandths()) * 1_000_000 {
-        // In tokens per second, rounded up to thousandths.
+        // The rate in tokens per second, rounded up to thousandths.
         let per_second = (u128::from(rate.amount.thousandths()) * 1_000_000).div_ceil(u128::from(rate.period.0));
         let per_second = Cost::from_thousandths(u64::try_from(per_second).unwrap_or(u64::MAX));
         burst_field.must(format_args!("be at least the refill rate ({per_second})"));
@@ -222,7 +224,7 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
 pub(crate) fn parse_rate(text: &str) -> Option<Rate> {
     let (amount, period) = text.split_once('/')?;
     let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;
-    // A lone `ms` is a typing error.
+    // `ms` without a number is a typing error.
     let period = duration::unit(period).filter(|_| period != "ms").or_else(|| duration::parse(period))?;
     (amount > 0 && amount <= u64::MAX / 1000 && period.0 > 0)
         .then_some(Rate { amount: Cost::from_tokens(amount), period })

@@ -1,4 +1,4 @@
-//! Declares and reads what the algorithms share that grant a `limit` in each window, or in any.
+//! Declares and reads the keys that all algorithms with a window share, such as `limit`.
 
 use super::LimitNumbers;
 use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
