@@ -128,15 +128,15 @@ pub(crate) fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> R
     Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited, bucket_saver })
 }
 
-/// The number of connections that the open-file limit allows. Clients, and proxies that ask for decisions, do not take files
-/// from each other if they have listeners of their own.
+/// Returns the number of connections that the open-file limit allows. If clients and proxies that ask for decisions have
+/// separate listeners, each kind has its own files.
 fn fd_budget(config: &Config) -> FdBudget {
     let deciding = config.listeners.iter().filter(|listener| listener.decide.is_some()).count();
     let budget = FdBudget::here();
     if (1..config.listeners.len()).contains(&deciding) { budget.with_decisions() } else { budget }
 }
 
-/// Reads the buckets from their file. In an upgrade the previous process still uses it, and hands them over later.
+/// Reads the buckets from their file. In an upgrade the previous process still uses the file, and sends its buckets later.
 fn bucket_saver(gateway: &GatewayState, inherited: &InheritedSockets) -> Result<Option<BucketSaver>, StartError> {
     let saver = BucketSaver::new(&gateway.snapshot.load().config.store, &gateway.metrics);
     let Some(memory) = gateway.store.local_buckets() else { return Ok(None) };
@@ -151,7 +151,7 @@ fn bucket_saver(gateway: &GatewayState, inherited: &InheritedSockets) -> Result<
 
 type Sockets = (Vec<(ListeningSockets, Listener)>, Option<ListeningSockets>);
 
-/// The sockets of the HTTP listeners, one for each thread, and the socket of the admin listener.
+/// Binds the sockets of the HTTP listeners, one for each thread, and the socket of the admin listener.
 fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Result<Sockets, StartError> {
     let mut bind = |address: EndpointAddress, mode: Option<SocketMode>, count| {
         let inherited = inherited.take(&address);
@@ -167,7 +167,7 @@ fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Re
     Ok((http, admin))
 }
 
-/// The state that the threads share. The store connects in the background, once the threads run.
+/// Makes the state that the threads share. The store connects in the background, when the threads run.
 fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Result<GatewayState, StartError> {
     let clock = Clock::system();
     let metrics = Metrics::new(&config.store);

@@ -1,4 +1,4 @@
-//! An upstream to try a gateway on: it answers every request with the text of the request.
+//! A test upstream: answers every request with the text of the request.
 
 use std::net::SocketAddr;
 
@@ -72,7 +72,7 @@ struct EchoRequest;
 #[async_trait]
 impl ServeHttp for EchoRequest {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        // In bytes.
+        // The most bytes of a body that are returned.
         const MOST: usize = 64 << 10;
         let mut body = Vec::new();
         while let Ok(Some(part)) = session.read_request_body().await {

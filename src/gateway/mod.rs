@@ -1,7 +1,7 @@
-//! Runs the gateway: sockets, the proxy behind them, telemetry, and the process.
+//! Runs the gateway: the sockets, the proxy, telemetry, and the process.
 //!
-//! The only room that knows Pingora, metrics and OpenTelemetry. Everything is bound before anything is started; there is one
-//! thread and one runtime per core, and one snapshot of the configuration per request.
+//! Only this module knows Pingora, metrics and OpenTelemetry. All sockets are bound before anything is started. There is one
+//! thread with one runtime for each core, and each request has one snapshot of the configuration.
 
 mod admin;
 mod bootstrap;

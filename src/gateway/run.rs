@@ -91,7 +91,7 @@ impl BoundGateway {
     }
 }
 
-/// One service for each thread, with the thread's application behind its sockets of every listener.
+/// Makes one service for each thread. It has a socket of every listener, and the thread's application behind it.
 #[allow(clippy::indexing_slicing, reason = "remainders of the number of threads, which is how many there are")]
 fn http_threads(
     gateway: &Arc<GatewayState>,
@@ -128,7 +128,7 @@ fn http_threads(
     let decides = listeners.iter().any(|(_, listener)| listener.decide.is_some());
     let decision_apis = if decides { decision_apis(gateway, count) } else { Vec::new() };
     for (index, (bound, listener)) in listeners.into_iter().enumerate() {
-        // A listener without a name has that of its address, whose port may have been chosen here.
+        // A listener without a name is named by its address. The port of this address may have been chosen when it was bound.
         let is_named = listener.name != listener.address.to_string();
         let label = if is_named { listener.name.clone() } else { bound.address.to_string() };
         let proxy_protocol = ProxyProtocol::new(&listener.proxy_protocol, &state.metrics, state.clock.clone(), &label);
@@ -148,7 +148,7 @@ fn http_threads(
             write_backpressure: write_backpressure.clone(),
         };
         let life = &gateway.lifecycle;
-        // There are more sockets than threads if they were inherited from a process with more threads.
+        // If the sockets are inherited from a process with more threads, there are more sockets than threads.
         if listener.decide.is_some() {
             let server = |number: usize| stages.before(&decision_apis[number % count]);
             for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, Some(&files), server)) {
@@ -174,7 +174,7 @@ fn decision_apis(gateway: &Arc<GatewayState>, count: usize) -> Vec<Arc<DecisionA
     (0..count).map(api).collect()
 }
 
-/// The stages of one listener, for any application.
+/// The stages of one listener. They are the same for any application.
 struct Stages {
     state: ServerState,
     /// The index of the listener in the configuration.
@@ -190,7 +190,7 @@ struct Stages {
 }
 
 impl Stages {
-    /// These stages before an application.
+    /// Returns these stages, followed by an application.
     fn before<A>(&self, app: &Arc<A>) -> ConnectionServer<A> {
         let (state, write_backpressure) = (&self.state, &self.write_backpressure);
         ConnectionServer {
@@ -221,9 +221,9 @@ impl Stages {
     }
 }
 
-/// The open connections of one listener, by their protocol.
+/// The number of open connections of one listener, by protocol.
 struct ProtocolGauges {
-    /// Connections whose protocol is not known yet. On a listener with only one protocol, it is known from the beginning.
+    /// Connections whose protocol is not known yet. A listener with one protocol has none.
     unknown: Gauge,
     http1: Option<Gauge>,
     http2: Option<Gauge>,
@@ -247,10 +247,10 @@ fn server_conf() -> ServerConf {
     ServerConf {
         threads: 1,
         work_stealing: false,
-        // Authorities are those of each upstream. Pingora would read the system's for every thread, and panic at one that it
-        // cannot use. This file holds none, and is there without a /dev as well.
+        // Each upstream has its own authorities. Pingora would read the system's authorities for every thread, and panic at
+        // one that it cannot use. This file contains no authorities, and exists even without a /dev.
         ca_file: Some("/proc/self/comm".to_owned()),
-        // Never reached: the process exits by itself after `drain.timeout`, which a reload may change.
+        // This time is never reached: the process exits after `drain.timeout`, which a reload may change.
         grace_period_seconds: Some(u64::MAX),
         graceful_shutdown_timeout_seconds: Some(1),
         ..ServerConf::default()

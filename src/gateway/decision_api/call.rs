@@ -1,6 +1,6 @@
-//! Holds the state of one call and its answer, and reports the call at its end.
+//! Holds the state of one call for a decision and of its answer, and reports the call at its end.
 //!
-//! Dropping a [`Call`], wherever that happens, is its end: there it is counted and logged, and nowhere else.
+//! When a [`Call`] is dropped, it is counted and logged; this happens nowhere else.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(crate) struct Call<'a> {
     /// The values to be logged and traced. `None` if the call is neither logged nor traced.
     pub record: Option<Box<RequestRecord>>,
     pub trace: RequestTrace,
-    /// Of the answer that was begun.
+    /// The status code of the answer; `None` before the answer has begun.
     code: Option<u16>,
     pub request_bytes: usize,
     response_bytes: usize,

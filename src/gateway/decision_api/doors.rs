@@ -1,4 +1,4 @@
-//! Lists the doors for other proxies, and tells which of them a call is for.
+//! Lists the doors for other proxies, and determines the door of each call.
 
 use http::request::Parts;
 
@@ -6,13 +6,13 @@ use super::{grpc, http_door};
 use config::Decide;
 use request::door::Door;
 
-/// The doors that are services of gRPC, each with the method that asks for a decision.
+/// The doors that are gRPC services, each with its service and the method that asks for a decision.
 const SERVICES: [(Door, &str, &str); 2] = [
     (Door::ExtAuthz, "envoy.service.auth.v3.Authorization", "Check"),
     (Door::Rls, "envoy.service.ratelimit.v3.RateLimitService", "ShouldRateLimit"),
 ];
 
-/// The health check of gRPC, which every listener with such a service answers.
+/// The gRPC health check. Every listener with a gRPC door answers it.
 const HEALTH: (&str, &str) = ("grpc.health.v1.Health", "Check");
 
 /// What a call to a `decide` listener asks for: a decision of some kind, or a health check.
@@ -32,7 +32,7 @@ impl CallTarget {
     /// Returns what a call asks for. `settings` are the settings of the listener that has received the call.
     pub(super) fn of(head: &Parts, is_http2: bool, settings: &Decide) -> CallTarget {
         let path = head.uri.path();
-        // A call of `/decide` has the content type of the client, from which nothing may follow.
+        // A call of `/decide` has the client's content type, so this content type does not determine the door.
         if !http_door::is_path(path) && is_http2 && settings.needs_http2() && grpc::is_call(head) {
             return CallTarget::of_method(path, settings);
         }
@@ -82,7 +82,7 @@ pub(super) fn of_service(name: &str) -> Option<Door> {
     SERVICES.iter().find(|(_, service, _)| *service == name).map(|(door, ..)| *door)
 }
 
-/// The service and the method of a path of gRPC.
+/// Splits the path of a gRPC call into the service and the method.
 fn split_method(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix('/')?.split_once('/')
 }

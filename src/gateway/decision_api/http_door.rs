@@ -1,4 +1,4 @@
-//! The door `http`: answers a call of `/decide` with 200, or with the refusal that the client of the request would get.
+//! The door `http`: answers a call of `/decide` with 200, or with the refusal for the client of the request.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(super) async fn answer(
     };
     let caller = call.caller();
     let patience = Patience::AtOnce { answer_within: settings.answer_within };
-    // Whose certificate the connection was made for says nothing about the host of the request.
+    // The certificate of this connection is for the other proxy's call, so it is not compared with the request's host.
     let (at, direction) = (call.started, Direction::Right);
     let arrival = Arrival { worker: api.worker, at, caller, direction, purpose, patience };
     let keep = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
@@ -77,7 +77,7 @@ pub(super) async fn answer(
     let id = &call.request_id;
     let response = match decision {
         Decision::Pass(fields) => allowed::response(fields.as_deref(), id),
-        // It would have been refused: no limit lets a request of this door wait.
+        // No limit of this door delays a request, so this does not happen.
         Decision::Delay(delayed) => allowed::response(Some(&delayed.fields), id),
         Decision::Refuse(response) => {
             let pages = config.error_pages.as_deref();
@@ -87,7 +87,7 @@ pub(super) async fn answer(
             let problem = ProblemResponse { page, cors: cors.as_ref(), recipient, ..response.problem() };
             problem.response(&call.head, id)
         }
-        // No preflight is answered here.
+        // At this door preflights are not answered.
         Decision::Preflight | Decision::Gone => {
             call.described = Some(head);
             return Err(ClientFault::Gone);
@@ -110,7 +110,7 @@ fn answer_unread(call: &mut Call<'_>, settings: &Decide, error: CallError) -> Ow
             report_unusable(call, "the path after /decide");
             (Refusal::bad_request(400), RefuseWith::Decided)
         }
-        // As it is: that of a refusal would hide that the other proxy is wrong.
+        // The status is sent unchanged. The status of refusals would hide that the other proxy is configured wrongly.
         CallError::Unusable(field) => {
             report_unusable(call, field.as_str());
             (Refusal::bad_request(400), RefuseWith::Decided)
@@ -125,7 +125,7 @@ fn answer_unread(call: &mut Call<'_>, settings: &Decide, error: CallError) -> Ow
     problem.response(&call.head, &call.request_id)
 }
 
-/// Logs the part of a call that is missing, ambiguous or invalid, which an operator of the other proxy has to correct.
+/// Logs which part of a call is missing, ambiguous or invalid. An operator of the other proxy has to correct this.
 fn report_unusable(call: &Call<'_>, part: &str) {
     let Some(calls) = call.api.shared.unusable_calls.admit(call.api.gateway.clock.now()) else { return };
     let request_id = call.request_id.to_str().unwrap_or_default();

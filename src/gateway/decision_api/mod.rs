@@ -1,8 +1,7 @@
-//! Decides about requests that other proxies hold and ask about. Every call gets one answer, and nothing is forwarded.
+//! Decides about requests that other proxies hold, when these ask. Every call gets one answer, and nothing is forwarded.
 //!
-//! Invariant: the description of a request is trusted, so only known peers may ask: a call is answered only if its peer is one
-//! of `clients` in the snapshot that the call runs under. Everything else is shared with the proxy: the server with its bounds,
-//! `enforcement`, `decision`.
+//! The description of a request is trusted, so only known peers may ask: a call is answered only if its peer is one of
+//! `clients` in the call's snapshot. The server with its limits, `enforcement` and `decision` are shared with the proxy.
 
 mod call;
 mod doors;

@@ -1,7 +1,7 @@
-//! Reads the request about which a call of `/decide` asks: from the one set of fields that the listener names.
+//! Reads the request about which a call of `/decide` asks, from the set of fields that the listener's settings name.
 //!
-//! Nothing is guessed: a field of that set that is missing or repeated is an error of the asking proxy. The fields of both sets
-//! are then removed, so that a rule never reads the description as fields that the client has sent.
+//! Nothing is guessed: if a field of the set is missing or repeated, the asking proxy has made an error. The fields of both
+//! sets are then removed, so that no rule reads them as fields of the client.
 
 use http::header::{HOST, HeaderName};
 use http::request::Parts;
@@ -27,7 +27,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
 const ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
 
-/// The fields that describe the request, and do not belong to it.
+/// The fields that describe the request and are not part of it.
 const DESCRIPTIONS: [HeaderName; 6] =
     [FORWARDED_METHOD, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED_URI, ORIGINAL_METHOD, ORIGINAL_URL];
 
@@ -72,7 +72,7 @@ pub fn read(call: &Parts, from: OriginalRequest, config: &Config) -> Result<Desc
         OriginalRequest::XForwarded => by_forwarded_fields(&call.headers)?,
         OriginalRequest::XOriginal => by_original_fields(&call.headers)?,
     };
-    // Else the client would be the proxy that asks.
+    // Without a client address in this field, the asking proxy would count as the client.
     if !ends_with_address(&call.headers) {
         return Err(CallError::Unusable(FORWARDED_FOR));
     }
@@ -114,7 +114,7 @@ fn by_original_fields(fields: &HeaderMap) -> Result<Description<'_>, CallError> 
     Ok(Description { method: only(fields, ORIGINAL_METHOD)?.as_bytes(), authority, target, scheme })
 }
 
-/// The part before the path, and the rest. `OPTIONS *` has a star in place of a path.
+/// Splits at the end of the authority. The rest is the path, which `OPTIONS *` replaces by a star.
 fn split_authority(rest: &[u8]) -> (&[u8], &[u8]) {
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'*'));
     end.and_then(|end| rest.split_at_checked(end)).unwrap_or((rest, b"/"))
@@ -130,13 +130,13 @@ fn by_path(call: &Parts) -> Result<Description<'_>, CallError> {
         Some(authority) => HeaderValue::from_str(authority.as_str()).map_err(|_| CallError::Unusable(HOST))?,
         None => only(&call.headers, HOST)?.clone(),
     };
-    // That of the call itself says nothing: many an edge with TLS asks without.
+    // The scheme of the call itself is not used: many proxies with TLS call without TLS.
     let scheme = scheme::parse(only(&call.headers, FORWARDED_PROTO)?.as_bytes());
     let scheme = scheme.ok_or(CallError::Unusable(FORWARDED_PROTO))?;
     Ok(Description { method: call.method.as_str().as_bytes(), authority, target: target.as_bytes(), scheme })
 }
 
-/// The value of a field that occurs once and is not empty.
+/// Returns the value of a field that occurs exactly once and is not empty.
 fn only(fields: &HeaderMap, name: HeaderName) -> Result<&HeaderValue, CallError> {
     let mut values = fields.get_all(&name).iter();
     match (values.next(), values.next()) {
@@ -146,7 +146,7 @@ fn only(fields: &HeaderMap, name: HeaderName) -> Result<&HeaderValue, CallError>
 }
 
 impl Description<'_> {
-    /// Makes the request with these fields, if the description is valid.
+    /// Makes the request with these fields.
     fn request(self, mut fields: HeaderMap, config: &Config) -> Result<DescribedRequest, Refusal> {
         self.check(config)?;
         let Description { method, authority, target, scheme } = self;
@@ -161,7 +161,7 @@ impl Description<'_> {
         Ok(DescribedRequest { head, scheme })
     }
 
-    /// Applies the checks of the HTTP/1 server to the head: the other proxy may accept more.
+    /// Applies the checks of the HTTP/1 server to the head, because the other proxy may accept more.
     ///
     /// # Errors
     /// Returns the refusal of a request that the listener would not accept either.
@@ -203,7 +203,7 @@ mod tests {
         Config::parse("gateway.yaml", text, environment).unwrap()
     }
 
-    /// A call of `target` with these fields and an address.
+    /// Makes a call of `target` with these fields and a client address.
     fn call(target: &[u8], fields: &[(&str, &[u8])]) -> Option<RequestHeader> {
         let mut call = RequestHeader::build_no_case("GET", target, None).ok()?;
         call.append_header("host", "a.example:81").ok()?;
@@ -214,7 +214,7 @@ mod tests {
         Some(call)
     }
 
-    /// What a URL in `X-Original-URL` describes: scheme, host, and target.
+    /// Returns what a URL in `X-Original-URL` describes: scheme, host and target.
     fn described(url: &str) -> Option<(Scheme, String, String)> {
         let fields = [("x-original-url", url.as_bytes()), ("x-original-method", b"OPTIONS")];
         let call = call(b"/decide", &fields).unwrap();
@@ -263,7 +263,7 @@ mod tests {
                 ("x-forwarded-host", host.as_bytes()),
                 ("x-forwarded-uri", &*target),
             ];
-            // Not every byte can be in a field.
+            // Some bytes cannot be in a field.
             let Some(call) = call(b"/decide", &fields) else { return Ok(()) };
             if let Ok(read) = read(&call, OriginalRequest::XForwarded, &config()) {
                 let size = crate::gateway::server::http1::request_head::Size { bytes: 4096, fields: 10, target: 256 };

@@ -1,4 +1,4 @@
-//! Serves one call: checks who asks, has its door answer, and writes the answer.
+//! Serves one call: checks who asks, gets the answer from the door, and writes it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub(super) async fn serve_http2(api: &DecisionApi, request: Http2Request) {
     finish(&mut client, &mut call, answer).await;
 }
 
-/// Who asks, and what for.
+/// The peer that asks, the settings of its listener, and the target of the call.
 struct Asked<'s> {
     peer: IpAddr,
     settings: &'s Decide,
@@ -81,7 +81,7 @@ struct Asked<'s> {
 }
 
 impl<'s> Asked<'s> {
-    /// `None` if the peer may not ask, as a reload may have decided since it connected.
+    /// Returns `None` if the peer may not ask. A reload may have changed this after the peer has connected.
     fn of(call: &Call<'_>, snapshot: &'s Snapshot) -> Option<Asked<'s>> {
         if !call.admits_connection(snapshot) {
             call.connection.close_when_done();
@@ -93,7 +93,7 @@ impl<'s> Asked<'s> {
     }
 }
 
-/// Has its door answer a call, whose body is that of a call of gRPC.
+/// Gets the answer from the door of a call. `body` is the body of a gRPC call.
 async fn answer(
     call: &mut Call<'_>,
     snapshot: &Arc<Snapshot>,
@@ -128,7 +128,8 @@ async fn answer(
     Ok(response)
 }
 
-/// Writes the answer. Returns whether another call may follow. Without one, the other proxy has disconnected, or the process exits.
+/// Writes the answer. Returns whether another call may follow. `answer` is an error if the other proxy has disconnected or
+/// the process exits.
 async fn finish<C: RequestClient>(
     client: &mut C,
     call: &mut Call<'_>,
@@ -144,7 +145,7 @@ async fn finish<C: RequestClient>(
     }
 }
 
-/// Reads the body of a call, which must be complete within this time. It is kept in memory.
+/// Reads the body of a call into memory. The body must be complete within this time.
 async fn read_body(
     client: &mut Http2Client,
     call: &mut Call<'_>,

@@ -71,12 +71,12 @@ pub(super) fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeRep
     }
 }
 
-/// The result of the charges that are taken together. A limit that could have paid is not charged if another refused.
+/// The result of charges that are taken together. If one is refused, none is taken, even if others could be paid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Group {
     Granted,
     Refused,
-    /// The bucket is only checked: nothing is charged to it, whatever the result of the others.
+    /// The bucket is only checked and not charged, whatever the result of the other charges.
     Checked,
 }
 

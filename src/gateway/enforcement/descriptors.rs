@@ -1,4 +1,4 @@
-//! Decides about the descriptors of one call. `rules::descriptors_plan` finds their limits and makes one plan of their costs.
+//! Decides about the descriptors of one call. `rules::descriptors_plan` finds their limits and makes one plan of all costs.
 
 use super::{Arrival, Decision, PaymentRecord, enforce};
 use crate::gateway::state::GatewayState;

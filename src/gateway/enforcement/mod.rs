@@ -1,7 +1,7 @@
 //! Enforces the rules on one request: authenticates it, plans its charges and asks the store for them.
 //!
-//! `decision` interprets each finding, and documents their order in `decision::order_of_answers`; this room does the I/O between
-//! these decisions, and counts.
+//! `decision` interprets the results of the stages, and `decision::order_of_answers` documents their order. This module does
+//! the I/O between the stages, and counts.
 
 pub(crate) mod authenticate;
 mod counting;
@@ -190,7 +190,7 @@ async fn by_stages(
     (result, DecisionFindings { decision, identity, destination, payment })
 }
 
-/// The findings of the stages before the rules.
+/// The results of the stages before the rules.
 struct Subject<'s> {
     identity: Identity,
     destination: &'s Arc<Destination>,
@@ -208,7 +208,7 @@ impl<'s> Subject<'s> {
     /// Runs the stages before the rules.
     ///
     /// # Errors
-    /// Returns the answer of the first stage that has one.
+    /// If a stage answers the request. Returns the answer of the first such stage.
     async fn before_rules(
         &mut self,
         gateway: &GatewayState,
@@ -249,18 +249,18 @@ impl<'s> Subject<'s> {
         Ok(())
     }
 
-    /// The request as the rules see it.
+    /// Returns the request in the form that the rules read.
     fn describe<'r>(&'r self, request: &Request<'r>) -> Request<'r> {
         let request = request.with_identity(&self.identity);
         match request.door {
             Door::Proxy => request.with_destination(self.destination.route.route(), self.destination.upstream_name()),
-            // It takes no route here.
+            // At these doors the request takes no route.
             Door::Http | Door::ExtAuthz | Door::Rls => request,
         }
     }
 }
 
-/// The result of the rules and the buckets.
+/// The result of the rules, and of the charges to buckets.
 struct Enforcement {
     result: DecisionResult,
     decision: Decision,
@@ -285,7 +285,7 @@ impl Enforcement {
     }
 }
 
-/// Enforces a ruling: the stages from the rules on. A call about descriptors has no `request`.
+/// Enforces a ruling: runs the stages from the rules on. `request` is `None` for a call about descriptors.
 async fn enforce(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -343,8 +343,8 @@ fn plan_to_charge(
     }
 }
 
-/// Limits the delay of a request to the time that its client waits; a longer delay is a refusal. `passed` is the time since its
-/// head arrived.
+/// Limits the delay of a request to the time that its client waits. A request that needs a longer delay is refused. `passed`
+/// is the time since the head arrived.
 fn limit_delay(plan: &mut Plan, request: &Request<'_>, passed: impl FnOnce() -> Micros) {
     if plan.enforced.iter().any(|charge| charge.algorithm.delays())
         && let Some(most) = grpc_timeout::longest_delay(request.head, passed())
@@ -364,7 +364,7 @@ async fn charge(
     let record_latency =
         |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
     let answer = match patience {
-        // What is rare is on the heap, so that it does not enlarge every request's task.
+        // This case is rare. Its future is on the heap, so that it does not enlarge the task of every request.
         Patience::AtOnce { answer_within: Some(most) } => {
             Box::pin(gateway.store.take_within(most, worker, &plan, caller)).await
         }

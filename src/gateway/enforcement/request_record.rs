@@ -1,7 +1,7 @@
-//! Keeps the values that the access log and the trace report about a request, from its decision to its end.
+//! Keeps the values that the access log and the trace report about a request, from the decision to the end of the request.
 //!
-//! A record holds the snapshot that the request began with, which has the names of its limits. A request that is neither logged
-//! nor traced has no record, and values that are not reported are never pseudonymised.
+//! A record holds the snapshot with which the request began, because the snapshot has the names of limits. A request that is
+//! neither logged nor traced has no record. Only reported values are pseudonymised.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl RequestRecord {
         line
     }
 
-    /// The particular cause of the refusal: the fault of its token, or the ambiguous attribute.
+    /// Returns the detail of the refusal: the fault of the token, or the ambiguous attribute.
     fn detail(&self, head: &Parts) -> Option<Cow<'_, str>> {
         match self.refusal? {
             (Reason::AmbiguousRequest, _) => {
@@ -126,7 +126,7 @@ impl RequestRecord {
         }
     }
 
-    /// The request as the rules see it.
+    /// Returns the request in the form that the rules read.
     fn request<'a>(&'a self, head: &'a Parts) -> Request<'a> {
         let request = Request::new(head, self.client).with_scheme(self.scheme).with_door(self.door);
         let request = match self.door {
@@ -154,7 +154,7 @@ impl RequestRecord {
         line.source = source(payment);
     }
 
-    /// Adds the policy and the rule that denied; a policy's `otherwise` has no rule.
+    /// Adds the policy and the rule that denied. If a policy's `otherwise` denied, there is no rule.
     fn add_denier<'a>(&'a self, line: &mut Line<'a>) {
         let Some(denier) = self.denied_by.and_then(|id| self.snapshot.config.rules.denier(id)) else { return };
         line.policy = Some(Cow::Borrowed(&*denier.policy));
@@ -177,7 +177,7 @@ impl RequestRecord {
         self.snapshot.config.hash_key.bucket(&answer.charge.key.0)
     }
 
-    /// The attributes of the request that the file logs, with pseudonyms of their values.
+    /// Returns the attributes of the request that the file logs, with pseudonyms of their values.
     fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue)> {
         let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
         let request = self.request(head);
@@ -188,7 +188,7 @@ impl RequestRecord {
         attributes.collect()
     }
 
-    /// The attributes of the request that the file logs with their values.
+    /// Returns the attributes of the request that the file logs with their values.
     fn values(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue<LoggedText>)> {
         let Some(settings) = self.snapshot.config.access_log.as_ref().filter(|log| !log.values.is_empty()) else {
             return Vec::new();
@@ -198,7 +198,7 @@ impl RequestRecord {
         settings.values.iter().filter_map(|listed| Some((Cow::Borrowed(&*listed.text), value(listed)?))).collect()
     }
 
-    /// The values of an attribute of the request, each written by `write`.
+    /// Returns the values of an attribute of the request, each formatted by `write`.
     fn logged<T>(
         &self,
         listed: &LoggedAttribute,
@@ -225,7 +225,7 @@ impl RequestRecord {
     }
 }
 
-/// The source of the level of the deciding limit.
+/// Returns where the level of the deciding limit comes from.
 fn source(payment: &Payment) -> Option<Source> {
     match payment {
         Payment::Settled { source: stores::Source::Store, .. } => Some(Source::Store),

@@ -1,8 +1,8 @@
-//! Decides about a request for which the store gave no answer, by `on_store_failure` of each limit that was asked.
+//! Decides about a request when the store did not answer, by the setting `on_store_failure` of each limit of the plan.
 //!
-//! One limit with `deny` is enough to refuse, and then nothing is charged. Limits with `local` are charged to this gateway's
-//! shares, all or none; limits with `allow` let the request pass. A shadow is not asked. Where buckets are on several servers,
-//! the limits whose servers answered stay charged there, unless the others refuse.
+//! If one limit has `deny`, the request is refused and nothing is charged. Limits with `local` are charged to this gateway's
+//! shares, all or none. Limits with `allow` let the request pass. Limits in shadow mode are skipped. If buckets are on
+//! several servers, charges on servers that answered stay, unless the other limits refuse.
 
 use smallvec::SmallVec;
 
@@ -32,7 +32,7 @@ pub(super) fn fall_back(
     let refusal = store_failure_refusal::refusal(rules, unanswered, snapshot.config.retry_after_jitter);
     for charge in &unanswered.enforced {
         let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
-        // What is done: one that denies refuses for all.
+        // The action that is really taken: if one limit denies, the request is refused for all limits.
         let action = if refusal.is_some() { OnStoreFailure::Deny } else { limit.on_store_failure };
         metrics.count_fallback(action, error);
         if limit.on_store_failure == OnStoreFailure::Deny {
@@ -46,7 +46,7 @@ pub(super) fn fall_back(
         for (_, metrics) in plan.enforced.iter().filter_map(|charge| snapshot.limit(charge.limit)) {
             metrics.requests.increment(1);
         }
-        // What was charged is given back.
+        // The caller gives back what was charged.
         return Err(refusal);
     }
     let rest = take_locally(gateway, unanswered, is_local);
@@ -56,7 +56,7 @@ pub(super) fn fall_back(
     })
 }
 
-/// Charges the limits with `local`; the levels of the others are unknown.
+/// Charges the limits with `local`. The levels of the other limits are unknown.
 fn take_locally(gateway: &GatewayState, plan: &Plan, is_local: impl Fn(&Charge) -> bool) -> TakeReply {
     let enforced: SmallVec<[_; 2]> = plan.enforced.iter().filter(|charge| is_local(charge)).cloned().collect();
     if enforced.is_empty() {

@@ -1,4 +1,4 @@
-//! Answers another proxy that the request about which it asks may go on.
+//! Tells another proxy that the request about which it asks may pass.
 
 use http::HeaderValue;
 

@@ -1,4 +1,4 @@
-//! Adds the fields of CORS to a response: all of them to our own, and the missing ones to an upstream's.
+//! Adds CORS fields to a response: all of them to the gateway's own, and missing ones to an upstream's.
 
 use http::HeaderValue;
 
@@ -14,7 +14,7 @@ pub(crate) struct CorsFields<'a> {
     vary: Presence,
 }
 
-/// Whether a response has a field already.
+/// Whether a response already has a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     There,
@@ -57,7 +57,7 @@ impl<'a> CorsFields<'a> {
             writer.field("Access-Control-Allow-Credentials", &HeaderValue::from_static("true"));
         }
         let Some(PreflightFields { methods, headers, max_age }) = preflight else {
-            // A list, to which that of the upstream adds.
+            // This field is a list, so it is added to that of the upstream.
             return writer.field("Access-Control-Expose-Headers", exposed);
         };
         writer.field("Access-Control-Allow-Methods", methods);

@@ -1,4 +1,4 @@
-//! Holds the fields of a head as lines of HTTP/1: writing one copies it, while a header map would read, copy and hash its name.
+//! Holds the fields of a head as HTTP/1 lines. Writing them is one copy; a header map would parse, copy and hash each name.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -16,7 +16,7 @@ impl FieldLines {
 
     /// Adds a field after all present fields. The caller ensures that neither the name nor the value contains a line end.
     pub(crate) fn add(&mut self, name: &str, value: &[u8]) {
-        // Enough for all fields of most responses.
+        // The first capacity is enough for all fields of most responses.
         self.0.reserve(if self.0.is_empty() { 384 } else { name.len() + value.len() + 4 });
         for part in [name.as_bytes(), b": ", value, b"\r\n"] {
             self.0.extend_from_slice(part);

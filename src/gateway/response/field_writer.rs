@@ -1,4 +1,4 @@
-//! Defines where the gateway's fields are written, and what is asked of the fields beside which they are written.
+//! Defines where the gateway writes its fields, and how it reads the fields of an upstream's response.
 
 use http::HeaderValue;
 

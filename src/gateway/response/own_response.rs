@@ -1,4 +1,4 @@
-//! Holds a response of the gateway itself: its status, its fields and its body, whatever protocol carries it.
+//! Holds a response of the gateway itself: status, fields and body. It does not depend on the protocol.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Answers a preflight: a browser's question whether a page of another origin may send a request.
+//! Answers preflights, in which browsers ask whether a page of another origin may send a request.
 
 use http::HeaderValue;
 

@@ -1,8 +1,8 @@
-//! Makes the responses with which the gateway refuses or fails: refusals, faults of the upstream, faults of the request.
+//! Makes the gateway's error responses: refusals, faults of the upstream and faults of the request.
 //!
-//! All have one shape: problem+json (RFC 9457) with the request's id and a stable reason, and nothing about our internals,
-//! unless the operator has a text of their own.
-//! gRPC requests are refused in gRPC's way. The connection stays usable wherever HTTP allows.
+//! All have one format: problem+json (RFC 9457) with the request's id and a stable reason, and no internal details. The
+//! operator may configure other texts. gRPC requests are refused with a gRPC status. The connection stays usable where HTTP
+//! allows it.
 
 use http::HeaderValue;
 use http::request::Parts;
@@ -75,7 +75,7 @@ impl<'a> ProblemResponse<'a> {
         }
     }
 
-    /// The status as it is sent.
+    /// Returns the status code that is sent.
     fn sent_status(&self) -> u16 {
         match (self.recipient, self.cause) {
             (Recipient::Edge(RefuseWith::Forbidden), Cause::Refusal(refusal)) if refusal.status != 401 => 403,
@@ -108,7 +108,7 @@ impl<'a> ProblemResponse<'a> {
     pub(crate) fn response(&self, head: &Parts, request_id: &HeaderValue) -> OwnResponse {
         match self.recipient {
             Recipient::Client if is_grpc(head) => self.with_fields(self.of_grpc(), request_id),
-            // Its client shows no page, and the other proxy may make a text of the status of it.
+            // A gRPC client shows no page, and the other proxy may build its own response from the status code.
             Recipient::Edge(_) if is_grpc(head) => {
                 ProblemResponse { page: None, ..*self }.response_to_unread(request_id)
             }
@@ -152,7 +152,8 @@ impl<'a> ProblemResponse<'a> {
         response
     }
 
-    /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>: a response of trailers only, always HTTP 200.
+    /// Makes a gRPC response that has only trailers. Its HTTP status is always 200, see
+    /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
     fn of_grpc(&self) -> OwnResponse {
         let code = match self.status() {
             400 => "3",
@@ -177,7 +178,7 @@ impl<'a> ProblemResponse<'a> {
 
     fn body(&self, request_id: &HeaderValue) -> String {
         const TYPES: &str = "https://iana.org/assignments/http-problem-types#";
-        // An id that is not plain text was replaced when the request arrived.
+        // An id that was not plain text was replaced when the request arrived, so this does not fail.
         let id = request_id.to_str().unwrap_or_default();
         let status = self.status();
         let problem = match self.cause {
@@ -199,7 +200,7 @@ impl<'a> ProblemResponse<'a> {
                 violated,
             ),
         };
-        // Names of rules have no character that JSON would escape.
+        // The names of rules contain no character that JSON would escape.
         let violated: Vec<String> = violated.iter().map(|name| format!("\"{name}\"")).collect();
         let violated = violated.join(",");
         let resets_at = match self.cause {

@@ -1,7 +1,7 @@
-//! Writes the rate-limit fields of a response: the limits that were asked, and what is left of them.
+//! Writes the rate-limit fields of a response: the limits of the request, and how much of each is left.
 //!
-//! `RateLimit-Policy` and `RateLimit` are structured fields (RFC 9651) as in draft-ietf-httpapi-ratelimit-headers-11;
-//! the older triples show the most restrictive limit only. Names and quotas are rendered once per load.
+//! `RateLimit-Policy` and `RateLimit` are structured fields (RFC 9651) of draft-ietf-httpapi-ratelimit-headers-11. The older
+//! triples show only the most restrictive limit. Names and quotas are formatted once for each configuration.
 
 use std::borrow::Cow;
 
@@ -21,24 +21,24 @@ use rules::rule_set::CompiledLimit;
 /// The texts that show one limit to clients in the rate-limit fields. They are made once per load of the configuration.
 #[derive(Debug)]
 pub(crate) struct ExposedLimit {
-    /// `"free"`.
+    /// The name in quotes, for example `"free"`.
     name: String,
-    /// The policy with each set of numbers.
+    /// The policy text for each set of numbers of the limit.
     policies: Vec<PolicyText>,
 }
 
 /// One member of `RateLimit-Policy`.
 #[derive(Debug)]
 enum PolicyText {
-    /// `"free";q=20;w=2`.
+    /// A fixed text, for example `"free";q=20;w=2`.
     Constant(HeaderValue),
-    /// Rendered for each request: the policy of a calendar, whose periods differ in length, or with numbers from the request.
+    /// The text is made for each request, because the periods of a calendar differ or the request brings its own numbers.
     OfRequest,
 }
 
 impl ExposedLimit {
     pub(crate) fn new(limit: &CompiledLimit) -> Option<ExposedLimit> {
-        // A name has no character that has to be escaped.
+        // The name contains no character that must be escaped.
         let name = format!("\"{}\"", limit.name);
         let policy = |algorithm: &Algorithm| match algorithm.has_constant_quota() {
             true => PolicyText::Constant(policy_text(&name, algorithm, Timestamp(0))),
@@ -125,7 +125,7 @@ pub(crate) struct MergedRateLimitFields<'a> {
     x_ratelimit: Option<Triple>,
 }
 
-/// The names of limit, remaining, and reset.
+/// The names of the fields for limit, remaining amount, and reset.
 type TripleNames = [&'static str; 3];
 
 const LEGACY: TripleNames = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"];
@@ -148,9 +148,10 @@ impl MergedRateLimitFields<'_> {
     }
 }
 
-/// Whether the response gets our triple. If the upstream has one, it does if ours is stricter, and the upstream's is removed.
+/// Whether the response gets our triple. If the upstream has sent one, the stricter one is kept; the upstream's is removed if
+/// ours is kept.
 fn replaces_upstream(triple: Triple, header: &mut impl UpstreamFields, names: TripleNames) -> bool {
-    // Searched by the beginning of a name: most responses have none of these, and this is the quickest way to see it.
+    // The prefix of names is searched first, because most responses have no such field, and this is the fastest check.
     let begins =
         |name: &[u8], prefix: &[u8]| name.get(..prefix.len()).is_some_and(|it| it.eq_ignore_ascii_case(prefix));
     let of_upstream = |name: &[u8]| begins(name, b"ratelimit-") || begins(name, b"x-ratelimit-");
@@ -167,9 +168,9 @@ fn replaces_upstream(triple: Triple, header: &mut impl UpstreamFields, names: Tr
     stricter
 }
 
-/// Whether our triple is stricter than the upstream's. One whose remaining amount cannot be read is not ours to replace.
+/// Whether our triple is stricter than the upstream's. `false` if the upstream's remaining amount cannot be read.
 fn is_stricter_than(triple: Triple, header: &impl UpstreamFields, [limit, remaining, _]: TripleNames) -> bool {
-    // Some servers write `100, 100;w=60`: the first number is the one in force.
+    // Some servers write `100, 100;w=60`. The first number is the limit that applies.
     let number = |name: &str| {
         let value = std::str::from_utf8(header.first(name)?).ok()?.trim();
         let digits = value.find(|character: char| !character.is_ascii_digit()).unwrap_or(value.len());
@@ -193,13 +194,13 @@ fn level<'s>(outcomes: impl Iterator<Item = (&'s ExposedLimit, &'s Charge, &'s O
     (!text.is_empty()).then(|| value(text))
 }
 
-/// `"free";q=20;w=2`, as at `now`.
+/// Formats the policy at the time `now`, for example `"free";q=20;w=2`.
 fn policy_text(name: &str, algorithm: &Algorithm, now: Timestamp) -> HeaderValue {
     let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm, now);
     value(format!("{name};q={quota};w={window}"))
 }
 
-/// A single value as it is, several as a list.
+/// Joins values to a list. A single value is returned unchanged.
 fn list<'s>(mut values: impl Iterator<Item = Cow<'s, HeaderValue>>) -> Option<HeaderValue> {
     let first = values.next()?;
     let Some(second) = values.next() else { return Some(first.into_owned()) };
@@ -211,7 +212,7 @@ fn list<'s>(mut values: impl Iterator<Item = Cow<'s, HeaderValue>>) -> Option<He
     HeaderValue::from_bytes(&joined).ok()
 }
 
-/// Names and numbers have only characters that are valid in a header.
+/// Makes a field value. Names and numbers contain only characters that are valid in it.
 fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
@@ -232,7 +233,7 @@ mod tests {
     use sfv::{BareItem, List, ListEntry, Parser};
     use stores::memory::{Memory, Settings};
 
-    /// The names of a list field's members, each with the parameters that it must have, all of them integers.
+    /// Returns the names of a list field's members. Checks that each has these parameters, with integer values.
     fn members(field: &HeaderValue, parameters: &[&str]) -> Vec<String> {
         let list = Parser::new(field.as_bytes()).parse::<List>().unwrap();
         let member = |entry: &ListEntry| {

@@ -1,4 +1,4 @@
-//! The id of a request: the client's if it is harmless, a new one otherwise.
+//! Chooses the id of a request: the client's if it has a safe form, otherwise a new one.
 
 use http::{HeaderName, HeaderValue};
 
@@ -11,7 +11,7 @@ pub(crate) fn keep_or_make(sent: Option<&HeaderValue>) -> HeaderValue {
         Some(id) if is_harmless(id.as_bytes()) => id.clone(),
         _ => make(),
     };
-    // HTTP/2 keeps such a value out of its table of fields, in which no other response would find it.
+    // HTTP/2 does not put a sensitive value into the HPACK table, where no other response could use the id.
     id.set_sensitive(true);
     id
 }
@@ -21,7 +21,7 @@ fn is_harmless(id: &[u8]) -> bool {
         && id.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-/// 128 random bits: unlikely to collide, and no secret.
+/// Makes an id of 128 random bits. It is unique with high probability, and not secret.
 fn make() -> HeaderValue {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut id = [0; 32];

@@ -1,4 +1,4 @@
-//! The header fields that the gateway adds to a response, as a value.
+//! Holds the header fields that the gateway adds to a response.
 
 use http::HeaderValue;
 
@@ -55,7 +55,7 @@ impl ProblemFields {
             writer.field("WWW-Authenticate", &HeaderValue::from_static(challenge));
         }
         if self.status == 405 {
-            // Required (RFC 9110, section 15.5.6). Which of them the upstream supports is not known here.
+            // A 405 response must have `Allow` (RFC 9110, section 15.5.6). The methods of the upstream are not known here.
             writer.field("Allow", &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
         }
         if let Some(seconds) = self.retry_after {

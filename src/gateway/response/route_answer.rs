@@ -1,4 +1,4 @@
-//! Makes the answer of a route that has one in the place of an upstream: a redirection, or a fixed response.
+//! Makes the response of a route without an upstream: a redirection or a fixed response.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -59,7 +59,7 @@ pub(crate) fn complete(
     ResponseFields { request_id, problem: None, rate_limits, cors }.write(&mut response.fields);
 }
 
-/// Makes the changes of a route.
+/// Applies the field changes of a route.
 fn apply(changes: &ResolvedChanges, fields: &mut FieldLines) {
     for (name, value) in &changes.0 {
         match value {
@@ -69,8 +69,8 @@ fn apply(changes: &ResolvedChanges, fields: &mut FieldLines) {
     }
 }
 
-/// Whether the response has a length. Responses of other statuses end with their head, and must not have one (RFC 9110, section
-/// 8.6).
+/// Whether the response must state a length. With the other status codes, a response ends with its head and must not state
+/// one (RFC 9110, section 8.6).
 fn has_length(status: u16) -> bool {
     !matches!(status, 204 | 304)
 }

@@ -1,8 +1,8 @@
 //! Derives the maximum number of connections from the open-file limit.
 //!
-//! Each connection is a file, and most need a second one to the upstream; with HTTP/2, each request may need one. Once files run
-//! out, no connection can be accepted, answered or rejected; a limit that is reached before that rejects only the excess
-//! connections.
+//! Each connection takes a file, and most need a second one to the upstream; with HTTP/2, each request may need one. Without
+//! free files, no connection can be accepted, answered or rejected. So the number of connections is limited below the
+//! open-file limit, and only the excess connections are rejected.
 
 use std::io;
 
@@ -10,13 +10,13 @@ use log::Level;
 
 use config::Bounds;
 
-/// Files that are not connections of clients: listeners, Redis, the log, files that are read again.
+/// The files that are not connections of clients: listeners, the store, the log, watched files.
 const OTHERS: u64 = 64;
 /// Connections to the admin listener.
 const ADMIN: u64 = 64;
-/// Over-limit connections that are answered with 503 at the same time; any beyond are closed without a response.
+/// The most excess connections that are answered with 503 at the same time. Further ones are closed without a response.
 const REJECTIONS: u64 = 256;
-/// The largest size to which the table of open files is grown ahead of need.
+/// The largest size to which the table of open files is enlarged in advance.
 const LARGEST_TABLE: usize = 1 << 20;
 
 /// Raises the open-file limit as far as possible, and returns the new limit.
@@ -32,15 +32,15 @@ pub(crate) fn raise(bounds: &Bounds) -> io::Result<u64> {
     let raised = rlimit::increase_nofile_limit(u64::MAX);
     let budget = FdBudget::here();
     let files = (2 * budget.clamp(bounds)).saturating_add(budget.rejections + budget.admin).min(LARGEST_TABLE);
-    // If this fails, the table grows when it has to.
+    // If this fails, the kernel enlarges the table later.
     let _ = rustix::io::fcntl_dupfd_cloexec(io::stdin(), i32::try_from(files).unwrap_or(i32::MAX));
     raised
 }
 
-/// How many connections of each kind the open-file limit allows.
+/// The number of connections of each kind that the open-file limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdBudget {
-    /// Files for connections of clients with theirs to upstreams, and of proxies that ask for decisions.
+    /// The files for clients' connections, their connections to upstreams, and connections of proxies that ask for decisions.
     files: usize,
     /// The part of `files` that is reserved for proxies that ask for decisions.
     deciding: usize,
@@ -87,12 +87,12 @@ impl FdBudget {
         self.admin
     }
 
-    /// The maximum number of connections of clients, each with one to its upstream.
+    /// The maximum number of client connections, if each has a connection to its upstream.
     fn connections(self) -> usize {
         ((self.files - self.deciding) / 2).max(1)
     }
 
-    /// `limits.connections`, or the number that the open-file limit allows if that is less.
+    /// Returns `limits.connections`, or the number that the open-file limit allows if this is less.
     fn clamp(self, bounds: &Bounds) -> usize {
         bounds.connections.min(self.connections())
     }
@@ -139,7 +139,7 @@ impl FdBudget {
     pub fn warn_if_clamped(self, bounds: &Bounds) {
         let connections = self.connections();
         if bounds.connections > connections {
-            // The default was not chosen by the operator.
+            // The operator has not chosen the default, so exceeding it is no warning.
             let chosen = bounds.connections != Bounds::DEFAULT_CONNECTIONS;
             let level = if chosen { Level::Warn } else { Level::Info };
             let hint = "a connection takes two files: raise the open-file limit, or lower limits.connections";
@@ -174,14 +174,14 @@ mod tests {
         assert!(budget.admits_client(100, open(50, 8, 36)) && !budget.admits_client(100, open(50, 9, 0)));
         assert!(!budget.admits_client(100, open(50, 0, 45)));
         assert_eq!((budget.streams(50, 0), budget.streams(50, 40), budget.streams(80, 0)), (8, 4, 0));
-        // Beside 54 connections of clients, 36 reserved files and 32 rejections nothing is left.
+        // 54 client connections, 36 reserved files and 32 rejections take all files.
         assert_eq!(budget.rejections, 32);
         assert!(budget.has_file_for_uncounted(open(54, 0, 0), 32, 36));
         assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 37));
         assert!(!budget.has_file_for_uncounted(open(54, 0, 36), 32, 1));
-        // Of connections to upstreams those are open that no request uses.
+        // The connections to upstreams include some that no request uses.
         assert_eq!((budget.excess(open(54, 0, 0), 122, 0), budget.excess(open(54, 0, 10), 122, 5)), (0, 15));
-        // As many as are kept always, and more as long as there are files.
+        // The reserved files are always admitted, and more connections while files are free.
         assert!(budget.admits_proxy(100, open(72, 0, 36)) && !budget.admits_proxy(100, open(72, 0, 37)));
         assert!(budget.admits_proxy(100, open(22, 0, 100)) && !budget.admits_proxy(100, open(0, 0, 101)));
     }

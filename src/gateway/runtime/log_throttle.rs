@@ -1,4 +1,4 @@
-//! Keeps a fault that every request meets from flooding the log: one line a second, with the number of faults it reports.
+//! Limits the log lines about a frequent fault: one line a second, with the number of faults that it reports.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,9 +6,9 @@ use base::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
 pub(crate) struct LogThrottle {
-    /// The interval of the last line, counted from the epoch.
+    /// The interval of the last line, as a number of intervals since the epoch.
     last_logged: AtomicU64,
-    /// The number of lines that were suppressed since.
+    /// The number of lines that were suppressed since then.
     held_back: AtomicU64,
 }
 

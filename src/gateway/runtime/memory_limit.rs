@@ -1,4 +1,4 @@
-//! Finds how much memory the process may use: the limits of its control groups (v2 and v1), or the machine's memory.
+//! Determines how much memory the process may use: the limits of its control groups (v1 and v2), or the machine's memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ pub(crate) fn memory_limit() -> Option<u64> {
     limit_below(Path::new("/"))
 }
 
-/// The limit, with the kernel's files read below the folder `root`.
+/// Returns the limit. The kernel's files are read below the folder `root`.
 fn limit_below(root: &Path) -> Option<u64> {
     let read = |path: &Path| fs::read_to_string(root.join(path)).ok();
     let groups = read(Path::new("proc/self/cgroup")).unwrap_or_default();
@@ -17,8 +17,8 @@ fn limit_below(root: &Path) -> Option<u64> {
     limits.chain(machine).min()
 }
 
-/// The files with the limits of a control group and of the groups that contain it. In a container they are at the root, whatever
-/// the group's name is outside.
+/// Returns the files with the limits of a control group and of the groups that contain it. In a container these files are at
+/// the root, whatever the name of the group is outside.
 fn limit_files(line: &str) -> Vec<PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { return Vec::new() };
@@ -33,7 +33,7 @@ fn limit_files(line: &str) -> Vec<PathBuf> {
     group.ancestors().map(|group| Path::new(mount).join(group).join(file)).collect()
 }
 
-/// The memory of the machine, from /proc/meminfo.
+/// Returns the memory of the machine in bytes, from the text of /proc/meminfo.
 fn total(table: &str) -> Option<u64> {
     let line = table.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -44,7 +44,7 @@ fn total(table: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A machine of 8 GiB with these files.
+    /// Checks the limit on a machine with these files. `MACHINE` has 8 GiB.
     #[track_caller]
     fn check(files: &[(&str, &str)], expected: Option<u64>) {
         let root = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ mod tests {
         check(&[MACHINE, v2, (own, "1073741824\n")], Some(1 << 30));
         check(&[MACHINE, v2, (own, "max\n")], Some(8 << 30));
         check(&[MACHINE, v2, (own, "max\n"), ("sys/fs/cgroup/system.slice/memory.max", "4096\n")], Some(4096));
-        // Of a container, whose group is the root of what it sees.
+        // In a container, the group is the root of the visible groups.
         check(&[MACHINE, v2, ("sys/fs/cgroup/memory.max", "536870912\n")], Some(512 << 20));
         let v1 = ("proc/self/cgroup", "12:cpu,cpuacct:/a\n5:memory:/a\n");
         let unlimited = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");

@@ -1,4 +1,4 @@
-//! Process-level building blocks: supervised tasks, the file-descriptor budget, the memory limit, log throttling, write
+//! Building blocks for the process: supervised tasks, the open-file budget, the memory limit, the log throttle, and write
 //! back-pressure.
 
 pub(super) mod fd_limit;

@@ -1,8 +1,8 @@
-//! Bounds the bytes of responses that are held for clients which do not read them (`limits.response_buffers`).
+//! Limits the bytes of responses that are held for clients which do not read them (`limits.response_buffers`).
 //!
-//! Only responses whose clients are not ready for more are counted, with the most bytes that may have been read of them. Beyond
-//! the limit responses are aborted until the others fit: of the client that holds most, the response that has waited longest. So
-//! a client that reads nothing, on however many connections, loses its own responses first.
+//! Only responses whose clients read too slowly are counted, each with the most bytes that may be held of it. Above the
+//! limit, responses are aborted until the rest fits: first those of the client that holds most, the oldest first. So a client
+//! that reads nothing, on however many connections, loses its own responses first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use base::time::Clock;
 #[derive(Debug)]
 pub(crate) struct ResponseBuffers {
     limit: AtomicUsize,
-    /// The bytes that are held; written with the lock held.
+    /// The number of held bytes. It is written while the lock is held.
     held: AtomicUsize,
     unread: Mutex<UnreadResponses>,
     metrics: BufferMetrics,
@@ -49,7 +49,7 @@ struct UnreadResponses {
 struct UnreadResponse {
     bytes: usize,
     client: HeldForClient,
-    /// Dropped to abort the response.
+    /// The sender is dropped to abort the response.
     _give_up: oneshot::Sender<()>,
 }
 
@@ -62,7 +62,7 @@ pub struct HeldForClient(Arc<AtomicUsize>);
 pub(crate) struct HeldResponse {
     buffers: Arc<ResponseBuffers>,
     number: u64,
-    /// Receives the abort of the response; `None` once it has ended.
+    /// Receives the abort of the response; `None` after the abort.
     given_up: Option<oneshot::Receiver<()>>,
 }
 
@@ -108,7 +108,7 @@ impl ResponseBuffers {
     fn give_up_beyond(&self, unread: &mut UnreadResponses) {
         let limit = self.limit.load(Ordering::Relaxed);
         while self.held.load(Ordering::Relaxed) > limit {
-            // Of several that hold as much, the first is the one that has waited longest.
+            // Among clients that hold equally many bytes, the response that has waited longest is chosen.
             let most = unread.responses.iter().rev().max_by_key(|(_, response)| response.client.bytes());
             let Some(number) = most.map(|(number, _)| *number) else { return };
             self.remove(unread, number);
@@ -138,7 +138,7 @@ impl HeldResponse {
     /// Becomes ready when the response must be aborted because too many bytes are held.
     pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(given_up) = &mut self.given_up {
-            // Nothing is sent: the sender is dropped.
+            // The sender sends nothing: its drop is the signal.
             let _ = ready!(Pin::new(given_up).poll(cx));
             self.given_up = None;
         }
@@ -155,7 +155,7 @@ impl Drop for HeldResponse {
 }
 
 impl Default for BufferMetrics {
-    /// Metrics that are not exported.
+    /// Makes metrics that are not exported.
     fn default() -> BufferMetrics {
         BufferMetrics { bytes: Gauge::noop(), limit: Gauge::noop(), closed: Counter::noop() }
     }
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(given_up, [true, true, false, false, false, false, false, false]);
         assert!(!is_given_up(&mut oldest) && !is_given_up(&mut newest));
         buffers.set_limit(35);
-        // Those that hold as much as others lose the one that has waited longest.
+        // If clients hold equally many bytes, the response that has waited longest is aborted.
         assert_eq!(
             many.iter_mut().map(is_given_up).collect::<Vec<_>>(),
             [true, true, true, true, true, true, false, false]

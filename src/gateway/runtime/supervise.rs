@@ -1,6 +1,7 @@
-//! Runs the tasks that the gateway cannot work without. If one panics, the process exits, and its supervisor starts it again.
+//! Runs the tasks without which the gateway cannot work. If one panics, the process exits, so that its supervisor restarts
+//! it.
 //!
-//! A connection is not such a task: a panic in one, which would be a bug of this program, ends only that connection.
+//! The task of a connection is not supervised: a panic in it, which is a bug of this program, ends only this connection.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};

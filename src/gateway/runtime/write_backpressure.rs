@@ -1,9 +1,9 @@
-//! Bounds slow readers: counts the responses whose clients do not read them fast enough, and aborts each of them after a
+//! Limits the memory for slow readers: counts the responses whose clients do not read them, and aborts each of them after a
 //! timeout.
 //!
-//! Each stalled response holds the bytes in memory that were read of it, and the kernel those that its upstream's socket has
-//! received. So above a threshold responses are read through a small receive window, and thousands of unread responses take
-//! little memory. [`super::response_buffers`] bounds the memory of all of them.
+//! The bytes of a stalled response are in the gateway's memory and in the receive buffer of the upstream's socket. So above a
+//! threshold, responses are read through a small receive window, and thousands of unread responses take little memory.
+//! [`super::response_buffers`] limits the memory of all of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use tokio::time::Sleep;
 
 use super::response_buffers::{HeldForClient, HeldResponse, ResponseBuffers};
 
-/// The number of stalled responses up to which all responses are read as fast as the upstream sends them.
+/// The number of stalled responses up to which all responses are read through a window of ordinary size.
 const THRESHOLD: usize = 64;
 
-/// The number of stalled responses of one connection that count for all. Beyond it, only its own responses are read through the
-/// small window.
+/// The most stalled responses of one connection that count for all connections. If a connection has more, only its own
+/// responses are read through the small window.
 const SHARE: usize = 8;
 
 /// Counts stalled responses, which their clients do not read. There is one count for the process, and one for each HTTP/2
@@ -27,11 +27,11 @@ const SHARE: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteBackpressure {
     all: Arc<AtomicUsize>,
-    /// The count of one HTTP/2 connection; a connection of HTTP/1 has at most one.
+    /// The count of one HTTP/2 connection; `None` for HTTP/1, where a connection has at most one stalled response.
     own: Option<Arc<AtomicUsize>>,
     /// The limit on the bytes of unread responses, if there is one.
     buffers: Option<Arc<ResponseBuffers>>,
-    /// The client of the response; `None` if no client is counted.
+    /// The client of the response; `None` if the client is not counted.
     client: Option<HeldForClient>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct WriteBackpressure {
 #[derive(Debug)]
 pub(crate) struct WriteStall {
     counts: WriteBackpressure,
-    /// Whether it is part of the count of all connections.
+    /// Whether the response is in the count of all connections.
     is_counted: bool,
     held: Option<HeldResponse>,
     deadline: Pin<Box<Sleep>>,
@@ -150,7 +150,7 @@ mod tests {
         assert!(all.is_above_threshold());
         drop(unread);
         assert!(!all.is_above_threshold());
-        // Of HTTP/1.1, each is of a connection of its own.
+        // With HTTP/1.1, each of these responses is on its own connection.
         let unread = stalls(&all, THRESHOLD);
         assert!(all.is_above_threshold());
         drop(unread);

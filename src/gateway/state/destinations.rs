@@ -1,4 +1,4 @@
-//! Holds the destinations of requests: for each route and upstream, the handles that count its requests.
+//! Holds the destinations of requests: for each route and upstream, the metrics that count its requests.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -59,9 +59,10 @@ pub(crate) struct Destinations {
     /// The destinations by [`rules::route::RouteId`]: one for each upstream to which the route leads, or one without an
     /// upstream.
     by_route: Vec<DestinationsOfRoute>,
-    /// The destination of requests that were answered before they had a route. If there is only one destination, it is that one.
+    /// The destination of requests that were answered before a route was chosen. If the configuration has only one
+    /// destination, it is used for these too.
     unrouted: Arc<Destination>,
-    /// The destination of requests about which other proxies ask, which take no route here. If no proxy may ask, it is
+    /// The destination of requests about which other proxies ask. These take no route. If no proxy may ask, this is
     /// `unrouted`.
     decided: Arc<Destination>,
     upstreams: Vec<UpstreamOfRoute>,

@@ -1,4 +1,4 @@
-//! Holds whether the process accepts connections and whether it is leaving, and wakes the reload when an operator requests one.
+//! Holds whether the process accepts connections and whether it is exiting. Wakes the reload when an operator requests it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +23,7 @@ pub struct Lifecycle {
     draining: AtomicBool,
     handed_over: AtomicBool,
     accept_phase: watch::Sender<AcceptPhase>,
-    /// The channel of which each listening socket has a receiver while it accepts.
+    /// Each listening socket has a receiver of this channel while it accepts.
     accepting: watch::Sender<()>,
     reload: Notify,
     /// Whether tunnels are cut. Each tunnel has a receiver until its request has ended.
@@ -52,7 +52,7 @@ impl Lifecycle {
     /// Returns the process to normal operation: undoes [`Lifecycle::hand_over`], [`Lifecycle::begin_draining`] and
     /// [`AcceptPhase::Paused`].
     pub fn resume(&self) {
-        // In this order, so that the process is ready all the time.
+        // The order matters: the process must count as ready all the time.
         self.draining.store(false, Ordering::Release);
         self.handed_over.store(false, Ordering::Release);
         self.set_accept_phase(AcceptPhase::Open);

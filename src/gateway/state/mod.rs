@@ -1,4 +1,4 @@
-//! Holds the state that all threads share: the configuration in force, the store, and the handles of telemetry.
+//! Holds the state that all threads share: the current configuration, the store, and the handles of telemetry.
 
 pub(super) mod destinations;
 pub(super) mod lifecycle;
@@ -25,7 +25,7 @@ use lifecycle::Lifecycle;
 use snapshot::Snapshot;
 use stores::Store;
 
-/// The divisor of the memory: `auto` is a quarter of it.
+/// The setting `auto` is the memory divided by this number.
 const AUTO_SHARE: u64 = 4;
 const AUTO_LEAST: u64 = 16 << 20;
 const AUTO_UNKNOWN: u64 = 256 << 20;

@@ -1,5 +1,5 @@
-//! Holds the snapshot under which a request runs from its first byte to its last: one configuration with everything built from
-//! it.
+//! Holds the snapshot that a request uses from its first byte to its last: one configuration, with everything that is built
+//! from it.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) struct Snapshot {
     /// The counters of denied requests, one for each rule or policy that may deny. A [`rules::denier::DenierId`] is the index
     /// of its counter.
     pub denied: Vec<Counter>,
-    /// The moment of the last fetch, for each issuer whose keys are fetched.
+    /// The time of the last fetch, for each issuer whose keys are fetched.
     keys_fetched: Vec<Gauge>,
 }
 
@@ -73,7 +73,7 @@ impl Snapshot {
         clock: &Clock,
     ) -> Snapshot {
         let tokens = before.and_then(|before| before.tokens.as_ref());
-        // With the same settings, verified tokens stay cached.
+        // If the settings are unchanged, the verified tokens stay in the cache.
         let kept = tokens.filter(|_| before.is_some_and(|before| before.config.jwt == config.jwt));
         let tokens = config.jwt.as_ref().map(|settings| match kept {
             Some(kept) => Arc::clone(kept),
@@ -91,7 +91,7 @@ impl Snapshot {
         let remotes = tokens.iter().flat_map(|tokens| tokens.verifier().remotes());
         let keys_fetched = |remote: &Arc<RemoteKeySet>| {
             let fetched = TokenMetrics::keys_fetched(remote.issuer(), series);
-            // The series may be that of the same issuer at another URL, whose keys are no longer in force.
+            // The series may belong to the same issuer with another URL, whose keys are no longer used.
             if !before.is_some_and(|before| before.remotes().any(|known| Arc::ptr_eq(known, remote))) {
                 fetched.set(0.0);
             }

@@ -1,7 +1,8 @@
-//! Reads the request that Envoy asks about, as the external authorization filter describes it.
+//! Reads the request about which Envoy asks, as the external authorization filter describes it.
 //!
-//! Without `encode_raw_headers` the filter joins the values of a repeated field with commas, which cannot be distinguished from
-//! commas of the client. So a value with a comma counts as several, and a rule that reads such a field refuses the request.
+//! Without `encode_raw_headers`, the filter joins the values of a repeated field with commas. They cannot be distinguished
+//! from the client's commas. So a value with a comma counts as several values, and a rule that reads such a field refuses the
+//! request.
 
 use std::net::IpAddr;
 
@@ -69,7 +70,7 @@ pub fn read(call: &CheckRequest) -> Result<AskedRequest<'_>, Unusable> {
     Ok(AskedRequest { http, source, fields, sent: SentDescriptor::of_request(entries), tls })
 }
 
-/// The TLS properties that rules may read. Whether a certificate was verified is the other proxy's statement.
+/// Returns the TLS properties that rules may read. The other proxy states whether a certificate was verified.
 fn tls(peer: Option<&Peer>, session: Option<&TlsSession>) -> Result<Option<TlsIdentity>, Unusable> {
     let pem = peer.map(|peer| &*peer.certificate).filter(|pem| !pem.is_empty());
     let certificate = pem.map(|pem| ClientCertificate::read_pem(&percent::decode(pem.as_bytes())));
@@ -102,7 +103,7 @@ pub fn check_size(http: &HttpRequest, bounds: &Bounds) -> Result<(), Refusal> {
             _ => Ok(()),
         }
     };
-    // Pseudo-header fields are the parts of the request line, which has been checked, and the host.
+    // Pseudo-header fields are skipped: they are the host and the parts of the request line, which has been checked.
     match &http.header_map {
         Some(raw) => {
             for header in raw.headers.iter().filter(|header| !header.key.starts_with(':')) {
@@ -122,7 +123,7 @@ pub fn check_size(http: &HttpRequest, bounds: &Bounds) -> Result<(), Refusal> {
     }
 }
 
-/// The fields of a head, without pseudo-header fields.
+/// Returns the fields of a head, without pseudo-header fields. `None` if a field is invalid.
 fn fields(http: &HttpRequest) -> Option<HeaderMap> {
     let mut fields = HeaderMap::new();
     let mut add = |name: &str, value: &[u8]| {
@@ -137,7 +138,7 @@ fn fields(http: &HttpRequest) -> Option<HeaderMap> {
         return Some(fields);
     }
     for (name, value) in http.headers.iter().filter(|(name, _)| !name.starts_with(':')) {
-        // Cookies are joined by semicolons.
+        // Cookies are not split at commas, because they are joined by semicolons.
         if name.eq_ignore_ascii_case(COOKIE.as_str()) {
             add(name, value)?;
             continue;

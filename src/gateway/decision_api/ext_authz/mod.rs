@@ -1,4 +1,4 @@
-//! The door `ext_authz`: answers Envoy's external authorization filter, which describes a request.
+//! The door `ext_authz`: answers Envoy's external authorization filter, which describes a client's request.
 
 pub mod checked_request;
 
@@ -37,7 +37,8 @@ pub(crate) async fn answer(
 ) -> Result<Reply, ClientFault> {
     Ok(match message(body) {
         Ok(message) => decide(envoy, call, &message).await?,
-        // Its length is that of the client's head and body, so that an error would let the request pass.
+        // The client determines this length, so the answer must be a refusal. After an error, the other proxy may let the
+        // request pass.
         Err(FrameError::TooLong) => {
             let refusal = Refusal::bad_request(413);
             envoy.refuse_unread(call, Door::ExtAuthz, &refusal);
@@ -50,7 +51,7 @@ pub(crate) async fn answer(
 async fn decide(envoy: EnvoyCall<'_>, call: &mut Call<'_>, message: &CheckRequest) -> Result<Reply, ClientFault> {
     let asked = match checked_request::read(message) {
         Ok(asked) => asked,
-        // The client has sent it.
+        // The invalid field comes from the client, so its request is refused.
         Err(Unusable::Field) => {
             let refusal = Refusal::bad_request(400);
             envoy.refuse_unread(call, Door::ExtAuthz, &refusal);
@@ -117,8 +118,8 @@ async fn decide(envoy: EnvoyCall<'_>, call: &mut Call<'_>, message: &CheckReques
     reply
 }
 
-/// The answer for the refusal of a request. An error for a store that gives no answer: the other proxy has a setting for
-/// that case.
+/// Makes the answer that refuses a request. If the store did not answer, this is a gRPC error, because the other proxy has a
+/// setting for that case.
 fn denied(
     envoy: EnvoyCall<'_>,
     call: &mut Call<'_>,
@@ -133,7 +134,7 @@ fn denied(
         return Reply::Failure(Status::Unavailable, "store_unavailable");
     }
     Reply::Message(frame::write(&CheckResponse {
-        // Whatever is not 0 refuses.
+        // Any status code other than 0 refuses.
         status: Some(RpcStatus { code: Status::ResourceExhausted as i32 }),
         denied_response: Some(DeniedResponse {
             status: Some(HttpStatus { code: i32::from(refusal.status) }),

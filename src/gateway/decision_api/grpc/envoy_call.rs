@@ -1,4 +1,4 @@
-//! Holds what the doors of Envoy have in common: the settings of a call, its record, and fields as messages.
+//! Holds what Envoy's doors share: the settings of a call, its record, and the conversion of fields to messages.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use request::door::Door;
 use request::request::Request;
 use request::sent_descriptor::SentDescriptor;
 
-/// Envoy waits 20 ms for an answer, and then decides by itself.
+/// The longest time for an answer. Envoy waits 20 ms, and then decides by itself.
 const ANSWER_WITHIN: Micros = Micros(15_000);
 
 /// What is needed to answer a gRPC call besides its message: the decision API, the configuration, and the listener's settings.

@@ -1,4 +1,4 @@
-//! Frames messages as gRPC does: one byte that says whether a message is compressed, four for its length, the message.
+//! Frames messages as in gRPC: one byte for the compression flag, four bytes for the length, and the message.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -49,9 +49,9 @@ pub fn write(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut body = BytesMut::with_capacity(PREFIX + length);
     body.put_u8(0);
-    // A response is far shorter than 4 GiB.
+    // The length fits, because a response is far shorter than 4 GiB.
     body.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // The buffer grows: encoding cannot fail.
+    // Encoding cannot fail, because the buffer grows.
     let _ = message.encode(&mut body);
     body.freeze()
 }
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_message_is_read_as_it_was_written() {
         assert_eq!(read(&write(&request())), Ok(request()));
-        // As its definition says, with a number of its default that is there.
+        // The encoding that the message's definition requires. A field with a default value that is set is also encoded.
         let encoded = b"\x0a\x04edge\x12\x0a\x0a\x06\x0a\x01a\x12\x01b\x1a\x00\x18\x03";
         assert_eq!(write(&request()).get(PREFIX..), Some(&encoded[..]));
     }

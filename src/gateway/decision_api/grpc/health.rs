@@ -1,4 +1,4 @@
-//! The health check of gRPC: whether the listener has a service, and whether the process accepts calls.
+//! The gRPC health check: whether the listener has a service, and whether the process accepts calls.
 
 use bytes::Bytes;
 

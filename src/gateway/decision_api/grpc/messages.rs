@@ -1,6 +1,6 @@
-//! The messages of Envoy's services and of gRPC's health check, with the fields that are read or written here.
+//! The messages of Envoy's services and of the gRPC health check, with only the fields that the gateway reads or writes.
 //!
-//! Written by hand from their definitions: other fields are skipped when a message is read, like fields of a later version.
+//! Written by hand from their definitions. Other fields of a message are skipped, like fields of a later version.
 
 use std::collections::BTreeMap;
 

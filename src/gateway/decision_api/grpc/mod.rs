@@ -1,7 +1,7 @@
-//! Calls of gRPC, which the doors of Envoy answer, and the health check.
+//! The gRPC calls at Envoy's doors, and the gRPC health check.
 //!
-//! A call is a request of HTTP/2 like any other, with the bounds of its listener. This folder adds the frames of its messages,
-//! the required messages, and the status in the trailers.
+//! A call is an ordinary HTTP/2 request with the limits of its listener. This folder adds the framing of messages, their
+//! definitions, and the status in the trailers.
 
 pub(super) mod envoy_call;
 pub mod frame;

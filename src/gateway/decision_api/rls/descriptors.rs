@@ -1,4 +1,4 @@
-//! Reads a call of the rate limit service, and words the decision about it.
+//! Reads a call of the rate limit service, and converts the decision to the answer.
 
 use crate::gateway::decision_api::grpc::messages::{
     Code, CurrentLimit, DescriptorStatus, Duration, RateLimitDescriptor, RateLimitRequest, Unit,
@@ -32,7 +32,7 @@ fn asked<'m>(message: &'m RateLimitRequest, descriptor: &'m RateLimitDescriptor)
     let entries = descriptor.entries.iter().map(|entry| (&*entry.key, String::from_utf8_lossy(&entry.value))).collect();
     let sent = SentDescriptor::new(&message.domain, entries);
     let hits = match descriptor.hits_addend {
-        // Tokens that are given back: what was spent stays spent.
+        // The call wants to give back hits. This is not supported.
         _ if descriptor.is_negative_hits => Hits::Ignore,
         Some(0) => Hits::Check,
         Some(hits) => Hits::Charge(hits),
@@ -58,7 +58,7 @@ pub fn statuses(
             false => answer.verdict.is_refusal(),
         };
         if part.is_unlimited {
-            // As the protocol's own service says it: 0 would say that nothing is left.
+            // The protocol's own service also sends this maximum. 0 would mean that nothing is left.
             return DescriptorStatus {
                 code: Code::Ok.into(),
                 limit_remaining: u32::MAX,
@@ -71,7 +71,7 @@ pub fn statuses(
     parts.iter().map(status).collect()
 }
 
-/// The numbers of the most restrictive limit that clients may see and whose level is known.
+/// Returns the numbers of the most restrictive limit among those that clients may see and whose level is known.
 fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
     let shown = own.iter().filter(|answer| answer.limit.expose == Expose::Yes);
     let levels = shown.filter_map(|answer| Some((answer, answer.outcome?, answer.charge.algorithm.ceiling())));
@@ -86,14 +86,14 @@ fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
     }
 }
 
-/// The limit in a unit of the protocol; `None` if it fits no unit.
+/// Returns the limit in a unit of the protocol; `None` if no unit fits.
 fn current_limit(algorithm: &Algorithm, name: &str, now: Timestamp) -> Option<CurrentLimit> {
     let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm, now);
     let unit = match (calendar_unit(algorithm), window) {
-        // Whatever the length of the period that runs.
+        // The calendar's unit is used, whatever the length of the current period.
         (Some(CalendarUnit::Day), _) | (None, 86_400) => Unit::Day,
         (Some(CalendarUnit::Week), _) | (None, 604_800) => Unit::Week,
-        // As the protocol's own service counts a month and a year.
+        // 30 and 365 days, as the protocol's own service counts a month and a year.
         (Some(CalendarUnit::Month), _) | (None, 2_592_000) => Unit::Month,
         (Some(CalendarUnit::Year), _) | (None, 31_536_000) => Unit::Year,
         (None, 1) => Unit::Second,
@@ -124,7 +124,7 @@ mod tests {
     use ledger::algorithm::fixed_window::FixedWindow;
     use ledger::calendar::{Anchor, Calendar, TimeOfDay, Zone};
 
-    /// An hour before the end of October 2026 in Berlin, a month of 31 days and an hour.
+    /// One hour before the end of October 2026 in Berlin. This month has 31 days and one hour.
     const OCTOBER: Timestamp = Timestamp(1_793_484_000_000_000);
 
     #[test]
@@ -137,11 +137,11 @@ mod tests {
         let day = 86_400_000_000;
         let others = [
             (calendar(CalendarUnit::Day), 0, Some(Unit::Day)),
-            // The clocks were set back on this day.
+            // On this day the clocks are set back.
             (calendar(CalendarUnit::Day), -6, Some(Unit::Day)),
             (calendar(CalendarUnit::Week), -6, Some(Unit::Week)),
             (calendar(CalendarUnit::Year), 0, Some(Unit::Year)),
-            // 2028 has a day more.
+            // 2028 is a leap year.
             (calendar(CalendarUnit::Year), 500, Some(Unit::Year)),
             (Window::Epoch(Micros(30 * day)), 0, Some(Unit::Month)),
             (Window::Epoch(Micros(31 * day)), 0, None),

@@ -20,7 +20,7 @@ use request::door::Door;
 use request::request::{ClientAddress, Request};
 use request::scheme::{Scheme, SchemeSource};
 
-/// More than any proxy sends.
+/// The most descriptors and entries of a call. No proxy sends as many.
 const MOST_DESCRIPTORS: usize = 128;
 const MOST_ENTRIES: usize = 64;
 
@@ -58,7 +58,7 @@ async fn decide(envoy: EnvoyCall<'_>, call: &mut Call<'_>, message: &RateLimitRe
     let descriptors = descriptors::descriptors(message);
     metrics.ignored_limits.increment(count(message.descriptors.iter().filter(|one| one.limit.is_some())));
     metrics.ignored_refunds.increment(count(message.descriptors.iter().filter(|one| one.is_negative_hits)));
-    // No rule reads anything of them at this door.
+    // At this door, no rule reads the head or the client's address.
     let nobody = ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128);
     let (head, ()) = http::Request::new(()).into_parts();
     let listener = envoy.snapshot.config.listener_name(call.connection.listener());
