@@ -102,7 +102,7 @@ impl Search<'_> {
         Ok(page)
     }
 
-    /// Returns the lines with the id. If there are none, returns those of the only id that begins with it.
+    /// Returns the lines with the id. Without such a line, returns those of the only id that begins with it.
     fn choose(&self, Matches { exact, prefixed, .. }: Matches) -> Result<Vec<LoggedLine>, Failure> {
         if !exact.is_empty() {
             return Ok(exact);

@@ -153,7 +153,7 @@ fn ip_argument(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| "must be an IP address, like 203.0.113.7".to_owned())
 }
 
-/// Returns the logs in the arguments. If there are none, returns the access log of the file.
+/// Returns the logs in the arguments. Without an argument, returns the access log of the file.
 fn logs(arguments: &Arguments, config: &Config) -> Result<Vec<PathBuf>, Failure> {
     if !arguments.logs.is_empty() {
         return Ok(arguments.logs.clone());

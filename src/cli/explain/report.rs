@@ -350,7 +350,7 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
     }
 }
 
-/// Joins the elements of lists to one text; `None` if there are none.
+/// Joins the elements of lists to one text; `None` without elements.
 fn joined(matched: &[MatchedElement<'_>]) -> Option<String> {
     let each: Vec<String> = matched.iter().map(ToString::to_string).collect();
     (!each.is_empty()).then(|| each.join(" and "))

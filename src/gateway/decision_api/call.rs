@@ -1,6 +1,6 @@
 //! Holds the state of one call for a decision and of its answer, and reports the call at its end.
 //!
-//! When a [`Call`] is dropped, it is counted and logged; this happens nowhere else.
+//! A dropped [`Call`] is counted and logged; this happens nowhere else.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ struct HandleState {
     closing: AtomicBool,
     /// The arrival of the last request whose id was put into the HPACK table, in HTTP/2; 0 before the first.
     kept_request_id: AtomicU64,
-    /// The time at which requests were last accepted, in HTTP/2; 0 if there is none.
+    /// The time at which requests were last accepted, in HTTP/2; 0 before the first.
     accepted: AtomicU64,
     socket: Option<Arc<ClientSocket>>,
 }

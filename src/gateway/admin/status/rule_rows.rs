@@ -58,7 +58,7 @@ struct LimitRow {
     allowed: u64,
     refused: u64,
     near: u64,
-    /// The number of decisions without the store, by result. Empty if there are none.
+    /// The number of decisions without the store, by result. Empty without such decisions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     fallback: BTreeMap<String, u64>,
 }

@@ -94,7 +94,7 @@ fn trailer_lines(trailers: &HeaderMap) -> TrailerLines {
     lines
 }
 
-/// The fields in lines of trailers; `None` if there are none. A line that is no valid field in HTTP/2 is left out.
+/// The fields in lines of trailers; `None` without lines. A line that is no valid field in HTTP/2 is left out.
 fn trailer_map(lines: &[u8]) -> Option<HeaderMap> {
     let mut trailers = HeaderMap::new();
     for (name, value) in lines.split(|byte| *byte == b'\n').filter_map(|line| split_once(line, b':')) {
