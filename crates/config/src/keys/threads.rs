@@ -1,4 +1,4 @@
-//! Reads `threads`: how many threads proxy.
+//! Reads `threads`: the number of threads that serve requests.
 
 use crate::language::shape::Shape;
 use crate::language::value_kind::{ParseText, ValueKind};

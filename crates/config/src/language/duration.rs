@@ -1,4 +1,4 @@
-//! Parses durations: `250ms`, `20s`, `5m`, `1h`, `1d`; and units of time.
+//! Parses durations (`250ms`, `20s`, `5m`, `1h`, `1d`) and units of time.
 
 use base::time::Micros;
 
@@ -23,7 +23,7 @@ pub(crate) fn unit(name: &str) -> Option<Micros> {
     }))
 }
 
-/// The names of units but `ms`, as a part of a regular expression.
+/// The names of all units except `ms`, as a part of a regular expression.
 macro_rules! units {
     () => {
         "s|sec|second|m|min|minute|h|hour|d|day"

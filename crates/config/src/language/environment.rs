@@ -1,4 +1,4 @@
-//! Holds what a file may refer to outside itself, environment variables and other files, and reads the files.
+//! Reads what a file may refer to outside itself: environment variables and other files.
 
 use std::fmt;
 use std::io;
@@ -44,7 +44,7 @@ impl Environment<'_> {
         let path = Path::new(field.written()?);
         let folder = path.parent().unwrap_or(Path::new(""));
         let is_named = path.file_name().is_some() && !path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        // gateway.yaml itself is in the folder without a name.
+        // A folder without a name is the folder of gateway.yaml itself, so it exists.
         let missing = match (self.read)(folder) {
             _ if folder == Path::new("") => None,
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => None,
@@ -78,8 +78,8 @@ impl Environment<'_> {
         }
     }
 
-    /// Whether a file is a credential in a folder that cannot be opened. systemd opens it to the main process of a service, and
-    /// not to the commands of its `ExecReload`.
+    /// Whether a file is a credential in a folder that cannot be opened. systemd opens this folder to the main process
+    /// of a service, but not to the commands of its `ExecReload`.
     fn is_hidden(&self, path: &str) -> bool {
         let Some(folder) = (self.variable)("CREDENTIALS_DIRECTORY").filter(|folder| !folder.is_empty()) else {
             return false;

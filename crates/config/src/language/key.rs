@@ -1,8 +1,8 @@
 //! Declares the keys of gateway.yaml: the one place where a key has its name, type, default and meaning.
 //!
-//! The file that reads a mapping declares it as a [`Mapping`]. [`crate::language::reader::Section`] takes known names, bounds and
-//! defaults from the declaration, [`crate::schema()`] emits the JSON Schema from it, and docs/configuration/keys.md
-//! lists them.
+//! The file that reads a mapping declares it as a [`Mapping`]. Three users read the declaration:
+//! [`crate::language::reader::Section`] takes names, bounds and defaults from it, [`crate::schema()`] makes the JSON
+//! Schema from it, and docs/configuration/keys.md lists it.
 
 use serde_json::{Value, json};
 
@@ -185,7 +185,7 @@ impl Type {
             Type::Whole { least, most } => format!("{least} to {most}"),
             Type::Size { least, most } => format!("size, {} to {}", size::print(*least), size::print(*most)),
             Type::Choice(names) => quoted(names),
-            // A long list has a page of its own.
+            // A long list has a separate page.
             Type::Choices { names, .. } if names.len() > 20 => "list of names".to_owned(),
             Type::Choices { names, .. } => format!("list of {}", quoted(names)),
             Type::Mapping(_) | Type::OneOf(_) => "mapping".to_owned(),

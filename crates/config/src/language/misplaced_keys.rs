@@ -1,4 +1,4 @@
-//! Says where a key belongs that is unknown in its mapping: one level higher or lower, or under another name.
+//! Says where a key belongs that is unknown in its mapping: in a mapping above or below, or under another name.
 
 use crate::language::key::{FileKeys, Key, Mapping, Type, within};
 use crate::language::suggest::listed;
@@ -13,9 +13,9 @@ pub(crate) fn belongs_elsewhere(file: FileKeys, mapping: &Mapping, key: &str) ->
     other_name.or_else(|| below(mapping, key)).or_else(|| above(file.root, mapping, key))
 }
 
-/// The keys of this mapping whose own mappings have the key.
+/// Returns a hint with the keys of this mapping whose values may have the key.
 fn below(mapping: &Mapping, key: &str) -> Option<String> {
-    // Several limits and overrides have numbers too, and are not where these are looked for first.
+    // Several limits, and overrides, also have numbers, but an operator rarely means those.
     let places = mapping.keys.iter().filter(|one| !matches!(one.kind, Type::NamedOneOf(_)));
     let places = places.filter(|one| one.kind.mappings().iter().any(|of| of.key(key).is_some()));
     let places: Vec<String> = places.map(place).collect();
@@ -31,7 +31,8 @@ fn place(key: &Key) -> String {
     }
 }
 
-/// The keys beside which the key belongs, where all mappings like this one are values of keys of the same mapping.
+/// Returns a hint with the keys beside which the key belongs. This is known only if all mappings of this kind are in
+/// the same parent.
 fn above(file: &'static Mapping, mapping: &Mapping, key: &str) -> Option<String> {
     let is_value = |one: &&Key| one.kind.mappings().iter().any(|of| std::ptr::eq(*of, mapping));
     let mut parents = within(vec![file]).into_iter().filter(|parent| parent.keys.iter().any(|one| is_value(&one)));

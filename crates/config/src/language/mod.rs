@@ -1,7 +1,9 @@
-//! Reads YAML into values with positions, and reports every problem: the language of gateway.yaml, which knows none of its keys.
+//! Reads YAML into values with positions, and reports every problem. This is the language of gateway.yaml; it knows
+//! none of the keys.
 //!
-//! A [`tree`] has the text of a file, a [`key`] declares one of its keys, a [`reader`] reads typed values by such
-//! declarations, and a [`problem`] is what it reports. Nothing here names a key or imports from `keys`; a test checks it.
+//! A [`tree`] holds the text of a file, a [`key`] declares a key, a [`reader`] reads typed values by the declarations,
+//! and a [`problem`] is a report of the reader. Nothing in this folder names a key or imports from `keys`; a test
+//! checks this.
 
 pub(crate) mod duration;
 pub(crate) mod environment;
@@ -28,7 +30,8 @@ mod tests {
 
     use crate::document::FILE;
 
-    /// The first thing in a file that knows gateway.yaml: an import from another room, or the name of a key of its root.
+    /// Returns the first sign in a file that it knows gateway.yaml: an import from another room, or the name of a key
+    /// in the root.
     fn known_key(source: &str) -> Option<String> {
         let code = source.split("#[cfg(test)]").next().unwrap_or_default();
         let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));

@@ -13,7 +13,8 @@ pub(crate) fn parse(text: &str) -> Option<IpNet> {
     network.map(canonical)
 }
 
-/// A network of IPv4-mapped addresses becomes one of IPv4: addresses of clients are stored that way before a lookup.
+/// Converts a network of IPv4-mapped addresses to IPv4, because clients' addresses are converted in this way before a
+/// lookup.
 fn canonical(network: IpNet) -> IpNet {
     let IpNet::V6(mapped) = network else { return network };
     let inner = mapped.addr().to_ipv4_mapped().zip(mapped.prefix_len().checked_sub(96));

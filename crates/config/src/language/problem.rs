@@ -103,7 +103,7 @@ pub enum Purpose {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     purpose: Purpose,
-    /// The keys of the whole file, for hints where an unknown key belongs; `None` for other files.
+    /// The keys of the whole file, for hints about where an unknown key belongs. `None` for other files.
     keys: Option<FileKeys>,
     problems: RefCell<Vec<Problem>>,
     remarks: RefCell<Remarks>,
@@ -181,7 +181,7 @@ impl Report {
     fn note_unknown(&self, position: Position, path: &str, what: String) {
         let unknown = &mut self.remarks.borrow_mut().unknown_values;
         let remark = Remark { position, path: path.to_owned(), what };
-        // A value may be read more than once.
+        // The same value may be read more than once.
         if !unknown.contains(&remark) {
             unknown.push(remark);
         }
@@ -280,7 +280,7 @@ impl Report {
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
-        // Two readers of one value may report the same problem.
+        // Two readers of the same value may report the same problem.
         let mut reported = HashSet::new();
         problems.retain(|problem| reported.insert(problem.clone()));
         problems

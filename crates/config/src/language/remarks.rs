@@ -1,4 +1,4 @@
-//! Holds the facts that the reader of a file notes: for warnings of lints, and how long its lists are.
+//! Holds facts that are noted while a file is read, for the warnings of lints, and the lengths of the file's lists.
 
 use std::path::PathBuf;
 
@@ -56,7 +56,7 @@ impl ListSize {
 /// Whether a list has lost more than `max_shrink` per cent of its entries. `before` is the former number of entries, and
 /// `entries` the present one.
 pub fn has_shrunk(before: usize, entries: usize, max_shrink: u8) -> bool {
-    // Of a long list every entry counts.
+    // Without rounding, so that in a long list every single entry counts.
     entries * 100 < before * usize::from(100 - max_shrink.min(100))
 }
 

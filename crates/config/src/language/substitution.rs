@@ -1,4 +1,5 @@
-//! Substitutes environment variables for `${NAME}` after YAML is parsed, so that a variable's value can never inject YAML.
+//! Replaces `${NAME}` by environment variables after the YAML is parsed, so that a variable's value can never inject
+//! YAML.
 
 use std::cell::Cell;
 
@@ -58,16 +59,16 @@ fn expand_at(node: &mut Node, path: &mut String, lookup: &dyn Fn(&str) -> Option
     }
 }
 
-/// How references that cannot be resolved are handled.
+/// How references that cannot be resolved are reported.
 #[derive(Clone, Copy)]
 struct Faults<'f> {
-    /// The variable is not set, and has no default.
+    /// Called if the variable is not set and has no default.
     missing: &'f dyn Fn(&str),
-    /// The text is not a reference.
+    /// Called if the text is not a valid reference.
     wrong: &'f dyn Fn(String),
 }
 
-/// The expanded text, and whether the whole text was a single reference.
+/// Returns the expanded text, and whether the whole text was a single reference.
 fn expand_text(text: &str, lookup: &dyn Fn(&str) -> Option<String>, faults: Faults<'_>) -> (String, bool) {
     let mut expanded = String::with_capacity(text.len());
     let mut whole = false;

@@ -1,6 +1,6 @@
-//! Prints lists of names for reports, and suggests the one that a misspelt name may have meant.
+//! Prints lists of names for reports, and suggests the name that a misspelled name may stand for.
 
-/// The length up to which a name may have one wrong letter at most.
+/// Up to this length, a suggestion may differ from the text by only one letter.
 const SHORT: usize = 5;
 
 /// Returns the hint ``did you mean `x`?`` with the most similar of `names`. `None` if no name is similar enough.
@@ -16,7 +16,7 @@ pub(crate) fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str>
     }
     let best = names.iter().copied().min_by_key(distance)?;
     let length = best.chars().count();
-    // Two edits make another word of a short one.
+    // Two edits make a short name a different word.
     let most = if length <= SHORT { 1 } else { 1 + length / 4 };
     let is_alone = !names.iter().any(|other| *other != best && distance(other) == distance(&best));
     (distance(&best) <= most.min(length.saturating_sub(1)) && is_alone && !text.is_empty()).then_some(best)
@@ -53,15 +53,15 @@ mod tests {
         assert_eq!(nearest("limit_key", &names).as_deref(), Some("did you mean `limit_keys`?"));
         assert_eq!(nearest("algoritm", &names).as_deref(), Some("did you mean `algorithm`?"));
         assert_eq!(nearest("colour", &names), None);
-        // Of short names, two letters are too much.
+        // For short names, two wrong letters are too many.
         let short = ["cors", "name", "limits"];
         assert_eq!(nearest("port", &short), None);
         assert_eq!(nearest("rate", &short), None);
         assert_eq!(nearest("cor", &short).as_deref(), Some("did you mean `cors`?"));
-        // A single letter is another name, and capitals are not.
+        // A wrong single letter gives no suggestion, but different capitals do.
         assert_eq!(nearest("b", &["a", "long"]), None);
         assert_eq!(nearest("hs256", &["HS256", "RS256"]).as_deref(), Some("did you mean `HS256`?"));
-        // Of two that are equally near, neither is likely.
+        // If two names are equally similar, none is suggested.
         assert_eq!(nearest("fsync", &["none", "async", "sync"]), None);
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn policies(file: &Section<'_>, defaults: RuleDefaults<'_>) -> Option
         (None, None) => Some(Vec::new()),
         (Some(short), Some(long)) => {
             file.unwanted("policies", "must not stand beside `rules`, which is short for one policy");
-            // Both are checked nevertheless.
+            // Both keys are checked anyway.
             rules.rules(short, Mode::Enforce);
             several(&long, &mut rules);
             None

@@ -1,4 +1,4 @@
-//! Reads a `match` of what is decided without all attributes of a request, such as that of a route.
+//! Reads a `match` in a place where not all attributes of a request are known, such as that of a route.
 
 use crate::keys::rules::attribute::{AttributeReader, TlsAttributes};
 use crate::keys::rules::rule_match::ConditionReader;
@@ -24,7 +24,7 @@ impl Restriction<'_> {
         field: &Field<'_>,
         why_not: impl Fn(&Attribute) -> Option<&'static str>,
     ) -> Option<Vec<Condition>> {
-        // That credentials are not configured is no problem of conditions that must not read them anyway.
+        // A missing configuration of credentials is not reported here, because credentials may not be used here anyway.
         let attributes = AttributeReader { jwt: true, api_keys: true, tls: TlsAttributes::All, columns: None };
         let conditions = ConditionReader { attributes, ipv6_prefix: self.ipv6_prefix, environment: self.environment };
         let conditions = conditions.conditions(field);

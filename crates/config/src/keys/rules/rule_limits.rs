@@ -1,4 +1,5 @@
-//! Reads the limits of a rule: `algorithm` with its `algorithm_config`, or several under `limits`, with `meter` and `overrides`.
+//! Reads the limits of a rule: `algorithm` with `algorithm_config`, or several limits under `limits`, with `meter` and
+//! `overrides`.
 
 use crate::keys::rules::algorithms::{LimitNumbers, NamedAlgorithm, OtherNumbers, ceiling, check_price, numbers};
 use crate::keys::rules::claimed_number::NumberReader;
@@ -28,7 +29,7 @@ pub(crate) fn rule_limits(
 ) -> Option<Vec<Limit>> {
     let algorithm = NamedAlgorithm::of_rule(rule);
     let limits = match (rule.get("algorithm_config"), rule.get("limits")) {
-        // What numbers an algorithm has that does not exist is not known.
+        // If the algorithm is unknown, its keys are unknown too.
         (Some(field), None) => algorithm.and_then(|known| single(rule, known, field, shared, overrides, meters)),
         (None, Some(field)) => several(rule, algorithm, &field, shared, overrides, meters),
         (Some(_), Some(_)) => {
@@ -43,7 +44,7 @@ pub(crate) fn rule_limits(
     algorithm?.valid.and(limits)
 }
 
-/// The only limit of a rule, with its overrides.
+/// Reads the only limit of a rule, and its overrides.
 fn single(
     rule: &Section<'_>,
     algorithm: NamedAlgorithm,
@@ -71,7 +72,7 @@ fn single(
     Some(vec![Limit { overrides: overrides?, meter: meter?, ..limit }])
 }
 
-/// Several limits, each under its name, with their overrides.
+/// Reads several limits with their names, and their overrides.
 fn several(
     rule: &Section<'_>,
     of_rule: Option<NamedAlgorithm>,
@@ -88,7 +89,7 @@ fn several(
     }
     let limits_named = pairs.len();
     let mut others = Vec::with_capacity(limits_named);
-    // All are read before any that is wrong ends the whole.
+    // All limits are read, even after an invalid one.
     let mut limits = Vec::with_capacity(pairs.len());
     let (mut queue, mut valid) = (None, !rule.has("meter"));
     for (text, position, field) in pairs {
@@ -114,7 +115,7 @@ fn several(
         limits.push(limit.zip(meter).map(|(limit, meter)| Limit { meter, ..limit }));
     }
     if others.len() < limits_named {
-        // An override may be for a limit whose numbers are not known.
+        // An override may be for a limit whose numbers are unknown.
         return None;
     }
     let overrides = overrides.of_several(rule, &others);
@@ -122,7 +123,7 @@ fn several(
     Some(limits.into_iter().zip(overrides?).map(|(limit, overrides)| Limit { overrides, ..limit }).collect())
 }
 
-/// The settings of a limit; those that are wrong were reported.
+/// The settings of a limit. Invalid settings have been reported.
 struct ReadLimit {
     algorithm: NamedAlgorithm,
     numbers: Option<LimitNumbers>,
@@ -151,7 +152,7 @@ impl ReadLimit {
         ReadLimit { algorithm, numbers: None, price: None, candidate: None }
     }
 
-    /// The reader of its other numbers.
+    /// Returns the reader for the limit's overrides and shadow.
     fn others<'n>(&self, numbers: NumberReader<'n>) -> OtherNumbers<'n> {
         let cheapest = self.price.as_ref().map(Price::least);
         OtherNumbers { kind: self.algorithm.kind, own: self.base(), cheapest, numbers }

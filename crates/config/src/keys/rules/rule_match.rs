@@ -1,4 +1,4 @@
-//! Reads `match`: the conditions of a policy, of a rule, or of an exemption.
+//! Reads `match`: the conditions of a policy, a rule or an exemption.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ use rules::rule::Condition;
 pub(crate) const CONDITIONS: Type =
     Type::Own { text: "mapping", shape: Shape::Conditions { definition: "conditions", least: 0, empty: "" } };
 
-/// Reads an operator, which depends on the attribute that it is for, if that is valid.
+/// Reads an operator. The result depends on the attribute, which is `None` if it is invalid.
 type ReadOperator = fn(Field<'_>, Option<&Attribute>) -> Option<Expectation>;
 
 const CIDR: ValueKind<ReadOperator> = ValueKind::new(
@@ -36,7 +36,7 @@ const CIDR: ValueKind<ReadOperator> = ValueKind::new(
     },
 );
 
-/// The values of a condition, without brackets if there is one.
+/// The values of a condition: a list, or a single value without brackets.
 const TEXTS: Shape = Shape::Defined(&Definition {
     name: "texts",
     shape: Shape::OneOrList(List::non_empty(&SCALAR, "have at least one value")),
@@ -123,7 +123,7 @@ impl ConditionReader<'_> {
         section.close();
         let mut operators: Vec<_> = operators.into_iter().flatten().collect::<Option<_>>()?;
         match operators.len() {
-            // Unknown operators have been reported.
+            // Unknown operators have already been reported.
             0 if field.is_empty() => {
                 field.must("name at least one of in, not, prefix, suffix, regex, present, cidr, in_file and cidr_file");
                 None
@@ -138,7 +138,7 @@ impl ConditionReader<'_> {
         all(field.one_or_list()?, |member| self.text(&member, attribute))
     }
 
-    /// A text in the form that the values of its attribute have.
+    /// Reads a text, in the form in which requests have values of this attribute.
     fn text(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Text> {
         let written = field.written()?;
         match attribute {

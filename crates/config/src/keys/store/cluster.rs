@@ -1,4 +1,4 @@
-//! Reads `cluster` of `redis`: the nodes to ask for the others, and how buckets are distributed over them.
+//! Reads `cluster` of `redis`: the nodes from which the others are found, and how buckets are distributed over them.
 
 use serde_json::json;
 
@@ -59,7 +59,7 @@ pub(crate) static CLUSTER: Mapping = Mapping {
 
 pub(crate) fn cluster(field: Field<'_>) -> Option<Settings> {
     let section = field.section(&CLUSTER)?;
-    // In place of unknown nodes, some that every password may be sent to.
+    // Unknown nodes are replaced by `localhost`, to which a password may be sent without TLS.
     let nodes = section.need("nodes").and_then(|field| NODES.read(field));
     let place = section.choice("place", &PLACES);
     let hash_tags = section.whole("hash_tags");

@@ -1,4 +1,4 @@
-//! Reads `store`: where buckets live.
+//! Reads `store`: where buckets are stored.
 
 pub(crate) mod cluster;
 pub(crate) mod host_ports;
@@ -21,7 +21,7 @@ use base::time::Micros;
 use stores::memory::bucket_file::BucketFileSettings;
 use stores::{Settings, breaker, memory};
 
-/// A larger number of gateways is a typing error: a limit divided by it would be nothing.
+/// A larger number of gateways is a typing error, because each gateway's share of a limit would be almost zero.
 const MOST_GATEWAYS: u64 = 1_000;
 
 pub(crate) static STORE: Mapping = Mapping {
@@ -71,7 +71,7 @@ static MEMORY: Mapping = Mapping {
     constraints: || json!({"dependencies": {"save_every": ["file"]}}),
 };
 
-/// A shorter one would keep a disk busy all the time.
+/// The interval at which the file is written. A shorter interval would keep a disk busy all the time.
 const SAVE_EVERY: ValueKind<ParseText<Micros>> = ValueKind::reporting(
     "duration of at least `1s`",
     Shape::Text(Text::new(
@@ -110,7 +110,7 @@ pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Se
             Some("postgres") => "write `store: {postgres: {url: \"postgres://USER@HOST/DATABASE\"}}`",
             _ => "write `store: {redis: {url: \"redis://HOST:6379\"}}`",
         };
-        // An address may come with a password.
+        // An address may contain a password.
         let is_name = field.text_if_any().is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_alphabetic()));
         let field = if is_name { field } else { field.hidden() };
         field.must_hinting("be a mapping", Some(hint.to_owned()));
@@ -143,7 +143,7 @@ pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Se
         (_, _, Some(postgres)) => {
             Some(stores::postgres::Settings { breaker: breaker?, gateways: gateways?, ..postgres }.into())
         }
-        // Memory never fails, so the breaker has no use.
+        // The memory store never fails, so it needs no breaker.
         (memory, None, None) => breaker.and(gateways).map(|_| memory.unwrap_or_default().into()),
     }
 }
@@ -174,7 +174,7 @@ fn breaker(field: Field<'_>) -> Option<breaker::Settings> {
             field.must("be at least `cooldown`");
             None
         }
-        // A pause longer than the default of the longest one is intended.
+        // If `cooldown` is longer than the default of `max_cooldown`, the longer time is intended.
         _ => Some(breaker::Settings {
             failures: u32::try_from(failures).ok()?,
             cooldown,

@@ -1,4 +1,4 @@
-//! Reads `postgres` in `store`: which PostgreSQL has the buckets.
+//! Reads `postgres` in `store`: the PostgreSQL server that has the buckets.
 
 use serde_json::json;
 
@@ -84,7 +84,7 @@ pub(crate) static POSTGRES: Mapping = Mapping {
 
 pub(crate) fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&POSTGRES)?;
-    // In place of an unknown host, one to which every password may be sent.
+    // An unknown host is replaced by `localhost`, to which a password may be sent without TLS.
     let url = section
         .need("url")
         .and_then(|field| field.known_or("postgres://tollgate@localhost/tollgate", |field| URL.read(field)));

@@ -1,4 +1,4 @@
-//! Reads `redis` in `store`: which Redis has the buckets, at one address, where sentinels say, or a cluster.
+//! Reads `redis` in `store`: the Redis that has the buckets, found by its address, by sentinels, or as a cluster.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ pub(crate) fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Se
     let section = field.section(&REDIS)?;
     let sentinel = section.optional("sentinel", |field| sentinel(field, environment));
     let cluster = section.optional("cluster", cluster);
-    // In place of an unknown host, one to which every password may be sent.
+    // An unknown host is replaced by `localhost`, to which a password may be sent without TLS.
     let read = |field: Field<'_>| field.known_or("redis://localhost", |field| URL.read(field));
     let url = match section.get("url") {
         Some(field) => read(field).map(Some),
@@ -110,7 +110,7 @@ pub(crate) fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Se
     }
     let tls = match &url {
         Some(Some(url)) => tls(&section, url, environment),
-        // After a mistake in `url`, those in `tls` are reported as well.
+        // After a problem in `url`, problems in `tls` are reported too.
         None | Some(None) => tls_of_any_host(&section, environment),
     };
     let timeout = section.positive_duration("timeout");
@@ -137,7 +137,8 @@ pub(crate) fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Se
     })
 }
 
-/// TLS by the key `tls`, or by the scheme of the URL. `Some(None)` without it; `None` after reporting a problem.
+/// Reads TLS from the key `tls`, or from the scheme of the URL. `Some(None)` without TLS. `None` after reporting a
+/// problem.
 fn tls(section: &Section<'_>, url: &Url, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
     let tls = section.optional("tls", |field| {
         let tls = client_tls(field.clone(), environment)?;

@@ -1,4 +1,4 @@
-//! Reads `sentinel` of `redis`: the sentinels to ask for the server that has the buckets, and the login for them.
+//! Reads `sentinel` of `redis`: the sentinels that name the server with the buckets, and the login for them.
 
 use serde_json::json;
 
@@ -52,7 +52,7 @@ pub(crate) static SENTINEL: Mapping = Mapping {
 
 pub(crate) fn sentinel(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&SENTINEL)?;
-    // In place of an unknown name, and of unknown sentinels, some that every password may be sent to.
+    // An unknown name, and unknown sentinels, are replaced by values that cause no warning.
     let master = section.need("master").and_then(|field| field.known_or("unknown", |field| MASTER.read(field)));
     let nodes = section.need("nodes").and_then(|field| NODES.read(field));
     let username = section.optional("username", |field| Some(field.written()?.to_owned()));

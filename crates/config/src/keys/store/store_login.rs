@@ -1,4 +1,4 @@
-//! Reads what all stores on a server have in common: the password, in one of three places, and TLS.
+//! Reads the settings that all stores on a server have: TLS, and the password, which may be in one of three places.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Reads `upstreams`: the servers that requests go to, and what happens when one of them is ill.
+//! Reads `upstreams`: the servers to which requests are sent, and what happens when one of them fails.
 
 pub(crate) mod balance;
 pub(crate) mod health;
@@ -243,7 +243,7 @@ fn upstream(
     })
 }
 
-/// The TLS client of an upstream. `Some(None)` if no endpoint has TLS.
+/// Makes the TLS client of an upstream. `Some(None)` if no endpoint uses TLS.
 fn tls(
     section: &Section<'_>,
     endpoints: Option<&[Endpoint]>,
@@ -292,7 +292,7 @@ fn endpoints(field: &Field<'_>) -> Option<Vec<Endpoint>> {
         let position = member.clone();
         let endpoint = if member.is_map() { weighted(member)? } else { url(&member)? };
         let address = (endpoint.host.clone(), endpoint.port, endpoint.socket.clone());
-        // Two that are not known here need not be the same.
+        // Two unknown addresses may be different.
         if endpoint.host != UNKNOWN_HOST && !taken.insert(address) {
             position.wrong("is there twice: set its `weight`", None);
             return None;
@@ -308,7 +308,7 @@ fn weighted(field: Field<'_>) -> Option<Endpoint> {
     Some(Endpoint { weight: u32::try_from(weight?).ok()?, ..url? })
 }
 
-/// In place of a host that is not known here.
+/// Stands for an unknown host.
 const UNKNOWN_HOST: &str = "unknown.invalid";
 
 fn url(field: &Field<'_>) -> Option<Endpoint> {
@@ -335,7 +335,7 @@ fn retries(field: Field<'_>) -> Option<Retries> {
     Some(Retries { max: u32::try_from(max?).ok()?, budget: budget? })
 }
 
-/// `Some(None)` for `false`.
+/// Reads `ejection`. `Some(None)` for `false`.
 fn ejection(field: Field<'_>) -> Option<Option<Ejection>> {
     if !field.is_map() {
         return Some(field.switch()?.then_some(Ejection::DEFAULT));

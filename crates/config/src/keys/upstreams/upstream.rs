@@ -1,4 +1,4 @@
-//! Reads `upstream`: where requests go.
+//! Reads `upstream`: the server to which requests are sent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ pub(crate) const UPSTREAM: ValueKind<ParseText<Endpoint>> = ValueKind::reporting
 
 fn no_upstream(field: &Field<'_>, _: &str) {
     let text = field.text_if_any().unwrap_or_default();
-    // A user may come with a password.
+    // The URL may contain a user with a password.
     let field = if text.contains('@') { field.clone().hidden() } else { field.clone() };
     field.must(if text.starts_with(UNIX) { SOCKET_SHAPE } else { SHAPE });
 }

@@ -1,4 +1,4 @@
-//! Reads `upstream_timeouts`: how long the upstream may take.
+//! Reads `upstream_timeouts`: how long an upstream may take.
 
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, unconstrained};
 use crate::language::reader::Field;
@@ -27,7 +27,7 @@ pub(crate) const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind::new(
     |field| if field.is_written("none") { Some(None) } else { field.positive_duration().map(Some) },
 );
 
-// What the timeouts of all upstreams, of one, and of a route have in common.
+// Texts that the timeouts of all upstreams, of one upstream, and of a route share.
 pub(crate) const CONNECT_DOC: &str = "To open a connection to one address.";
 pub(crate) const READ_DOC: &str =
     "For the head of a response, and between two parts of it. Parts of a request body restart it.";

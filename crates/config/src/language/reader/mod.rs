@@ -1,8 +1,8 @@
-//! Reads typed values from the tree, and reports every value that is not what it must be.
+//! Reads typed values from the tree, and reports every invalid value.
 //!
-//! A [`Section`] is a mapping with its declaration, from which it takes bounds and defaults; keys that are not declared
+//! A [`Section`] is a mapping with its declaration, from which it takes bounds and defaults. Keys without a declaration
 //! are reported, with the nearest declared name as a hint. Every function here that returns an `Option` returns `None`
-//! after it has reported a problem, so that callers go on and the rest of the file is checked as well.
+//! after it has reported a problem. So callers continue, and the rest of the file is checked too.
 
 mod section;
 mod shape_check;
@@ -25,14 +25,14 @@ use base::position::Position;
 #[derive(Clone, Debug)]
 pub(crate) struct Field<'t> {
     node: &'t Node,
-    /// The position of its problems: the start of the value, or of its key if the key is invalid.
+    /// The position at which problems are reported: the start of the value, or of its key if the key is invalid.
     position: Position,
     path: String,
     report: &'t Report,
     disclosure: Disclosure,
 }
 
-/// Whether a report may repeat a value.
+/// Whether a report may show a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disclosure {
     Shown,
@@ -92,7 +92,7 @@ impl<'t> Field<'t> {
     pub(crate) fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
         match self.style() {
             Some(Style::Unresolved) => return,
-            // Where nobody can do without the value.
+            // The value is unknown, but the purpose of the reading needs it.
             Some(Style::Unknown) => return self.report.add_unknown(self.node.position, &self.path),
             _ => {}
         }
@@ -273,7 +273,8 @@ impl<'t> Field<'t> {
     }
 }
 
-/// Reads a default, or the text in place of an unknown value. Tests read all of them, so nothing is reported.
+/// Reads a default, or the text that replaces an unknown value. Tests read all of these texts, so problems are not
+/// reported.
 fn read_text<T>(text: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
     let report = Report::default();
     let node = tree::read(text.as_bytes(), &report).ok()?;

@@ -1,4 +1,4 @@
-//! Reads the keys of a mapping by their declarations, and reports those that are not declared.
+//! Reads the keys of a mapping by their declarations, and reports keys without a declaration.
 
 use std::fmt;
 

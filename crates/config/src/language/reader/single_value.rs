@@ -1,4 +1,4 @@
-//! Reads single values: text, numbers, durations, addresses, and words of which one is to be chosen.
+//! Reads single values: text, numbers, durations, addresses, and choices among words.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -231,7 +231,7 @@ impl<'t> Field<'t> {
         found
     }
 
-    /// The text of a single value, if that has this shape.
+    /// Returns the text of a single value that has this shape. `None` for any other value.
     fn text_of(&self, shape: &Shape) -> Option<&'t str> {
         self.text_if_any().filter(|_| self.has_shape(shape))
     }

@@ -1,4 +1,4 @@
-//! Says which numbers and durations a value may be.
+//! Defines the bounds of numbers and durations.
 
 use std::ops::RangeInclusive;
 
@@ -86,7 +86,7 @@ impl Decimal {
         }
         let is_zero = |part: &str| part.bytes().all(|digit| digit == b'0');
         let is_low = |most: u64| {
-            // More digits than 64 bits have are a larger number.
+            // A number that does not fit into 64 bits is above every bound.
             whole.parse::<u64>().is_ok_and(|whole| whole < most || whole == most && is_zero(decimals))
         };
         (self.least == Least::Zero || !is_zero(whole) || !is_zero(decimals)) && self.most.is_none_or(is_low)

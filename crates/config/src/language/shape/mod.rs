@@ -1,7 +1,8 @@
-//! Says what a value must be, as data: the JSON Schema is made of it, and [`crate::language::reader::Field::check`] checks values by it.
+//! Describes as data what a value must be. The JSON Schema is made from these shapes, and
+//! [`crate::language::reader::Field::check`] checks values by them.
 //!
-//! A value of the file is checked after references to the environment have been replaced. The schema also accepts such a reference
-//! in the place of any value.
+//! A value of the file is checked after references to the environment have been replaced. The schema also accepts such
+//! a reference in place of any value.
 
 mod bounds;
 mod schema;
@@ -148,7 +149,7 @@ impl Shape {
     }
 }
 
-/// `be auto or a whole number from 1 to 7`, `be a whole number from 1 to 7, or unlimited`.
+/// Returns a message such as `be auto or a whole number from 1 to 7`, `be a whole number from 1 to 7, or unlimited`.
 fn either_must(shapes: &[Shape]) -> String {
     let mut must = String::new();
     for (index, shape) in shapes.iter().enumerate() {

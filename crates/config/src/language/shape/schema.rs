@@ -1,4 +1,4 @@
-//! Makes the JSON Schema of a shape, and finds the definitions that it names.
+//! Makes the JSON Schema of a shape, and collects the definitions to which the schema refers.
 
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ impl Shape {
                 json!({"type": "object", "minProperties": least, "additionalProperties": of.schema()})
             }
             Shape::Conditions { definition, least: 0, .. } => reference(definition),
-            // Nothing else is read beside a `$ref`.
+            // JSON Schema ignores other keywords beside a `$ref`.
             Shape::Conditions { definition, least, .. } => {
                 json!({"allOf": [reference(definition)], "minProperties": least})
             }
@@ -106,7 +106,8 @@ impl Whole {
 }
 
 impl Decimal {
-    /// How many decimals a number had is lost when it is parsed.
+    /// Returns the schema of a decimal number. It does not bound the number of decimals, because a parsed number does
+    /// not show them.
     fn schema(self) -> Value {
         let least = match self.least {
             Least::Zero => "minimum",

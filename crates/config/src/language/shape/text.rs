@@ -1,4 +1,4 @@
-//! Says what a text must be, by a pattern that the schema and the reader share.
+//! Defines what a text must be, by a pattern that the schema and the reader share.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
