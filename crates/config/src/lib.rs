@@ -19,10 +19,11 @@
 //! assert!(problems.to_string().starts_with("gateway.yaml:4:"), "{problems}");
 //! ```
 //!
-//! The text becomes a [`language::tree`] in which every value has its position. The [`language::reader`] reads typed values from it, by the
-//! declarations of [`language::key`]s, and [`document`] makes a [`Config`] of them, or reports every problem at once. One file for
-//! each key of the YAML, named after it, declares and reads that key. No other crate reads YAML or makes a `Config`. Settings of
-//! the crates that this one uses are defined there; those of the gateway are defined here.
+//! The text becomes a [`language::tree`] in which every value has its position. The [`language::reader`] reads typed
+//! values from it, by the declarations of [`language::key`]s. [`document`] makes a [`Config`] of these values, or
+//! reports every problem at once. Each key of the YAML has a file of its name, which declares and reads the key. No
+//! other crate reads YAML or makes a `Config`. Settings of the crates that this one uses are defined in those crates;
+//! settings of the gateway are defined here.
 
 mod config;
 pub mod diff;

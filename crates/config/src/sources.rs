@@ -1,4 +1,4 @@
-//! Loads gateway.yaml with the files that it names, and remembers their content, so that a change of any of them is noticed.
+//! Loads gateway.yaml with the files that it names, and remembers a hash of each, so that every change is noticed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::language::tree;
 use base::named_file::read_regular;
 use identity::api_key_file;
 
-/// The path that stands for standard input, for commands.
+/// The path that stands for standard input in commands.
 const STANDARD_INPUT: &str = "-";
 
 /// The result of loading a gateway.yaml: the configuration or its problems, and the files that were read.
@@ -31,7 +31,7 @@ pub struct LoadedConfig {
 pub struct Source {
     /// The path under which the file can be opened.
     pub path: PathBuf,
-    /// Of its content; `None` if it could not be read.
+    /// The hash of the file's content. `None` if the file could not be read.
     hash: Option<[u8; 32]>,
 }
 
@@ -83,9 +83,10 @@ impl LoadedConfig {
         let file = path.display().to_string();
         let config = match bytes {
             Ok(bytes) => {
-                // Relative paths in a file are relative to it.
+                // Relative paths in a file are relative to the folder of the file.
                 let folder = path.parent().unwrap_or(Path::new(""));
-                // A file with problems is examined twice, and a file that it names may change meanwhile.
+                // A file with problems is examined twice. A file that it names may change in between, so each is read
+                // only once.
                 let known: RefCell<HashMap<PathBuf, Vec<u8>>> = RefCell::default();
                 let read = |path: &Path| {
                     let path = folder.join(path);
@@ -115,14 +116,14 @@ impl LoadedConfig {
             sources.retain(|source| !followed.contains(&&*source.path));
         }
         if let Some(buckets) = config.as_ref().ok().and_then(|config| config.store.bucket_file()) {
-            // A folder was only looked for: it changes with every file in it.
+            // The folder of the bucket file was only checked for existence. It changes with every file in it.
             sources.retain(|source| Some(&*source.path) != buckets.path.parent());
         }
         LoadedConfig { config, sources }
     }
 }
 
-/// Reads gateway.yaml itself, which may come from a pipe where it is read only once.
+/// Reads gateway.yaml itself. A command may read it from standard input.
 fn read_main(path: &Path, purpose: Purpose) -> io::Result<Vec<u8>> {
     match purpose {
         Purpose::Run => std::fs::read(path),
@@ -133,7 +134,7 @@ fn read_main(path: &Path, purpose: Purpose) -> io::Result<Vec<u8>> {
 
 fn read_standard_input() -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One byte more than the largest file, which is enough to reject it.
+    // One byte more than the largest file is enough to reject the file.
     io::stdin().lock().take(tree::CONFIG.bytes as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -175,7 +176,7 @@ mod tests {
         std::fs::write(folder.path().join("secret"), "s".repeat(32)).unwrap();
         let good = LoadedConfig::from(&file);
         assert!(good.config.is_ok());
-        // The file of API keys is watched separately.
+        // The file of API keys is watched separately, so it is not a source.
         assert_eq!(names(&good), ["gateway.yaml", "secret"]);
         assert_ne!(missing.sources[1], good.sources[1]);
         assert_eq!(good.sources, LoadedConfig::from(&file).sources);

@@ -1,9 +1,9 @@
 //! Parses YAML into a tree in which every value has its position.
 //!
-//! The structure and the positions come from the parser's events. serde_yaml decides what a plain scalar is (text,
-//! number, boolean, null), and a test checks that both agree on whole files. Rejected here, because later readers could not
-//! detect it: a second document, duplicate keys, merge keys, tags, keys that are not plain text, unbounded nesting and
-//! aliases.
+//! The structure and the positions come from the parser's events. serde_yaml decides the type of a plain scalar (text,
+//! number, boolean, null), and a test checks that both agree on whole files. Some things are rejected here, because
+//! later readers could not detect them: a second document, duplicate keys, merge keys, tags, keys that are not plain
+//! text, unbounded nesting and aliases.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,9 +13,9 @@ use crate::language::key_path::{join, push_index, push_key};
 use crate::language::problem::{Problem, Report};
 use base::position::Position;
 
-/// Deeper than any sensible file, and shallow enough for a recursive reader.
+/// The largest depth. Sensible files are not as deep, and a recursive reader can handle it.
 const MAX_DEPTH: usize = 64;
-/// The length of all text, in bytes. It and the number of values are counted with every alias expanded.
+/// The largest length of all text, in bytes. Text and values under an alias count again each time the alias is used.
 const MAX_TEXT: usize = 16 << 20;
 
 /// The largest number of nodes and the largest number of bytes that a file may have.
@@ -109,7 +109,7 @@ impl Scalar {
 impl Node {
     /// Describes the value by its text or its type, for the end of a message such as "must …, is …".
     pub fn found(&self) -> String {
-        // In characters.
+        // The largest length, in characters.
         const LONGEST: usize = 60;
         match &self.value {
             Value::List(list) => if list.is_empty() { "an empty list" } else { "a list" }.to_owned(),
@@ -151,7 +151,7 @@ pub(crate) fn read_within(bounds: TreeBounds, bytes: &[u8], report: &Report) -> 
         let (line, column) = (valid.matches('\n').count() + 1, last.chars().count() + 1);
         fault(Position { line, column }, "must be UTF-8 text, is not")
     })?;
-    // A byte order mark is not part of the text, and would shift the first line by a column.
+    // A byte order mark is not part of the text, and would shift the columns of the first line.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut builder = Builder {
         text,
@@ -176,7 +176,7 @@ struct Builder<'t> {
     path: String,
 }
 
-/// How much has been read so far.
+/// The size of what has been read so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     nodes: usize,
@@ -192,13 +192,13 @@ impl<'t> Builder<'t> {
         }
     }
 
-    /// The problem that the parser has found at this position, in the words of the other problems.
+    /// Returns the problem that the parser has found at this position, worded like other problems.
     fn unreadable(&self, at: Position, info: &str) -> Problem {
         if info.contains("recursion") {
             return fault(at, format!("must be nested at most {MAX_DEPTH} deep"));
         }
         if info.contains("simple key") {
-            // It is found where the next token begins.
+            // The parser notices this problem only where the next token begins, so the key is searched for.
             let before = self.text.lines().take(at.line.saturating_sub(1)).enumerate();
             let is_token = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
             let key = before.filter(|(_, line)| is_token(line)).last();
@@ -298,7 +298,7 @@ impl<'t> Builder<'t> {
                 (Event::Scalar(key, style, _, _), span) => (key.into_owned(), style, position(span.start)),
                 (_, span) => return Err(fault(position(span.start), "a key must be plain text")),
             };
-            // In quotes it is an ordinary key.
+            // In quotes, `<<` is an ordinary key.
             let merges = key == "<<" && style == ScalarStyle::Plain;
             if merges {
                 self.report.add(key_position, join(&self.path, "<<"), "merge keys are not supported");
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The tree as serde_yaml would have it, our reading of scalars included.
+    /// Returns the tree as a value of serde_yaml, with our reading of scalars.
     fn as_value(node: &Node) -> serde_yaml::Value {
         match &node.value {
             Value::Scalar(scalar) if scalar.kind() == Kind::Text => serde_yaml::Value::String(scalar.text.clone()),

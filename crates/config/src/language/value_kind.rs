@@ -1,5 +1,5 @@
-//! Declares a kind of value: how the reference names it, the shape that its schema and its check are made of, and the function
-//! that reads a value of this shape.
+//! Declares a kind of value: its name in the reference, the shape for its schema and its check, and the function that
+//! reads a value of this shape.
 
 use crate::language::key::Type;
 use crate::language::reader::{Field, ReportMismatch};
@@ -12,9 +12,10 @@ pub(crate) struct ValueKind<Read> {
     /// The name of the kind as the reference prints it, in Markdown.
     pub text: &'static str,
     pub shape: Shape,
-    /// Private: only [`ValueKind::checked`] returns it, so that nothing is read that the schema rejects.
+    /// Private, so that only [`ValueKind::checked`] returns it. So no value is read that the schema rejects.
     read: Read,
-    /// Reports a text that does not match its pattern: without the value if that may be a secret, or with a hint.
+    /// Reports a text that does not match its pattern, for example with a hint, or without the value if it may be a
+    /// secret.
     report: ReportMismatch,
 }
 

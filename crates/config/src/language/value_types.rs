@@ -1,6 +1,7 @@
-//! Defines the kinds of values that several keys have.
+//! Defines the shapes of values that several keys have.
 //!
-//! Each accepts everything that its reader accepts, in every spelling, and rejects as much of the rest as a pattern can express.
+//! Each shape accepts everything that its reader accepts, in every spelling. It rejects as much of the rest as a
+//! pattern can express.
 
 pub(crate) use crate::language::shape::{DURATION, POSITIVE_DURATION};
 use crate::language::shape::{Decimal, Definition, Least, Scalars, Shape, Text};

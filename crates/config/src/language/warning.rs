@@ -1,4 +1,5 @@
-//! Defines warnings: what is valid in a file but unwise. Each has a name, by which docs/warnings.md explains it and `check.allow` silences it.
+//! Defines warnings about parts of a file that are valid but unwise. docs/warnings.md explains each warning by its
+//! name, and `check.allow` silences it by this name.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,7 +23,7 @@ pub struct Warning {
 }
 
 impl Warning {
-    /// Identifies the warning, also after it has moved in the file.
+    /// Identifies the warning, even after its position in the file has changed.
     fn identity(&self) -> (&'static str, &str, &str) {
         (self.name, &self.path, &self.what)
     }

@@ -1,4 +1,4 @@
-//! Finds data that more people can read than should.
+//! Finds data that more people can read than they should.
 
 use super::file::File;
 use super::location::Finding;

@@ -15,7 +15,7 @@ pub(super) fn expired_certificate(file: &File<'_>) -> Vec<Finding> {
             let location = location.member(entry).key("cert_file");
             let hint = "renew it: a renewed file comes into force by itself";
             let what = format!("{}; clients refuse to connect", validity.has_expired(title));
-            // In effect from its last second on.
+            // The last second of a certificate is still valid.
             found.push(location.finding(what, hint).from(Timestamp(validity.not_after.0.saturating_add(1))));
         }
     }

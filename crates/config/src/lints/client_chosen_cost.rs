@@ -1,4 +1,4 @@
-//! Finds costs that the client names itself, without the bounds that would prevent abuse.
+//! Finds costs that clients choose themselves, without bounds against abuse.
 
 use super::file::File;
 use super::location::Finding;
@@ -21,7 +21,7 @@ pub(super) fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
                 );
             }
             let most = limit.algorithm.ceiling();
-            // A number of the client's credential may be larger.
+            // A number in the client's credential may be larger.
             if let Some(max) = max.filter(|max| *max > most && limit.claimed.is_none()) {
                 let what = format!(
                     "is {max}, and the bucket holds {most}: a request that names more than that is refused, however full it is"

@@ -1,6 +1,6 @@
-//! Collects what is certain about the requests that a rule applies to, and decides what follows from it.
+//! Collects facts that are certain about the requests to which a rule applies, and draws conclusions from them.
 //!
-//! `true` is always certain; `false` means that the answer is unknown.
+//! A result of `true` is always certain. `false` means that the answer is unknown.
 
 use super::texts::{are_apart, covers, outside, within};
 use request::attribute::Attribute;
@@ -13,9 +13,9 @@ static PRESENT: Expectation = Expectation::Present(true);
 /// compare conditions and rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Constraints<'f> {
-    /// The operators of one mapping are separate entries.
+    /// Each attribute with an expectation. Several operators of one condition are separate entries.
     expected: Vec<(&'f Attribute, &'f Expectation)>,
-    /// At least one alternative of each has a value.
+    /// The limit keys. In each, at least one alternative has a value.
     keys: &'f [LimitKey],
 }
 
@@ -67,7 +67,8 @@ impl<'f> Constraints<'f> {
         }
     }
 
-    /// A claim may be a list, unless it is a limit key: as such a list is missing.
+    /// Whether an attribute may have several values. A claim may be a list, unless it is a limit key: for a limit key,
+    /// a list counts as missing.
     fn plurality(&self, attribute: &Attribute) -> Plurality {
         let is_single = match attribute {
             Attribute::Claim(_) => self.keys.iter().any(|key| key.is_only(attribute)),
@@ -145,7 +146,7 @@ pub(crate) fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::Door
         | Attribute::Path
         | Attribute::Route => true,
-        // A route may answer in its place.
+        // A route may answer the request in place of an upstream.
         Attribute::Upstream
         | Attribute::Claim(_)
         | Attribute::Words(_)
@@ -163,7 +164,7 @@ pub(crate) fn never_missing(attribute: &Attribute) -> bool {
     }
 }
 
-/// Whether the expectation fails if there is no value.
+/// Whether a request without a value fails the expectation.
 fn wants_a_value(expectation: &Expectation) -> bool {
     match expectation {
         Expectation::Not(_) | Expectation::Present(false) => false,
@@ -172,16 +173,17 @@ fn wants_a_value(expectation: &Expectation) -> bool {
     }
 }
 
-/// The facts about one attribute that hold for all of the requests.
+/// Facts about one attribute that hold for all requests of the group.
 struct AttributeConstraints<'f> {
     expected: Vec<&'f Expectation>,
-    /// Whether it always has a value.
+    /// Whether the attribute always has a value.
     present: bool,
-    /// Whether it may have several values at once.
+    /// Whether the attribute may have several values at once.
     plurality: Plurality,
 }
 
-/// Whether an attribute of the requests may be a list. Then each expectation may hold because of another element.
+/// Whether an attribute of the requests may be a list. Then different elements of the list may meet different
+/// expectations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plurality {
     Single,
@@ -191,13 +193,13 @@ enum Plurality {
 impl AttributeConstraints<'_> {
     /// Whether every possible value meets the expectation.
     fn implies(&self, wanted: &Expectation) -> bool {
-        // Texts that other expectations exclude do not count.
+        // Texts that other expectations exclude are not possible values.
         let left = |texts: &[Text]| {
             let possible = texts.iter().filter(|text| !self.expected.iter().any(|other| self.rules_out(other, text)));
             possible.into_iter().all(|text| within(text, wanted))
         };
         match wanted {
-            // One element that is something else does not say what the others are.
+            // That one element of a list has another value says nothing about the other elements.
             Expectation::Not(_) if self.plurality == Plurality::Several => {
                 let says = |known: &&Expectation| matches!(known, Expectation::Not(_) | Expectation::Present(false));
                 self.expected.iter().filter(|known| says(known)).any(|known| implies(known, wanted))
@@ -221,7 +223,7 @@ impl AttributeConstraints<'_> {
             _ => {}
         }
         if self.plurality == Plurality::Several {
-            // Two expectations may hold because of two elements, unless one is of all elements.
+            // Two elements may meet two expectations, unless one expectation is about all elements.
             return self.expected.iter().any(|one| match (one, wanted) {
                 (Expectation::AnyOf(texts), Expectation::Not(_)) => {
                     texts.iter().all(|text| self.rules_out(wanted, text))
@@ -246,19 +248,19 @@ impl AttributeConstraints<'_> {
         })
     }
 
-    /// Whether no value, or no element of a list, is the text where this is expected.
+    /// Whether the expectation excludes this text as a value, or as an element of a list.
     fn rules_out(&self, expected: &Expectation, text: &Text) -> bool {
         let of_all = self.plurality == Plurality::Single || matches!(expected, Expectation::Not(_));
         of_all && outside(text, expected)
     }
 
-    /// Whether it never has a value.
+    /// Whether the attribute never has a value.
     fn is_missing(&self) -> bool {
         self.expected.iter().any(|expected| matches!(expected, Expectation::Present(false)))
     }
 }
 
-/// Whether an expectation that names no texts implies another one.
+/// Whether an expectation without texts implies another one.
 fn implies(known: &Expectation, wanted: &Expectation) -> bool {
     match (known, wanted) {
         (Expectation::Present(false), Expectation::Not(_)) => true,

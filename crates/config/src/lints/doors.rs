@@ -1,4 +1,5 @@
-//! Finds rules that mean less at the doors at which other proxies ask: they need what no call brings, or let requests wait.
+//! Finds rules that have less effect at the doors where other proxies ask: they need attributes that no call has, or
+//! let requests wait.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -70,7 +71,7 @@ pub(super) fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     doors
 }
 
-/// An attribute that the rule needs and that is missing.
+/// Returns an attribute that the rule needs and that is missing.
 fn needed<'r>(located: &LocatedRule<'r>, lacks: &impl Fn(&Attribute) -> bool) -> Option<&'r Attribute> {
     let LocatedRule { policy, rule, .. } = located;
     let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

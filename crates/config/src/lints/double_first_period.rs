@@ -1,4 +1,4 @@
-//! Finds token buckets that are mistaken for a quota.
+//! Finds token buckets that operators may mistake for a quota.
 
 use super::file::File;
 use super::location::Finding;
@@ -7,7 +7,7 @@ use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use rules::rule::{Action, Limit};
 
-/// The shortest period of a rate that is read as a quota.
+/// The shortest period with which a rate looks like a quota.
 const QUOTA: Micros = Micros(3_600_000_000);
 
 /// Finds a `rate: N/day` with a burst of N. Such a limit grants N requests at once, and N more during the first day. Reported

@@ -1,4 +1,4 @@
-//! Invents requests that meet constraints, to find out what the rules of a policy do with them.
+//! Invents requests that meet constraints, to find out how the rules of a policy treat them.
 
 use std::net::IpAddr;
 use std::num::NonZeroU8;
@@ -13,7 +13,7 @@ use request::path;
 use request::request::ClientAddress;
 use rules::rule::Rule;
 
-/// Values that a file is unlikely to expect.
+/// Values that are unlikely to be in a file.
 const ANY: [&[u8]; 2] = [b"/~", b"~"];
 const ANYWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 77));
 
@@ -25,7 +25,7 @@ pub(super) struct Example<'f> {
     rest: Rest,
 }
 
-/// Whether attributes without constraints are present, if they can be missing.
+/// Whether attributes without constraints are present. Only for attributes that may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Missing,
@@ -57,8 +57,8 @@ impl<'f> Example<'f> {
         examples
     }
 
-    /// Gives the request a value of this attribute, if one can be invented that meets the constraints. Segments are
-    /// those of its path.
+    /// Gives the request a value of this attribute that meets the constraints. Returns `false` if none can be invented.
+    /// For a segment, gives the request a path.
     fn fill(&mut self, attribute: &'f Attribute, constraints: &Constraints<'f>, pick: Pick) -> bool {
         let attribute = if matches!(attribute, Attribute::PathSegment(_)) { &Attribute::Path } else { attribute };
         if *attribute == Attribute::Address || self.values.iter().any(|(filled, _)| *filled == attribute) {
@@ -127,7 +127,7 @@ impl<'f> Example<'f> {
     }
 }
 
-/// The expectations of each segment of the path, in the order of the segments.
+/// Returns the expectations of each segment of the path, in the order of the segments.
 fn expected_segments<'f>(constraints: &Constraints<'f>) -> Vec<(NonZeroU8, Vec<&'f Expectation>)> {
     let mut segments: Vec<(NonZeroU8, Vec<&Expectation>)> = Vec::new();
     for attribute in constraints.attributes() {
@@ -141,7 +141,8 @@ fn expected_segments<'f>(constraints: &Constraints<'f>) -> Vec<(NonZeroU8, Vec<&
     segments
 }
 
-/// A path with values in the segments of which something is expected, as far as they can be invented.
+/// Returns the path with invented values in the segments that have expectations. A segment without an invented value is
+/// kept.
 fn with_segments(path: &[u8], expected: &[(NonZeroU8, Vec<&Expectation>)]) -> Vec<u8> {
     let mut segments: Vec<Vec<u8>> =
         path.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()).map(<[u8]>::to_vec).collect();
@@ -170,7 +171,7 @@ fn note(expectation: &Expectation, values: &mut Vec<Option<Vec<u8>>>) {
         })),
         Expectation::Prefix(part) | Expectation::Suffix(part) => {
             values.push(Some(part.clone()));
-            // A value that begins or ends so, and is a path.
+            // A value with this beginning or end that is also a path.
             values.push(Some([b"/", &part[..]].concat()));
         }
         _ => {}

@@ -1,4 +1,4 @@
-//! Gives lints the file that they examine: its configuration, its rules, and where each is in the text.
+//! Gives lints the file that they examine: its configuration and its rules, with their positions in the text.
 
 use super::location::Location;
 use crate::config::Config;
@@ -33,7 +33,7 @@ impl<'f> File<'f> {
 
     /// Returns the rules of the policy with this index.
     pub fn rules_of(&self, policy: usize) -> Vec<LocatedRule<'f>> {
-        // `rules` is short for one policy.
+        // The key `rules` is short for one policy.
         let rules = if self.root.has("rules") {
             self.root.key("rules")
         } else {

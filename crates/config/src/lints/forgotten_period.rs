@@ -1,4 +1,4 @@
-//! Finds long windows whose buckets a restart forgets.
+//! Finds long windows whose buckets are lost at a restart.
 
 use super::file::File;
 use super::location::Finding;
@@ -30,7 +30,7 @@ pub(super) fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// The time in which what was granted counts; `None` where amounts come back bit by bit.
+/// Returns for how long a grant counts. `None` if amounts come back gradually.
 fn window(algorithm: &Algorithm) -> Option<Micros> {
     match algorithm {
         Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => None,

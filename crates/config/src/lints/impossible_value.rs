@@ -47,14 +47,16 @@ pub(super) fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Overrides by `ip:address` whose value is not an address, and by a path segment that no path has.
+/// Finds overrides by `ip:address` whose value is not an address, and overrides by a path segment with a value that no
+/// path has.
 fn overrides(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
         let Action::Charge(limits) = &located.rule.action else { continue };
         let mut seen = HashSet::new();
         for Override { part, value, index, .. } in limits.iter().flat_map(|limit| &limit.overrides) {
-            // One for several limits is there several times. Of those in a file the first finding is enough.
+            // An override for several limits is in the list several times. For overrides in a file, only the first
+            // finding is reported.
             let is_in_file = *index == Override::IN_FILE;
             if seen.contains(index) || (!is_in_file && !seen.insert(*index)) {
                 continue;
@@ -86,18 +88,18 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Why no request can have a value.
+/// Why no request can have a value, and a hint.
 struct Fault {
-    /// Completes the sentence that begins with the value.
+    /// Completes a sentence that begins with the value.
     why: String,
     hint: String,
 }
 
-/// A value, or the part of one that an operator names.
+/// A value, or the part of a value that an operator names.
 struct Fragment<'v> {
     value: &'v [u8],
     part: Part,
-    /// As it is written in the file.
+    /// The text as it is written in the file.
     text: String,
     file: &'v Config,
 }
@@ -136,7 +138,7 @@ const HOST: [Check; 5] = [
         })
     },
     |host| {
-        // An address in brackets has colons of its own.
+        // An address in brackets contains colons.
         (host.has(b':') && host.part != Part::Prefix && !host.value.ends_with(b"]")).then(|| {
             let name = host.text.rsplit_once(':').map_or("", |(name, _)| name);
             if name.contains(':') && !name.ends_with(']') {
@@ -252,7 +254,7 @@ const WORD: Check = |word| {
     })
 };
 
-/// The checks for an attribute. The first that finds a fault is reported.
+/// Returns the checks for an attribute. Only the first fault is reported.
 fn checks(attribute: &Attribute) -> &'static [Check] {
     match attribute {
         Attribute::Host => &HOST,
@@ -315,7 +317,7 @@ impl Fragment<'_> {
         self.value.iter().any(u8::is_ascii_lowercase)
     }
 
-    /// Whether it is one of `limits.extra_methods`, or the named part of one.
+    /// Whether the fragment is one of `limits.extra_methods`, or the named part of one.
     fn is_of_an_extra_method(&self) -> bool {
         self.file.extra_methods.iter().map(String::as_bytes).any(|extra| match self.part {
             Part::Whole => extra == self.value,
@@ -330,7 +332,7 @@ impl Fragment<'_> {
 }
 
 impl Part {
-    /// The text that follows the part in the file.
+    /// Returns the text that follows the part in the file.
     fn below(self) -> &'static str {
         if self == Part::Root { "/*" } else { "" }
     }

@@ -1,4 +1,4 @@
-//! Finds sliding logs that take much memory.
+//! Finds sliding logs that need much memory.
 
 use super::file::File;
 use super::location::Finding;
@@ -7,7 +7,7 @@ use ledger::algorithm::sliding_log::SlidingLog;
 use rules::claimed_numbers::ClaimedNumbers;
 use rules::rule::{Action, Limit, OverrideNumbers};
 
-/// The largest bucket, in bytes, that gives no warning: a million of them take a gigabyte.
+/// The largest bucket without a warning, in bytes. A million such buckets take a gigabyte.
 const LARGE: u64 = 1_000;
 
 /// Finds sliding logs whose buckets need much memory. The warning names the memory of one full bucket, and of the buckets of a
@@ -35,7 +35,8 @@ pub(super) fn large_log(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// The bytes of the largest bucket of a limit, with its limit: its own, that of an override, of a shadow or of a request.
+/// Returns the size of the largest bucket of a limit in bytes, and the text of its limit. Overrides, shadows and limits
+/// of requests are included.
 fn largest(limit: &Limit) -> Option<(u64, String)> {
     let overrides = limit.overrides.iter().filter_map(|one| match one.numbers {
         OverrideNumbers::Limited(numbers) => Some(numbers),
@@ -53,7 +54,7 @@ fn largest(limit: &Limit) -> Option<(u64, String)> {
     Some((bytes, format!("limit of {}", log.limit())))
 }
 
-/// `16 KiB`, to the nearest whole number of the largest unit.
+/// Formats a number of bytes as `16 KiB`, rounded to a whole number of the largest possible unit.
 fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1)];
     let (unit, scale) = UNITS.into_iter().find(|(_, scale)| bytes >= *scale).unwrap_or(("bytes", 1));

@@ -1,4 +1,4 @@
-//! Finds limits on `GET` that a client evades by `HEAD`.
+//! Finds limits on `GET` that a client can evade with `HEAD`.
 
 use std::net::{IpAddr, Ipv4Addr};
 

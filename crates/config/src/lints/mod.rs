@@ -1,7 +1,7 @@
-//! Finds what is valid but unwise in a file, such as limits that a client can evade and rules without effect.
+//! Finds parts of a file that are valid but unwise, such as limits that a client can evade, and rules without effect.
 //!
-//! A lint is a name and a function, in [`LINTS`]; docs/warnings.md explains each. Lints examine files without problems, and
-//! report only what is certain: a wrong warning teaches people to ignore the right ones.
+//! A lint is a name and a function, both listed in [`LINTS`]. docs/warnings.md explains each. Lints examine files
+//! without problems, and report only certain findings: wrong warnings teach people to ignore the right ones.
 
 mod access;
 mod certificates;

@@ -1,4 +1,4 @@
-//! Finds policies whose limits a client evades by omitting something.
+//! Finds policies whose limits a client can evade by omitting something.
 
 use http::header::HOST;
 
@@ -18,19 +18,20 @@ pub(super) fn open_policy(file: &File<'_>) -> Vec<Finding> {
             continue;
         }
         let rules = file.rules_of(index);
-        // What the policy itself matches shows which requests it is meant for.
+        // Attributes in the policy's own `match` show which requests the policy is meant for.
         let scope = Constraints::of(&policy.conditions);
         let left_out = |attribute: &Attribute| file.is_optional(attribute) && scope.on(attribute).is_empty();
         let enforced = || rules.iter().filter(|located| located.is_enforced());
         let catching: Vec<_> = enforced().filter(|located| can_apply(located.rule, &left_out)).collect();
         let charging = enforced().filter(|located| matches!(located.rule.action, Action::Charge(_)));
-        // A rule that no request of this policy can meet has nothing that a client could omit.
+        // If no request of this policy can meet a rule's conditions, clients can omit nothing to evade the rule.
         let is_impossible =
             |condition: &Condition| scope.excludes(condition) || Constraints::contradicts_itself(condition);
         let possible = |located: &&LocatedRule<'_>| !located.rule.conditions.iter().any(is_impossible);
         let open = charging.rev().filter(possible).find_map(|located| {
             let missing = needed(located.rule, &left_out)?;
-            // What holds for a request like those of this rule, without the attributes that can be omitted.
+            // The constraints on a request that resembles one of this rule's requests, but lacks the attributes that
+            // can be omitted.
             let rest = located.rule.conditions.iter().filter(|condition| !left_out(&condition.attribute));
             let rest = Constraints::of(policy.conditions.iter().chain(rest));
             let caught =
@@ -49,7 +50,7 @@ pub(super) fn open_policy(file: &File<'_>) -> Vec<Finding> {
 }
 
 impl File<'_> {
-    /// Whether a client may omit it without being rejected.
+    /// Whether a client may omit the attribute without being rejected.
     fn is_optional(&self, attribute: &Attribute) -> bool {
         match attribute {
             Attribute::Header(name) => *name != HOST,
@@ -72,19 +73,19 @@ impl File<'_> {
             | Attribute::Listener
             | Attribute::Door
             | Attribute::Path
-            // A request for another path is another request.
+            // A request with another path counts as another request.
             | Attribute::PathSegment(_)
             | Attribute::Route
             | Attribute::Upstream
-            // It is another proxy that sends it.
+            // Another proxy sends this attribute.
             | Attribute::Descriptor(_) => false,
         }
     }
 
-    /// Whether no client is served without a certificate.
+    /// Whether every client needs a certificate.
     fn requires_client_certificates(&self) -> bool {
         self.config.listeners.iter().all(|listener| {
-            // Where others ask, it is their certificate.
+            // At a listener with `decide`, the certificate is that of the proxy that asks.
             let Some(tls) = listener.tls.as_ref().filter(|_| listener.decide.is_none()) else { return false };
             tls.settings().certificates.iter().all(|one| one.client_auth == ClientAuth::Required)
         })
@@ -101,7 +102,7 @@ fn can_apply(rule: &Rule, left_out: &impl Fn(&Attribute) -> bool) -> bool {
         && rule.keys.iter().all(|key| key.alternatives.iter().any(|part| !left_out(&part.attribute)))
 }
 
-/// An attribute without which the rule does not apply, and which a client can omit.
+/// Returns an attribute without which the rule does not apply, and which a client can omit.
 fn needed<'r>(rule: &'r Rule, left_out: &impl Fn(&Attribute) -> bool) -> Option<&'r Attribute> {
     if can_apply(rule, left_out) {
         return None;

@@ -1,4 +1,4 @@
-//! Finds browsers that cannot use the API.
+//! Finds configurations with which browsers cannot use the API.
 
 use super::file::File;
 use super::location::Finding;

@@ -1,4 +1,4 @@
-//! Finds networks that let other clients pass for trusted or exempt ones.
+//! Finds networks that let other clients pretend to be trusted or exempt.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use request::attribute::Attribute;
 use request::matcher::Expectation;
 use rules::rule::Condition;
 
-/// Networks that the internet does not route (RFC 6890), each with its prefix length.
+/// Networks that are not routed on the internet (RFC 6890), each with its prefix length.
 const PRIVATE_V4: [(Ipv4Addr, u8); 10] = [
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
@@ -29,7 +29,7 @@ const PRIVATE_V6: [(Ipv6Addr, u8); 4] = [
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
 ];
-/// A prefix of this length, or a shorter one, is too wide for the public network of a load balancer.
+/// A prefix of at most this length is too wide for the public network of a load balancer.
 const WIDE_V4: u8 = 11;
 const WIDE_V6: u8 = 19;
 
@@ -67,7 +67,7 @@ fn is_wide(network: &IpNet) -> bool {
         IpNet::V4(network) => network.prefix_len() <= WIDE_V4,
         IpNet::V6(network) => network.prefix_len() <= WIDE_V6,
     };
-    // A network that contains a private one and more was meant to be the private one.
+    // A network that contains a private network and more was probably meant to be the private network.
     let more = private.iter().any(|inner| network.contains(inner));
     !private.iter().any(|outer| outer.contains(network)) && (wide || more)
 }
@@ -103,7 +103,7 @@ pub(super) fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
 /// client, so all of its clients are exempt.
 pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
-    // Where other proxies ask, they name the client.
+    // At a listener with `decide`, other proxies name the client.
     let is_direct = |listener: &Listener| listener.proxy_protocol == HeaderSenders::Nobody && listener.decide.is_none();
     let is_local = |listener: &Listener| {
         let address = listener.address.inet();
@@ -112,7 +112,7 @@ pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let local = file.config.listeners.iter().all(is_local);
     let mut found = Vec::new();
     for (index, conditions) in file.exempt.iter().enumerate() {
-        // An entry with other conditions exempts only some requests.
+        // An entry with further conditions exempts only some requests.
         let Some(exempt) = networks(conditions) else { continue };
         let location = file.root.key("exempt").member(index);
         let proxy =
@@ -134,7 +134,7 @@ pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// The networks of an entry whose only conditions are networks of the client.
+/// Returns the networks of an entry that has no conditions other than networks of the client.
 fn networks(conditions: &[Condition]) -> Option<Vec<IpNet>> {
     let mut networks = Vec::new();
     for condition in conditions {

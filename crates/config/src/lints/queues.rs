@@ -1,4 +1,4 @@
-//! Finds queues of leaky buckets that a drain cuts, and such as cannot fill.
+//! Finds queues of leaky buckets that a drain cuts off, and queues that cannot become full.
 
 use super::file::{File, LocatedRule};
 use super::location::{Finding, Location};
@@ -42,13 +42,13 @@ fn enforced_queues<'f>(file: &File<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
     file.rules().filter(LocatedRule::is_enforced).flat_map(|located| queues(&located)).collect()
 }
 
-/// The numbers of every leaky bucket of a rule, overrides included, and where they are.
+/// Returns every leaky bucket of a rule with its location, including those of overrides.
 fn queues<'f>(located: &LocatedRule<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
     let Action::Charge(limits) = &located.rule.action else { return Vec::new() };
     let mut queues = Vec::new();
     for limit in limits {
         let overrides = located.location.key("overrides");
-        // Its queue fills at the highest of the rates that requests bring.
+        // If requests bring their own rates, the queue can fill at the highest of these rates.
         let own = limit.claimed.as_ref().map_or(limit.algorithm, ClaimedNumbers::largest);
         queues.extend(leaky(located.numbers(limit), own));
         let (in_file, of_rule): (Vec<_>, Vec<_>) =
@@ -59,7 +59,7 @@ fn queues<'f>(located: &LocatedRule<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
         });
         queues.extend(longest.max_by_key(|(_, bucket)| bucket.max_wait()));
         for (index, other) in of_rule.into_iter().enumerate() {
-            // Beside `limits` an override names those that it changes, so that its index says nothing.
+            // An override beside `limits` names the limits that it changes, so its index does not show its location.
             let location = if limit.name.is_empty() { overrides.pair(index) } else { overrides.clone() };
             if let OverrideNumbers::Limited(numbers) = other.numbers {
                 queues.extend(leaky(location, numbers));

@@ -1,4 +1,5 @@
-//! Finds routes that redirect requests to themselves, and routes that change what a request was counted by.
+//! Finds routes that redirect requests to themselves, and routes that change an attribute by which a request was
+//! counted.
 
 use http::header::{COOKIE, HeaderName};
 
@@ -33,7 +34,8 @@ pub(super) fn redirect_loop(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// The paths to which a route redirects, if nothing else of the address changes.
+/// Returns the condition that the redirected path meets. `None` if the redirect also changes another part of the
+/// address.
 fn redirected_to(route: &Route) -> Option<Condition> {
     let Target::Answer(RouteAnswer::Redirect(redirect)) = &route.target else { return None };
     let path = redirect.path.as_ref().filter(|_| redirect.stays_at_host())?;

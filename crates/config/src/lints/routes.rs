@@ -1,4 +1,5 @@
-//! Finds routes that no request can take, upstreams that no request goes to, and upstreams that are the gateway itself.
+//! Finds routes that no request can take, upstreams to which no request goes, and upstreams that are the gateway
+//! itself.
 
 use std::net::IpAddr;
 
@@ -9,7 +10,7 @@ use crate::Endpoint;
 use base::endpoint_address::EndpointAddress;
 use rules::rule::Condition;
 
-/// How many routes before one are examined at most, the first and the last of them.
+/// The largest number of routes that are examined. So a long list does not take long.
 const TRIED: usize = 2_000;
 
 /// Finds routes that never apply, because an earlier route matches all of their requests.
@@ -66,7 +67,7 @@ pub(super) fn own_address(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// The URL of an endpoint.
+/// Returns the location of an endpoint's URL in the file.
 fn location<'f>(file: &File<'f>, upstream: usize, endpoint: usize) -> Location<'f> {
     if file.root.has("upstream") {
         return file.root.key("upstream");
@@ -75,27 +76,27 @@ fn location<'f>(file: &File<'f>, upstream: usize, endpoint: usize) -> Location<'
     if location.has("url") { location.key("url") } else { location }
 }
 
-/// Whether a name is always one of this host (RFC 6761, section 6.3).
+/// Whether a name always stands for this host (RFC 6761, section 6.3).
 fn is_local(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Whether a connection to the endpoint certainly arrives at this listener.
+/// Whether a connection to the endpoint certainly reaches this listener.
 fn is_own(endpoint: &Endpoint, listener: &EndpointAddress) -> bool {
     let listener = match (&endpoint.socket, listener) {
         (Some(socket), EndpointAddress::Unix(path)) => return socket == path,
         (None, EndpointAddress::Inet(listener)) => listener,
         _ => return false,
     };
-    // Port 0 becomes another one.
+    // A listener with port 0 gets a different port.
     if endpoint.port != listener.port() {
         return false;
     }
     let listened = listener.ip().to_canonical();
     match endpoint.host.parse::<IpAddr>().map(|address| address.to_canonical()) {
         Ok(address) if address == listened => true,
-        // A connection to the unspecified address is one to this host.
+        // A connection to the unspecified address reaches this host.
         Ok(address) if address.is_unspecified() => listened.is_loopback() || listened.is_unspecified(),
         Ok(address) => listened.is_unspecified() && address.is_loopback(),
         Err(_) => is_local(&endpoint.host) && (listened.is_loopback() || listened.is_unspecified()),

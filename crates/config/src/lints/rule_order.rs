@@ -1,4 +1,4 @@
-//! Finds rules that come too late, because another rule of their policy decides before them.
+//! Finds rules that come too late, because an earlier rule of their policy decides before them.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,8 @@ use request::matcher::Expectation;
 use rules::index::Index;
 use rules::rule::{Action, Condition, Mode};
 
-/// How many rules before a `deny` are examined: the first of a long list show what the others do.
+/// The largest number of rules before a `deny` that are examined. The first rules of a long list show how the others
+/// decide.
 const MAX_RULES: usize = 100;
 
 /// Finds rules that never apply, because of their conditions or because an earlier rule of the policy decides.
@@ -84,11 +85,11 @@ pub(super) fn late_deny(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// A rule before a `deny` that charges a request which the `deny` would refuse.
+/// Returns a rule before a `deny` that charges a request which the `deny` would refuse.
 fn escapes<'r>(rules: &'r [LocatedRule<'_>], late: &LocatedRule<'_>, ipv6_prefix: u8) -> Option<&'r LocatedRule<'r>> {
     let denied = Constraints::under(late.policy, late.rule);
     let charges = |first: &&LocatedRule<'_>| {
-        // A rule for some of the denied requests is an exception, which has to come before the `deny`.
+        // A rule for only some of the denied requests is an exception, which must come before the `deny`.
         let is_exception = || Constraints::under(first.policy, first.rule).always_meets(late.rule);
         first.is_enforced() && matches!(first.rule.action, Action::Charge(_)) && !is_exception()
     };
@@ -102,8 +103,8 @@ fn escapes<'r>(rules: &'r [LocatedRule<'_>], late: &LocatedRule<'_>, ipv6_prefix
     })
 }
 
-/// Whether a rule reads an attribute that is missing at a door where `late` may apply: other proxies send only parts of a
-/// request.
+/// Whether a rule reads an attribute that is missing at a door where `late` may apply, because other proxies send only
+/// parts of a request.
 fn may_lack(file: &File<'_>, first: &LocatedRule<'_>, late: &LocatedRule<'_>) -> bool {
     let conditions = first.rule.conditions.iter().map(|condition| &condition.attribute);
     let keys = first.rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);
@@ -117,7 +118,7 @@ fn is_deny(located: &LocatedRule<'_>) -> bool {
     matches!(located.rule.action, Action::Deny)
 }
 
-/// Finds the rules of one policy by their conditions, so that a long list is not compared pair by pair.
+/// Finds the rules of one policy by their conditions, so that a long list need not be compared pair by pair.
 struct Lookup<'r, 'f> {
     rules: &'r [LocatedRule<'f>],
     slots: HashMap<&'f Attribute, usize>,
@@ -138,16 +139,16 @@ impl<'r, 'f> Lookup<'r, 'f> {
         Lookup { rules, slots, index }
     }
 
-    /// A rule before this one that decides every request to which this one would apply.
+    /// Returns an earlier rule that decides every request to which `late` would apply.
     fn decider(&self, late: &LocatedRule<'f>) -> Option<&'r LocatedRule<'f>> {
         let constraints = Constraints::under(late.policy, late.rule);
         let decides = |first: &&LocatedRule<'f>| {
-            // A shadow decides only among shadows.
+            // A shadow rule decides only in a shadow policy.
             let counts = first.rule.mode == Mode::Enforce || first.policy.mode == Mode::Shadow;
             counts && constraints.always_meets(first.rule)
         };
         let Some(index) = &self.index else { return self.rules.iter().take(late.index).find(decides) };
-        // A rule that decides all of these requests also decides the one with the shortest possible values.
+        // A rule that decides all of these requests also decides the request with the shortest possible values.
         let found = index.find(|slot, tell| {
             let attribute = self.slots.iter().find(|(_, other)| **other == slot).map(|(attribute, _)| *attribute);
             let expected = attribute.map(|attribute| constraints.on(attribute)).unwrap_or_default();

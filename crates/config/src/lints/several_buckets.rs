@@ -1,5 +1,5 @@
-//! Finds the limits that a request may have to pay beside others. Where buckets are on several nodes of a cluster, such a charge
-//! may be undone, so that what is known of the bucket is true for a shorter time.
+//! Finds the limits that a request may have to pay together with other limits. If the buckets are on several nodes of a
+//! cluster, such a charge may be undone. Then a cached level of the bucket is valid for a shorter time.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ impl Config {
         if !is_spread(&self.store) {
             return HashSet::new();
         }
-        // Such a call has several descriptors, and may reach any limits together.
+        // An `rls` call has several descriptors, and may charge any limits together.
         let any_together = self.listeners.iter().any(|listener| listener.doors().contains(&Door::Rls));
         let policies = &self.rules.source().policies;
         let charging = |(policy, of): (usize, &'_ Policy)| -> Vec<(usize, Vec<LimitId>)> {
@@ -56,7 +56,7 @@ impl Config {
         self.rules.charged_by(policy, rule).iter().copied().filter(is_enforced).collect()
     }
 
-    /// Limits of one meter share their buckets.
+    /// Adds the limits that share buckets with the given limits, because they have the same meter.
     fn add_limits_of_the_same_buckets(&self, limits: &mut HashSet<LimitId>) {
         let buckets: HashSet<BucketKey> =
             limits.iter().filter_map(|id| self.rules.limit(*id)).map(|limit| limit.identity()).collect();
@@ -87,7 +87,7 @@ mod tests {
     const CLUSTER: &str = "store: {redis: {cluster: {nodes: [\"a:1\"]}}}";
     const NUMBERS: &str = "algorithm_config: {rate: 1/s}";
 
-    /// The names of the limits that may be charged beside others.
+    /// Asserts the names of the limits that may be charged together with other limits.
     #[track_caller]
     fn check(text: &str, expected: &[&str]) {
         let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());

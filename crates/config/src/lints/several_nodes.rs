@@ -1,4 +1,4 @@
-//! Finds policies whose requests may charge buckets on several nodes of a Redis Cluster, which no call can do at once.
+//! Finds policies whose requests may charge buckets on several nodes of a Redis Cluster. No single call can do this.
 
 use super::file::{File, LocatedRule};
 use super::location::Finding;
@@ -38,7 +38,7 @@ pub(super) fn several_nodes(file: &File<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// How many limits a rule charges before a request is let through.
+/// Returns how many limits a rule charges before a request is granted.
 fn limits(located: &LocatedRule<'_>) -> usize {
     match &located.rule.action {
         Action::Charge(limits) if located.is_enforced() => limits.len(),

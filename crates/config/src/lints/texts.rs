@@ -1,4 +1,4 @@
-//! Compares a text of a `match` with other expectations of the same attribute, where the result is certain.
+//! Compares a text of a `match` with other expectations of the same attribute. A result of `true` is certain.
 
 use ipnet::IpNet;
 
@@ -8,7 +8,7 @@ use request::matcher::{Expectation, Text};
 pub(super) fn covers(outer: &Text, inner: &Text) -> bool {
     match inner {
         Text::Exact(value) => outer.equals(value),
-        // A subtree that has the root of another one has all of it.
+        // If a subtree contains the root of another subtree, it contains all of the other one.
         Text::Subtree(root) => matches!(outer, Text::Subtree(_)) && outer.equals(root),
         Text::Subdomain(_) => outer == inner,
     }
@@ -43,7 +43,7 @@ pub(super) fn within(text: &Text, expected: &Expectation) -> bool {
         (Expectation::Cidr(networks), _) => {
             client(text).is_some_and(|client| networks.iter().any(|network| network.contains(&client)))
         }
-        // What is in a file may change.
+        // The content of a file may change.
         (Expectation::InFile(_) | Expectation::CidrFile(_), _) => false,
         (Expectation::All(all), _) => all.iter().all(|each| within(text, each)),
     }
@@ -78,7 +78,7 @@ pub(super) fn are_apart(one: &IpNet, other: &IpNet) -> bool {
     !one.contains(other) && !other.contains(one)
 }
 
-/// The addresses that a text of `ip:address` stands for: one, or an IPv6 client's whole prefix.
+/// Returns the addresses that a text of `ip:address` stands for: one address, or an IPv6 client's whole prefix.
 fn client(text: &Text) -> Option<IpNet> {
     let text = std::str::from_utf8(root(text)).ok()?;
     text.parse().ok().or_else(|| Some(IpNet::from(text.parse::<std::net::IpAddr>().ok()?)))

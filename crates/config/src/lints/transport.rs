@@ -1,4 +1,5 @@
-//! Finds connections to a store on which others can read a password, and those to a server that others can pass for.
+//! Finds connections to a store on which others can read a password, and connections on which another server can
+//! pretend to be the store.
 
 use std::net::IpAddr;
 
@@ -8,16 +9,16 @@ use base::tls::client::Verification;
 use stores::Endpoint;
 use stores::redis::{Login, Target};
 
-/// A server, or several with one login, that a shared store connects to.
+/// A server to which a shared store connects, or several servers with one login.
 struct Server<'f> {
-    /// Its name in the text of a warning.
+    /// The name of the server in the text of a warning.
     name: String,
     /// Whether a connection may leave this machine.
     is_elsewhere: bool,
     login: &'f Login,
-    /// The mapping that has the login.
+    /// The mapping in the file that has the login.
     location: Location<'f>,
-    /// How to encrypt the connection.
+    /// A hint how to encrypt the connection.
     hint: &'static str,
 }
 
@@ -63,7 +64,7 @@ pub(super) fn unverified_server(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// The servers of a shared store, and where their logins are in the text.
+/// Returns the servers of a shared store, with the locations of their logins in the text.
 fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
     let store = &file.config.store;
     let location = || file.root.key("store").key(store.name());
@@ -86,7 +87,7 @@ fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
             hint: "set `tls`, or a `url` that begins with rediss://",
         }],
         Target::Cluster(cluster) => {
-            // What nodes of another machine name is not on this one.
+            // If any known node is on another machine, the cluster counts as elsewhere.
             let elsewhere = cluster.nodes.iter().find(|node| !is_this_host(&node.host));
             let name = elsewhere.or(cluster.nodes.first()).map_or(String::new(), |node| node.host.clone());
             let (is_elsewhere, hint) = (elsewhere.is_some(), "set `tls`");
@@ -94,7 +95,7 @@ fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
         }
         Target::Sentinel(sentinels) => {
             let elsewhere = sentinels.nodes.iter().find(|node| !is_this_host(&node.host));
-            // What sentinels of another machine name is not on this one.
+            // If any sentinel is on another machine, the master counts as elsewhere.
             let is_elsewhere = elsewhere.is_some();
             let name = elsewhere.or(sentinels.nodes.first()).map_or(String::new(), |node| node.host.clone());
             let (hint, inner) = ("set `tls`", location().key("sentinel"));
@@ -111,7 +112,7 @@ fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
 fn is_this_host(host: &str) -> bool {
     let name = host.trim_end_matches('.').to_ascii_lowercase();
     let local = |address: IpAddr| address.to_canonical().is_loopback() || address.is_unspecified();
-    // RFC 6761, section 6.3.
+    // Names for the local host: RFC 6761, section 6.3.
     name == "localhost" || name.ends_with(".localhost") || name.parse().is_ok_and(local)
 }
 

@@ -1,4 +1,4 @@
-//! Finds values that are not known on this machine, in a file that is only examined.
+//! Finds values that are unknown on this machine, in a file that is only examined.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! Finds limits that never refuse, because a smaller one in another policy charges all of their requests.
+//! Finds limits that never refuse a request, because a smaller limit in another policy charges all of the same
+//! requests.
 
 use super::file::{File, LocatedRule};
 use super::location::Finding;
@@ -6,10 +7,10 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::TokenBucket;
 use rules::rule::{Action, Limit, Policy, Rule};
 
-/// How many ceilings are compared with each rule: a file has few policies that hold for all requests.
+/// The largest number of ceilings that are compared with each rule. A file has few policies that apply to all requests.
 const MAX_CEILINGS: usize = 100;
 
-/// A token bucket by which every request of its keys pays.
+/// A token bucket that every request with its limit keys must pay.
 #[derive(Debug)]
 struct Ceiling<'f> {
     policy: &'f Policy,
@@ -43,8 +44,8 @@ pub(super) fn unreachable_limit(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// The limit of a policy without conditions whose first enforced rule has none either: it applies to every request that has
-/// its limit keys.
+/// Returns the limit of a policy if it applies to every request with its limit keys. This is so if neither the policy
+/// nor its first enforced rule has conditions.
 fn ceiling<'f>(rules: &[LocatedRule<'f>]) -> Option<Ceiling<'f>> {
     let first = rules.iter().find(|located| located.is_enforced())?;
     let (policy, rule) = (first.policy, first.rule);
@@ -55,7 +56,8 @@ fn ceiling<'f>(rules: &[LocatedRule<'f>]) -> Option<Ceiling<'f>> {
     Some(Ceiling { policy, rule, limit, bucket })
 }
 
-/// The limits of a rule whose numbers are the same for all requests, and that share their buckets with no other rule.
+/// Returns the limits of a rule whose numbers are the same for all requests, and which share their buckets with no
+/// other rule.
 fn buckets(rule: &Rule) -> impl Iterator<Item = (&Limit, TokenBucket)> {
     let limits = match &rule.action {
         Action::Charge(limits) => &limits[..],
@@ -71,7 +73,7 @@ fn buckets(rule: &Rule) -> impl Iterator<Item = (&Limit, TokenBucket)> {
 }
 
 impl Ceiling<'_> {
-    /// Whether every charge of a limit also charges the ceiling, with the same cost, and the ceiling refuses first.
+    /// Whether every charge to a limit also charges the ceiling with the same cost, and the ceiling refuses first.
     fn covers(&self, located: &LocatedRule<'_>, limit: &Limit, bucket: &TokenBucket) -> bool {
         self.bucket.burst() < bucket.burst()
             && self.bucket.per_second() < bucket.per_second()

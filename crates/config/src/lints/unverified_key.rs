@@ -1,4 +1,4 @@
-//! Finds limits that a client can evade by sending another value.
+//! Finds limits that a client can evade by sending a different value.
 
 use super::constraints::Constraints;
 use super::file::{File, LocatedRule};
@@ -36,15 +36,15 @@ pub(super) fn unverified_key(file: &File<'_>) -> Vec<Finding> {
 /// The values that a client is assumed to choose itself.
 #[derive(Clone, Copy)]
 enum ClientChoice {
-    /// The values that identify it.
+    /// The values that identify the client.
     Identity,
-    /// Also the path, the host and the method that it asks for.
+    /// Also the path, the host and the method of the request.
     Target,
 }
 
 impl File<'_> {
-    /// An attribute by which a client that has used up its bucket gets another one. The path, the host or the method is such
-    /// an attribute only if no other limit key tells clients apart.
+    /// Returns an attribute that a client can change to get a new bucket when its own is used up. The path, the host or
+    /// the method is such an attribute only if no other limit key distinguishes clients.
     fn picked_by_client<'k>(&self, constraints: &Constraints<'_>, keys: &'k [LimitKey]) -> Option<&'k Attribute> {
         let picked = |chosen| move |key| self.picked(constraints, key, chosen);
         if let Some(attribute) = keys.iter().find_map(picked(ClientChoice::Identity)) {
@@ -63,7 +63,7 @@ impl File<'_> {
             .flatten()
     }
 
-    /// An attribute of this limit key whose value the client can choose.
+    /// Returns an attribute of this limit key whose value the client can choose.
     fn picked<'k>(
         &self,
         constraints: &Constraints<'_>,
@@ -75,7 +75,7 @@ impl File<'_> {
             if self.is_free(attribute, chosen) && !constraints.is_pinned(attribute) {
                 return Some(attribute);
             }
-            // The next alternative is never reached.
+            // The next alternatives of the key are never used.
             if constraints.is_present(attribute) {
                 return None;
             }
@@ -83,7 +83,7 @@ impl File<'_> {
         None
     }
 
-    /// Whether a client may send any value of it.
+    /// Whether a client may send any value of the attribute.
     fn is_free(&self, attribute: &Attribute, chosen: ClientChoice) -> bool {
         match attribute {
             Attribute::Path
@@ -98,14 +98,14 @@ impl File<'_> {
         }
     }
 
-    /// Whether every value of it is a known API key, because requests with others are rejected.
+    /// Whether every value of the attribute is a known API key, because requests with other values are rejected.
     fn is_known_key(&self, attribute: &Attribute) -> bool {
         let api_keys = self.config.api_keys.as_ref();
         api_keys.is_some_and(|keys| keys.from == *attribute && keys.on_invalid == OnInvalid::Reject)
     }
 
-    /// Whether these rules, those of one policy, refuse every such request or charge it to a limit that its client cannot
-    /// choose.
+    /// Whether the rules of one policy cover all of these requests: they refuse each request, or charge it to a limit
+    /// that the client cannot choose.
     fn holds(&self, requests: &Constraints<'_>, rules: &[LocatedRule<'_>]) -> bool {
         let Some(LocatedRule { policy, .. }) = rules.first() else { return false };
         if policy.mode == Mode::Shadow || !policy.conditions.iter().all(|condition| requests.implies(condition)) {
@@ -133,7 +133,7 @@ impl File<'_> {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => false,
             Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) | Attribute::Address => false,
             Attribute::Route | Attribute::Upstream => false,
-            // The proxy that sends it is trusted.
+            // The proxy that sends this attribute is trusted.
             Attribute::Descriptor(_) => false,
             Attribute::Scheme | Attribute::Listener | Attribute::Door | Attribute::TlsClient(_) => false,
             // A client can choose a path as freely as a header.

@@ -1,4 +1,4 @@
-//! Takes the keys with problems out of a file, so that the others can be linted in the same run.
+//! Removes the keys with problems from a file, so that lints can examine the other keys in the same run.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::language::tree::{Entry, Node, Scalar, Style, Value};
 const RULES: [&str; 3] = ["rules", "policies", "exempt"];
 const UPSTREAMS: [&str; 3] = ["upstream", "upstreams", "routes"];
 
-/// Keys that decide how other keys are read.
+/// Keys that affect how other keys are read.
 const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
     ("jwt", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
     ("api_keys", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
@@ -17,11 +17,11 @@ const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
     ("limits", &["cors"]),
 ];
 
-/// Keys that are read by no lint except the ones that [`READS`] names with them.
+/// Keys that only those lints read which [`READS`] lists with the key.
 const ALONE: [&str; 8] =
     ["log", "threads", "headers", "retry_after_jitter", "upstream_timeouts", "error_pages", "cors", "admin"];
 
-/// The keys that some lints read. All others may read every key that does not stand [`ALONE`].
+/// The keys that certain lints read. All other lints may read every key that is not in [`ALONE`].
 const READS: [(&str, &[&str]); 8] = [
     ("public_admin", &["admin"]),
     ("trust_everyone", &["client_ip", "listeners"]),
@@ -47,16 +47,16 @@ impl ValidRest {
         let Value::Map(entries) = &tree.value else { return None };
         let mut removed = BTreeSet::new();
         for problem in problems {
-            // What is wrong in another file may be the reason for any key.
+            // A problem in another file may be caused by any key.
             if problem.file.is_some() || problem.path.is_empty() {
                 return None;
             }
             let key = problem.path.split(['.', '[']).next().unwrap_or_default();
-            // One that is not known may be one that is misspelt; another says nothing.
+            // An unknown key may be a misspelled key. If no key has a similar name, it has no effect.
             let meant = if declared.contains(&key) { Some(key) } else { nearest_name(key, declared) };
             removed.extend(meant.map(str::to_owned));
         }
-        // It silences warnings.
+        // The key `check` silences warnings, so without it no warnings are shown.
         if removed.contains("check") {
             return None;
         }
@@ -81,7 +81,7 @@ impl ValidRest {
         if !has(&kept, ["upstream", "upstreams"]) {
             kept.push(stand_in("upstream", "http://unknown.invalid"));
         }
-        // The default could be an address that another key has.
+        // The default of `listen` could be an address that another key has.
         if !has(&kept, ["listen", "listeners"]) && ["listen", "listeners"].iter().any(|key| removed.contains(*key)) {
             kept.push(stand_in("listen", "127.0.0.1:0"));
         }

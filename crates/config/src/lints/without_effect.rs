@@ -1,4 +1,4 @@
-//! Finds values that do less, or more, than they seem to.
+//! Finds values that do less, or more, than they seem to do.
 
 use ipnet::IpNet;
 

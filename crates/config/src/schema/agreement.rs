@@ -1,5 +1,5 @@
-//! Compares what the schema accepts, by a validator, with what the reader accepts: for every shape of a value, on values that are made
-//! for it and on the values of all test files.
+//! Compares which values the schema and the reader accept. A validator checks the schema. For every shape, the values
+//! are made for the shape, or come from all test files.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::language::reader::Field;
 use crate::language::shape::{Decimal, Duration, List, Scalars, Shape, Text, Whole};
 use crate::language::tree;
 
-/// The schema of each shape, compiled beside the definitions of the whole.
+/// The compiled schema of each shape, with the definitions of the whole schema.
 struct Validator {
     schemas: Schemas,
     indexes: Vec<SchemaIndex>,
@@ -39,7 +39,8 @@ impl Validator {
     }
 }
 
-/// What the reader says of a value: whether it and its members have the shape, and whether the check lets it pass.
+/// Returns two results of the reader: whether the value and its members have the shape, and whether the check accepts
+/// the value.
 fn read(shape: &Shape, value: &Value) -> (bool, bool) {
     let report = Report::default();
     let node =
@@ -50,7 +51,7 @@ fn read(shape: &Shape, value: &Value) -> (bool, bool) {
     (accepts, passes)
 }
 
-/// Every shape, and those of which it is made.
+/// Returns every shape, and the shapes of which it consists.
 fn all_shapes() -> Vec<Shape> {
     let mut found = shapes();
     let mut next = 0;
@@ -70,7 +71,7 @@ fn all_shapes() -> Vec<Shape> {
     found
 }
 
-/// Chooses one of so many, the same in every run.
+/// Chooses among alternatives by pseudo-random numbers that are the same in every run.
 struct Choice(u64);
 
 impl Choice {
@@ -80,7 +81,7 @@ impl Choice {
     }
 }
 
-/// Adds a text that matches a pattern.
+/// Appends a text that matches a pattern.
 fn write(hir: &Hir, choice: &mut Choice, text: &mut String) {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => {}
@@ -93,7 +94,7 @@ fn write(hir: &Hir, choice: &mut Choice, text: &mut String) {
         HirKind::Class(Class::Bytes(_)) => panic!("a pattern of bytes"),
         HirKind::Repetition(repetition) => {
             let most = repetition.max.unwrap_or(repetition.min + 3);
-            // Both ends are likely.
+            // The smallest and the largest number are likely.
             let times = match choice.among(3) {
                 0 => repetition.min,
                 1 => most,
@@ -110,7 +111,7 @@ fn write(hir: &Hir, choice: &mut Choice, text: &mut String) {
     }
 }
 
-/// Texts that match, and others that differ from them by a character.
+/// Returns texts that match, and texts that differ from them by one character.
 fn texts_of(patterns: &[&str]) -> Vec<String> {
     let mut texts = Vec::new();
     for pattern in patterns {
@@ -141,7 +142,7 @@ fn texts_of(patterns: &[&str]) -> Vec<String> {
     texts
 }
 
-/// Values near what the shape accepts, on both sides.
+/// Returns values that the shape accepts, and similar values that it does not.
 fn values_of(shape: &Shape) -> Vec<Value> {
     match shape {
         Shape::Defined(definition) => values_of(&definition.shape),
@@ -198,7 +199,7 @@ fn add(value: Value, found: &mut Vec<Value>) {
     found.push(value);
 }
 
-/// The values of all test files, and some that no file has.
+/// Returns the values of all test files, and some values that are in no file.
 fn common_values() -> Vec<Value> {
     let mut found = vec![];
     let rest = json!([null, true, false, "true", "", "x", 0, -1, 1, 7, 0.5, "7", "+7", "007", [], {}, [""], [[]], [null], {"a": null}, "5m", "0s"]);
@@ -220,15 +221,15 @@ fn common_values() -> Vec<Value> {
     found
 }
 
-/// What a schema cannot say of values that have this shape: it accepts more, or it knows the keys of a mapping.
+/// How the schema of a shape differs from the reader: it accepts more values, or it knows the keys of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Nothing,
-    /// The number of decimals is lost when a number is parsed, and a pattern cannot compare durations.
+    /// A parsed number does not show its decimals, and a pattern cannot compare durations.
     AcceptsMore,
-    /// A pattern is compared with texts alone.
+    /// The schema compares a pattern only with texts.
     AcceptsNumbers,
-    /// Conditions are defined in `keys/definitions.rs`.
+    /// `keys/definitions.rs` defines the conditions.
     KnowsKeys,
 }
 
@@ -247,7 +248,7 @@ fn limit(shape: &Shape) -> Limit {
     }
 }
 
-/// Whether there is a number like 7.0, which is whole to the schema, and not to the reader.
+/// Whether the value contains a number like 7.0. It is a whole number for the schema, but not for the reader.
 fn has_whole_float(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_f64() && number.as_f64().is_some_and(|number| number.fract() == 0.0),
@@ -284,7 +285,7 @@ fn the_schema_of_a_shape_accepts_what_its_check_accepts() {
     for (index, shape) in shapes.iter().enumerate() {
         let (mut accepted_here, mut rejected_here) = (0, 0);
         for value in values_of(shape).iter().chain(&common) {
-            // The schema also accepts a reference to the environment, which the reader replaces before.
+            // The schema also accepts a reference to the environment, which the reader replaces before the check.
             if value.to_string().contains("${") || has_whole_float(value) {
                 continue;
             }
@@ -302,7 +303,7 @@ fn the_schema_of_a_shape_accepts_what_its_check_accepts() {
                     shape.schema()
                 ));
             }
-            // The members of a list are checked by the shape of their own, one by one.
+            // The members of a list are checked separately, by their own shape.
             assert!(
                 passes == by_reader || passes && has_members(shape),
                 "the check says {passes} of {value}\n{shape:?}"

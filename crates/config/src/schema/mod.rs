@@ -1,7 +1,8 @@
-//! Emits the JSON Schema of gateway.yaml from the declarations of its keys.
+//! Makes the JSON Schema of gateway.yaml from the declarations of its keys.
 //!
-//! It is what an editor can know of a file: draft 7, which all of them read. It rejects no valid file. It cannot know
-//! everything that [`crate::Config::parse`] knows, such as how two values must relate, and what is in other files.
+//! The schema shows an editor which values are valid. It is in draft 7, which all editors can read. It rejects no valid
+//! file. But it cannot check everything that [`crate::Config::parse`] checks, such as how two values must relate, or
+//! the content of other files.
 
 #[cfg(test)]
 mod agreement;
@@ -69,14 +70,14 @@ fn property(key: &Key) -> Value {
     let mut property = value(&key.kind);
     merge(&mut property, json!({"description": plain(key.doc)}));
     if let Presence::Default(default) = key.presence {
-        // A test reads every default.
+        // A test reads every default, so each is valid YAML.
         let default: Value = serde_yaml::from_str(default).unwrap_or_default();
         merge(&mut property, json!({"default": default}));
     }
     property
 }
 
-/// The schema of values of this type.
+/// Returns the schema of values of this type.
 fn value(kind: &Type) -> Value {
     let list = |items: Value, least: usize| match least {
         0 => json!({"type": "array", "items": items}),
@@ -116,7 +117,7 @@ fn merge(object: &mut Value, more: Value) {
     }
 }
 
-/// Markdown without its links and code marks.
+/// Removes links and code marks from Markdown.
 fn plain(markdown: &str) -> String {
     let mut plain = String::with_capacity(markdown.len());
     let mut rest = markdown;
