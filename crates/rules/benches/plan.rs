@@ -1,7 +1,8 @@
 //! Measures `RuleSet::plan`: `cargo bench -p tollgate-rules --bench plan`.
 //!
-//! For instructions, run the binary under callgrind with two numbers of rounds and divide the difference:
-//! `valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/deps/plan-… SUBJECT ROUNDS`.
+//! To count instructions, run the binary under callgrind with two different numbers of rounds, and divide the
+//! difference of the instructions by that of the rounds: `valgrind --tool=callgrind --callgrind-out-file=/dev/null
+//! target/release/deps/plan-… SUBJECT ROUNDS`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 #![expect(clippy::unwrap_used, reason = "a benchmark reads what it has made itself")]
 
@@ -28,10 +29,10 @@ use rules::rule_set::RuleSet;
 
 const ROUNDS: u32 = 1_000_000;
 
-/// The name of a file, and its rules.
+/// The name of a rule set, and the function that makes it.
 type Subject = (&'static str, fn() -> RuleSource);
 
-/// The files that are measured. The request is the same for all: a token with the plan `pro`.
+/// The rule sets that are measured. All get the same request, with a token for the plan `pro`.
 const SUBJECTS: [Subject; 6] = [
     ("address", by_address),
     ("plans", plans),
@@ -84,7 +85,7 @@ fn thousand_plans() -> RuleSource {
     source(vec![policy("plan", others.chain([of_plan("pro")]).collect())])
 }
 
-/// Prices, overrides, a candidate and numbers from claims.
+/// Makes rules with prices, overrides, a candidate and numbers from claims.
 fn everything() -> RuleSource {
     let part = Arc::new(KeyPart { attribute: attribute("jwt:sub"), fold: Fold::Exact });
     let large = Override { part, value: "acme".into(), numbers: OverrideNumbers::Limited(bucket(100)), index: 0 };
@@ -136,12 +137,12 @@ fn policy(name: &str, rules: Vec<Rule>) -> Policy {
     }
 }
 
-/// A limit of each subject with this plan.
+/// Makes a rule that limits each subject with this plan.
 fn of_plan(plan: &str) -> Rule {
     rule(plan, &[plan], &["jwt:sub"], vec![limit()])
 }
 
-/// A rule for tokens with these plans, or for all requests.
+/// Makes a rule for tokens with these plans. With an empty list it is for all requests.
 fn rule(name: &str, plans: &[&str], keys: &[&str], limits: Vec<Limit>) -> Rule {
     let texts: Vec<Text> = plans.iter().map(|plan| Text::exact(plan)).collect();
     let condition = Condition { attribute: attribute("jwt:plan"), expectation: Expectation::AnyOf(texts) };

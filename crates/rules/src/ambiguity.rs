@@ -1,7 +1,7 @@
-//! Detects requests that have more than one reading, in those parts that the file reads.
+//! Detects requests that can be read in more than one way, in the parts that the configuration reads.
 //!
-//! The upstream might read another value than the one that was verified or charged. So this is checked first and for every
-//! request, whether or not the rule that reads the attribute applies.
+//! The upstream might read another value than the one that was verified or charged. So this check comes first and for
+//! every request, even if the rule that reads the attribute does not apply.
 
 use std::borrow::Cow;
 
@@ -86,7 +86,7 @@ impl AmbiguityCheck {
         if self.ambiguous(request).is_some() {
             return Err(Ambiguity::Ambiguous);
         }
-        // Regardless of the limit keys: without its credentials, it would be another client's request.
+        // This does not depend on the limit keys: without its credentials, the request would count as another client's.
         let removes = |name| is_nominated(request, name);
         if request.head.headers.contains_key(CONNECTION) && (removes(&AUTHORIZATION) || removes(&COOKIE)) {
             return Err(Ambiguity::Ambiguous);
@@ -98,7 +98,7 @@ impl AmbiguityCheck {
     }
 }
 
-/// The attributes that enforced rules read.
+/// Returns the attributes that enforced rules read.
 fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<Attribute> {
     let mut attributes: Vec<Attribute> = Vec::new();
     let mut add = |attribute: &Attribute| attributes.push(attribute.clone());

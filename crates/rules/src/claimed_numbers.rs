@@ -1,7 +1,8 @@
-//! Takes numbers of a limit from the credentials of a request: from a claim of its token, or a column of the key file.
+//! Takes numbers of a limit from the credentials of a request: from a claim in its token, or from a column of the key
+//! file.
 //!
-//! A number is read as a plain decimal, never as a float, and cut to the bounds in the file: so every number can be kept
-//! exactly, whatever an issuer writes. The file's default holds where nothing can be read.
+//! A number is parsed as a decimal text, never as a float, and is limited to the bounds in the configuration. So every
+//! number is exact, whatever an issuer writes. If a number cannot be read, the default in the configuration applies.
 
 use std::fmt;
 
@@ -38,8 +39,8 @@ impl NumberKind {
         }
     }
 
-    /// Reads `[0-9]+(\.[0-9]+)?`: a rate with at most three decimals, the others whole. A number beyond all bounds
-    /// saturates.
+    /// Parses `[0-9]+(\.[0-9]+)?`. A rate may have three decimals, and the other numbers must be whole. A number that
+    /// is too large becomes the largest possible one.
     fn parse(self, text: &[u8]) -> Option<Cost> {
         let amount = Cost::parse(text, ExtraDecimals::Refuse)?;
         (self == NumberKind::Rps || amount == amount.ceil()).then_some(amount)
@@ -106,7 +107,7 @@ impl ClaimedNumber {
     }
 }
 
-/// `burst from jwt:limits.burst, 20 without it, 0 to 1000`.
+/// Displays `burst from jwt:limits.burst, 20 without it, 0 to 1000`.
 impl fmt::Display for ClaimedNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ClaimedNumber { kind, from, default, min, max } = self;
@@ -150,7 +151,7 @@ impl ClaimedNumbers {
     }
 }
 
-/// `burst from jwt:limits.burst, 20 without it, 0 to 1000; rps from …`.
+/// Displays `burst from jwt:limits.burst, 20 without it, 0 to 1000; rps from …`.
 impl fmt::Display for ClaimedNumbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, number) in self.numbers.iter().enumerate() {
@@ -222,7 +223,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Every number with three decimals that can be counted at all is read as it is written.
+        /// A number with three decimals is read exactly, if it is not too large.
         #[test]
         fn a_number_with_three_decimals_is_never_rounded(whole in 0..1_000_000_000_000u64, thousandths in 0..1000u64) {
             let written = format!("{whole}.{thousandths:03}");
@@ -234,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a number of a limit is written in JSON, it is read digit by digit.
+        /// A number in a JSON claim is read digit by digit, whatever its form.
         #[test]
         fn an_amount_of_up_to_fifteen_digits_is_exact(thousandths in 0u64..1_000_000_000_000_000, decimals in 3usize..8) {
             let (whole, rest) = (thousandths / 1000, thousandths % 1000);

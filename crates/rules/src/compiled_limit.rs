@@ -1,4 +1,4 @@
-//! One limit of a rule, compiled: its numbers, its price, and how its buckets are named.
+//! One limit of a rule after compilation: its numbers, its price, and the seed of its bucket keys.
 
 use std::collections::HashMap;
 
@@ -91,7 +91,7 @@ impl CompiledLimit {
             CompiledPrice::Fixed(cost) => Some(cost),
             CompiledPrice::FromRequest { default, min, max, .. } => max.map(|max| max.max(min).max(default)),
         };
-        // A number that is claimed may be 0.
+        // A number from credentials may be 0.
         self.claimed.is_some() || most.is_none_or(|most| self.variants.iter().any(|numbers| most > numbers.ceiling()))
     }
 }

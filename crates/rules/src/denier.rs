@@ -1,4 +1,4 @@
-//! Lists the rules and policies that deny requests: every refusal by `deny` is attributed to one of them.
+//! Lists the rules and policies that deny requests, so that each denial can be attributed to one of them.
 
 use smallvec::SmallVec;
 

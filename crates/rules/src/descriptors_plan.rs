@@ -1,4 +1,4 @@
-//! Plans a call that asks about several descriptors: their costs form one plan, charged together or not at all.
+//! Plans a call that asks about several descriptors. Their costs form one plan, and are charged together or not at all.
 
 use std::ops::Range;
 
@@ -103,7 +103,7 @@ mod tests {
     use request::request::ClientAddress;
     use request::sent_descriptor::SentDescriptor;
 
-    /// A rule for descriptors with this value of `a`.
+    /// A rule for descriptors whose entry `a` has this value.
     fn rule(value: &str, action: Action) -> Rule {
         let attribute = Attribute::Descriptor("a".to_owned());
         let expectation = Expectation::AnyOf(vec![Text::exact(value)]);
@@ -169,7 +169,7 @@ mod tests {
         let parts: Vec<_> = call.parts.iter().map(|part| part.charges.clone()).collect();
         assert_eq!(parts, [0..1, 1..1, 1..2]);
         assert_eq!(call.ruling.unmatched.len(), 1);
-        // Two of one bucket are one charge of their sum; a check is not added.
+        // Two charges to one bucket become one charge of their sum. The cost of a check is not added to the sum.
         let call = plan(&[("one", Hits::Charge(1)), ("one", Hits::Check), ("one", Hits::Charge(2))]);
         assert_eq!(costs(&call), [6, 2, 6]);
         let Answer::Charge(sum) = &call.ruling.answer else { panic!() };

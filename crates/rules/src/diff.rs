@@ -1,8 +1,8 @@
-//! Compares two rule sets: finds the limits of the new one that lose the buckets of the old one.
+//! Compares two rule sets: finds the limits of the new one that cannot use the buckets of the old one.
 //!
-//! A bucket is identified by its policy, rule, limit, mode, algorithm and set of limit keys, and by the values that the keys
-//! pick from a request. So a change of numbers, conditions or positions in the file keeps the amount spent, and a change of a
-//! name does not. In a meter its name takes the place of policy, rule and limit.
+//! A bucket is identified by its policy, rule, limit, mode, algorithm and set of limit keys, and by the values that the
+//! keys pick from a request. So a change of numbers, conditions or positions in the file keeps the amount spent, but a
+//! change of a name does not. For a meter, its name takes the place of policy, rule and limit.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -64,7 +64,7 @@ impl fmt::Display for ResetLimit {
 /// Returns the limits whose buckets start full again, in the order of the new file.
 pub fn reset_limits(before: &RuleSet, after: &RuleSet) -> Vec<ResetLimit> {
     let known: HashSet<BucketKey> = before.limits().iter().map(CompiledLimit::identity).collect();
-    // A limit that joins a meter loses its own buckets, although those of the meter are known.
+    // A limit that joins a meter loses its own buckets, even if the meter's buckets are kept.
     let joins = |limit: &&CompiledLimit| {
         let is_it =
             |old: &&CompiledLimit| (&old.policy, &old.name, old.mode) == (&limit.policy, &limit.name, limit.mode);
@@ -86,7 +86,8 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     let of_meter = |one: &&CompiledLimit| limit.meter.is_some() && one.meter == limit.meter;
     let same = before.limits().iter().filter(named).find(|old| old.mode == limit.mode);
     let Some(old) = same.or_else(|| before.limits().iter().find(of_meter)) else {
-        // A shadow that was added to its limit is new; the only limit of a name has changed its mode.
+        // A shadow that was added to a limit is new. But if the only limit of a name has changed from shadow to
+        // enforced or back, its mode has changed.
         let other = if limit.mode == Mode::Shadow { Mode::Enforce } else { Mode::Shadow };
         let changed = of_mode(before, other) && !of_mode(after, other);
         return if changed { ResetCause::Mode { was: other } } else { ResetCause::Name };
@@ -97,7 +98,7 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     match (old.algorithm_name(), limit.algorithm_name()) {
         (was, is) if was != is => ResetCause::Algorithm { was, is },
         _ if old.keys != limit.keys => ResetCause::Keys { was: old.keys.clone(), is: limit.keys.clone() },
-        // A rule with a dot in its name, and a limit of a rule, print alike.
+        // The names differ although they print alike: a rule's name with a dot, and a rule and its limit.
         _ => ResetCause::Name,
     }
 }

@@ -1,8 +1,8 @@
 //! Finds the entries of a long list that may apply to a request, without checking each of them.
 //!
-//! An entry that expects one of some texts of an attribute is found by that attribute's value; any other entry is
-//! always found. The index only leaves out entries that cannot apply: the caller still checks every condition. So a
-//! thousand plans cost one look-up, and the order of the file still decides.
+//! An entry that expects one of several texts of an attribute is found by the value of that attribute. Any other entry
+//! is always found. The index only leaves out entries that cannot apply, and the caller still checks every condition.
+//! So a thousand plans cost one look-up, and the order in the file still decides.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use request::matcher::{Expectation, Text};
 
-/// A list that is shorter is searched entry by entry, which costs less.
+/// The shortest list that gets an index. A shorter list is searched entry by entry, which takes less time.
 const WORTHWHILE: usize = 9;
 
 /// Finds the entries of a long list that may apply to a request. An entry is found by the text that it expects as the value of
@@ -19,18 +19,18 @@ const WORTHWHILE: usize = 9;
 pub struct Index {
     /// A group for each attribute by which entries are found.
     groups: Vec<Group>,
-    /// Indexes of entries that expect no text, in order.
+    /// The indexes of entries without an expected text, in order.
     always: Vec<u32>,
 }
 
-/// The entries that one attribute's value finds.
+/// The entries that are found by one attribute's value.
 #[derive(Clone, Debug)]
 struct Group {
     slot: usize,
     exact: HashMap<Vec<u8>, Vec<u32>>,
     subtrees: HashMap<Vec<u8>, Vec<u32>>,
     subdomains: HashMap<Vec<u8>, Vec<u32>>,
-    /// The length of the longest subtree; longer paths are not looked up.
+    /// The length of the longest subtree. Longer paths are not looked up.
     longest: usize,
 }
 
@@ -61,7 +61,8 @@ impl Index {
         for (slot, texts) in found_by.iter().flatten() {
             texts.iter().for_each(|text| *frequency.entry((*slot, text)).or_default() += 1);
         }
-        // By what fewest others expect: of a thousand entries for one host, each is found by its path.
+        // Uses the condition that the fewest other entries share: if a thousand entries expect one host, each is found
+        // by its path.
         let others = |(slot, texts): &&(usize, &[Text])| -> usize {
             texts.iter().filter_map(|text| frequency.get(&(*slot, text))).sum()
         };
@@ -140,7 +141,7 @@ impl Group {
     }
 }
 
-/// The texts that an expectation accepts; `None` if it is of another kind.
+/// Returns the texts that an expectation accepts. `None` if it is of another kind.
 fn texts(expectation: &Expectation) -> Option<&[Text]> {
     match expectation {
         Expectation::AnyOf(texts) => Some(texts),
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!((find("/v1/7/x"), find("/v2")), (vec![7], vec![]));
     }
 
-    /// Few attributes and few values, so that most requests meet several rules.
+    /// Generates few attributes and values, so that most requests match several rules.
     fn policies() -> impl Strategy<Value = Vec<Policy>> {
         let attribute = prop::sample::select(vec!["path", "method", "header:a", "header:b", "jwt:c", "words(jwt:c)"]);
         let text = prop::sample::select(vec!["/v1/*", "/v1/x", "/*", "GET", "POST", "1", "2", "3"]);

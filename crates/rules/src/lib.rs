@@ -1,7 +1,8 @@
-//! The rules: what a request has to pay, and whether its buckets can pay it.
+//! The rules: which charges a request has to pay, or why it is denied.
 //!
-//! A request has [attributes](request::attribute); the first [`rule`] of each policy that applies picks a descriptor from them; the
-//! descriptor identifies a bucket, and all charges of a request are settled together. [`route`] has the routes of a file.
+//! A request has [attributes](request::attribute). In each policy, the first [`rule`] that applies picks a descriptor
+//! from the attributes. The descriptor identifies a bucket, and all charges of a request are settled together.
+//! [`route`] has the routes of a file.
 //!
 //! ```
 //! use base::position::Position;
@@ -26,8 +27,8 @@
 //! assert!(matches!(rules.plan(&request, Timestamp(0)).answer, Answer::Denied(_)));
 //! ```
 //!
-//! Invariants: no async, no I/O, no clock, no log. The same input has the same answer, time is an argument, and nothing
-//! here can fail. A refused request spends nothing.
+//! Invariants: no async, no I/O, no clock, no log. The same input always has the same result, time is an argument, and
+//! nothing in this crate can fail. A refused request spends nothing.
 
 pub mod ambiguity;
 pub mod claimed_numbers;

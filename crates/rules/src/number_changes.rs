@@ -1,5 +1,5 @@
-//! Compares two rule sets: finds the limits whose buckets stay while their numbers change, and words the effect on these
-//! buckets.
+//! Compares two rule sets: finds the limits whose buckets are kept while their numbers change, and describes the effect
+//! on these buckets.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -38,7 +38,7 @@ impl fmt::Display for ChangedLimit {
     }
 }
 
-/// Words what remains of a bucket that was charged with one set of numbers and is charged with another of the same algorithm.
+/// Describes what remains of a bucket when the numbers of its limit change. Both numbers have the same algorithm.
 fn what_stays(was: &Algorithm, is: &Algorithm) -> &'static str {
     match (was, is) {
         (Algorithm::FixedWindow(old), Algorithm::FixedWindow(new)) if old.window() != new.window() => {

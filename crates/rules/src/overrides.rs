@@ -11,7 +11,7 @@ use request::attribute::Attribute;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CompiledOverrides {
     parts: Vec<PartOverrides>,
-    /// The variants that charge nothing, in order.
+    /// The variants that charge nothing, in ascending order.
     unlimited: Vec<u32>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct PartOverrides {
     pub slot: Slot,
     fold: Fold,
     variants: HashMap<Arc<[u8]>, u32>,
-    /// The values of those overrides that stand in the rule itself, not in a file of their own.
+    /// The values of the overrides in the rule itself, without those in a separate file.
     in_rule: Vec<Arc<str>>,
 }
 

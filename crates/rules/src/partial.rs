@@ -1,7 +1,7 @@
-//! Evaluates conditions on values that are known, known only as a pseudonym, or unknown.
+//! Evaluates conditions on values that may be unknown, or known only by their pseudonym.
 //!
-//! The gateway's own log has pseudonyms of clients, and another server's log lacks some attributes. For such a request some
-//! rules can be decided and others cannot; an unknown value never counts as absent.
+//! The gateway's own log has pseudonyms of clients, and another server's log lacks some attributes. For such a request,
+//! some rules can be decided and others cannot. An unknown value never counts as missing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use request::attribute::Attribute;
 use request::attribute_value::AttributeValue;
 use request::matcher::{Expectation, QuotedText, Text};
 
-/// The most elements of a list that are printed.
+/// The largest number of list elements that are printed.
 const MOST_SHOWN: usize = 12;
 
 /// What is known about an attribute's value.
@@ -62,7 +62,7 @@ impl Observation<'_> {
     }
 }
 
-/// The end of a sentence that begins with the attribute.
+/// Displays the end of a sentence that begins with the attribute.
 impl fmt::Display for Observation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -106,7 +106,7 @@ impl Knowledge<'_> {
         attribute: &Attribute,
         seen: &Observation<'_>,
     ) -> Option<bool> {
-        // No other expectation reads the address.
+        // Stands for an address, which no other expectation reads.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (expectation, seen) {
             (Expectation::Cidr(_) | Expectation::CidrFile(_), Observation::Missing) => Some(false),
@@ -140,7 +140,7 @@ impl Knowledge<'_> {
     }
 }
 
-/// Whether all results hold. One that fails decides, even if others are unknown.
+/// Whether all results hold. One result that fails is enough, even if others are unknown.
 fn all(results: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut together = Some(true);
     for result in results {
@@ -153,8 +153,8 @@ fn all(results: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     together
 }
 
-/// Whether a pseudonym is that of one of these texts; `None` if that cannot be determined, because a pattern stands for many
-/// texts.
+/// Whether a pseudonym belongs to one of these texts. `None` if this cannot be determined, because a pattern stands for
+/// many texts.
 fn is_one_of(texts: &[Text], attribute: &Attribute, name: Pseudonym, names: &PseudonymKey) -> Option<bool> {
     let attribute = attribute.to_string();
     let mut among = Some(false);
@@ -202,7 +202,7 @@ mod tests {
         assert!(many.ends_with(r#""a" and 2 more"#), "{many}");
     }
 
-    /// Checks an expectation of `path` whose value has the pseudonym of `/a`.
+    /// Checks an expectation of `path`. Of the value, only the pseudonym is known; it is that of `/a`.
     #[track_caller]
     fn check(expectation: &Expectation, expected: impl Into<Option<bool>>) {
         let names = PseudonymKey::default();

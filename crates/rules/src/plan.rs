@@ -35,7 +35,7 @@ pub(crate) struct RuleDescriptor {
 }
 
 impl Values<'_, '_> {
-    /// Adds the values of the rule's keys; `None` if one of them has no value.
+    /// Adds the values of the rule's limit keys. `None` if one of the keys has no value.
     fn describe(&mut self, rule: &CompiledRule, described: &mut RuleDescriptor) -> Option<()> {
         let issuer = self.request.claims.and_then(Claims::issuer);
         for key in &rule.keys {

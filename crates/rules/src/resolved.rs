@@ -1,4 +1,4 @@
-//! Resolves the attributes of one request, each once, while rules or routes are checked.
+//! Resolves the attributes of one request while rules or routes are checked, each attribute only once.
 
 use smallvec::SmallVec;
 
@@ -49,7 +49,7 @@ impl<'s, 'r> Values<'s, 'r> {
             match self.value(Slot(slot)) {
                 AttributeValue::Missing => {}
                 AttributeValue::Single(value) => find(value),
-                // An entry applies if one element is what it expects.
+                // An entry applies if any element has the expected text.
                 AttributeValue::List(list) => {
                     list.any(|element| {
                         find(element);

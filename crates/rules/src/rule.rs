@@ -1,6 +1,6 @@
-//! The policies of a file, their rules, and what each rule does.
+//! Defines the policies of a file, their rules, and the effect of each rule.
 //!
-//! These are checked values with every number exact and every name valid. [`super::rule_set`] compiles them.
+//! These values have been checked: every number is exact and every name is valid. [`super::rule_set`] compiles them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ pub struct KeyPart {
     pub fold: Fold,
 }
 
-/// `jwt:sub`, `lower(query:username)`.
+/// Displays `jwt:sub`, `lower(query:username)`.
 impl fmt::Display for KeyPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.fold {

@@ -1,6 +1,6 @@
-//! Compiles policies, once per load of the file.
+//! Compiles policies, once for each load of the file.
 //!
-//! Each attribute that any rule reads has one slot, so that it is resolved at most once per request.
+//! Each attribute that any rule reads has one slot, so that the attribute is resolved at most once for each request.
 
 use smallvec::SmallVec;
 
@@ -62,7 +62,7 @@ impl RuleSet {
         }
         combine_meters(&mut set.limits);
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
-        // An attribute that only shadows read never refuses a request.
+        // Attributes that only shadow rules read are left out, because a shadow rule never refuses a request.
         set.ambiguity = AmbiguityCheck::of(policies, exempt);
         set.source = source;
         set
@@ -183,7 +183,7 @@ impl RuleSet {
         }
     }
 
-    /// Compiles a limit and, if it has one, its candidate, which is a shadow.
+    /// Compiles a limit, and its candidate if it has one. The candidate is a shadow.
     fn limits_of(&mut self, policy: &Policy, rule: &Rule, limit: &Limit, mode: Mode) -> SmallVec<[LimitId; 2]> {
         let mut keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
         keys.sort_unstable();
@@ -250,14 +250,14 @@ impl RuleSet {
     }
 
     fn add_denier(&mut self, policy: &Policy, rule: Option<&str>, mode: Mode) -> DenierId {
-        // A file is bounded far below 2^32 rules.
+        // A file has far fewer than 2^32 rules.
         let id = DenierId(u32::try_from(self.deniers.len()).unwrap_or(u32::MAX));
         self.deniers.push(Denier { policy: policy.name.clone(), rule: rule.map(str::to_owned), mode });
         id
     }
 
     fn add(&mut self, limit: CompiledLimit) -> LimitId {
-        // A file is bounded far below 2^32 limits.
+        // A file has far fewer than 2^32 limits.
         let id = LimitId(u32::try_from(self.limits.len()).unwrap_or(u32::MAX));
         self.limits.push(limit);
         id

@@ -1,4 +1,4 @@
-//! Describes the decision of the rules about one request.
+//! Defines the decision of the rules about one request.
 
 use smallvec::SmallVec;
 

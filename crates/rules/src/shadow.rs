@@ -1,4 +1,5 @@
-//! Says whether a rule refuses requests, or only counts those that it would refuse: shadow, a dry run.
+//! Defines the mode of a rule: it refuses requests, or it is a dry run (shadow) that only counts the requests that it
+//! would refuse.
 
 use serde::{Deserialize, Serialize};
 

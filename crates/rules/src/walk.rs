@@ -1,8 +1,8 @@
 //! Walks over the rules: which rules apply to a request, and which buckets they charge.
 //!
-//! There is one walk, for the gateway and for explanations. [`Facts`] answer its questions about a request: from the request
-//! itself ([`super::plan`]), or from what is known of it ([`super::explanation`]). An [`Observer`] sees every step; that of a
-//! plain decision is `()`, and compiles to nothing.
+//! The gateway and explanations use the same walk. [`Facts`] answer its questions about a request, from the request
+//! itself ([`super::plan`]) or from its known parts ([`super::explanation`]). An [`Observer`] receives every step. The
+//! observer of a plain decision is `()`, for which no code is generated.
 
 use smallvec::SmallVec;
 
@@ -171,7 +171,7 @@ struct Walk<'s, 'w, F, O> {
     /// All charges so far.
     plan: Plan,
     claims: ClaimResults,
-    /// Whether a rule or override that applies says that nothing limits the request.
+    /// Whether a rule or override that applies exempts the request from limits.
     is_unlimited: bool,
     unmatched: SmallVec<[PolicyId; 2]>,
     shadow_denials: DenierIds,
@@ -224,7 +224,7 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
                 PolicyResult::Decided(_) | PolicyResult::WouldDeny | PolicyResult::Undecided(_) => {}
             }
         }
-        // Only now: a `deny` applies to exempt requests as well.
+        // Exemptions are checked last, because a `deny` also applies to exempt requests.
         for (index, conditions) in rules.exempt.iter().enumerate() {
             let finding = self.facts.conditions(conditions);
             let is_exempt = matches!(finding, Finding::Holds(_));
@@ -239,7 +239,7 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
     fn policy(&mut self, policy: &'s CompiledPolicy) -> PolicyResult<'s> {
         let found = policy.index.as_ref().and_then(|index| self.facts.find(index));
         for rule in among(&policy.rules, found) {
-            // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
+            // A shadow rule does not affect the rules after it. In a shadow policy, all rules are shadow rules.
             let ends = rule.mode == Mode::Enforce || policy.mode == Mode::Shadow;
             match self.rule(policy, rule) {
                 RuleResult::Denies(by) => return PolicyResult::Denied { by, rule: Some(rule) },
@@ -338,7 +338,7 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
         }
     }
 
-    /// The numbers of a limit for this request.
+    /// Returns the algorithm of a limit with the numbers that this request claims.
     fn claimed(&mut self, id: LimitId, CompiledNumbers { claimed, slots }: &'s CompiledNumbers) -> Algorithm {
         let mut slots = slots.iter();
         claimed.with(|number| {

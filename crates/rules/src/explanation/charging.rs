@@ -1,4 +1,4 @@
-//! Notes which buckets a rule that applies charges, and how much.
+//! Notes which buckets a rule charges if it applies, and how much.
 
 use super::facts::{PartialFacts, PickedKeys};
 use super::parts::{ExplainedCharge, ExplainedNumber, PickedKey, RuleCharges};
@@ -16,7 +16,7 @@ use request::attribute::Attribute;
 #[derive(Default)]
 pub(super) struct ChargeNotes<'a> {
     pub charges: RuleCharges<'a>,
-    /// The numbers of the next charge.
+    /// The claimed numbers of the next charge.
     numbers: Vec<ExplainedNumber<'a>>,
 }
 
@@ -54,7 +54,7 @@ impl RuleSet {
         self.limits().get(first..first.saturating_add(index(rule.limit_count()))).unwrap_or_default()
     }
 
-    /// The number of limits before those of a rule of this set.
+    /// Returns the number of limits in the rules before this rule of the set.
     fn before(&self, rule: &Rule) -> u32 {
         let rules = self.source().policies.iter().flat_map(|policy| &policy.rules);
         rules.take_while(|one| !std::ptr::eq(*one, rule)).map(Rule::limit_count).sum()
@@ -63,7 +63,7 @@ impl RuleSet {
     /// Returns the charges of a rule for these values of its limit keys. Each charge has the cost of a request that names no
     /// cost. Used to look up buckets without a request.
     pub fn buckets_of<'a>(&'a self, rule: &'a Rule, picked: &[PickedKey<'a>], known: Knowledge<'a>) -> RuleCharges<'a> {
-        // A price that depends on the request is its default, since the request names none.
+        // A price that depends on the request is replaced by its default, because there is no request.
         let mut see = |_: &Attribute| Observation::Missing;
         let mut facts = PartialFacts { rules: self, see: &mut see, known };
         let mut keys = PickedKeys::default();

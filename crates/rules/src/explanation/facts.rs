@@ -1,4 +1,4 @@
-//! Answers the questions of a walk from what is known of a request, which may be a part of it.
+//! Answers the questions of a walk from the known parts of a request.
 
 use super::parts::{Failure, MatchedElement, PickedKey};
 use crate::compiled_limit::{CompiledLimit, CompiledNumbers, CompiledPrice};
@@ -45,12 +45,12 @@ impl<'a> PickedKeys<'a> {
 }
 
 impl<'a> PartialFacts<'a, '_> {
-    /// Returns what is known about the attribute in a slot; `Missing` for a slot of another rule set.
+    /// Returns what is known about the attribute in a slot. `Missing` for a slot of another rule set.
     pub(super) fn look(&mut self, slot: Slot) -> Observation<'a> {
         self.rules.attributes().get(slot.0).map_or(Observation::Missing, |attribute| (self.see)(attribute))
     }
 
-    /// Adds the elements of a list that fulfil a condition: for each operator the first.
+    /// Adds the elements of a list that fulfil a condition: the first one for each operator.
     fn match_elements(&self, condition: &'a Condition, found: &Observation<'a>, matched: &mut Vec<MatchedElement<'a>>) {
         let Observation::List(elements) = found else { return };
         let attribute = &condition.attribute;
@@ -70,13 +70,13 @@ impl<'a> PartialFacts<'a, '_> {
         }
     }
 
-    /// The first alternative that has a value.
+    /// Picks the first alternative of a limit key that has a value.
     fn pick_key(&mut self, key: &'a LimitKey) -> Finding<PickedKey<'a>, Failure<'a>, &'a Attribute> {
         for (alternative, part) in (0u8..).zip(&key.alternatives) {
             let value = match ((self.see)(&part.attribute), part.fold) {
-                // A list is no value to count by.
+                // A limit cannot count by a list.
                 (Observation::Missing | Observation::List(_), _) => continue,
-                // The pseudonym of a folded value does not follow from that of the value.
+                // The pseudonym of a folded value cannot be computed from the pseudonym of the value.
                 (Observation::Unknown, _) | (Observation::Named(_), Fold::Lower) => {
                     return Finding::Unknown(&part.attribute);
                 }
@@ -92,7 +92,7 @@ impl<'a> PartialFacts<'a, '_> {
 impl<'a> Facts<'a> for PartialFacts<'a, '_> {
     type Match = Vec<MatchedElement<'a>>;
     type Failure = Failure<'a>;
-    /// The attributes that are not known.
+    /// The attributes whose values are unknown.
     type Unknown = Vec<&'a Attribute>;
     type Picked = PickedKeys<'a>;
 
@@ -100,7 +100,7 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
         self.known.at
     }
 
-    /// All entries are checked, so that each has its reason.
+    /// Checks all entries without an index, so that the explanation has a reason for each.
     fn find(&mut self, _: &Index) -> Option<Indices> {
         None
     }
@@ -115,7 +115,8 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
             match self.known.evaluate(&condition.expectation, &condition.attribute, &found) {
                 Some(true) => self.match_elements(condition, &found, &mut matched),
                 Some(false) => {
-                    // A network is compared with the whole address, of which the attribute has only the prefix.
+                    // The attribute has only the prefix of the client's address, but a network is compared with the
+                    // whole address.
                     let compares = condition.expectation.compares_networks() && found != Observation::Missing;
                     let whole = self.known.client.filter(|_| compares);
                     let found =
@@ -188,7 +189,7 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
     fn with_text<R>(&mut self, slot: Slot, read: impl FnOnce(Option<&[u8]>) -> R) -> R {
         match self.look(slot) {
             Observation::Value(text) => read(Some(&text)),
-            // A list is no number.
+            // A list is not a number.
             Observation::List(_) => read(Some(b"")),
             Observation::Missing | Observation::Named(_) | Observation::Unknown => read(None),
         }

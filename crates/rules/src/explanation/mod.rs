@@ -1,10 +1,10 @@
 //! Explains how much a request has to pay and why, with the outcome of every policy and every rule.
 //!
-//! It is the walk of [`RuleSet::plan`], with every rule checked and every step noted. It costs more, and takes an observer of
-//! attributes rather than a request.
+//! An explanation uses the same walk as [`RuleSet::plan`], but checks every rule and notes every step. It takes more
+//! time, and reads attributes from an observer instead of a request.
 //!
-//! A rule that depends on something unknown is [`RuleOutcome::Undecidable`], and the answer is made of the rest. A denied request
-//! is denied whatever the rest is; an exempt one might still be denied.
+//! A rule that depends on something unknown is [`RuleOutcome::Undecidable`], and the answer is made from the other
+//! rules. A denied request stays denied, whatever is unknown. But an exempt request might still be denied.
 
 mod charging;
 mod facts;
@@ -75,7 +75,7 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// A policy, and those after it.
+    /// Returns the notes of a policy, and those of the policies after it.
     fn policy_and_rest(
         &mut self,
         policy: &CompiledPolicy,

@@ -1,4 +1,4 @@
-//! Checks that the explanation gives the answer of the plan, on random rules and requests.
+//! Checks on random rules and requests that an explanation gives the same answer as the plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use request::identity::{Claims, KnownKey};
 use request::matcher::{Expectation, Text};
 use request::request::{ClientAddress, Request};
 
-/// Few attributes, so that rules and requests often have one in common.
+/// There are only a few attributes, so that rules and requests often share one.
 const ATTRIBUTES: [&str; 7] = ["header:x-a", "query:b", "cookie:c", "jwt:plan", "key:plan", "ip:address", "path"];
 /// An attribute that only `match` can read.
 const WORDS: &str = "words(jwt:plan)";
@@ -67,7 +67,7 @@ fn conditions() -> impl Strategy<Value = Vec<Condition>> {
     vec(condition, 0..2)
 }
 
-/// No other attribute has such an expectation in a file.
+/// Whether an expectation is about addresses. In a file, only `ip:address` has such expectations.
 fn compares_address(expectation: &Expectation) -> bool {
     match expectation {
         Expectation::Cidr(_) => true,
@@ -97,7 +97,7 @@ fn price() -> impl Strategy<Value = Price> {
     prop_oneof![3 => (1u64..6).prop_map(|cost| Price::Fixed(Cost::from_tokens(cost))), 1 => requested]
 }
 
-/// A burst that each request brings, in a claim or a column that may be no number.
+/// Generates a burst that each request brings in a claim or a column. The value may not be a number.
 fn claimed() -> impl Strategy<Value = ClaimedNumbers> {
     let from = prop_oneof![
         2 => Just(Attribute::ClaimedAmount("plan".to_owned())),
@@ -111,7 +111,7 @@ fn claimed() -> impl Strategy<Value = ClaimedNumbers> {
 }
 
 fn limit() -> impl Strategy<Value = Limit> {
-    // Which part of the rule's limit keys it is for, the rule says.
+    // A placeholder: `name_parts` sets the part of the limit keys to which the override applies.
     let part = Arc::new(KeyPart { attribute: Attribute::Path, fold: Fold::Exact });
     let value = select(&["a", "b", "192.0.2.1"][..]).prop_map(Arc::from);
     let numbers = prop_oneof![
@@ -165,7 +165,7 @@ fn rule() -> impl Strategy<Value = Rule> {
     )
 }
 
-/// Has every override name one of the parts of these limit keys, by its index.
+/// Sets the part of every override to one of the parts of these limit keys, in turn.
 fn name_parts(action: &mut Action, keys: &[LimitKey], first: Index) {
     let Action::Charge(limits) = action else { return };
     let parts: Vec<&KeyPart> = keys.iter().flat_map(|key| &key.alternatives).collect();
@@ -204,7 +204,7 @@ fn rule_set() -> impl Strategy<Value = RuleSet> {
     })
 }
 
-/// All values of a request.
+/// A request with all of its values.
 #[derive(Clone, Debug)]
 struct SampleRequest {
     head: Parts,
@@ -249,7 +249,7 @@ fn sent() -> impl Strategy<Value = SampleRequest> {
     })
 }
 
-/// Explains a request; `see` determines which attributes are known.
+/// Explains a request. `see` determines which attributes are known.
 fn explain<'a>(
     rules: &'a RuleSet,
     sent: &'a SampleRequest,
@@ -265,7 +265,7 @@ fn explain<'a>(
     )
 }
 
-/// Whether the answer is the gateway's, whatever is not known.
+/// Whether the answer is that of the gateway, whatever the unknown values are.
 fn is_decided(explanation: &Explanation<'_>) -> bool {
     let is_open = |policy: &ExplainedPolicy<'_>| {
         let is_open = |rule: &ExplainedRule<'_>| matches!(rule.outcome, RuleOutcome::Undecidable(_));
@@ -275,7 +275,7 @@ fn is_decided(explanation: &Explanation<'_>) -> bool {
     matches!(explanation.answer, Answer::Denied(_)) || !(may_be_exempt || explanation.policies.iter().any(is_open))
 }
 
-/// The policies that let the request pass because none of their rules applied.
+/// Returns the policies that let the request pass because none of their rules applied.
 fn unmatched<'e>(explanation: &'e Explanation<'_>) -> impl Iterator<Item = &'e str> {
     let end = PolicyEnd::Otherwise(Otherwise::Allow);
     let is_unmatched = move |explained: &&ExplainedPolicy<'_>| {
@@ -285,7 +285,7 @@ fn unmatched<'e>(explanation: &'e Explanation<'_>) -> impl Iterator<Item = &'e s
     explanation.policies.iter().filter(is_unmatched).map(|explained| &*explained.policy.name)
 }
 
-/// The outcome of every rule, without its reasons.
+/// Returns the outcome of every rule, without its reason.
 fn trials(explanation: &Explanation<'_>) -> Vec<Vec<&'static str>> {
     let word = |outcome: &RuleOutcome<'_>| match outcome {
         RuleOutcome::Applies { .. } => "applies",
@@ -296,7 +296,7 @@ fn trials(explanation: &Explanation<'_>) -> Vec<Vec<&'static str>> {
     explanation.policies.iter().map(|policy| policy.rules.iter().map(|rule| word(&rule.outcome)).collect()).collect()
 }
 
-/// The costs and limits, without the buckets.
+/// Returns the costs and limits of an answer as text, without the buckets.
 fn limits_of(answer: &Answer) -> String {
     let charges = |plan: &Plan| {
         let one = |charge: &Charge| format!("{:?}", (charge.limit, charge.cost, charge.variant, charge.algorithm));

@@ -1,4 +1,4 @@
-//! Words why a rule does not apply.
+//! Formats the reasons why a rule does not apply, and other parts of an explanation.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use base::rfc3339;
 use base::time::Timestamp;
 use request::matcher::Expectation;
 
-/// `jwt:plan is "free", wants "enterprise"`.
+/// Displays `jwt:plan is "free", wants "enterprise"`.
 impl fmt::Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -33,7 +33,7 @@ impl fmt::Display for Date {
     }
 }
 
-/// `path "/v1/*"`, `ip:address cidr 10.0.0.0/8`.
+/// Displays `path "/v1/*"`, `ip:address cidr 10.0.0.0/8`.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Condition { attribute, expectation } = self;
@@ -45,14 +45,14 @@ impl fmt::Display for Condition {
     }
 }
 
-/// `jwt:roles has "admin"`.
+/// Displays `jwt:roles has "admin"`.
 impl fmt::Display for MatchedElement<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} has {}", self.attribute, Element(&self.element))
     }
 }
 
-/// `burst 50: jwt:limits.burst is "50"`, `burst 20, the default: jwt:limits.burst is missing`.
+/// Displays `burst 50: jwt:limits.burst is "50"`, `burst 20, the default: jwt:limits.burst is missing`.
 impl fmt::Display for ExplainedNumber<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ExplainedNumber { number, found, amount, result } = self;
@@ -69,7 +69,7 @@ impl fmt::Display for ExplainedNumber<'_> {
     }
 }
 
-/// The alternative that had a value: `jwt:sub`, `lower(query:user)`.
+/// Displays the alternative that had a value: `jwt:sub`, `lower(query:user)`.
 impl fmt::Display for PickedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.part.fmt(f)

@@ -1,4 +1,4 @@
-//! Holds the changes that a route makes to the requests that it forwards, and to their responses.
+//! Defines the changes that a route makes to the requests that it forwards, and to their responses.
 
 use http::HeaderValue;
 

@@ -1,4 +1,4 @@
-//! Holds changes of header fields that a route makes; their values may contain attributes of the request.
+//! Defines the changes of header fields that a route makes. The new values may contain attributes of the request.
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use request::request::ClientAddress;
 
-    /// The fields that arrive of these, where `X-Tenant` is set to what is sent in `X-Org`.
+    /// Changes these fields with a route that sets `X-Tenant` to the value of `X-Org`. Returns the fields that arrive.
     fn changed(fields: &[(&'static str, &'static [u8])]) -> Vec<(String, Vec<u8>)> {
         let mut head = http::Request::new(()).into_parts().0;
         for (name, value) in fields {

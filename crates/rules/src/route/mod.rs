@@ -1,7 +1,8 @@
-//! Holds the routes of a file, and the upstreams that they lead to.
+//! Holds the routes of a file, and the upstreams to which they lead.
 //!
-//! A route is chosen by what a client sends, before any rule is asked and after the client's credentials were verified. The
-//! names of both are attributes of the request from then on. Like the rules, this room does no I/O and cannot fail.
+//! A route is chosen by parts of the request that the client controls. This happens before rules are asked, and after
+//! the client's credentials were verified. From then on, the names of the route and the upstream are attributes of the
+//! request. Like the rules, this room does no I/O and cannot fail.
 
 pub mod forwarding;
 pub mod header_changes;

@@ -1,4 +1,4 @@
-//! Holds the settings of a route that replace those of its upstream, or of the whole file.
+//! Defines the settings of a route that replace those of its upstream or of the file.
 
 use base::time::Micros;
 

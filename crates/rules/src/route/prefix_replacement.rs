@@ -1,4 +1,5 @@
-//! Replaces the longest matching prefix of a path, which rules have seen normalised, in the path as it was sent.
+//! Replaces the longest matching prefix of a path. The prefix is compared with the normalised path, and replaced in the
+//! path as it was sent.
 
 use request::path::normalise_segment;
 
@@ -43,11 +44,12 @@ impl PrefixReplacement {
     }
 }
 
-/// The path after the prefix: nothing, or a text that begins with a slash. `None` if the path does not have the prefix.
+/// Returns the path after the prefix: nothing, or a text that begins with a slash. `None` if the path does not have the
+/// prefix.
 fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
     let Some(inner) = path.strip_prefix(b"/") else { return (path == prefix).then_some(b"") };
     let wanted: Vec<&[u8]> = prefix.split(|byte| *byte == b'/').skip(1).collect();
-    // The number of segments so far, and how many of them, from the first one on, are those of the prefix.
+    // `depth` is the number of segments so far. The first `equal` of them are the same as those of the prefix.
     let (mut depth, mut equal) = (0_usize, 0_usize);
     let mut found = wanted.is_empty().then_some(path);
     let mut left = path;
@@ -72,14 +74,14 @@ fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
             }
         }
         if depth == wanted.len() && equal == depth {
-            // A path that ends in `..` is a directory.
+            // A path that ends in `..` is a directory, so a slash follows.
             found = Some(if left.is_empty() && Kind::of(segment) == Kind::Parent { b"/" } else { left });
         }
     }
     found
 }
 
-/// The path without empty or `.` segments at its beginning: with them some servers would read it as `//…`.
+/// Removes empty and `.` segments at the beginning of a path. With them, some servers would read the path as `//…`.
 fn from_first_name(path: &[u8]) -> &[u8] {
     let mut path = path;
     while let Some(inner) = path.strip_prefix(b"/") {
@@ -95,14 +97,14 @@ fn from_first_name(path: &[u8]) -> &[u8] {
 /// The effect of a segment on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It is empty, or `.`.
+    /// The segment is empty, or `.`.
     Nothing,
     Parent,
     Name,
 }
 
 impl Kind {
-    /// The kind of a segment, as sent, of a path that has a single reading.
+    /// Returns the kind of a segment as it was sent. The path has only one possible reading.
     fn of(segment: &[u8]) -> Kind {
         let mut rest = segment.split(|byte| *byte == b';').next().unwrap_or_default();
         let mut dots = 0_u8;
@@ -177,7 +179,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a path is spelt: what rules see of the result is what they see of the path, with its prefix replaced.
+        /// For any spelling of a path: after normalisation, the result is the normalised path with the prefix replaced.
         #[test]
         fn the_result_is_the_normalised_path_with_another_prefix(
             path in "/(a|b|%61|\\.|\\.\\.|%2e%2E|a;x|;y|/){0,1}(/(a|b|%61|\\.|\\.\\.|%2e%2E|a;x|;y)?){0,8}",

@@ -1,4 +1,4 @@
-//! Makes the address to which a route redirects a request.
+//! Builds the address to which a route redirects a request.
 
 use http::HeaderValue;
 
@@ -57,7 +57,7 @@ impl Redirect {
                 location.extend_from_slice(format!(":{port}").as_bytes());
             }
         }
-        // The target of `OPTIONS *` is no path.
+        // The target of `OPTIONS *` is not a path.
         location.extend_from_slice(if path == b"*" { b"/" } else { path });
         location.extend_from_slice(request.query);
         HeaderValue::from_bytes(&location).ok()

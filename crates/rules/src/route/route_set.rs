@@ -1,7 +1,7 @@
-//! Holds the routes of a file, and chooses that of a request: the first that matches, whatever the length of its prefix.
+//! Holds the routes of a file, and chooses the route of a request.
 //!
-//! The first route that matches is taken. An index finds the few of a thousand that may match, so the number of routes
-//! hardly matters.
+//! The first route that matches is chosen, whatever the length of its prefix. An index finds the few routes that may
+//! match, so the number of routes hardly affects the time.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub struct RouteSet {
 
 #[derive(Clone, Debug)]
 struct CompiledRoute {
-    /// The choice of this route, without the upstream of a split, which is chosen for each request.
+    /// The choice of this route. For a split, the upstream is chosen for each request and is missing here.
     choice: RouteChoice,
     split: Option<Split>,
     conditions: Vec<CompiledCondition>,
@@ -173,7 +173,7 @@ impl RouteSet {
         {
             return Some(only);
         }
-        // No route depends on the time.
+        // No route depends on the time, so any time will do.
         let mut values = Values::new(&self.attributes, request, Timestamp(0));
         let found = self.index.as_ref().map(|index| values.find(index));
         let mut candidates = among(&self.compiled, found);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// Few hosts and paths, so that most requests meet several routes.
+        /// There are few hosts and paths, so that most requests match several routes.
         #[test]
         fn the_index_changes_no_choice(
             list in proptest::collection::vec((0..5usize, 0..6usize), 9..40),

@@ -1,8 +1,9 @@
-//! Splits the requests of a route over several upstreams by weight: at random, or each client always to the same one.
+//! Splits the requests of a route over several upstreams by weight: at random, or always to the same upstream for each
+//! client.
 //!
-//! Clients are assigned by weighted rendezvous hashing. Every upstream gets a score from its name and the client's value, and the
-//! best one is taken: a score depends on no other upstream, so a change of weights moves only clients to or from the
-//! upstreams whose shares change.
+//! Clients are assigned by weighted rendezvous hashing. Every upstream gets a score from its name and the client's
+//! value, and the upstream with the best score is chosen. A score does not depend on other upstreams. So a change of
+//! weights moves only clients from or to the upstreams whose shares change.
 
 use std::borrow::Cow;
 
@@ -84,7 +85,7 @@ impl Split {
         for part in &by.alternatives {
             match observe(&part.attribute) {
                 Observation::Value(value) => return PartialShare::Chosen(self.of(&folded(part.fold, value))),
-                // A list is missing, as in a limit key.
+                // A list counts as missing, as in a limit key.
                 Observation::Missing | Observation::List(_) => {}
                 Observation::Named(_) | Observation::Unknown => return PartialShare::Unknown,
             }
@@ -92,7 +93,7 @@ impl Split {
         PartialShare::Chosen(self.largest())
     }
 
-    /// The upstream whose part of the total contains `number`.
+    /// Returns the upstream whose part of the total weight contains `number`.
     fn at(&self, number: u64) -> UpstreamId {
         let mut left = number;
         for share in &self.shares {
@@ -104,13 +105,14 @@ impl Split {
         self.largest()
     }
 
-    /// The upstream for a value.
+    /// Returns the upstream for a client's value.
     fn of(&self, value: &[u8]) -> UpstreamId {
         let best = self.shares.iter().min_by(|one, other| one.distance(value).total_cmp(&other.distance(value)));
         best.map_or(UpstreamId(0), |share| share.upstream)
     }
 
-    /// The upstream with the largest weight, the first of equal ones: for clients that cannot be distinguished.
+    /// Returns the upstream with the largest weight, or the first of several. It gets the clients that cannot be
+    /// distinguished.
     fn largest(&self) -> UpstreamId {
         let largest = self.shares.iter().rev().max_by_key(|share| share.weight);
         largest.map_or(UpstreamId(0), |share| share.upstream)
@@ -118,15 +120,15 @@ impl Split {
 }
 
 impl Share {
-    /// A number that is exponentially distributed over the values, with the weight as its rate: so the share with the smallest
-    /// number is chosen in proportion to its weight.
+    /// Returns a number that is exponentially distributed over the values, with the weight as the rate. So the share
+    /// with the smallest number is chosen in proportion to its weight.
     fn distance(&self, value: &[u8]) -> f64 {
         let mut hash = Sha256::new();
         hash.update(self.name.len().to_be_bytes());
         hash.update(&self.name);
         hash.update(value);
         let [a, b, c, d, e, f, g, ..]: [u8; 32] = hash.finalize().into();
-        // 53 bits, which a double holds exactly; never 0 or 1.
+        // 53 bits, which a double represents exactly. The result is never 0 or 1.
         let bits = u64::from_be_bytes([0, a, b, c, d, e, f, g]) >> 3;
         #[expect(clippy::cast_precision_loss, reason = "it has 53 bits")]
         let uniform = (bits as f64 + 0.5) / (1_u64 << 53) as f64;
@@ -165,14 +167,14 @@ mod tests {
         Split::new(shares.collect(), key)
     }
 
-    /// The names of the upstreams of all clients.
+    /// Returns the name of the upstream of each client.
     fn assigned(weights: &[(&'static str, u32)]) -> Vec<&'static str> {
         let split = split(weights, Some("jwt:sub"));
         let name = |UpstreamId(id): UpstreamId| weights[id as usize].0;
         (0..CLIENTS).map(|client| name(split.of(format!("client-{client}").as_bytes()))).collect()
     }
 
-    /// Of all clients.
+    /// Returns this number of clients as a part of all clients.
     fn part(clients: usize) -> f64 {
         f64::from(u32::try_from(clients).unwrap()) / f64::from(CLIENTS)
     }
@@ -191,10 +193,10 @@ mod tests {
         assert!((share(&before, "canary") - 0.05).abs() < 0.006);
         let after = assigned(&[("api", 90), ("canary", 10)]);
         assert!((share(&after, "canary") - 0.10).abs() < 0.008);
-        // All that move go to the canary, and nobody leaves it.
+        // All clients that move go to the canary, and no client leaves it.
         assert!(before.iter().zip(&after).all(|(before, after)| before == after || *after == "canary"));
         assert!((moved(&before, &after) - 0.05).abs() < 0.006);
-        // The order in the file does not matter.
+        // The order in the file has no effect.
         assert_eq!(assigned(&[("canary", 5), ("api", 95)]), before);
     }
 

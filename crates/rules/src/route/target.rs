@@ -1,4 +1,4 @@
-//! Names the target of a route: an upstream or one of several, or an answer in their place.
+//! Defines the target of a route: an upstream, one of several upstreams, or an answer without an upstream.
 
 use bytes::Bytes;
 use http::HeaderValue;
