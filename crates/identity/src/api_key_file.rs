@@ -1,8 +1,8 @@
 //! Reads and writes the file of API keys: lines of `SHA256-HEX-OF-KEY ID PLAN`.
 //!
-//! The first line may name the columns, `#columns id plan rps …`: then every line has a word for each of them, `-` where it
-//! has no value. Blank lines and everything else after a `#` are ignored. A fault never repeats what was found, because in an invalid file it
-//! may be a key.
+//! The first line may name the columns: `#columns id plan rps …`. Then every line has a word for each column, or `-`
+//! where it has no value. Blank lines are ignored, and so is all text after any other `#`. A fault never repeats text
+//! of the file, because the text may be a key.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ const MAX_LINES: usize = 1_000_000;
 const LONGEST_NAME: usize = 128;
 const LONGEST_COLUMN: usize = 64;
 
-/// The word with which a first line that names the columns begins.
+/// The first word of a line that names the columns.
 const COLUMNS: &[u8] = b"#columns";
-/// The word for a key that has no value in a column.
+/// Stands for a missing value in a column.
 const NO_VALUE: &str = "-";
 
 /// The message for an invalid id or plan.
@@ -105,7 +105,7 @@ impl fmt::Display for Fault {
 pub fn parse(bytes: &[u8]) -> Result<ApiKeySet, Vec<Fault>> {
     let whole = |kind| Err(vec![Fault { position: None, kind }]);
     if bytes.is_empty() {
-        // More likely an interrupted write than the intention to know no keys.
+        // An empty file is more likely the result of an interrupted write than a wish to accept no keys.
         return whole(FaultKind::Empty);
     }
     if bytes.len() > MAX_BYTES {
@@ -133,7 +133,7 @@ fn starts_word(rest: &[u8]) -> bool {
     rest.first().is_none_or(u8::is_ascii_whitespace)
 }
 
-/// The names after `#columns`, in the first line.
+/// Reads the names of the columns in the first line, after `#columns`.
 fn read_columns(line: &[u8], keys: &mut ApiKeySet, faults: &mut Vec<Fault>) {
     let mut fault = |before: &str, kind| {
         let position = Position { line: 1, column: COLUMNS.len() + before.chars().count() + 1 };
@@ -203,7 +203,7 @@ fn read_line(line: &[u8], number: usize, keys: &mut ApiKeySet, faults: &mut Vec<
     }
 }
 
-/// The words before a comment, each with its offset in bytes.
+/// Returns the words before a comment, each with its offset in bytes.
 fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut next = 0;
     let placed = line.split(|letter: char| letter.is_ascii_whitespace()).map(move |word| {
@@ -233,7 +233,7 @@ mod tests {
     const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     const OTHER: &str = "88d4266fd4e6338d13b845fcf289579d209c897823b9217da3e161936f031589";
 
-    /// How many keys a file has, or what is wrong with it. `H` stands for a hash, `O` for another.
+    /// Checks how many keys a file has, or which fault. `H` stands for a hash, and `O` for another hash.
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let text = text.replace('H', HASH).replace('O', OTHER);
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(acme(text, "plan"), None);
         check("#columns id plan\nH acme gold", "1 keys");
         check("#columns id plan rps\nH acme gold 5 # since May\n\n# end", "1 keys");
-        // Only the first line, and only this word.
+        // Columns are named only in the first line, and only by exactly this word.
         check("# columns are hash, id, plan\nH acme gold", "1 keys");
         check("#columnsidplan\nH acme gold", "1 keys");
         check("\n#columns id plan rps\nH acme gold", "1 keys");

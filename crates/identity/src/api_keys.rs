@@ -1,7 +1,8 @@
 //! Looks up the owner of an API key.
 //!
-//! Only the SHA-256 of a key is held, never the key. A plain hash without salt or key stretching is enough, because keys are
-//! random: 128 random bits cannot be guessed. A set of keys is replaced as a whole, while requests read it.
+//! Only the SHA-256 hash of a key is stored, never the key. A plain hash without salt or key stretching is enough,
+//! because keys are random: 128 random bits cannot be guessed. A set of keys is replaced as a whole, while requests
+//! read the old one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -79,14 +80,14 @@ impl ApiKeys {
 #[derive(Default)]
 pub struct ApiKeySet {
     known: HashMap<Fingerprint, Entry>,
-    /// The names of the columns beyond id and plan.
+    /// The names of the columns after id and plan.
     columns: Arc<[String]>,
     source: [u8; 32],
 }
 
 struct Entry {
     key: Arc<KnownKey>,
-    /// The line of the file that lists it.
+    /// The number of the line in the file that lists the key.
     line: usize,
 }
 
@@ -137,7 +138,7 @@ impl ApiKeySet {
     }
 }
 
-/// Shows the number of keys, and no key.
+/// Shows the number of keys, but no key.
 impl fmt::Debug for ApiKeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ApiKeySet({})", self.known.len())
@@ -165,8 +166,8 @@ impl Fingerprint {
     }
 }
 
-/// Compares in constant time. The map's own work depends only on the fingerprint, under a secret of this process, and a
-/// client cannot choose the fingerprint of its key: the duration of a lookup reveals nothing about the known keys.
+/// Compares in constant time. The map's own work depends only on the fingerprint and a secret of this process. A client
+/// cannot choose the fingerprint of its key. So the duration of a lookup reveals nothing about the known keys.
 impl PartialEq for Fingerprint {
     fn eq(&self, other: &Fingerprint) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -243,7 +244,7 @@ mod tests {
         api_keys.replace(keys(&longest, "b"));
         assert_eq!(find(&api_keys, Some(&longest)), "b gold");
         assert_eq!(find(&api_keys, Some(b"k\xe9y-0123456789abcdef")), "unknown");
-        // A longer one is not even hashed.
+        // A longer key is not even hashed.
         let longer = [b'k'; LONGEST_KEY + 1];
         api_keys.replace(keys(&longer, "c"));
         assert_eq!(find(&api_keys, Some(&longer)), "unknown");

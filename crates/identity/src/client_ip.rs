@@ -1,4 +1,5 @@
-//! Finds the client's address: the TCP peer, unless that is a trusted proxy; then the address that it forwards.
+//! Finds the client's address. This is the TCP peer, or, if the peer is a trusted proxy, the address that the proxy
+//! forwards.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +21,7 @@ impl Default for Settings {
     }
 }
 
-/// More hops than any honest chain has.
+/// The largest number of hops that are read. No honest chain is longer.
 const MAX_HOPS: usize = 32;
 
 impl Settings {
@@ -70,13 +71,13 @@ pub fn ends_with_address(headers: &HeaderMap) -> bool {
     hop.and_then(parse_hop).is_some()
 }
 
-/// `203.0.113.7`, `203.0.113.7:1234`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:1234`.
+/// Parses a hop: `203.0.113.7`, `203.0.113.7:1234`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:1234`.
 ///
-/// An empty hop is invalid, although a list may have empty members (RFC 9110, section 5.6.1) and nginx skips them: a proxy
-/// that adds an empty address does not vouch for the addresses to its left.
+/// An empty hop is invalid, although a list may have empty members (RFC 9110, section 5.6.1) and nginx skips them. A
+/// proxy that adds an empty address cannot confirm the addresses to its left.
 fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(hop.trim_ascii()).ok()?;
-    // A zone is meaningful on one machine only.
+    // A zone has a meaning only on one machine.
     if text.contains('%') {
         return None;
     }
@@ -157,7 +158,7 @@ mod tests {
         check("10.0.0.1", &["[2001:db8::1]"], "2001:db8::1");
         check("fd00::1", &["[2001:db8::1]:443"], "2001:db8::1");
         check("fd00::1", &["2001:DB8:0:0::1, [fd00::2]:443"], "2001:db8::1");
-        // Without brackets the last part is no port.
+        // Without brackets, the last part is not a port.
         check("10.0.0.1", &["2001:db8::1:443"], "2001:db8::1:443");
     }
 
@@ -172,7 +173,7 @@ mod tests {
         }
         check("::ffff:10.0.0.1", &["198.51.100.1"], "198.51.100.1");
         check("::ffff:a00:1", &["::ffff:10.0.0.3, 10.0.0.2"], "10.0.0.3");
-        // NAT64, IPv4-compatible, and an address that is only written with dots: none of them is IPv4.
+        // These are NAT64, IPv4-compatible, and only written with dots. None of them counts as IPv4.
         check("10.0.0.1", &["64:ff9b::10.0.0.2"], "64:ff9b::a00:2");
         check("10.0.0.1", &["::10.0.0.2"], "::a00:2");
         check("10.0.0.1", &["2001:db8::10.0.0.2"], "2001:db8::a00:2");
@@ -195,7 +196,7 @@ mod tests {
             "*",
             "999.1.1.1",
             "198.51.100",
-            // nginx reads the zeros as decimal, others as octal.
+            // nginx reads these zeros as decimal, but other programs read them as octal.
             "198.51.100.01",
             "3325256705",
             "0xc6336401",

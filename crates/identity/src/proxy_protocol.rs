@@ -1,7 +1,8 @@
-//! Parses the PROXY protocol header, version 1 or 2, in which a load balancer states the client's address.
+//! Parses the PROXY protocol header, version 1 or 2, in which a load balancer names the client's address.
 //!
-//! <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>. The result is a header, the least
-//! number of bytes that are still missing, or an error. A caller that reads only that many never reads past the header.
+//! The format: <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>. The result is a header, an error, or the
+//! smallest number of bytes that are still missing. A caller that reads only that many bytes never reads past the
+//! header.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -30,16 +31,16 @@ pub enum Source {
 pub struct HeaderError(pub &'static str);
 
 const V1: &[u8] = b"PROXY ";
-/// `PROXY UNKNOWN` and the line's end.
+/// The length of `PROXY UNKNOWN` and the end of the line.
 const V1_SHORTEST: usize = 15;
-/// With the line's end (section 2.1).
+/// The largest length, including the end of the line (section 2.1).
 const V1_LONGEST: usize = 107;
 
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The length of the signature, the version, the family, and the length of the rest.
+/// The length of the signature, the version, the family, and the field with the length of the rest.
 const V2_FIXED: usize = 16;
-/// The longest rest of a header that is accepted: addresses, and extensions of a load balancer. The format allows 65535 bytes;
-/// usual ones have some hundred.
+/// The longest accepted rest of a header: addresses, and extensions of a load balancer. The format allows 65535 bytes,
+/// but usual headers have some hundred.
 const V2_LONGEST_REST: usize = 4096;
 
 /// Parses the PROXY protocol header at the start of `bytes`. Bytes after the header are ignored.
@@ -57,7 +58,7 @@ pub fn parse(bytes: &[u8]) -> Result<Progress, HeaderError> {
     }
 }
 
-/// Whether the shorter of the two is a prefix of the longer.
+/// Whether the shorter text is a prefix of the longer one.
 fn is_beginning(bytes: &[u8], whole: &[u8]) -> bool {
     bytes.iter().zip(whole).all(|(byte, expected)| byte == expected)
 }
@@ -83,7 +84,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Progress, HeaderError> {
 
 fn source_v1(line: &[u8]) -> Option<Source> {
     let line = line.strip_prefix(V1)?;
-    // The rest of such a line must be ignored, and need not be text.
+    // The rest of such a line must be ignored. It may be no text.
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
         return Some(Source::Peer);
     }
@@ -98,13 +99,13 @@ fn source_v1(line: &[u8]) -> Option<Source> {
     Some(client(addresses, port(source_port)?))
 }
 
-/// The source address, if both parse as addresses.
+/// Returns the source address, if both texts are addresses.
 fn pair<A: FromStr + Into<IpAddr>>(source: &str, destination: &str) -> Option<IpAddr> {
     destination.parse::<A>().ok()?;
     source.parse::<A>().ok().map(Into::into)
 }
 
-/// Digits without a leading zero (section 2.1).
+/// Parses a port: digits without a leading zero (section 2.1).
 fn port(text: &str) -> Option<u16> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok()).flatten()
@@ -130,7 +131,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Progress, HeaderError> {
     let length = V2_FIXED + rest;
     match bytes.get(V2_FIXED..length) {
         None => Ok(Progress::More(length - bytes.len())),
-        // For the load balancer's own connection the rest is ignored (section 2.2).
+        // If the load balancer connects for itself, the rest is ignored (section 2.2).
         Some(_) if local => Ok(Progress::Whole { length, source: Source::Peer }),
         Some(rest) => {
             let source =
@@ -140,10 +141,10 @@ fn parse_v2(bytes: &[u8]) -> Result<Progress, HeaderError> {
     }
 }
 
-/// Anything after the addresses is skipped.
+/// Parses the source address of version 2. Ignores everything after the addresses.
 fn source_v2(family: u8, rest: &[u8]) -> Option<Source> {
     let (family, transport) = (family >> 4, family & 15);
-    // Unspecified, stream, datagram; an HTTP client speaks none but the second.
+    // The transports are unspecified, stream and datagram. An HTTP client uses a stream.
     let stream = match transport {
         1 => true,
         0 | 2 => false,
@@ -160,7 +161,7 @@ fn source_v2(family: u8, rest: &[u8]) -> Option<Source> {
             let port = *rest.get(32..36)?.first_chunk::<2>()?;
             (client(address.into(), u16::from_be_bytes(port)), 36)
         }
-        // Two paths.
+        // Two paths of Unix domain sockets.
         3 => (Source::Peer, 216),
         _ => return None,
     };
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A header of version 2.
+    /// Makes a header of version 2.
     fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
         let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
         [V2, &[command, family], &length, rest].concat()
@@ -191,7 +192,8 @@ mod tests {
         Source::Client(text.parse().unwrap())
     }
 
-    /// Holds that a header is read as `source`: alone, with a request after it, and at no byte earlier.
+    /// Checks that a header is read as `source`, alone and with a request after it, but that a shorter part is
+    /// incomplete.
     #[track_caller]
     fn check(header: &[u8], source: Source) {
         let whole = Ok(Progress::Whole { length: header.len(), source });
@@ -205,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Holds that bytes are no header, whatever might follow.
+    /// Checks that the bytes are not a valid header, whatever follows.
     #[track_caller]
     fn refuse(bytes: &[u8]) {
         assert!(parse(bytes).is_err(), "{:?} of {}", parse(bytes), bytes.escape_ascii());
@@ -263,7 +265,8 @@ mod tests {
         ] {
             refuse(line.as_bytes());
         }
-        // 107 bytes are a valid line and 108 are not, which is detected before all of them have arrived.
+        // A line of 107 bytes is valid, but a line of 108 bytes is not. This is detected before the whole line has
+        // arrived.
         check(format!("PROXY UNKNOWN {}\r\n", "x".repeat(91)).as_bytes(), Source::Peer);
         refuse(format!("PROXY UNKNOWN {}\r\n", "x".repeat(92)).as_bytes());
         refuse(format!("PROXY UNKNOWN {}", "x".repeat(92)).as_bytes());
@@ -277,7 +280,7 @@ mod tests {
         check(&v2(0x21, 0x21, &v6_rest("2001:db8::7")), address("[2001:db8::7]:56324"));
         check(&v2(0x21, 0x21, &[&v6_rest("2001:db8::7")[..], &more].concat()), address("[2001:db8::7]:56324"));
         check(&v2(0x21, 0x21, &v6_rest("::ffff:203.0.113.7")), address("203.0.113.7:56324"));
-        // The longest that is read.
+        // The longest rest that is accepted.
         let mut rest = v4_rest();
         rest.resize(V2_LONGEST_REST, 0);
         check(&v2(0x21, 0x11, &rest), address("203.0.113.7:56324"));
@@ -285,7 +288,7 @@ mod tests {
 
     #[test]
     fn without_a_client_in_version_2_the_peer_is_the_client() {
-        // The load balancer's own, whatever else it says.
+        // The load balancer connects for itself, whatever else the header says.
         for (family, rest) in [(0, vec![]), (0x11, v4_rest()), (0x11, vec![1]), (0xff, vec![1, 2, 3])] {
             check(&v2(0x20, family, &rest), Source::Peer);
         }
@@ -293,7 +296,7 @@ mod tests {
         check(&v2(0x21, 0x00, &[1, 2, 3]), Source::Peer);
         check(&v2(0x21, 0x31, &[0; 216]), Source::Peer);
         check(&v2(0x21, 0x32, &[0; 220]), Source::Peer);
-        // Not a stream.
+        // These transports are not streams.
         check(&v2(0x21, 0x12, &v4_rest()), Source::Peer);
         check(&v2(0x21, 0x20, &v6_rest("2001:db8::7")), Source::Peer);
     }
@@ -311,7 +314,7 @@ mod tests {
                 refuse(&v2(0x21, family, &vec![0; length]));
             }
         }
-        // Too long, which is reported before it has arrived.
+        // The rest is too long, which is reported before it has arrived.
         refuse(&v2(0x21, 0x11, &[0; V2_LONGEST_REST + 1])[..V2_FIXED]);
         refuse(&v2(0x20, 0x00, &[0; V2_LONGEST_REST + 1])[..V2_FIXED]);
         for index in 0..V2.len() {
@@ -321,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Bytes that come near to being a header.
+    /// Generates bytes that resemble a header.
     fn almost() -> impl Strategy<Value = Vec<u8>> {
         const WORDS: &[&str] =
             &["PROXY ", "TCP4 ", "TCP6 ", "UNKNOWN", "1.2.3.4 ", "::1 ", "80 ", "443", "\r", "\n", "\r\n"];

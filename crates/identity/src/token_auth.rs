@@ -1,8 +1,8 @@
 //! Authenticates the token of a request.
 //!
-//! Tokens that do not verify have a limit of their own, for each client address, in this process: a flood of them affects no
-//! rule's bucket, and once the limit is used up no more tokens are verified for that address. A token that was verified before
-//! is not verified again, so clients with valid tokens are not affected.
+//! Invalid tokens have their own limit for each client address, in this process. So a flood of invalid tokens affects
+//! no bucket of a rule. When the limit of an address is used up, no more tokens are verified for this address. A token
+//! that was verified before is not verified again, so clients with valid tokens are not affected.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use request::request::{ClientAddress, Request};
 use stores::memory;
 use stores::memory::Memory;
 
-/// The most client addresses with invalid tokens that are remembered.
+/// The largest number of client addresses with invalid tokens that are remembered.
 const ADDRESSES: usize = 100_000;
 
 /// The result of verifying the token of a request.
@@ -88,10 +88,10 @@ impl TokenAuth {
         }
         let mut verified = self.verifier.verify(&token);
         if matches!(verified, Err(TokenError::Invalid(_))) {
-            // Before waiting for a fetch: requests that wait together are limited together.
+            // The charge comes before a fetch, so that requests that wait for the fetch together are limited together.
             self.invalid.charge(&bucket);
         }
-        // What is rare is on the heap, so that it does not enlarge every request's task.
+        // The future of this rare case is on the heap, so that it does not enlarge the task of every request.
         if verified == Err(TokenError::Invalid(Invalid::UnknownKey))
             && Box::pin(self.verifier.refetch_keys_for(&token)).await
         {
@@ -109,7 +109,7 @@ fn buckets_of(clock: Clock) -> Arc<Memory> {
     Arc::new(Memory::new(&memory::Settings { max_buckets: ADDRESSES, ..memory::Settings::default() }, clock))
 }
 
-/// One bucket for each client address.
+/// Limits invalid tokens, with one bucket for each client address.
 #[derive(Debug)]
 struct InvalidLimit {
     bucket: TokenBucket,
@@ -146,7 +146,7 @@ impl InvalidLimit {
         Plan { enforced: smallvec![charge], shadow: smallvec![] }
     }
 
-    /// The time until another token is verified; `None` if one is verified now.
+    /// Returns the time until another token is verified. `None` if one is verified now.
     fn wait(&self, plan: &Plan) -> Option<Micros> {
         let settlement = self.buckets.peek(plan);
         if settlement.is_granted() { None } else { settlement.enforced.first().map(|outcome| outcome.retry_after) }

@@ -1,5 +1,6 @@
-//! Says which algorithms a key is for. It follows from the key, never from a token (RFC 8725, sections 3.1 and 3.2), which
-//! prevents algorithm confusion: an RSA key verifies no HMAC, whatever a header says. Rejects keys that are too weak for all.
+//! Determines for which algorithms a key may be used. This depends on the key and never on a token (RFC 8725, sections
+//! 3.1 and 3.2), which prevents algorithm confusion: an RSA key never verifies an HMAC, whatever a token's header says.
+//! Rejects keys that are too weak for every algorithm.
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
@@ -8,7 +9,7 @@ use ring::rand::SystemRandom;
 
 use super::keys::KeyError;
 
-/// In bytes.
+/// The shortest accepted RSA modulus, in bytes.
 const SHORTEST_MODULUS: usize = 2048 / 8;
 /// The longest modulus with which signatures can be verified, in bytes.
 const LONGEST_MODULUS: usize = 8192 / 8;
@@ -116,7 +117,7 @@ pub(crate) fn declared_algorithms(
     })
 }
 
-/// Whether a JWK's `crv` is the curve of its point: the library tells curves apart by the length of the point alone.
+/// Whether a JWK's `crv` is the curve of its point. The library distinguishes curves only by the length of the point.
 fn curve_fits(jwk: &Jwk, algorithms: &[Algorithm]) -> bool {
     let curve = match &jwk.algorithm {
         AlgorithmParameters::EllipticCurve(parameters) => &parameters.curve,
@@ -137,7 +138,7 @@ pub(crate) fn unpadded(number: &[u8]) -> &[u8] {
     number.get(zeros..).unwrap_or_default()
 }
 
-/// The modulus and the exponent of an RSAPublicKey (RFC 8017, appendix A.1.1).
+/// Returns the modulus and the exponent of an RSAPublicKey (RFC 8017, appendix A.1.1).
 fn der_numbers(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let blocks = simple_asn1::from_der(der).ok()?;
     let simple_asn1::ASN1Block::Sequence(_, members) = blocks.first()? else { return None };
@@ -148,7 +149,7 @@ fn der_numbers(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((number(0)?, number(1)?))
 }
 
-/// Checks that a point is on the curve, by a key agreement with it.
+/// Checks that a point is on the curve. A key agreement with another point fails.
 fn is_on_curve(curve: &'static agreement::Algorithm, point: &[u8]) -> bool {
     let Ok(own) = EphemeralPrivateKey::generate(curve, &SystemRandom::new()) else { return false };
     agree_ephemeral(own, &agreement::UnparsedPublicKey::new(curve, point), |_| ()).is_ok()

@@ -1,7 +1,7 @@
-//! Caches verified tokens, so that a repeated token costs a hash and a lookup.
+//! Caches verified tokens, so that a repeated token needs only a hash and a lookup.
 //!
-//! An entry is found by a hash of the whole token under a secret of this process: only the same token finds it. It is used
-//! only while the token would verify again: within its validity, and while its key is one of the issuer's.
+//! An entry is found by a hash of the whole token under a secret of this process, so only the same token finds it. The
+//! entry is used only while the token would still verify: within its validity, and while its issuer has its key.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use super::token::MAX_TOKEN_BYTES;
 use base::time::Timestamp;
 use request::identity::Claims;
 
-/// In bytes.
+/// The size of the cache, in bytes.
 const CAPACITY: u64 = 32 << 20;
 
 /// The result of verifying a token, as the cache keeps it.
@@ -40,7 +40,7 @@ struct BySize;
 
 impl Weighter<Name, CachedToken> for BySize {
     fn weight(&self, _: &Name, verified: &CachedToken) -> u64 {
-        // Called whenever an entry moves, but a token has few claims.
+        // This is called whenever an entry moves, but a token has few claims.
         verified.claims.size() as u64 + 256
     }
 }
@@ -48,7 +48,7 @@ impl Weighter<Name, CachedToken> for BySize {
 impl Cache {
     pub(super) fn new() -> Cache {
         let mut secret = [0; 32];
-        // Without randomness the hashes are not secret, but still identify the tokens.
+        // If no random bytes are available, the hashes are not secret but still identify the tokens.
         let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut secret);
         let typical = CAPACITY / 4096;
         Cache {
@@ -58,7 +58,7 @@ impl Cache {
     }
 
     pub(super) fn get(&self, token: &[u8], now: Timestamp) -> Option<Arc<Claims>> {
-        // Longer ones are invalid and not worth hashing.
+        // Longer tokens are invalid and need not be hashed.
         if token.len() > MAX_TOKEN_BYTES {
             return None;
         }

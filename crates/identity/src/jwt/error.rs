@@ -1,4 +1,4 @@
-//! Lists the reasons for which a token is not accepted.
+//! Lists the reasons why a token is not accepted.
 
 /// The reason why a token is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -80,7 +80,8 @@ impl TrustedIssuer {
             if key.verifies(unverified.algorithm, unverified.message, &unverified.signature) {
                 return Ok(Arc::downgrade(key));
             }
-            // A key without an id may be any key; that it does not verify says nothing about the key that was named.
+            // A key without an id may be any key. That it does not verify the token says nothing about the key that the
+            // token names.
             if id.is_none() || key.is_named(id) {
                 refused = Invalid::Signature;
             }
@@ -89,7 +90,8 @@ impl TrustedIssuer {
     }
 }
 
-/// `aud` is a string or an array of strings (RFC 7519, section 4.1.3).
+/// Whether the token is meant for one of these audiences. `aud` is a string or an array of strings (RFC 7519, section
+/// 4.1.3).
 fn audience_matches(found: Option<&Value>, audience: &[String]) -> bool {
     let ours = |text: &str| audience.iter().any(|name| name == text);
     match found {
@@ -101,7 +103,8 @@ fn audience_matches(found: Option<&Value>, audience: &[String]) -> bool {
     }
 }
 
-/// Seconds since the epoch, possibly with a fraction (RFC 7519, section 2, NumericDate); earlier times become the epoch.
+/// Converts seconds since the epoch, possibly with a fraction (RFC 7519, section 2, NumericDate). Times before the
+/// epoch become the epoch.
 fn numeric_date(value: &Value) -> Option<Timestamp> {
     let number = value.as_number()?;
     if let Some(seconds) = number.as_u64() {

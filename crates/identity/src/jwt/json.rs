@@ -1,7 +1,7 @@
 //! Parses a JSON object strictly: no name may occur twice in an object, at any depth.
 //!
-//! RFC 8259 does not define which of two equal names counts. A verifier and an application that choose differently see two
-//! different tokens, so such a token is invalid (RFC 7519, section 4).
+//! RFC 8259 does not define which of two equal names counts. If a verifier and an application chose differently, they
+//! would read different claims. So such a token is invalid (RFC 7519, section 4).
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        // Nesting is bounded by serde_json.
+        // serde_json limits the depth.
         deserializer.deserialize_any(self)
     }
 }

@@ -1,8 +1,8 @@
-//! Fetches the JWK set of an issuer from a URL and keeps it fresh.
+//! Fetches the JWK set of an issuer from a URL, and fetches it again at intervals.
 //!
-//! Fetches run in the background, limited in time and size. A set is kept until a valid one replaces it: an issuer that is
-//! down, or sends garbage, changes nothing. A token with an unknown key triggers a fetch, but at most every ten seconds
-//! whatever the result, so a flood of such tokens does not reach the issuer.
+//! Fetches run in the background, with limits on time and size. A set is kept until a valid one replaces it, so an
+//! issuer that is down or sends invalid data changes nothing. A token with an unknown key causes a fetch, but at most
+//! one in ten seconds, whatever the result. So a flood of such tokens does not reach the issuer.
 
 use std::fmt;
 use std::io::Read;
@@ -20,12 +20,12 @@ use base::interval::fixed_interval;
 use base::time::{Clock, Timestamp};
 use base::tls::{certificate_error, system_roots};
 
-/// A fetch, from the first byte to the last.
+/// The longest time of a fetch, from the first byte to the last.
 const DEADLINE: Duration = Duration::from_secs(3);
 /// The largest set, in bytes.
 const LARGEST: u64 = 1 << 20;
 const REFRESH: Duration = Duration::from_secs(300);
-/// The least time between two fetches that unknown keys trigger.
+/// The shortest time between two fetches that are caused by unknown keys.
 const COOLDOWN: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -78,12 +78,12 @@ pub struct RemoteKeySet {
     clock: Clock,
     cooldown: Duration,
     set: ArcSwapOption<KeySet>,
-    /// When the last fetch began.
+    /// The time at which the last fetch began.
     began: AtomicU64,
-    /// A fetch is requested or under way.
+    /// Whether a fetch is requested or under way.
     pending: AtomicBool,
     wanted: Notify,
-    /// How many fetches have ended.
+    /// The number of fetches that have ended.
     ended: watch::Sender<u64>,
 }
 
@@ -129,7 +129,7 @@ impl RemoteKeySet {
             report(self.issuer(), outcome);
             let wait = if good { REFRESH } else { pause };
             pause = if good { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-            // Jittered, so that gateways do not fetch at the same time.
+            // Jittered, so that gateways do not all fetch at the same time.
             let waited = tokio::time::sleep(wait.mul_f64(0.8 + fastrand::f64() / 5.0));
             tokio::select! {
                 () = waited => {}
@@ -138,7 +138,7 @@ impl RemoteKeySet {
         }
     }
 
-    /// Waits for a request to fetch; ignores a wake-up whose request has been served meanwhile.
+    /// Waits for the request for a fetch. Ignores a notification if its fetch has already been made.
     async fn fetch_requested(&self) {
         loop {
             self.wanted.notified().await;
@@ -163,7 +163,7 @@ impl RemoteKeySet {
             if Duration::from(now.since(Timestamp(began))) < self.cooldown {
                 return false;
             }
-            // Of several callers, only one triggers the fetch.
+            // If several callers arrive together, only one starts the fetch.
             if self.began.compare_exchange(began, now.0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 self.fetch_now();
             }
@@ -177,7 +177,8 @@ impl RemoteKeySet {
         self.began.store(self.clock.now().0, Ordering::Release);
         self.pending.store(true, Ordering::Release);
         let (url, old) = (self.settings.url.clone(), self.current().unwrap_or_default());
-        // The HTTP client blocks, and parsing a large set takes time: on a thread of its own it delays no request.
+        // The HTTP client blocks, and parsing a large set takes time. So they run on a separate thread, where they
+        // delay no request.
         let fetched = tokio::task::spawn_blocking(move || {
             let set = KeySet::jwks(&get(&url)?, Origin::Fetched).map_err(FetchError::Key)?;
             Ok(set.replacing(&old))
@@ -211,7 +212,7 @@ fn get(url: &str) -> Result<Vec<u8>, FetchError> {
         ureq::Agent::config_builder()
             .tls_config(tls)
             .timeout_global(Some(DEADLINE))
-            // A redirect could lead to keys that the file does not name.
+            // A redirect could lead to keys that the configuration does not name.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .http_status_as_error(false)

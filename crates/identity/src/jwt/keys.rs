@@ -1,4 +1,4 @@
-//! Parses keys and sets of them, and verifies signatures. Which algorithms a key is for is in [`super::algorithm`].
+//! Parses keys and sets of keys, and verifies signatures. [`super::algorithm`] determines the algorithms of a key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl Key {
 
     fn new(id: Option<String>, key: DecodingKey) -> Result<Key, KeyError> {
         let key = match key.kind() {
-            // Some issuers write the modulus with a leading sign byte.
+            // Some issuers write a zero byte before the modulus.
             DecodingKeyKind::RsaModulusExponent { n, e } => {
                 DecodingKey::from_rsa_raw_components(unpadded(n), unpadded(e))
             }
@@ -212,7 +212,7 @@ impl KeySet {
             Key::jwk(&jwk, origin).map(Arc::new)
         };
         let keys: Vec<Result<Arc<Key>, KeyError>> = members.iter().map(read).collect();
-        // In a file, a key that contradicts itself is a mistake that can be corrected.
+        // In a file, a key that contradicts itself is a mistake that an operator can correct.
         let contradicts = |error: &KeyError| matches!(error, KeyError::WrongCurve | KeyError::ShortSecret { .. });
         let fault = keys.iter().filter_map(|key| key.as_ref().err()).find(|error| contradicts(error));
         if let (Origin::File, Some(fault)) = (origin, fault) {
@@ -261,7 +261,8 @@ mod tests {
     const X: &str = "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY";
     const Y: &str = "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU";
 
-    /// A set of this key and a sound one: from a file, the error or `None`; fetched, how many keys are left.
+    /// Checks a set with this key and a valid key. `file` is the expected error if the set comes from a file. `fetched`
+    /// is the number of keys that are kept if the set was fetched.
     #[track_caller]
     fn check(key: &str, file: Option<KeyError>, fetched: usize) {
         let sound = format!(r#"{{"kty":"EC","crv":"P-256","alg":"ES256","x":"{X}","y":"{Y}"}}"#);

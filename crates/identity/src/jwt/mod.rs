@@ -1,7 +1,7 @@
-//! Verifies signed JSON Web Tokens (RFC 7519), as RFC 8725 recommends.
+//! Verifies signed JSON Web Tokens (RFC 7519), following the recommendations of RFC 8725.
 //!
-//! The configuration decides which algorithms, keys, issuers and audiences are accepted; a token only claims one of them.
-//! Verified tokens are cached for as long as they would verify again: until they expire, or their key is removed.
+//! The configuration determines which algorithms, keys, issuers and audiences are accepted. A token only names one of
+//! each. Verified tokens are cached for as long as they would still verify: until they expire, or their key is removed.
 
 pub mod algorithm;
 mod cache;
@@ -97,7 +97,7 @@ impl Verifier {
         let trusted = self.issuer_of(&unverified.claims).map_err(TokenError::Invalid)?;
         let validity = trusted.check(&unverified, self.clock.wall()).map_err(TokenError::Invalid)?;
         let key = trusted.verify_signature(&unverified)?;
-        // The issuer is part of the identity where several are trusted.
+        // If several issuers are trusted, the issuer is part of the client's identity.
         let issuer = trusted.issuer.name.clone().filter(|_| self.issuers.len() > 1);
         let claims = Arc::new(Claims::new(unverified.claims, issuer));
         self.cache.insert(token, CachedToken { claims: Arc::clone(&claims), validity, key });
@@ -114,7 +114,7 @@ impl Verifier {
         }
     }
 
-    /// The issuer that the token names in `iss`; an issuer without a name accepts any.
+    /// Returns the issuer that the token names in `iss`. An issuer without a name accepts any `iss`.
     fn issuer_of(&self, claims: &Map<String, Value>) -> Result<&TrustedIssuer, Invalid> {
         let named = |trusted: &&TrustedIssuer| match &trusted.issuer.name {
             Some(name) => claims.get("iss").and_then(Value::as_str) == Some(name),
@@ -124,14 +124,14 @@ impl Verifier {
     }
 }
 
-/// In `Authorization`, the value after `Bearer` in any case (RFC 6750, section 2.1); another scheme has no token. In any
-/// other field `Bearer` is optional.
+/// Returns the token in a header field. In `Authorization`, the token is the value after `Bearer`, in any case (RFC
+/// 6750, section 2.1), and other schemes have no token. In any other field, `Bearer` is optional.
 fn in_header<'r>(head: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
     const BEARER: &[u8] = b"bearer";
     let value = head.headers.get(name)?.as_bytes().trim_ascii();
     let scheme = value.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
     if scheme.eq_ignore_ascii_case(BEARER) {
-        // `Bearer` followed by nothing, or by a tab, is an invalid token, not a missing one.
+        // If nothing or a tab follows `Bearer`, the token is invalid, but not missing.
         return Some(value.get(scheme.len()..)?.trim_ascii_start());
     }
     (*name != header::AUTHORIZATION && !value.is_empty()).then_some(value)

@@ -1,4 +1,4 @@
-//! The settings of `jwt`: issuers, their keys and audiences, and where requests carry a token.
+//! The settings of `jwt`: issuers, their keys and audiences, and the parts of requests that may contain a token.
 
 use jsonwebtoken::Algorithm;
 

@@ -1,4 +1,4 @@
-//! Parses a token, without trusting any of it yet.
+//! Parses a token. Nothing in the token is trusted yet.
 //!
 //! Only the compact form of a signed token is accepted (RFC 7515, section 7.1): three parts in base64url without padding, the
 //! first two of them JSON objects. Everything else is rejected here, before any signature is verified.
@@ -46,7 +46,7 @@ impl<'t> UnverifiedToken<'t> {
         };
         let message = token.get(..header.len() + 1 + claims.len()).ok_or(Invalid::Malformed)?;
         let header = json::object(&decode(header)?).ok_or(Invalid::Malformed)?;
-        // A critical extension that is not supported (RFC 7515, section 4.1.11).
+        // A token with a critical extension is rejected, because none is supported (RFC 7515, section 4.1.11).
         if header.contains_key("crit") {
             return Err(Invalid::Malformed);
         }
