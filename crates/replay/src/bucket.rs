@@ -95,7 +95,7 @@ impl Buckets {
         before: Option<SimulatedResult>,
     ) {
         if let Some(bucket) = self.0.get_mut(&charge.bucket) {
-            // Only buckets that refuse are named: there may be millions of others.
+            // Only buckets that refuse get a client's name, because there may be millions of others.
             if let (None, ClientNames::AsLogged, BucketId::Picked(key)) = (&bucket.client, names, charge.bucket) {
                 bucket.client = picked_keys(explanation, key).map(client_name);
             }
@@ -125,15 +125,15 @@ impl Buckets {
     }
 }
 
-/// The client of a bucket whose key was made of pseudonyms, which no gateway has: `jwt:sub 5f3a9c17…`. `None` for a bucket whose
-/// key was made of values.
+/// Returns the client of a bucket whose key was made from pseudonyms, such as `jwt:sub 5f3a9c17…`. No gateway has such
+/// a bucket. `None` for a bucket whose key was made from values.
 fn client_pseudonyms(explanation: &Explanation<'_>, key: BucketKey) -> Option<String> {
     let picked = picked_keys(explanation, key)?;
     picked.iter().find(|picked| matches!(picked.value, Observation::Named(_)))?;
     Some(client_name(picked))
 }
 
-/// The values that the limit keys picked for the bucket with this key.
+/// Returns the values that the limit keys picked for the bucket with this key.
 fn picked_keys<'e, 'a>(explanation: &'e Explanation<'a>, key: BucketKey) -> Option<&'e [PickedKey<'a>]> {
     let rules = explanation.policies.iter().flat_map(|policy| &policy.rules);
     let mut picked = rules.filter_map(|rule| match &rule.outcome {
@@ -145,7 +145,7 @@ fn picked_keys<'e, 'a>(explanation: &'e Explanation<'a>, key: BucketKey) -> Opti
     picked.next()
 }
 
-/// `ip:address 203.0.113.7, path /a`.
+/// Formats the client as `ip:address 203.0.113.7, path /a`.
 fn client_name(picked: &[PickedKey<'_>]) -> String {
     if picked.is_empty() {
         return "all clients".to_owned();

@@ -90,7 +90,7 @@ impl Counts {
     ) {
         for part in open.iter().filter(|part| !self.open.contains_key(&part.question)) {
             for attribute in part.readable(rules).filter(|attribute| lacks(attribute)) {
-                // Other attributes of a claim are read from it.
+                // Words and amounts are read from the same field as their claim.
                 let field = match attribute {
                     Attribute::Words(claim) | Attribute::ClaimedAmount(claim) => Attribute::Claim(claim.clone()),
                     other => other.clone(),

@@ -1,4 +1,5 @@
-//! Holds the values that a line of a foreign log records about one request, and knows which ones it cannot record.
+//! Holds the values that a line of a foreign log records about one request, and knows which values the log cannot
+//! record.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -75,7 +76,7 @@ impl ForeignEntry {
         }
         if let LogFields::Mapped(fields, values) = &self.log {
             return match (attribute, fields.index(attribute)) {
-                // These are in the head, where they are read as a gateway reads them.
+                // These attributes are in the head, and are read from it as a gateway reads them.
                 (Attribute::Method | Attribute::Path | Attribute::Host | Attribute::Header(_), Some(_)) => known(true),
                 (_, Some(index)) => match values.get(index) {
                     Some(Some(MappedValue::Single(value))) => RecordedValue::Value(Cow::Borrowed(value)),
@@ -95,7 +96,7 @@ impl ForeignEntry {
             Attribute::Header(name) => {
                 known(matches!(self.log, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
             }
-            // The file decides where a request goes.
+            // The configuration determines the route and the upstream of a request.
             Attribute::Route
             | Attribute::Upstream
             | Attribute::Scheme
@@ -115,7 +116,7 @@ impl ForeignEntry {
         }
     }
 
-    /// The words of a recorded claim.
+    /// Returns the words of a recorded claim.
     fn words(&self, claim: &Attribute, client: Option<ClientAddress>) -> RecordedValue<'_> {
         let split = |text: &[u8]| words(text).map(<[u8]>::to_vec).collect::<Vec<_>>();
         let words = match self.attribute(claim, client) {

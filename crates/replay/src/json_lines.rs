@@ -1,4 +1,4 @@
-//! Reads foreign JSON lines, with a map from their fields to attributes.
+//! Reads foreign JSON lines. A map assigns their fields to attributes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, Fo
                 head.headers.insert(name.clone(), found);
             }
             (Attribute::Host | Attribute::Header(_), None) => {}
-            // An empty parameter or cookie counts as missing; an empty claim is a value.
+            // An empty parameter or cookie counts as missing, but an empty claim is a value.
             (Attribute::Query(_) | Attribute::Cookie(_), Some(found)) if found.is_empty() => {}
             (Attribute::Claim(_), None) => {
                 let list = recorded.and_then(ClaimList::members);
@@ -63,7 +63,7 @@ pub(crate) fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, Fo
     }
     Ok((moment, ForeignEntry { head, peer, log: LogFields::Mapped(Arc::clone(map), values) }))
 }
-/// The literal name takes precedence; otherwise `a.b` is `b` in the object `a`.
+/// Finds a field. A field with the whole name takes precedence. Otherwise `a.b` means the field `b` in the object `a`.
 fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
     line.get(path).or_else(|| {
         let (outer, inner) = path.split_once('.')?;
@@ -71,7 +71,7 @@ fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
     })
 }
 
-/// The text of a value, as for a claim, except that numbers may have decimals, as timestamps do.
+/// Returns the text of a value, as for a claim. But numbers may have decimals, because timestamps have them.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -81,7 +81,7 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// An address with or without a port.
+/// Parses an address with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()))
 }
@@ -97,7 +97,7 @@ mod tests {
         FieldMap::new(&members?)
     }
 
-    /// What a line records of an attribute: `-` if the request had none, `?` if the line does not say.
+    /// Checks what a line records about an attribute: `-` if the request had none, `?` if the line does not say.
     #[track_caller]
     fn check(map: &str, line: &str, attribute: &str, expected: &str) {
         let (_, entry) = read(&Arc::new(fields(map).unwrap()), line.as_bytes()).unwrap();

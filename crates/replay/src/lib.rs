@@ -1,7 +1,7 @@
-//! Replay: runs access logs through the rules, on the logs' own time.
+//! Replay: runs access logs through the rules, by the times in the logs.
 //!
-//! A [`merge`] of logs yields requests in the order of time; a [`simulation`] of each file decides about each of them,
-//! with buckets of its own; a [`report`] sums up the results. Nothing here talks to a store or reads a clock.
+//! A [`merge`] of logs yields requests in the order of time. For each file, a [`simulation`] with its own buckets
+//! decides about each request. A [`report`] contains the results. Nothing in this crate calls a store or reads a clock.
 //!
 //! ```
 //! use std::path::Path;

@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn compression_is_detected_by_the_content() {
         check(gzip(b"a\nb\n"), &[(1, "a"), (2, "b")]);
-        // As `cat one.gz two.gz` leaves them.
+        // `cat one.gz two.gz` makes such a file.
         check([gzip(b"a\n"), gzip(b"b\n")].concat(), &[(1, "a"), (2, "b")]);
         check(gzip(b""), &[]);
     }

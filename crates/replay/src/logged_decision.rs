@@ -1,8 +1,9 @@
-//! Takes from the gateway's own log which rule decided and which bucket was charged, where the log lacks the attributes for
-//! deciding.
+//! Takes decisions and charges from the gateway's own log, where the log lacks the attributes that are needed to decide
+//! again.
 //!
-//! So new numbers for an existing rule can be simulated on any such log. This is valid only while the rule is chosen as before:
-//! nothing is taken from the log for a policy whose conditions or keys differ from those of the former file.
+//! So new numbers for an existing rule can be simulated with any such log. This is valid only if the rule is chosen as
+//! before: if a policy's conditions or keys differ from those of the former file, nothing is taken from the log for
+//! this policy.
 
 use super::bucket::{BucketCharge, BucketId};
 use super::open_question::RuleRange;
@@ -26,9 +27,9 @@ pub(crate) struct LoggedDecisions<'c> {
 #[derive(Debug)]
 struct LoggedPolicy<'c> {
     name: &'c str,
-    /// Whether its rules are chosen as under the former file.
+    /// Whether the policy chooses its rules as under the former file.
     chooses_as_before: bool,
-    /// Whether it can deny requests.
+    /// Whether the policy can deny requests.
     denies: bool,
     rules: Vec<LoggedRule<'c>>,
 }
@@ -105,7 +106,8 @@ impl<'c> LoggedDecisions<'c> {
             for (id, price) in &rule.limits {
                 let limit = self.rules.limit(*id)?;
                 let ([algorithm], None) = (&limit.variants[..], &limit.claimed) else {
-                    // With overrides or numbers from claims, they depend on the client, whose values are not known.
+                    // With overrides or numbers from claims, the numbers depend on the client's values, which are
+                    // unknown.
                     return None;
                 };
                 let same = of_rule().find(|charged| *charged.limit == *limit.name);
@@ -114,7 +116,7 @@ impl<'c> LoggedDecisions<'c> {
                     Price::Fixed(cost) => *cost,
                     Price::FromRequest { min, max, .. } => charged.cost.bounded(*min, *max),
                 };
-                // The key is not known, and not used.
+                // A placeholder: the key is unknown and is not used.
                 let charge = Charge {
                     key: BucketKey([0; 16]),
                     algorithm: *algorithm,
@@ -127,7 +129,7 @@ impl<'c> LoggedDecisions<'c> {
                 charges.push(BucketCharge { bucket: BucketId::Logged(limit.identity(), charged.bucket), charge });
             }
         }
-        // Otherwise another rule decided then, which is known not to apply now.
+        // If a logged charge is missing here, another rule decided at that time, and that rule does not apply now.
         let enforced = charged.iter().filter(|charged| charged.mode == Mode::Enforce).count();
         (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
     }
@@ -141,7 +143,7 @@ impl<'c> LoggedDecisions<'c> {
     }
 }
 
-/// A text of everything in a policy that determines the rule and the buckets, without its numbers.
+/// Returns a text of everything in a policy that determines the rule and the buckets, but without the numbers.
 fn choice(policy: &Policy) -> String {
     let rule = |rule: &Rule| {
         let (action, meters) = match &rule.action {

@@ -1,8 +1,8 @@
 //! Merges the lines of several logs in the order of time.
 //!
 //! A log is written when requests end, so its lines are slightly out of order, and several gateways write several logs.
-//! The log that is furthest behind is read next, and a line is released once every log is a minute past it. A line that
-//! is later than that is decided late, and counted.
+//! The log that is furthest behind is read next. A line is released when every log is a minute past the line's time. A
+//! line that comes even later is decided late, and is counted.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -16,9 +16,9 @@ use base::time::{Micros, Timestamp};
 /// later is counted as late.
 pub const TOLERANCE: Micros = Micros(60_000_000);
 
-/// The most lines that are held back, whatever their times: it bounds the memory.
+/// The largest number of lines that are held back, whatever their times. It limits the memory.
 const MOST_WAITING: usize = 1 << 16;
-/// The most lines that are spread over one second together.
+/// The largest number of lines that are distributed over one second.
 const MOST_OF_A_SECOND: usize = 1 << 14;
 
 const SECOND: u64 = 1_000_000;
@@ -53,12 +53,12 @@ pub struct ReadCounts {
 struct Log {
     lines: Lines,
     format: Format,
-    /// The lines of one whole second that are not spread over it yet.
+    /// The lines of one whole second, before they are distributed over the second.
     second: VecDeque<Entry>,
     ready: VecDeque<Entry>,
     /// The latest time read so far.
     newest: Timestamp,
-    /// Whether any line had fractions of a second: then a whole second is exact.
+    /// Whether any line had fractions of a second. Then times without a fraction are exact.
     fine: bool,
     ended: bool,
 }
@@ -134,7 +134,8 @@ impl Merge {
 }
 
 impl Log {
-    /// The next line in the order of the log; lines of one whole second are spread over it.
+    /// Returns the next line in the order of the log. Lines with the same whole second are distributed over that
+    /// second.
     fn next(&mut self, counts: &mut ReadCounts) -> io::Result<Option<Entry>> {
         loop {
             if let Some(entry) = self.ready.pop_front() {
@@ -185,7 +186,7 @@ impl Log {
     }
 }
 
-// Reversed, because a heap yields its greatest entry first.
+// The order is reversed, because a heap yields its greatest entry first.
 impl Ord for PendingEntry {
     fn cmp(&self, other: &PendingEntry) -> std::cmp::Ordering {
         (other.entry.at, other.sequence).cmp(&(self.entry.at, self.sequence))
@@ -222,7 +223,7 @@ mod tests {
         Merge::new(logs.iter().enumerate().map(lines))
     }
 
-    /// In what order the lines of logs come, each a time in seconds.
+    /// Checks the order in which the lines of these logs are released. Each line is a time in seconds.
     #[track_caller]
     fn check(logs: &[&str], expected: &str) -> ReadCounts {
         let mut merge = merge(logs);
@@ -257,7 +258,7 @@ mod tests {
         let counts = check(&["7 7 8 9 9 9 9"], "7.25 7.75 8.5 9.125 9.375 9.625 9.875");
         assert_eq!(counts.spread, 7);
         check(&["7 7", "7.3"], "7.25 7.3 7.75");
-        // A log that writes 8.0 as 8 means it.
+        // If a log writes fractions, a time without a fraction is exact.
         assert_eq!(check(&["7.5 8 8 8.5"], "7.5 8. 8. 8.5").spread, 0);
     }
 

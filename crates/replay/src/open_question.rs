@@ -1,4 +1,4 @@
-//! Finds the parts of the rules that a log cannot decide, because it lacks an attribute.
+//! Finds the questions about the rules that a log leaves open, because it lacks an attribute.
 
 use smallvec::SmallVec;
 
@@ -76,7 +76,7 @@ pub(crate) fn open_parts<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[Open
         }
         for (rule, explained) in explained.rules.iter().enumerate() {
             if let RuleOutcome::Undecidable(attributes) = &explained.outcome {
-                // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
+                // A shadow rule does not affect the rules after it. In a shadow policy, all rules are shadow rules.
                 let alone = mode == Mode::Enforce && explained.mode == Mode::Shadow;
                 let rules = if alone { RuleRange::Only(rule) } else { RuleRange::From(rule) };
                 let question = OpenQuestion::Rules { policy, rule: Some(rule) };

@@ -1,4 +1,4 @@
-//! Holds the values that a line of the gateway's own log records about a request: pseudonyms of its attributes, and the limits
+//! Holds what a line of the gateway's own log records about a request: pseudonyms of its attributes, and the limits
 //! that were checked.
 
 use base::pseudonym::Pseudonym;
@@ -87,7 +87,7 @@ impl OwnEntry {
     }
 }
 
-/// The value of an attribute that has a single one, if it was not cut.
+/// Returns the value of an attribute that has a single value, if the value was not cut off.
 fn whole(value: &LoggedValue<LoggedText>) -> Option<&str> {
     match value {
         LoggedValue::Single(text) => text.whole(),

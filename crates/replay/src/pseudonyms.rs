@@ -1,4 +1,4 @@
-//! Resolves the pseudonyms in the gateway's own log that stand for texts of the file.
+//! Replaces the pseudonyms in the gateway's own log by texts of the configuration.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -87,7 +87,7 @@ impl Pseudonyms {
         if let Some((_, recorded)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
             return match recorded {
                 LoggedValue::Single(name) => self.observe_name(*name),
-                // Of several descriptors of one call: which of them has which value is not in the log.
+                // If a call has several descriptors, the log does not say which of them has which value.
                 LoggedValue::List(_) if matches!(attribute, Attribute::Descriptor(_)) => Observation::Unknown,
                 LoggedValue::List(names) if names.is_empty() => Observation::Missing,
                 LoggedValue::List(names) => {
@@ -96,7 +96,7 @@ impl Pseudonyms {
             };
         }
         match (attribute, &logged.method) {
-            // A claim that is missing has no words; those of any other are not recorded.
+            // If the claim is missing, it has no words. Otherwise the words are not recorded.
             (Attribute::Words(name), _) => match self.observe(&Attribute::Claim(name.clone()), logged) {
                 Observation::Missing => Observation::Missing,
                 _ => Observation::Unknown,

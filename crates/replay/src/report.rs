@@ -1,4 +1,4 @@
-//! Reports the result of a replay, with all names resolved and everything sorted.
+//! Reports the result of a replay. All names are resolved, and the lists are sorted.
 
 use std::cmp::Reverse;
 
@@ -16,7 +16,7 @@ use ledger::charge::LimitId;
 use request::attribute::Attribute;
 use rules::rule::KeyPart;
 
-/// The most buckets that are listed.
+/// The largest number of buckets that are listed.
 const MOST_NAMED: usize = 10;
 
 /// The result of a replay of all logs.
@@ -209,7 +209,7 @@ impl Simulation<'_> {
             Comparison::Another => bucket.newly_refused,
         };
         let mut buckets: Vec<_> = self.buckets.iter().filter(|(_, bucket)| rank(bucket) > 0).collect();
-        // The id makes the order of equal buckets deterministic.
+        // The id makes the order of equal buckets the same in every run.
         let order = |(id, bucket): &(&BucketId, &Bucket)| (Reverse(rank(bucket)), **id);
         if buckets.len() > MOST_NAMED {
             buckets.select_nth_unstable_by_key(MOST_NAMED - 1, order);

@@ -1,7 +1,8 @@
-//! Simulates one file on the requests of a log, with buckets of its own.
+//! Simulates the decisions of one file about the requests of a log, with separate buckets.
 //!
-//! It decides with the gateway's own functions: `decision`, `RuleSet::explain` and [`settle`]. The store, its caches and its
-//! outages are not simulated. A request that cannot be decided is counted as such, and charged for what can be decided.
+//! The simulation decides with the gateway's own functions: `decision`, `RuleSet::explain` and [`settle`]. The store,
+//! its caches and its outages are not simulated. A request that cannot be decided is counted as undecided, and is
+//! charged only as far as its charges are known.
 
 use smallvec::SmallVec;
 
@@ -35,17 +36,17 @@ pub struct Simulation<'c> {
     pub buckets: Buckets,
     pseudonyms: Pseudonyms,
     logged_decisions: LoggedDecisions<'c>,
-    /// The attributes that count as missing where the log does not record them.
+    /// The attributes that count as missing if the log does not record them.
     absent: &'c [Attribute],
 }
 
-/// One request in its log.
+/// A request at its place in a log.
 #[derive(Clone, Copy)]
 struct Occurrence<'l> {
     at: Timestamp,
-    /// The gateway's own record of it; `None` for a foreign log.
+    /// The gateway's own record of the request. `None` for a foreign log.
     logged: Option<&'l OwnEntry>,
-    /// Its result under the former file.
+    /// The result of the request under the former file.
     before: Option<SimulatedResult>,
 }
 
@@ -107,7 +108,7 @@ impl<'c> Simulation<'c> {
                     return self.refuse(Cause::Ambiguous);
                 }
                 Stage::Route => destination = Destination::choose(config, &mut see, &known),
-                // The log has neither connections nor credentials.
+                // A foreign log records neither connections nor verified credentials.
                 Stage::Connection | Stage::Reading | Stage::Preflight | Stage::Credentials => {}
             }
         }
@@ -145,12 +146,12 @@ impl<'c> Simulation<'c> {
             match stage {
                 Stage::Route => {
                     destination = match Destination::choose(config, &mut see, &known) {
-                        // The log says which route the request took. It still takes it, as far as the file has it.
+                        // The request takes the route that it took before, if the file still has this route.
                         Destination::Unknown => Destination::named(config, &entry.route),
                         chosen => chosen,
                     }
                 }
-                // Their answers are in the log: a line that one of them has answered is left out.
+                // Requests that these stages have answered are left out of the simulation.
                 Stage::Connection | Stage::Reading | Stage::Preflight | Stage::Credentials => {}
             }
         }
@@ -169,8 +170,8 @@ impl<'c> Simulation<'c> {
         result
     }
 
-    /// Decides by the rules and the recorded values, and charges. `lacks` says whether the request's line does not record an
-    /// attribute.
+    /// Decides by the rules and the recorded values, and charges. `lacks` returns whether the line of the request does
+    /// not record an attribute.
     fn apply(
         &mut self,
         explanation: &Explanation<'_>,
@@ -191,7 +192,7 @@ impl<'c> Simulation<'c> {
         }
         self.counts.note_lacking(self.config.rules.source(), &open, lacks);
         self.counts.count_open(&open);
-        // A request that might be exempt might pay nothing, and then nothing of this refuses it.
+        // If the request is exempt, it pays nothing. Then no limit refuses it.
         if open.iter().any(|part| part.question == OpenQuestion::Exemption) {
             return SimulatedResult::Undecided;
         }
@@ -242,7 +243,7 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Charges all or nothing. Returns the limit that refused, if any did.
+    /// Makes all charges or none. Returns the limit that refused, if any.
     fn charge(
         &mut self,
         charges: &[BucketCharge],
@@ -270,7 +271,7 @@ impl<'c> Simulation<'c> {
             plan.limit_delay(Micros(0));
         }
         let (settlement, entries) = settle(&plan, &states, at);
-        // A refusal may correct a bucket too.
+        // A refusal may also correct a bucket.
         for (charge, entry) in all().zip(entries) {
             if let Some(entry) = entry {
                 self.buckets.set_state(charge, explanation, entry.state);
@@ -303,7 +304,7 @@ impl<'c> Simulation<'c> {
     }
 }
 
-/// Whether the attribute counts as missing. The words of a missing claim are missing too.
+/// Whether the attribute counts as missing. If a claim is missing, so are its words and its amount.
 fn is_absent(absent: &[Attribute], attribute: &Attribute) -> bool {
     let is_its_claim = |claim: &Attribute| match (claim, attribute) {
         (Attribute::Claim(claim), Attribute::Words(name) | Attribute::ClaimedAmount(name)) => claim == name,
@@ -312,7 +313,8 @@ fn is_absent(absent: &[Attribute], attribute: &Attribute) -> bool {
     absent.iter().any(|absent| absent == attribute || is_its_claim(absent))
 }
 
-/// Whether an attribute of a request with this destination is not known. `is_logged_so` says whether the line lacks it.
+/// Whether an attribute of a request with this destination is unknown. `is_logged_so` returns whether the line lacks
+/// the attribute.
 fn is_unknown_at(destination: &Destination<'_>, attribute: &Attribute, is_logged_so: impl FnOnce() -> bool) -> bool {
     match destination.observe(attribute) {
         Some(observed) => matches!(observed, Observation::Unknown),

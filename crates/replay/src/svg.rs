@@ -6,16 +6,16 @@ use super::timeline::{Stretch, Timeline};
 use base::rfc3339::date_time;
 use base::time::Timestamp;
 
-/// In user units.
+/// The sizes of the drawing, in user units of SVG.
 const WIDTH: u64 = 960;
 const LEFT: u64 = 70;
 const PANEL: u64 = 200;
 const HEAD: u64 = 56;
 const FOOT: u64 = 34;
-/// The most bars.
+/// The largest number of bars.
 const BARS: u64 = 110;
 
-/// Follows the reader's light or dark colour scheme.
+/// The colours depend on whether the reader has a light or dark colour scheme.
 const STYLE: &str = "\
 text{font:13px system-ui,sans-serif;fill:#24292f}.title{font-weight:600}.axis{stroke:#8c959f;stroke-width:1}\
 .allowed{fill:#9ecbff}.refused{fill:#cf222e}.undecided{fill:#b8bec5}.ground{fill:#fff}\
@@ -69,7 +69,7 @@ fn panel(svg: &mut String, number: usize, name: &str, stretches: &[Stretch], mos
         let moment = exactly(stretch.start, length);
         let _ = write!(svg, "<g><title>{moment}: {allowed} allowed, {refused} refused, {undecided} undecided</title>");
         for (class, part) in [("refused", refused), ("undecided", undecided), ("allowed", allowed)] {
-            // In hundredths, with a minimum, so that every count above 0 is visible.
+            // The height is in hundredths of a unit. It has a minimum, so that every count above 0 is visible.
             let scaled = u128::from(part) * u128::from(PANEL) * 100 / u128::from(most);
             let height = u64::try_from(scaled).unwrap_or(0).max(if part > 0 { 60 } else { 0 });
             below += height;
@@ -114,7 +114,7 @@ pub fn moment(seconds: u64) -> String {
     written(seconds, "%a %-d %b %H:%M")
 }
 
-/// Formats a moment; with seconds, if moments of stretches this long would otherwise look equal.
+/// Formats a moment. Includes the seconds if stretches of this length could otherwise begin at the same text.
 fn exactly(seconds: u64, length: u64) -> String {
     written(seconds, if length < 60 { "%a %-d %b %H:%M:%S" } else { "%a %-d %b %H:%M" })
 }
@@ -143,7 +143,7 @@ fn escaped(text: &str) -> String {
             '>' => escaped += "&gt;",
             '&' => escaped += "&amp;",
             '"' => escaped += "&quot;",
-            // XML cannot contain the other control characters, not even escaped.
+            // XML cannot contain other control characters, not even escaped.
             character if character.is_control() => escaped.push('\u{fffd}'),
             character => escaped.push(character),
         }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use base::time::Timestamp;
 
-    /// Checks that elements are nested and that texts and values are escaped.
+    /// Checks that elements are nested correctly, and that texts and values are escaped.
     #[track_caller]
     fn check(svg: &str) {
         let mut open: Vec<&str> = Vec::new();

@@ -1,15 +1,15 @@
-//! Counts requests over time in a bounded number of parts: when there would be too many, the parts get longer.
+//! Counts requests over time in a limited number of parts. When there would be too many parts, the parts become longer.
 
 use std::collections::BTreeMap;
 
 use super::result::SimulatedResult;
 use base::time::Timestamp;
 
-/// The lengths of parts in seconds; each is a multiple of the one before.
+/// The possible lengths of parts in seconds. Each is a multiple of the one before.
 const WIDTHS: [u64; 5] = [1, 10, 60, 600, LONGEST];
 const LONGEST: u64 = 3600;
 const MOST_PARTS: usize = 20_000;
-/// Lengths of stretches, in seconds, that are easy to read.
+/// Lengths of stretches in seconds that are easy to read.
 const ROUND: [u64; 17] = [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY];
 const DAY: u64 = 86_400;
 
@@ -19,7 +19,7 @@ const SECOND: u64 = 1_000_000;
 pub struct Timeline {
     /// The index in [`WIDTHS`] of the length of the parts.
     width: usize,
-    /// The parts, by their index since the epoch.
+    /// The parts, by their index counted from the epoch.
     parts: BTreeMap<u64, Part>,
 }
 
@@ -107,7 +107,7 @@ impl Timeline {
         let Some((first, last)) = self.span() else { return Vec::new() };
         let enough = |length: u64| last.div_ceil(length) - first / length <= most;
         let round = ROUND.into_iter().find(|length| length.is_multiple_of(self.seconds()) && enough(*length));
-        // Beyond a day, a whole number of days.
+        // Above a day, the length is a whole number of days.
         let days = || (1..).map(|days| days * DAY).find(|length| enough(*length)).unwrap_or(last.max(1));
         let length = round.unwrap_or_else(days);
         let empty = |number| Stretch { start: number * length, length, part: Part::default() };
@@ -121,7 +121,7 @@ impl Timeline {
         stretches
     }
 
-    /// The start of the first part and the end of the last, in seconds since the epoch.
+    /// Returns the start of the first part and the end of the last part, in seconds since the epoch.
     fn span(&self) -> Option<(u64, u64)> {
         let (first, last) = (self.parts.keys().next()?, self.parts.keys().next_back()?);
         Some((first * self.seconds(), (last + 1) * self.seconds()))

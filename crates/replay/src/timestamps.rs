@@ -31,7 +31,7 @@ impl LogTimestamp {
     }
 }
 
-/// `2026-11-21T14:51:52.123Z`, also with a space between date and time.
+/// Parses `2026-11-21T14:51:52.123Z`, also with a space between date and time.
 fn date_and_time(text: &str) -> Option<LogTimestamp> {
     let at = Timestamp(u64::try_from(rfc3339::parse(text)?).ok()?);
     let grain = if text.contains('.') { Grain::Fine } else { Grain::Second };
@@ -82,8 +82,8 @@ pub(crate) fn nginx(text: &[u8]) -> Option<LogTimestamp> {
     Some(LogTimestamp { at: Timestamp(u64::try_from(seconds).ok()?.checked_mul(SECOND)?), grain: Grain::Second })
 }
 
-/// Parses seconds, milliseconds, microseconds or nanoseconds since the epoch, distinguished by their digits: a time in
-/// this century has 10, 13, 16 or 19. All of them may have decimals.
+/// Parses seconds, milliseconds, microseconds or nanoseconds since the epoch. The unit is recognised by the number of
+/// digits: a time in this century has 10, 13, 16 or 19 digits. All units may have decimals.
 fn number(text: &str) -> Option<LogTimestamp> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
@@ -91,7 +91,7 @@ fn number(text: &str) -> Option<LogTimestamp> {
         return None;
     }
     let whole_part: u64 = whole.parse().ok()?;
-    // The factor to microseconds; nanoseconds are truncated to them.
+    // The factor to convert to microseconds. Nanoseconds are truncated.
     let (scale, cut) = match whole.len() {
         ..=11 => (1_000_000, 1),
         12..=14 => (1_000, 1),
