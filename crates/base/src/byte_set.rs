@@ -1,4 +1,4 @@
-//! A set of bytes, built at compile time; a lookup is one table access.
+//! A set of bytes, built at compile time. A lookup is one table access.
 
 #[derive(Clone, Copy, Debug)]
 pub struct ByteSet([bool; 256]);

@@ -1,4 +1,4 @@
-//! The address of a server, ours or an upstream's: an IP address with a port, or the path of a Unix domain socket.
+//! The address of a listener or an upstream: an IP address with a port, or the path of a Unix domain socket.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ pub enum EndpointAddress {
     Unix(Arc<Path>),
 }
 
-/// The prefix in the text of a Unix domain socket's address; no other address begins with it.
+/// The prefix in the text of a Unix domain socket's address. No other address begins with it.
 const UNIX: &str = "unix:";
 
 impl EndpointAddress {

@@ -1,4 +1,4 @@
-//! A host with a port, as connections are made to: a name or an IP address.
+//! A host with a port, to which connections are made. The host is a name or an IP address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -29,13 +29,13 @@ impl HostPort {
                 None => (text, None),
             },
         };
-        // Also leaves out what belongs to a URL: a scheme, a user, a path.
+        // This also rejects parts of a URL: a scheme, a user, a path.
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         if host.is_empty() || !(text.starts_with('[') || host.bytes().all(is_name)) {
             return None;
         }
         let port = match port {
-            // A sign before the number is not part of a port.
+            // A port has no sign before the number.
             Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => port.parse().ok()?,
             Some(_) => return None,
             None => default_port,

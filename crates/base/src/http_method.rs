@@ -1,8 +1,8 @@
-//! The methods of HTTP requests: which are registered, and which are never forwarded.
+//! The methods of HTTP requests: which methods are registered, and which are never forwarded.
 
 use super::byte_set::ByteSet;
 
-/// RFC 9110, section 5.6.2.
+/// The bytes of a token: RFC 9110, section 5.6.2.
 const TOKEN: ByteSet = ByteSet::letters_digits_and(b"!#$%&'*+-.^_`|~");
 
 /// The length of the longest accepted method, in bytes. No registered method is half as long.

@@ -1,8 +1,10 @@
-//! Fixed intervals and deadlines that no setting changes. Only a build with the feature `test-hooks` lets a test change them.
+//! Intervals and deadlines that no setting changes. Only in a build with the feature `test-hooks` can a test change
+//! them.
 
 use std::time::Duration;
 
-/// Names the intervals that a test changes, each with its length in milliseconds: `watch=20,jwks_cooldown=100`.
+/// The variable that lists the intervals that a test changes, each with its length in milliseconds:
+/// `watch=20,jwks_cooldown=100`.
 #[cfg(feature = "test-hooks")]
 const VARIABLE: &str = "TOLLGATE_TEST_INTERVALS";
 
@@ -19,7 +21,7 @@ pub fn fixed_interval(name: &str, length: Duration) -> Duration {
     length
 }
 
-/// The length that the setting `text` gives to the interval `name`; `None` if `text` does not contain the name.
+/// Returns the length that `text` gives to the interval `name`. `None` if `text` does not contain the name.
 #[cfg(feature = "test-hooks")]
 fn chosen(text: &str, name: &str) -> Option<Duration> {
     let mut intervals = text.split(',').filter_map(|interval| interval.split_once('='));

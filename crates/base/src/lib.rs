@@ -1,6 +1,7 @@
-//! Basic types that know nothing of rate limits: time, addresses of servers, files that are read again, secrets, TLS settings, positions.
+//! Basic types that are independent of rate limits: time, addresses of servers, files that are read again, secrets, TLS
+//! settings, positions.
 //!
-//! Everything that depends on time takes a [`Clock`](time::Clock), which tests move by hand:
+//! Code that depends on time takes a [`Clock`](time::Clock), which a test can set:
 //!
 //! ```
 //! use base::time::{Clock, Micros, Timestamp};

@@ -1,4 +1,4 @@
-//! Reads a file that the configuration names, again whenever its content is needed.
+//! Reads a file that the configuration names. The file is read again whenever its content is needed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-/// In bytes: far more than any bundle of certificates has.
+/// The largest size in bytes. No bundle of certificates is nearly as large.
 const MAX_BYTES: usize = 16 << 20;
 
 /// A file that the configuration names, together with its content at the time when the configuration was loaded.
@@ -58,11 +58,11 @@ impl NamedFile {
 pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     #[cfg(feature = "test-hooks")]
     hang(path);
-    // NONBLOCK means nothing for a regular file; a pipe without a writer is opened at once.
+    // `NONBLOCK` has no effect on a regular file. A pipe without a writer is opened at once.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let found = file.metadata()?;
-    // The kernel says of a folder itself that it is one.
+    // For a folder, the read below fails, and the kernel's error says that it is a folder.
     if !found.is_file() && !found.is_dir() {
         return Err(io::Error::other("not a regular file"));
     }
@@ -71,7 +71,8 @@ pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// For tests: blocks, as a file system that gives no answer does, while the file named by `TOLLGATE_TEST_HANG` lists this path.
+/// Blocks for a test, as a file system that gives no answer would, while the file named by `TOLLGATE_TEST_HANG` lists
+/// this path.
 #[cfg(feature = "test-hooks")]
 fn hang(path: &Path) {
     let Some(names) = std::env::var_os("TOLLGATE_TEST_HANG") else { return };
@@ -85,7 +86,7 @@ fn hang(path: &Path) {
 }
 
 impl fmt::Debug for NamedFile {
-    /// Without the content, which may be a secret.
+    /// Leaves out the content, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NamedFile({})", self.path.display())
     }

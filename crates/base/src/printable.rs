@@ -1,4 +1,5 @@
-//! Escapes text for terminals and logs: characters that control a terminal, end a line, reorder text or are invisible.
+//! Escapes characters in text for terminals and logs that control a terminal, end a line, reorder text or are
+//! invisible.
 
 use std::fmt::{self, Display, Write};
 
@@ -46,7 +47,7 @@ pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Resu
         out.truncate(start);
         return Err(error);
     }
-    // The usual text is all ASCII, whose control characters are escaped already, except for the last.
+    // Most texts are ASCII. Their control characters are already escaped, except for the last one (0x7f).
     if out.get(start..).is_some_and(|json| !json.iter().all(|byte| *byte < 0x7f)) {
         let json = String::from_utf8_lossy(&out.split_off(start)).into_owned();
         out.extend_from_slice(printable_json(&json).as_bytes());
@@ -85,7 +86,7 @@ pub fn printable_exposition(text: String) -> String {
     for character in text.chars() {
         match character {
             _ if character != '\n' && is_hidden(character) => {
-                // The backslash is escaped.
+                // In this format, the backslash of an escape is itself escaped.
                 let _ = write!(printable, "\\{}", character.escape_unicode());
             }
             _ => printable.push(character),
@@ -103,8 +104,8 @@ pub fn is_hidden(character: char) -> bool {
     }
 }
 
-/// The characters that Unicode calls `Format` or `Default_Ignorable_Code_Point`: they embed and override directions,
-/// join, separate, vary and tag others, or fill nothing.
+/// Whether Unicode calls a character `Format` or `Default_Ignorable_Code_Point`. These characters set directions, join
+/// or separate other characters, or are invisible.
 fn is_ignorable(character: char) -> bool {
     matches!(
         character,

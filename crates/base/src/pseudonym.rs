@@ -1,7 +1,8 @@
-//! Pseudonyms for buckets and clients' values: a keyed hash, equal wherever the key is the same.
+//! Pseudonyms for buckets and for values of clients: a keyed hash, which is the same for the same key.
 //!
-//! Logs and reports identify buckets and clients by these names, and an operator finds a bucket by its name. Anybody with the
-//! key can test a guess; with the public default key everybody can, so that one address can be found in a log.
+//! Logs and reports identify buckets and clients by pseudonyms, and an operator finds a bucket by its pseudonym.
+//! Anybody with the key can check whether a pseudonym stands for a certain value. With the public default key,
+//! everybody can. So an address can be found in a log.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +10,8 @@ use std::str::FromStr;
 use ring::hmac;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The default key, when the file sets none: names are the same on every installation, and anybody can test a guess.
+/// The default key, if the file sets none. Pseudonyms are then the same on every installation, and anybody can check a
+/// guess.
 const PUBLIC: &[u8] = b"tollgate/1 names";
 
 /// The key from which pseudonyms are derived.
@@ -24,7 +26,7 @@ pub struct PseudonymKey {
 enum KeyOrigin {
     Public,
     Secret,
-    /// The operator's secret, which is not known here: the names are not those of any log.
+    /// The operator's secret, which is unknown here. The pseudonyms differ from those in any log.
     Unknown,
 }
 
@@ -65,7 +67,7 @@ impl PseudonymKey {
 
     fn name(&self, kind: &str, value: &[u8]) -> Pseudonym {
         let mut mac = hmac::Context::with_key(&self.key);
-        // No attribute name contains a zero byte.
+        // A zero byte separates the name from the value, because no attribute name contains one.
         mac.update(kind.as_bytes());
         mac.update(&[0]);
         mac.update(value);

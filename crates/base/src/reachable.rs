@@ -1,4 +1,4 @@
-//! Says how a listener is reached on its own machine.
+//! Determines the address at which a listener can be reached from its own machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

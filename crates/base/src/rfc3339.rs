@@ -1,4 +1,4 @@
-//! Parses and formats dates and times as RFC 3339 has them, in UTC and in years of four digits.
+//! Parses and formats dates and times in the format of RFC 3339, with years of four digits. Formats them in UTC.
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Option<i64> {
     let year = decimal(&[*y0, *y1, *y2, *y3])?;
     let [month, day] = [decimal(&[*o0, *o1])?, decimal(&[*d0, *d1])?];
     let [hour, minute, second] = [decimal(&[*h0, *h1])?, decimal(&[*m0, *m1])?, decimal(&[*s0, *s1])?];
-    // A leap second is the first of the next minute.
+    // A leap second counts as the first second of the next minute.
     let leap = i64::from(second == 60);
     let second = if second == 60 { 59 } else { second };
     let (micros, offset) = match rest.split_first() {
@@ -60,7 +60,7 @@ pub fn format_micros(at: Timestamp) -> String {
     format!("{:.6}Z", date_time(at))
 }
 
-/// The microseconds of a fraction, of which further digits are dropped, and what follows it.
+/// Returns the microseconds of a fraction, and the text after the fraction. Further digits are dropped.
 fn fraction(text: &[u8]) -> Option<(i64, &[u8])> {
     let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = text.split_at_checked(length).filter(|_| length > 0)?;
@@ -68,7 +68,7 @@ fn fraction(text: &[u8]) -> Option<(i64, &[u8])> {
     Some((digits.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')), rest))
 }
 
-/// How many seconds an offset is east of UTC.
+/// Returns by how many seconds an offset is east of UTC.
 fn east(offset: &[u8]) -> Option<i64> {
     let (sign, h0, h1, m0, m1) = match offset {
         [b'Z' | b'z'] => return Some(0),
@@ -124,7 +124,8 @@ mod tests {
         }
     }
 
-    /// Texts that are dates and times, or nearly. jiff takes at most nine digits of a fraction.
+    /// Generates texts that are dates and times, or similar. A fraction has at most nine digits, because jiff accepts
+    /// no more.
     fn texts() -> impl Strategy<Value = String> {
         let moment = (0u32..=9999, 0u32..14, 0u32..33, 0u32..25, 0u32..61, 0u32..62);
         let forms = ("[Tt _]", "(\\.[0-9]{0,9})?", "[Zz]|[+-][0-2][0-9]:[0-6][0-9]|[+-][0-9]{2,4}|");
@@ -134,7 +135,7 @@ mod tests {
     }
 
     proptest! {
-        // jiff takes a leap second for the one before it.
+        // Leap seconds are left out, because jiff reads a leap second as the second before it.
         #[test]
         fn a_moment_is_the_one_that_jiff_parses(text in texts().prop_filter("a leap second", |text| !text.contains(":60"))) {
             if let Some(micros) = parse(&text) {

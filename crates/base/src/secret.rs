@@ -1,4 +1,4 @@
-//! Passwords and keys, which `Debug` never prints, and where they come from.
+//! Passwords and keys, which `Debug` never prints, and the sources from which they are read.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Clocks, and timers for a request's thread. The only file that reads a clock.
+//! Clocks, and timers for the thread of a request. This is the only file that reads a clock.
 //!
-//! Everything that decides takes a [`Timestamp`] as an argument; code that needs the present time has a [`Clock`], which
-//! a test replaces by one that it sets itself. Timestamps are microseconds since the Unix epoch, so that windows can be
-//! aligned to it, but they advance with the monotonic clock: setting the wall clock never refills a bucket.
+//! Code that decides takes a [`Timestamp`] as an argument. Code that needs the present time has a [`Clock`]; a test
+//! uses a clock that it sets itself. Timestamps are microseconds since the Unix epoch, so that windows can be aligned
+//! to the epoch. But they advance with the monotonic clock, so setting the wall clock never refills a bucket.
 
 /// Timers that a separate thread drives. They may be up to 20 ms late, but cost little: a timer of the request thread's own
 /// runtime would make the kernel set an alarm whenever that thread becomes idle, about once in three requests.
@@ -14,14 +14,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// The most that such a timer can be late: timers are rounded up to 10 ms, and checked every 10 ms.
+/// The longest delay of such a timer. Timers are rounded up to 10 ms, and checked every 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
 /// Sleeps for `span`, more precisely than [`sleep`]. Only for the end of the span, a timer of the request thread's own runtime
 /// is used.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
-    // A timer of the other thread that fires as soon as it is set might be missed.
+    // A very short timer could fire before the other thread has noticed it. So short spans use only the precise timer.
     if let Some(most) = span.checked_sub(LATE).filter(|most| *most >= LATE) {
         sleep(most).await;
     }
@@ -183,7 +183,7 @@ mod tests {
         let clock = Clock::system();
         let Clock::System { epoch, start, ahead } = &clock else { panic!("{clock:?}") };
         let hour = 3_600_000_000;
-        // It was set an hour ahead after the start.
+        // The wall clock was set an hour ahead after the start.
         let late = Clock::System { epoch: Timestamp(epoch.0 - hour), start: *start, ahead: Arc::clone(ahead) };
         let now = late.now();
         assert_eq!(late.date(now), now);

@@ -1,7 +1,7 @@
 //! Accepts every certificate of a server, for `verify: false`.
 //!
-//! The handshake's signature is still checked: the server has the key of the certificate that it presents, whatever that
-//! certificate says.
+//! The signature of the handshake is still checked: the server has the key of the certificate that it presents,
+//! whatever the certificate says.
 
 use std::sync::Arc;
 

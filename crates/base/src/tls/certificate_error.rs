@@ -1,6 +1,6 @@
-//! Words why a certificate was rejected, by us or by the peer, for operators.
+//! Explains to operators why a certificate was rejected, by the gateway or by the peer.
 //!
-//! The texts of rustls are written for programmers, and some libraries pass on nothing but its text.
+//! The texts of rustls are written for programmers, and some libraries pass on only the text of an error.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ pub fn of_site(text: &str) -> Cow<'_, str> {
     by_authorities(text, "").map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// The fault of a server's certificate. `hint` says which authorities are trusted.
+/// Describes the fault of a server's certificate. `hint` says which authorities are trusted.
 fn by_authorities(text: &str, hint: &str) -> Option<String> {
     replaced(text, UNVERIFIED, |reason| {
         let reason = reason.strip_prefix(": ")?;
@@ -67,13 +67,13 @@ pub fn of_client(text: &str) -> Cow<'_, str> {
     verified.or_else(none).or_else(|| replaced(text, ALERT, by_client)).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// The text, in which `words` replaces everything from `beginning` on.
+/// Replaces everything in the text from `beginning` on. `words` makes the replacement.
 fn replaced(text: &str, beginning: &str, words: impl Fn(&str) -> Option<String>) -> Option<String> {
     let (before, rest) = text.split_once(beginning)?;
     Some(before.to_owned() + &words(rest)?)
 }
 
-/// The meaning of an alert that a server has sent.
+/// Explains an alert that a server has sent.
 fn by_server(alert: &str) -> Option<String> {
     let words = match name(alert) {
         "CertificateRequired" => "it requires a certificate of its clients (`cert_file` and `key_file`)",
@@ -93,7 +93,7 @@ fn by_server(alert: &str) -> Option<String> {
     Some(format!("the server ended the handshake: {words}"))
 }
 
-/// The meaning of an alert that a client has sent.
+/// Explains an alert that a client has sent.
 fn by_client(alert: &str) -> Option<String> {
     let words = match name(alert) {
         "UnknownCA" => "it does not trust the authority of our certificate",
@@ -107,12 +107,12 @@ fn by_client(alert: &str) -> Option<String> {
     Some(format!("the client ended the handshake: {words}"))
 }
 
-/// The first word of an alert's text, which is its name.
+/// Returns the first word of an alert's text, which is the alert's name.
 fn name(alert: &str) -> &str {
     alert.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
 
-/// The reason for which a certificate was rejected, of a client or of a server.
+/// Explains why a certificate of a client or server was rejected.
 fn words(reason: &str) -> Option<String> {
     let moment = |after: &str| {
         let (_, rest) = reason.split_once(after)?;
@@ -162,7 +162,7 @@ fn words(reason: &str) -> Option<String> {
     })
 }
 
-/// The names in `DnsName("localhost") or IpAddress(127.0.0.1)`, without the types around them.
+/// Returns the names in a text such as `DnsName("localhost") or IpAddress(127.0.0.1)`, without their types.
 fn plain_names(names: &str) -> String {
     let names = names.replace("DnsName(\"", "").replace("IpAddress(", "").replace("\")", "");
     names.replace(')', "")

@@ -1,4 +1,4 @@
-//! Reads certificates and keys from files, and says in plain words which of them cannot be used, and why.
+//! Reads certificates and keys from files. Explains in plain words which of them cannot be used, and why.
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
@@ -65,7 +65,7 @@ pub(super) fn pair(
         return Err(PairFault::Certificate("there is no certificate in it".to_owned()));
     };
     match pair.keys_match() {
-        // A key that does not tell is not wrong for it.
+        // If a key does not show whether it belongs to the certificate, it is accepted.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
         Err(Error::InconsistentKeys(_)) => {
             let title = title(first).map_or_else(String::new, |title| format!(" ({title})"));
@@ -96,7 +96,7 @@ pub(crate) fn bad_lists(error: &VerifierBuilderError) -> &'static str {
     }
 }
 
-/// The title of a certificate in reports; `None` if it cannot be read.
+/// Returns the title of a certificate for reports. `None` if the certificate cannot be read.
 fn title(certificate: &[u8]) -> Option<String> {
     X509Certificate::from_der(certificate).ok().map(|(_, certificate)| names::title(&certificate))
 }

@@ -1,7 +1,7 @@
-//! TLS towards a server: how it is verified, and the certificate that is presented to it.
+//! TLS settings for connections to a server: how the server is verified, and which certificate the gateway presents.
 //!
-//! Files are read when a configuration is loaded, so that a bad one is a problem of the configuration, and again for every
-//! connection, so that a renewed certificate needs no restart.
+//! Files are read when a configuration is loaded, so that an invalid file is a problem of the configuration. They are
+//! read again for every connection, so that a renewed certificate needs no restart.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -87,7 +87,7 @@ pub struct Material {
     pub hash: [u8; 32],
 }
 
-/// The settings of connections that were made from files with this content.
+/// The settings of connections, made from files whose content has this hash.
 #[derive(Debug)]
 struct Built {
     content: [u8; 32],
@@ -177,7 +177,7 @@ impl PartialEq for Client {
 
 impl Eq for Client {}
 
-/// The content of each file; `None` for a file that the settings do not name.
+/// The content of each file. `None` for a file that the settings do not name.
 struct Contents<'s> {
     ca: Option<Cow<'s, [u8]>>,
     certificate: Option<Cow<'s, [u8]>>,
@@ -202,7 +202,7 @@ impl<'s> Contents<'s> {
         })
     }
 
-    /// One hash of all files, in which a missing file differs from an empty one.
+    /// Returns one hash of all files. A missing file gives a different hash than an empty file.
     fn hash(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         for content in [&self.ca, &self.certificate, &self.key] {
@@ -213,7 +213,8 @@ impl<'s> Contents<'s> {
 }
 
 impl Built {
-    /// TLS 1.2 and 1.3, with ring, which Pingora's TLS also uses: one crypto library in the process.
+    /// Makes the settings with TLS 1.2 and 1.3. The provider is ring, which Pingora's TLS uses too, so the process has
+    /// one crypto library.
     fn new(settings: &Settings, contents: &Contents<'_>) -> Result<Built, FileError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -222,7 +223,7 @@ impl Built {
         let builder = match settings.verification {
             Verification::Required => builder.with_root_certificates(roots(contents.ca.as_deref())?),
             Verification::Off => {
-                // It has no use, but a mistake in it is one.
+                // The file is not used, but a mistake in it is still reported.
                 contents.ca.as_deref().map(|pem| roots(Some(pem))).transpose()?;
                 let verifier = Arc::new(AnyCertificate(Arc::clone(&provider)));
                 builder.dangerous().with_custom_certificate_verifier(verifier)
@@ -248,7 +249,7 @@ fn unusable<E: fmt::Display>(key: FileKey) -> impl Fn(E) -> FileError {
     move |error| FileError { key, what: format!("cannot be used: {error}") }
 }
 
-/// The authorities in a file, or those that this machine trusts.
+/// Returns the authorities in a file, or without a file those that this machine trusts.
 fn roots(pem: Option<&[u8]>) -> Result<RootCertStore, FileError> {
     if let Some(pem) = pem {
         return authorities(pem).map_err(unusable(FileKey::CaFile));

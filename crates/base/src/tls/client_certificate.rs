@@ -1,4 +1,4 @@
-//! Reads those properties of a client's certificate that rules may count by.
+//! Reads the properties of a client's certificate by which rules may count.
 
 use std::fmt::Write as _;
 
@@ -79,7 +79,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// The types that RFC 4514 has names for.
+/// The attribute types for which RFC 4514 has names.
 const TYPES: [(&str, &str); 9] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.7", "L"),
@@ -112,7 +112,7 @@ fn attribute_text(attribute: &AttributeTypeAndValue<'_>) -> String {
     }
 }
 
-/// The text of a value; `None` if it is not written as UTF-8.
+/// Returns the text of a value. `None` if the value is not encoded as UTF-8.
 fn value_text<'v>(value: &'v Any<'_>) -> Option<&'v str> {
     let is_text = matches!(value.tag(), Tag::NumericString | Tag::PrintableString | Tag::Utf8String | Tag::Ia5String);
     std::str::from_utf8(value.data).ok().filter(|_| is_text)
@@ -133,7 +133,7 @@ fn escaped(value: &str) -> String {
     text
 }
 
-/// A primitive value in DER.
+/// Returns a primitive value in DER.
 fn encoded(value: &Any<'_>) -> Vec<u8> {
     let length = value.data.len();
     let mut bytes = vec![u8::try_from(value.tag().0).unwrap_or(u8::MAX)];
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// A certificate of this subject, for these names.
+    /// Makes a certificate with this subject and these alternative names.
     fn certificate(subject: &[(DnType, DnValue)], names: &[SanType]) -> ClientCertificate {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();

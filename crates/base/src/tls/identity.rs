@@ -1,4 +1,4 @@
-//! Holds the properties of a client's TLS connection that rules may count by.
+//! Defines the properties of a client's TLS connection by which rules may count.
 
 use super::client_certificate::ClientCertificate;
 

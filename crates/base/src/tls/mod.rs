@@ -1,4 +1,4 @@
-//! TLS: settings towards a server and as a server, and the authorities that this machine trusts.
+//! TLS: settings for connections to servers and from clients, and the authorities that this machine trusts.
 
 mod any_certificate;
 pub mod certificate_error;
@@ -20,7 +20,7 @@ pub fn system_roots() -> Vec<CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs
 }
 
-/// A moment before 1970 is 1970.
+/// Converts a time. A time before 1970 becomes 1970.
 fn timestamp(time: ASN1Time) -> Timestamp {
     Timestamp(u64::try_from(time.timestamp()).unwrap_or(0).saturating_mul(1_000_000))
 }

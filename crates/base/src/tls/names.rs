@@ -1,4 +1,4 @@
-//! Holds the names that a certificate is for.
+//! Reads the names for which a certificate is valid.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use x509_parser::extensions::GeneralName;
 
 use super::client_certificate::name_text;
 
-/// The most names of a certificate that a report lists.
+/// The largest number of names that a report lists for a certificate.
 const REPORTED: usize = 3;
 
 /// The host names and IP addresses among the subject alternative names of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CertificateNames {
-    /// Names in lower case. One that begins with `*.` covers every label in that place.
+    /// Names in lower case. A name that begins with `*.` covers every label in that place.
     dns: Vec<String>,
     addresses: Vec<IpAddr>,
 }

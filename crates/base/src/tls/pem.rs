@@ -27,7 +27,7 @@ pub(super) fn private_key(file: &[u8]) -> Result<PrivateKeyDer<'static>, String>
     PrivateKeyDer::from_pem_slice(file).map_err(|error| {
         let has = |text: &[u8]| file.windows(text.len()).any(|part| part == text);
         match error {
-            // With a pass phrase, in one of two formats.
+            // The key is encrypted with a pass phrase, in one of two formats.
             _ if has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED") => {
                 "its key is encrypted, and must be without a pass phrase (`openssl pkey -in KEY -out PLAIN`)".to_owned()
             }
@@ -44,10 +44,10 @@ fn several<T>(file: &[u8], found: impl Iterator<Item = Result<T, pem::Error>>, w
     }
 }
 
-/// Words why a PEM file does not contain `wanted`. Quotes nothing of the content, which may be a key.
+/// Explains why a PEM file does not contain `wanted`. Quotes no text of the file, which may be a key.
 fn words(file: &[u8], error: &pem::Error, wanted: &str) -> String {
     let why = match error {
-        // A sequence of ASN.1 with a length of two bytes.
+        // The first bytes of an ASN.1 sequence in DER, with a length of two bytes.
         pem::Error::NoItemsFound if file.starts_with(&[0x30, 0x82]) => {
             return format!("it is DER, and must be PEM: text with -----BEGIN …----- and a {wanted}");
         }

@@ -1,4 +1,4 @@
-//! Reads a certificate with its chain and its key, with its names and its validity.
+//! Reads a certificate with its chain and key, and determines its names and validity.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The certificates that are in force together, and which of them a connection gets.
+//! Holds the certificates that are in force together, and chooses one of them for each connection.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ use crate::tls::{certificate_file, pem, timestamp};
 pub struct Certificates {
     /// The entries in the order of the file, without those whose certificate or key is unknown.
     entries: Vec<Arc<Entry>>,
-    /// Indexes of entries by name, and by the part of a name after `*.`. The first entry with a name has it.
+    /// The index of the first entry with a name: by the whole name, and by the part after `*.`.
     exact: HashMap<String, usize>,
     wildcard: HashMap<String, usize>,
     unknown_names: UnknownNames,
@@ -43,16 +43,17 @@ pub struct Certificates {
 /// One certificate of a listener, with the TLS settings for connections that use this certificate.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its index in the file.
+    /// The index of the entry in the configuration.
     index: usize,
     cert_file: Option<PathBuf>,
     certificate: ServerCertificate,
     config: Arc<ServerConfig>,
-    /// The moment at which the first revocation list is out of date, and the settings from then on, under which no session is
-    /// resumed: the client of a resumed session is not verified again.
+    /// The moment at which the first revocation list is out of date, and the settings from then on. Under these
+    /// settings no session is resumed, because the client of a resumed session is not verified again.
     out_of_date: Option<(Timestamp, Arc<ServerConfig>)>,
     client_auth: ClientAuth,
-    /// A hash of the authorities and the revocation list that verify clients; `None` where clients are not asked.
+    /// A hash of the authorities and the revocation lists that verify clients. `None` if clients are not asked for a
+    /// certificate.
     authority: Option<[u8; 32]>,
     /// The verifier of client certificates.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -166,7 +167,8 @@ impl Certificates {
 }
 
 impl Entry {
-    /// Makes an entry; `None` if the certificate or its key is unknown. `known` are entries whose sessions may be resumed.
+    /// Makes an entry. `None` if the certificate or its key is unknown. `known` are the entries whose sessions may be
+    /// resumed.
     fn new<'k>(
         index: usize,
         settings: &CertificateSettings,
@@ -268,14 +270,14 @@ fn server_config(
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&certificate.key))));
     config.alpn_protocols = server.protocols.iter().map(|protocol| protocol.name().into()).collect();
-    // Sessions are in their tickets, so every thread can resume them, and none takes memory.
+    // A session is stored in its ticket. So every thread can resume the session, and it takes no memory.
     config.ticketer = ticketer;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 1;
     Ok(config)
 }
 
-/// The moment at which the first of these revocation lists is out of date. Lists that cannot be read are reported elsewhere.
+/// Issues no tickets, so that no session can be resumed.
 #[derive(Debug)]
 struct NoTickets;
 
@@ -297,7 +299,7 @@ impl ProducesTickets for NoTickets {
     }
 }
 
-/// When the first of these revocation lists is out of date. Those that cannot be read are found elsewhere.
+/// Returns when the first of these revocation lists is out of date. Lists that cannot be read are reported elsewhere.
 fn lists_end(pem: &[u8]) -> Option<Timestamp> {
     let lists = pem::revocation_lists(pem).unwrap_or_default();
     let ends = lists.iter().filter_map(|list| {
@@ -307,13 +309,13 @@ fn lists_end(pem: &[u8]) -> Option<Timestamp> {
     ends.min()
 }
 
-/// The verifier of client certificates; `None` if clients are not asked for one.
+/// Makes the verifier of client certificates. `None` if clients are not asked for a certificate.
 fn verifier(
     client_auth: ClientAuth,
     contents: &Contents<'_>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, Unusable> {
-    // A mistake in a file is one, whether or not it is used.
+    // The files are read even if they are not used, so that a mistake in them is reported.
     let Some(ca) = &contents.client_ca else { return Ok(None) };
     let roots = certificate_file::authorities(ca).map_err(|what| Unusable::because(FileKey::ClientCaFile, what))?;
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
@@ -322,7 +324,7 @@ fn verifier(
         Some(crl) => {
             let key = FileKey::ClientCrlFile;
             let lists = pem::revocation_lists(crl).map_err(|error| Unusable::because(key, error))?;
-            // An old list would let a certificate pass that has been revoked since.
+            // An old list would accept a certificate that has been revoked since.
             (builder.with_crls(lists).enforce_revocation_expiration(), key)
         }
     };
@@ -331,7 +333,7 @@ fn verifier(
     Ok((client_auth != ClientAuth::Off).then_some(verifier))
 }
 
-/// The content of the files of one entry.
+/// The content of the files of one entry. `None` for a file that the entry does not name.
 struct Contents<'s> {
     certificate: Option<Cow<'s, [u8]>>,
     key: Option<Cow<'s, [u8]>>,

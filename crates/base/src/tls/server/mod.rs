@@ -1,8 +1,9 @@
-//! TLS as a server: several certificates, of which a connection gets the one for the name that its client asks for.
+//! TLS settings for connections from clients. There may be several certificates; a client gets the one for the name
+//! that it asks for.
 //!
-//! Files are read when a configuration is loaded, so that a bad one is a problem of the configuration, and again when they
-//! have changed. All of them come into force together, or none: connections go on under the certificates that they began
-//! with.
+//! Files are read when a configuration is loaded, so that an invalid file is a problem of the configuration. They are
+//! read again when they have changed. Either all changed files come into force, or none. A connection keeps the
+//! certificates with which it began.
 
 mod certificate;
 mod certificates;
@@ -96,7 +97,7 @@ impl FileKey {
     }
 }
 
-/// A file of one entry that cannot be used, and why.
+/// A file of an entry that cannot be used, and the reason.
 struct Unusable {
     key: FileKey,
     what: String,
@@ -121,13 +122,13 @@ pub struct FileError {
 pub struct Server {
     settings: Settings,
     in_force: ArcSwap<Certificates>,
-    /// Whether the certificates in force are still those of the former settings, because those of the present settings were not
-    /// valid.
+    /// Whether the certificates in force are still those of the former settings, because the certificates of the
+    /// present settings were not valid.
     is_of_before: AtomicBool,
 }
 
 impl fmt::Debug for Server {
-    /// Without what the files contain.
+    /// Leaves out the content of the files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Server").field(&self.settings).finish()
     }
@@ -232,5 +233,5 @@ pub enum RereadResult {
     Unchanged,
 }
 
-/// How a file is read.
+/// The function that reads a file.
 type ReadFile<'r, 's> = &'r dyn Fn(&'s NamedFile) -> io::Result<Cow<'s, [u8]>>;

@@ -1,4 +1,4 @@
-//! A client's connection as TLS negotiated it: decides which requests may be sent on it.
+//! Holds a client's connection as TLS has negotiated it, and decides which requests may be sent on the connection.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub struct Session {
 /// The hosts for which requests may be sent on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hosts {
-    /// Any host: no entry would have required more of the client.
+    /// Any host is allowed, because no entry would have required more of the client.
     Any,
     Checked,
 }
