@@ -1,4 +1,4 @@
-//! Says which pages of other origins may read a response (CORS), and answers browsers that ask before they send a request.
+//! Decides which pages of other origins may read a response (CORS), and answers the preflight of a browser.
 
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName, ORIGIN};
 use http::{HeaderValue, Method};
@@ -89,7 +89,8 @@ impl Cors {
 }
 
 impl Origins {
-    /// The value of `Access-Control-Allow-Origin` for a page of this origin.
+    /// Returns the value of `Access-Control-Allow-Origin` for a page of this origin. `None` if the page may not read
+    /// the response.
     fn allow(&self, origin: &HeaderValue) -> Option<HeaderValue> {
         match self {
             Origins::Any => Some(HeaderValue::from_static("*")),
@@ -98,7 +99,7 @@ impl Origins {
     }
 }
 
-/// The value of a field that occurs once. No browser sends one of these fields twice.
+/// Returns the value of a field that occurs once. No browser sends these fields twice.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())

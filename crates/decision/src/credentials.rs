@@ -1,4 +1,5 @@
-//! Decides how a request goes on after its credentials were verified: with its identity, without one, or with a refusal.
+//! Decides what happens to a request after its credentials were verified: it continues with or without its identity, or
+//! is refused.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use identity::jwt::{OnInvalid, OnMissing};
 use identity::token_auth::TokenStatus;
 use request::identity::KnownKey;
 
-/// How long a client should wait while the keys of an issuer have never been fetched, before the spread.
+/// How long a client should wait while the keys of an issuer have never been fetched, before jitter is added.
 const KEYS_WAIT: Micros = Micros(3_000_000);
 
 /// Decides, from the status of the token, whether the request continues: with the claims of a valid token, or without claims.

@@ -1,4 +1,4 @@
-//! Holds the operator's own texts for responses of the gateway (`error_pages`), and fills in what a response says.
+//! Holds the operator's texts for responses of the gateway (`error_pages`), and inserts values of a response into them.
 
 use http::HeaderValue;
 use http::header::HeaderName;
@@ -71,7 +71,7 @@ enum Syntax {
 }
 
 impl Syntax {
-    /// By the type of a body: `text/html`, `application/problem+json; charset=utf-8`.
+    /// Returns the syntax for the type of a body, such as `text/html` or `application/problem+json; charset=utf-8`.
     fn of(content_type: &str) -> Syntax {
         let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match essence.rsplit(['/', '+']).next() {
@@ -122,7 +122,8 @@ impl Template {
         filled
     }
 
-    /// Appends a value, escaped. A request id is not: other code ensures that it has no character that needs an escape.
+    /// Appends a value with the escapes of the syntax. A request id needs no escapes, because its characters have been
+    /// checked.
     fn push_escaped(&self, filled: &mut String, text: &str) {
         for character in text.chars() {
             match (self.syntax, character) {

@@ -1,8 +1,8 @@
-//! The decision about a request, without I/O: the order of answers, the refusal and its status, and the numbers that
-//! clients see.
+//! The decision about a request, without I/O: the order in which answers are checked, the refusal with its status, and
+//! the numbers that clients see.
 //!
-//! The proxy, `explain` and `replay` all decide here, so that they cannot differ. Like [`rules`], this crate has no async, no
-//! I/O, no clock and no log.
+//! The proxy, `explain` and `replay` all use this crate to decide, so their decisions cannot differ. Like [`rules`],
+//! this crate has no async, no I/O, no clock and no log.
 //!
 //! ```
 //! use decision::reason::Reason;

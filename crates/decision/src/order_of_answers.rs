@@ -1,12 +1,16 @@
-//! The order in which the stages of a decision answer a request; the first stage that has an answer ends it.
+//! Defines the order in which the stages of a decision may answer a request. The first stage with an answer ends the
+//! decision.
 //!
-//! 1. A malformed head: the HTTP server answers it, before there is a request ([`Refusal::bad_request`]).
-//! 2. [`Stage`]s before the rules: the request has one reading, its credentials verify, and it has a route.
-//! 3. The rules: a `deny`, then a cost that a limit can never meet: [`RulesDecision`]. Only then is there a plan to charge.
+//! 1. A malformed head. The HTTP server answers it before there is a request ([`Refusal::bad_request`]).
+//! 2. The [`Stage`]s before the rules check that the request has only one reading, that its credentials are valid, and
+//!    that it has a route.
+//! 3. The rules: first a `deny`, then a cost that a limit can never pay: [`RulesDecision`]. Only after that is there a
+//!    plan to charge.
 //! 4. The limits: [`super::speaking_limit`], or [`super::store_failure_refusal`] if the store gave no answer.
 //! 5. The upstream.
 //!
-//! `gateway::enforcement`, `explain` and `replay` run the stages of [`Stage::before_rules`], each with its own I/O between them.
+//! `gateway::enforcement`, `explain` and `replay` run the stages of [`Stage::before_rules`]. Each does its own I/O
+//! between them.
 
 use http::header::CONTENT_LENGTH;
 
@@ -43,9 +47,9 @@ impl Stage {
         use Stage::{Connection, Credentials, Preflight, Reading, Route};
         match door {
             Door::Proxy => &[Connection, Reading, Preflight, Credentials, Route],
-            // Another proxy has the connection and the route.
+            // The other proxy has the connection and chooses the route.
             Door::Http | Door::ExtAuthz => &[Reading, Preflight, Credentials],
-            // A descriptor is no request.
+            // A descriptor is not an HTTP request.
             Door::Rls => &[],
         }
     }
@@ -126,7 +130,7 @@ mod tests {
     use request::attribute::Attribute;
     use rules::rule::{Action, Limit, Price};
 
-    /// What can be wrong with a request, each with the answer to it, in the order of the answers.
+    /// The possible faults of a request, each with its answer, in the order of the answers.
     const FAULTS: [(Fault, u16, Reason); 8] = [
         (Fault::Misdirected, 421, Reason::BadRequest),
         (Fault::Ambiguous, 400, Reason::AmbiguousRequest),
@@ -153,7 +157,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1 << 50);
     const JITTER: Jitter = Jitter { share: 0, max: Micros(0), max_period: Micros(0) };
 
-    /// One policy that denies requests with `x-denied`, and one whose price is `x-cost`.
+    /// Makes rules with one policy that denies requests with `x-denied`, and one policy whose price is `x-cost`.
     fn rules() -> RuleSet {
         let cost = Attribute::parse("header:x-cost").unwrap();
         let price = Price::FromRequest { attribute: cost, default: Cost::ONE, min: Cost::ONE, max: None };
@@ -162,7 +166,7 @@ mod tests {
         rule_set(vec![policy("limit", Action::Charge(vec![Limit { price, ..limit(2) }])), deny])
     }
 
-    /// Decides about a request that the gateway proxies, with these results of its I/O.
+    /// Decides about a request that the gateway proxies and that has these faults.
     fn decide(rules: &RuleSet, faults: &[Fault]) -> Result<(), Refusal> {
         let has = |fault| faults.contains(&fault);
         let mut fields = vec![("x-cost", if has(Fault::CostTooLarge) { "3" } else { "1" })];

@@ -1,4 +1,4 @@
-//! Keeps the result of a request's plan: the outcome of each limit, and which of them affected the client most.
+//! Holds the result of a request's plan: the outcome of each limit, and which limit affected the client most.
 
 use smallvec::SmallVec;
 

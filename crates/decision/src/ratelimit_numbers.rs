@@ -1,6 +1,8 @@
-//! Computes the numbers of the RateLimit fields: what each limit grants, what is left, and when it is full again.
+//! Computes the numbers of the RateLimit fields: the quota of each limit, the remaining amount, and the time until the
+//! limit is full again.
 //!
-//! As in draft-ietf-httpapi-ratelimit-headers-11: amounts are rounded down to whole units, times up to whole seconds.
+//! As in draft-ietf-httpapi-ratelimit-headers-11, amounts are rounded down to whole units, and times are rounded up to
+//! whole seconds.
 
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;

@@ -1,4 +1,4 @@
-//! Lists the reasons for which a request is refused.
+//! Lists the reasons why a request is refused.
 
 use ledger::algorithm::AlgorithmKind;
 

@@ -1,4 +1,4 @@
-//! Describes a refusal: the only place that writes the status code of a decision.
+//! Defines a refusal. Only this file writes the status code of a decision.
 
 use super::reason::Reason;
 use identity::jwt::Invalid;

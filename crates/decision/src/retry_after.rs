@@ -1,9 +1,9 @@
-//! Computes `Retry-After`: the wait, spread so that clients do not all return at once.
+//! Computes `Retry-After`: the wait plus jitter, so that clients do not all return at once.
 
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
 
-/// A window of at least this length is a period, whose clients all wait for the same moment.
+/// The shortest window that counts as a period. At the end of a period all clients wait for the same moment.
 const LONG: Micros = Micros(3_600_000_000);
 
 /// The settings for the part that `Retry-After` adds to the wait, so that clients do not return together.

@@ -1,4 +1,4 @@
-//! Chooses which of the limits that refuse a request determines its refusal, and makes that refusal.
+//! Chooses which of the limits that refuse a request determines the refusal, and makes the refusal.
 
 use super::reason::Reason;
 use super::refusal::{ExceededCapacity, Refusal};
@@ -31,7 +31,7 @@ pub fn speaker_index(settlement: &Settlement) -> Option<usize> {
 /// Makes the refusal for a plan that was not granted. `now` is the present time on the store's clock.
 pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Timestamp, jitter: Jitter) -> Refusal {
     let limits = || refusing(plan, settlement).map(|(charge, _)| rules.limit(charge.limit));
-    // The caller's fault, unless every limit that refused is shared capacity.
+    // The refusal is due to shared capacity only if all limits that refused are shared.
     let shared = limits().all(|limit| limit.is_some_and(|limit| limit.refusal == RefusalStatus::ReducedCapacity));
     let exceeded = if shared { ExceededCapacity::SharedCapacity } else { ExceededCapacity::Quota };
     let exposed = limits().flatten().filter(|limit| limit.expose == Expose::Yes);
@@ -57,7 +57,7 @@ mod tests {
     use rules::rule::{Action, Limit};
     use rules::rule_set::Answer;
 
-    /// A limit of some caller's own, one that all share, and one that is not exposed.
+    /// Three kinds of limits: a caller's own, one that all callers share, and one that is not exposed.
     const OWN: Kind = Kind { refusal: RefusalStatus::QuotaExceeded, expose: Expose::Yes };
     const SHARED: Kind = Kind { refusal: RefusalStatus::ReducedCapacity, expose: Expose::Yes };
     const HIDDEN: Kind = Kind { refusal: RefusalStatus::QuotaExceeded, expose: Expose::No };
@@ -68,7 +68,8 @@ mod tests {
         expose: Expose,
     }
 
-    /// The refusal of limits `0`, `1`, … of these kinds, each with its wait in seconds; `None` for one that could pay.
+    /// Returns the refusal by limits `0`, `1`, … of these kinds, and the name of the limit that determines it. Each
+    /// limit has its wait in seconds; `None` for a limit that could pay.
     fn refuse(limits: &[(Kind, Option<u64>)]) -> (Refusal, Option<String>) {
         let policies: Vec<_> = limits
             .iter()

@@ -1,4 +1,5 @@
-//! Decides about a request for which the store gave no answer: one limit with `on_store_failure: deny` refuses it.
+//! Decides about a request for which the store gave no answer. A limit with `on_store_failure: deny` refuses the
+//! request.
 
 use super::refusal::Refusal;
 use super::retry_after::{Jitter, retry_after};
@@ -7,7 +8,7 @@ use ledger::charge::{Charge, Plan};
 use rules::rule::OnStoreFailure;
 use rules::rule_set::RuleSet;
 
-/// How long a refused client should wait while the store is away, before the spread.
+/// How long a refused client should wait while the store gives no answer, before jitter is added.
 const STORE_WAIT: Micros = Micros(3_000_000);
 
 /// Returns the refusal of a request for which the store gave no answer. The first limit with `on_store_failure: deny` refuses

@@ -1,4 +1,4 @@
-//! Builds rules and requests for the tests of this room, and for those of the fields that show a decision.
+//! Builds rules and requests for the tests of this crate, and for the tests of the header fields that show a decision.
 
 use http::request::Parts;
 

@@ -1,4 +1,4 @@
-//! Holds the value of an attribute in one request: none, a single value, or the elements of a list.
+//! Defines the value of an attribute in one request: no value, a single value, or the elements of a list.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ impl Expectation {
         }
     }
 
-    /// Each operator is checked by itself: two may hold because of two elements.
+    /// Checks each operator separately: different elements may meet different operators.
     fn holds_for_list(&self, list: &ClaimList<'_>, client: IpAddr) -> bool {
         match self {
             Expectation::All(each) => each.iter().all(|one| one.holds_for_list(list, client)),
@@ -99,12 +99,12 @@ mod tests {
             (suffix(), json!(["dev", "team-a"]), false),
             (regex.clone(), json!(["a", 42]), true),
             (regex, json!(["4 2"]), false),
-            // Each operator by itself.
+            // Each operator is checked separately.
             (Expectation::All(vec![prefix(), suffix()]), json!(["team-a", "qa-lead"]), true),
             (Expectation::All(vec![prefix(), Expectation::Not(texts(&["x"]))]), json!(["team-a", "x"]), false),
             (Expectation::Present(true), json!(["a"]), true),
             (Expectation::Present(false), json!(["a"]), false),
-            // Empty, or with anything else in it: missing.
+            // A list that is empty, or that contains other types, counts as missing.
             (Expectation::Present(true), json!([]), false),
             (Expectation::Present(false), json!([]), true),
             (Expectation::Present(false), json!(["a", true]), true),
@@ -150,7 +150,7 @@ mod tests {
         ) {
             let holds = |claim: Value| expectation.holds_for(&claims(claim).value("c"), CLIENT);
             prop_assert_eq!(holds(json!([element])), holds(element.clone()));
-            // So does its only word; an empty text has no word.
+            // A text that is a single word has the same result for its words. An empty text has no words.
             if element != json!("") {
                 let words = claims(element.clone());
                 prop_assert_eq!(expectation.holds_for(&words.words("c"), CLIENT), holds(element));

@@ -1,6 +1,7 @@
-//! Holds the elements of a claim that has several: a list of texts and integers, or the words of a text.
+//! Holds the elements of a claim with several elements: a list of texts and integers, or the words of a text.
 //!
-//! `match` looks at each element; a limit key never has one. Nothing is copied: a list borrows from its token.
+//! `match` checks each element, but a limit key never counts by an element. Nothing is copied, because a list borrows
+//! from its token.
 
 use std::borrow::Cow;
 
@@ -81,7 +82,7 @@ pub(crate) fn scalar_text(claim: &Value) -> Option<Cow<'_, str>> {
     match claim {
         Value::String(text) => Some(Cow::Borrowed(text)),
         Value::Bool(flag) => Some(Cow::Borrowed(boolean_text(*flag))),
-        // 42 and "42" are the same; a number that is no integer has more than one spelling.
+        // 42 and "42" count as equal. Other numbers are rejected, because they have more than one spelling.
         Value::Number(number) => with_integer(number, |text| Cow::Owned(text.to_owned())),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
@@ -114,7 +115,7 @@ fn boolean_text(flag: bool) -> &'static str {
     if flag { "true" } else { "false" }
 }
 
-/// Calls `take` with the text of an integer; `None` for a fraction or an exponent.
+/// Calls `take` with the text of an integer. `None` for a number with a fraction or an exponent.
 fn with_integer<T>(number: &Number, take: impl FnOnce(&str) -> T) -> Option<T> {
     let mut digits = itoa::Buffer::new();
     match (number.as_u64(), number.as_i64()) {

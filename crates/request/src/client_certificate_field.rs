@@ -1,4 +1,4 @@
-//! Lists the properties of a client's certificate that rules may count by.
+//! Lists the properties of a client's certificate by which rules may count.
 
 use base::tls::client_certificate::ClientCertificate;
 

@@ -1,4 +1,4 @@
-//! Reads a cookie, and finds one that upstreams read differently.
+//! Reads a cookie, and finds cookies that upstreams may read differently.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
 /// differently.
 pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
     let mut values = pairs(request).filter(|(found, _)| *found == name || without_edges(found) == name);
-    // Some frameworks unescape `\141`. Some take one quote for two: `"abcX` is `abc` to npm's cookie 0.6.
+    // Some frameworks unescape `\141`. Some remove a single quote like two: npm's cookie 0.6 reads `"abcX` as `abc`.
     let is_unclear = |value| unquoted(value).iter().any(|byte| matches!(byte, b'\\' | b'"') || !byte.is_ascii());
     let first = values.next();
     first.is_some_and(|(found, value)| found != name || is_unclear(value)) || values.next().is_some()
@@ -32,7 +32,7 @@ pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
 pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
     pairs(request).find_map(|(found, _)| {
         let inner = without_edges(found);
-        // Nothing that is done to a name makes it longer.
+        // Frameworks may shorten a name, but never make it longer.
         if inner.len() < name.len() || found == name {
             return None;
         }
@@ -42,9 +42,9 @@ pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) ->
     })
 }
 
-/// A cookie's name without the bytes around it that are not ASCII. Frameworks decode the field as Latin-1 or as UTF-8 and
-/// then strip spaces that only Unicode knows: U+00A0 is one to JavaScript and Python, U+0085 to Python. RFC 6265 §4.1.1
-/// allows none of these bytes, in a name or in a value.
+/// Returns a cookie's name without non-ASCII bytes at its beginning and end. Frameworks decode the field as Latin-1 or
+/// UTF-8 and then remove Unicode spaces: U+00A0 is a space in JavaScript and Python, U+0085 in Python. RFC 6265 §4.1.1
+/// allows none of these bytes in a name or value.
 fn without_edges(name: &[u8]) -> &[u8] {
     let is_inner = |byte: &u8| byte.is_ascii() && !byte.is_ascii_whitespace();
     let start = name.iter().position(is_inner).unwrap_or(name.len());
@@ -52,7 +52,7 @@ fn without_edges(name: &[u8]) -> &[u8] {
     name.get(start..end).unwrap_or_default()
 }
 
-/// The pairs of all `Cookie` fields, as sent.
+/// Returns the names and values in all `Cookie` fields, as they were sent.
 fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
     let fields = request.head.headers.get_all(COOKIE).iter();
     fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';')).map(|pair| {
@@ -61,7 +61,7 @@ fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'r [u8])
     })
 }
 
-/// A cookie's value without the quotes around it (RFC 6265 §4.1.1 allows them), which many frameworks take off.
+/// Returns a cookie's value without the quotes around it, which RFC 6265 §4.1.1 allows. Many frameworks remove them.
 fn unquoted(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
 }
@@ -97,7 +97,7 @@ mod tests {
         check(&[b"session=%61bc"], Some("abc"));
         check(&[b"session=\"abc\""], Some("abc"));
         check(&[b"session=\"%61bc\""], Some("abc"));
-        // Everyday session cookies: decoded once, and `+` is itself.
+        // Real session cookies are decoded once, and `+` stays unchanged.
         check(&[b"session=s%3Aabc.d+e%252F"], Some("s:abc.d+e%2F"));
         check(&[b"session=x%2"], Some("x%2"));
         check(&[b"session=\"\\141bc\""], Some("AMBIGUOUS"));
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_cookie_with_spaces_that_only_unicode_knows_is_ambiguous() {
-        // NBSP and NEL, in Latin-1 and in UTF-8, an ideographic space, a byte order mark.
+        // NBSP and NEL in Latin-1 and in UTF-8, an ideographic space, and a byte order mark.
         for space in [&b"\xa0"[..], b"\x85", b"\xc2\xa0", b"\xc2\x85", b"\xe3\x80\x80", b"\xef\xbb\xbf"] {
             for (before, after) in [("session=", "abc"), ("session=abc", ""), ("session", "=abc"), ("", "session=abc")]
             {
@@ -122,10 +122,10 @@ mod tests {
             check(&[b"session=abc", &[&b"session"[..], space, b"=x"].concat()], Some("AMBIGUOUS"));
             check(&[&[&b"session=\""[..], space, b"abc\""].concat()], Some("AMBIGUOUS"));
         }
-        // Anywhere else they are letters to some, and invalid to others.
+        // In other places these bytes are letters for some frameworks, and invalid for others.
         check(&["session=caf\u{e9}".as_bytes()], Some("AMBIGUOUS"));
         check(&[b"session=a\xffc"], Some("AMBIGUOUS"));
-        // Escaped, they are what the escapes say, and other cookies may hold them.
+        // Escapes of these characters have only one reading. Other cookies may contain the characters.
         check(&[b"session=%C2%A0abc"], Some("\u{a0}abc"));
         check(&["lang=caf\u{e9}; session=abc; sessions\u{a0}=x; x\u{a0}session=y".as_bytes()], Some("abc"));
     }

@@ -1,7 +1,7 @@
 //! Finds names of query parameters and cookies that differ here, but become equal in frameworks of upstreams.
 //!
-//! PHP takes leading spaces off, ends a name at a NUL, and makes variables of names: a space, a `.` and a `[` become `_`, but
-//! `name[a]` is an array `name`. Rack 2 also ignores brackets before a name.
+//! PHP removes leading spaces, ends a name at a NUL, and turns names into variables: a space, a `.` and a `[` become
+//! `_`, but `name[a]` is an element of the array `name`. Rack 2 also ignores brackets before a name.
 
 /// Whether the decoded name `sent` differs from the name `read`, but some frameworks may turn `sent` into `read`.
 pub(crate) fn is_folded(sent: &[u8], read: &[u8]) -> bool {
@@ -19,7 +19,7 @@ fn is_same_variable(name: &[u8], read: &[u8]) -> bool {
     name.len() == read.len() && name.iter().zip(read).all(|(a, b)| folded(*a) == folded(*b))
 }
 
-/// `a` of `a[b]`, of `a]` and of `[a]`.
+/// Returns the `a` of `a[b]`, of `a]` and of `[a]`.
 fn outside_brackets(name: &[u8]) -> &[u8] {
     let is_bracket = |byte: &u8| matches!(byte, b'[' | b']');
     let start = name.iter().position(|byte| !is_bracket(byte)).unwrap_or(name.len());
@@ -33,7 +33,8 @@ mod tests {
 
     #[test]
     fn a_name_becomes_another_as_php_and_rack_make_variables() {
-        // The first six, and the arrays, as PHP 8.2 has them in `$_GET`; the next ones as Rack 2.2 has them.
+        // PHP 8.2 shows the first six names and the arrays in this form in `$_GET`. Rack 2.2 reads the others in this
+        // form.
         for sent in ["api.key", "api key", "api[key", " api_key", "   api.key", "api_key\0x", "api_key[]", "api.key[x]"]
             .into_iter()
             .chain(["[api_key]", "[api_key", "]api_key", "api_key]", "[]api_key[a][b]"])
@@ -47,7 +48,7 @@ mod tests {
         {
             assert!(!is_folded(sent.as_bytes(), b"api_key"), "{sent:?}");
         }
-        // What is read may itself have other bytes.
+        // The name that rules read may itself contain such characters.
         assert!(is_folded(b"api_key", b"api.key"));
         assert!(!is_folded(b"filter[id]", b"filter[status]"));
         assert!(!is_folded(b"filter", b"filter[status]"));

@@ -1,4 +1,4 @@
-//! Reads how long a gRPC client waits for its response: the field `grpc-timeout`.
+//! Reads `grpc-timeout`, the field in which a gRPC client says how long it waits for the response.
 
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
@@ -6,7 +6,7 @@ use http::request::Parts;
 
 use base::time::Micros;
 
-/// Delays are rounded down to a multiple of this, so that requests of one moment have the same bound.
+/// Timeouts are rounded down to a multiple of this, so that requests at the same moment have the same bound.
 const STEP: Micros = Micros(100_000);
 
 /// Whether a request is a gRPC call, according to its content type.
@@ -33,7 +33,7 @@ pub fn longest_delay(head: &Parts, passed: Micros) -> Option<Micros> {
     Some(Micros(left / 10 * 9 / STEP.0 * STEP.0))
 }
 
-/// At most eight digits and a unit, as gRPC over HTTP/2 defines it.
+/// Parses a timeout: at most eight digits and a unit, as gRPC over HTTP/2 defines it.
 fn parse(text: &[u8]) -> Option<Micros> {
     let (unit, digits) = text.split_last()?;
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {

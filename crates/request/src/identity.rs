@@ -1,6 +1,6 @@
-//! Holds the identity of a request: the claims of a verified token, the holder of a known API key.
+//! Holds the identity of a request: the claims of a verified token, and the holder of a known API key.
 //!
-//! Credentials are verified before they get here; one that does not verify never matches anything.
+//! Credentials are verified before this. Credentials that are invalid never have an identity.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Identity {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {
     values: Map<String, Value>,
-    /// The token's issuer, if the file trusts several: then a claim is counted together with its issuer.
+    /// The token's issuer, if several issuers are trusted. A claim is then counted together with its issuer.
     issuer: Option<String>,
 }
 
@@ -76,7 +76,8 @@ impl Claims {
         self.find(name).and_then(ClaimList::words).map_or(AttributeValue::Missing, AttributeValue::List)
     }
 
-    /// The literal name takes precedence; otherwise `a.b` is `b` in the object `a`.
+    /// Finds a claim. A claim with the whole name takes precedence. Otherwise `a.b` means the claim `b` in the object
+    /// `a`.
     fn find(&self, name: &str) -> Option<&Value> {
         let nested = || {
             let (outer, path) = name.split_once('.')?;
@@ -149,7 +150,7 @@ mod tests {
             "1e400",
             "18446744073709551616",
         ] {
-            // A number that is too large is rejected as JSON.
+            // JSON with a number that is too large is rejected by the parser.
             if let Ok(values) = serde_json::from_str(&format!(r#"{{"plan":{value}}}"#)) {
                 assert_eq!(Claims::new(values, None).text("plan"), None, "{value}");
             }

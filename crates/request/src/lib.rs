@@ -1,4 +1,4 @@
-//! Reads one request in one way: its attributes, and the path, query, cookies and fields that they come from.
+//! Reads a request in only one way: its attributes, and the path, query, cookies and fields from which they come.
 //!
 //! ```
 //! use request::attribute::Attribute;
@@ -12,7 +12,7 @@
 //! assert_eq!(read("cookie:session"), None);
 //! ```
 //!
-//! Nothing here does I/O, reads a clock or logs.
+//! The code in this crate does no I/O, reads no clock and writes no log.
 
 pub mod attribute;
 pub mod attribute_value;

@@ -1,7 +1,8 @@
-//! Lists of texts and of networks from files. They are compact, and a look-up takes as long in a list of a million.
+//! Lists of texts and of networks from files. They need little memory, and a look-up takes no longer in a list of a
+//! million entries.
 //!
-//! A file has one entry a line. What follows a `#` at the beginning of a line, or after a space, is a comment; spaces around an
-//! entry, and CR before LF, do not count.
+//! A file has one entry on each line. Text after a `#` is a comment, if the `#` begins the line or follows a space.
+//! Spaces around an entry, and a CR before the LF, are ignored.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -16,7 +17,7 @@ pub const MOST_ENTRIES: usize = 1_000_000;
 /// The longest entry, in bytes.
 const LONGEST_ENTRY: usize = 4096;
 
-/// The most wrong lines that are reported.
+/// The largest number of wrong lines that are reported.
 const MOST_FAULTS: usize = 20;
 
 /// An invalid line of a file. `line` is its number, counted from 1.
@@ -30,9 +31,10 @@ pub struct WrongLine {
 #[derive(Clone)]
 pub struct TextList {
     file: Box<str>,
-    /// The texts, each followed by a line end.
+    /// The texts. Each is followed by a line end.
     texts: Vec<u8>,
-    /// A hash table with open addressing, at most half full: the offset of each text, plus 1. 0 is an empty place.
+    /// A hash table with open addressing, at most half full. It has the offset of each text, plus 1. 0 is an empty
+    /// place.
     table: Vec<u32>,
     entries: usize,
 }
@@ -41,7 +43,7 @@ pub struct TextList {
 #[derive(Clone)]
 pub struct NetworkList {
     file: Box<str>,
-    /// The first and last addresses of ranges, ascending and without overlap.
+    /// The first and last addresses of ranges, in ascending order and without overlap.
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
     entries: usize,
@@ -89,7 +91,7 @@ impl TextList {
         while self.table.get(slot).is_some_and(|entry| *entry != 0) {
             slot = (slot + 1) & (self.table.len() - 1);
         }
-        // A file is at most 64 MiB long.
+        // A file is at most 64 MiB long, so the offset fits.
         if let (Some(entry), Ok(offset)) = (self.table.get_mut(slot), u32::try_from(offset + 1)) {
             *entry = offset;
             self.entries += 1;
@@ -104,7 +106,7 @@ impl TextList {
                 Some(entry) => usize::try_from(*entry).map_or(0, |entry| entry - 1),
             };
             let rest = self.texts.get(offset..).and_then(|text| text.strip_prefix(value));
-            // Of a value with a line end in it, the rest may begin another text.
+            // If a value contains a line end, its second part could match another text.
             if rest.is_some_and(|rest| rest.first() == Some(&b'\n')) && !value.contains(&b'\n') {
                 return true;
             }
@@ -112,7 +114,7 @@ impl TextList {
         }
     }
 
-    /// The first slot for a text. Only the operator chooses the texts, so the hash needs no secret.
+    /// Returns the first slot for a text. Only the operator chooses the texts, so the hash needs no secret.
     fn slot(&self, text: &[u8]) -> usize {
         let hash = FixedState::default().hash_one(text);
         usize::try_from(hash & (self.table.len() as u64 - 1)).unwrap_or_default()
@@ -196,7 +198,7 @@ fn without_comment(line: &str) -> &str {
     at.and_then(|at| line.get(..at)).unwrap_or(line)
 }
 
-/// Sorts ranges, and joins those that overlap.
+/// Sorts ranges, and joins overlapping ranges.
 fn merge<T: Copy + Ord>(ranges: &mut Vec<(T, T)>) {
     ranges.sort_unstable();
     ranges.dedup_by(|next, before| {

@@ -243,7 +243,7 @@ mod tests {
         check(&networks("10.0.0.0/8"), "10.1.2.3", true);
         check(&networks("10.2.0.0/16"), "10.1.2.3", false);
         check(&networks("::/0"), "10.1.2.3", false);
-        // Without a client there is no address.
+        // Without a client, there is no address to compare.
         check(&networks("0.0.0.0/0"), None, false);
     }
 

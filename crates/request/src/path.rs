@@ -1,11 +1,12 @@
-//! Normalises a request's path, or finds that it has no single reading.
+//! Normalises the path of a request, or finds that the path has more than one reading.
 //!
-//! Rules match the normalised path; what is forwarded is the path as sent. So no upstream may read the path as sent
-//! differently: characters that may be in a segment are unescaped, all others escaped, `.` and `..` are resolved, empty
-//! segments merged (RFC 3986 §6.2.2), and path parameters (`;…`, RFC 3986 §3.3) taken off each segment, as servlet
-//! containers do. What servers read differently is refused: `%2f`, `%5c`, `%00`, a broken escape, dots before a `;`
-//! (`/static/..;/admin` is `/admin` to Tomcat), and an empty segment that `..` would remove (`/x//../admin` is `/admin`
-//! to nginx and `/x/admin` by the WHATWG URL standard) or with which the path would begin.
+//! Rules match the normalised path, but the path is forwarded as it was sent. So no upstream may read the sent path
+//! differently. In the normalised path, characters that may be in a segment are unescaped, and all others are escaped.
+//! `.` and `..` are resolved, and empty segments are merged (RFC 3986 §6.2.2). Path parameters (`;…`, RFC 3986 §3.3)
+//! are removed from each segment, as servlet containers do. A path that servers read differently is refused: with
+//! `%2f`, `%5c`, `%00`, a broken escape, or dots before a `;` (Tomcat reads `/static/..;/admin` as `/admin`). An empty
+//! segment is refused if `..` would remove it (`/x//../admin` is `/admin` for nginx, and `/x/admin` by the WHATWG URL
+//! standard), or if the path would begin with it.
 
 use std::borrow::Cow;
 use std::num::NonZeroU8;
@@ -59,7 +60,7 @@ pub fn may_be_part(part: &[u8]) -> bool {
                     }
                     rest = after;
                 }
-                // The rest of an escape may be cut off.
+                // The rest of an escape may have been cut off.
                 [] => return true,
                 [digit] => return is_capital_hex(*digit),
                 _ => return false,
@@ -76,8 +77,8 @@ fn is_capital_hex(digit: u8) -> bool {
     digit.is_ascii_hexdigit() && !digit.is_ascii_lowercase()
 }
 
-/// The usual case, detected without allocating: nothing is or must be escaped, and no segment is empty or begins with a
-/// dot.
+/// Detects the usual case without allocating memory: no byte is or must be escaped, and no segment is empty or begins
+/// with a dot.
 fn is_normal(path: &[u8]) -> bool {
     let dull = |pair: &[u8]| match pair {
         [b'/', b'/' | b'.'] => false,
@@ -87,7 +88,7 @@ fn is_normal(path: &[u8]) -> bool {
     path == b"*" || (path.first() == Some(&b'/') && path.windows(2).all(dull))
 }
 
-/// Writes each byte of a path in its one normalised spelling.
+/// Writes each byte of a path in its only normalised spelling.
 fn spell(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
     let mut spelt = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -118,11 +119,10 @@ fn spell(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
     Ok(spelt)
 }
 
-/// Removes dot segments (RFC 3986 §5.2.4), path parameters and empty segments. A path that would leave the root stays
-/// there.
+/// Removes dot segments (RFC 3986 §5.2.4), path parameters and empty segments. A `..` at the root has no effect.
 fn resolve_dots(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
     let Some(path) = path.strip_prefix(b"/") else { return Err(Unreadable) };
-    // Empty segments are kept until the end: whether `..` removes one is where servers differ.
+    // Empty segments are kept until the end, because servers disagree about whether `..` removes one.
     let mut segments: Vec<&[u8]> = Vec::new();
     let mut directory = true;
     for segment in path.split(|byte| *byte == b'/') {
@@ -154,7 +154,7 @@ fn resolve_dots(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
     Ok(resolved)
 }
 
-/// Whether a segment, each byte in its one spelling, is `.` or `..` up to a `;`, escaped or not.
+/// Whether a segment is `.` or `..` up to a `;`, which may be escaped. The segment is in its normalised spelling.
 fn has_dots_before_parameters(segment: &[u8]) -> bool {
     [b".;".as_slice(), b"..;", b".%3B", b"..%3B"].iter().any(|dots| segment.starts_with(dots))
 }

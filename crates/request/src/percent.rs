@@ -1,4 +1,4 @@
-//! Decodes percent-escapes, as they are in paths, queries and cookies.
+//! Decodes percent-escapes in paths, queries and cookies.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Reads the parameters of a query, and finds those that upstreams read differently.
+//! Reads the parameters of a query, and finds parameters that upstreams may read differently.
 
 use std::borrow::Cow;
 
@@ -29,7 +29,7 @@ pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) ->
         let is_split = memchr::memchr(b';', pair).is_some();
         pair.split(|byte| is_split && *byte == b';').find_map(|part| {
             let (found, _) = name_and_value(part);
-            // Nothing that is done to a name makes it longer.
+            // Frameworks may shorten a name, but never make it longer.
             if found.len() < name.len() {
                 return None;
             }
@@ -40,7 +40,7 @@ pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) ->
     })
 }
 
-/// The parameters, as sent.
+/// Returns the parameters as they were sent.
 fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = &'r [u8]> + use<'r> {
     request.head.uri.query().unwrap_or_default().as_bytes().split(|byte| *byte == b'&')
 }

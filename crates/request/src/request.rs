@@ -1,6 +1,6 @@
-//! A request as the rules see it.
+//! Defines a request as the rules see it.
 //!
-//! It borrows the head from the proxy; nothing is copied until an attribute is needed.
+//! The request borrows the head from the proxy. Nothing is copied until an attribute needs it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -107,7 +107,7 @@ pub fn host(head: &http::request::Parts) -> &[u8] {
         None => head.headers.get(http::header::HOST).map_or(&b""[..], |host| host.as_bytes()),
     };
     let host = without_port(authority);
-    // A final dot marks a fully qualified name, which this is without it as well.
+    // A final dot marks a fully qualified name. The name is treated as fully qualified anyway.
     host.strip_suffix(b".").unwrap_or(host)
 }
 
@@ -139,7 +139,7 @@ impl ClientAddress {
     }
 }
 
-/// The client as one identity: IPv4 whole, IPv6 cut to its prefix.
+/// Displays the client as one identity: a whole IPv4 address, or the prefix of an IPv6 address.
 impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text())

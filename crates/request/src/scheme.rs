@@ -1,4 +1,4 @@
-//! Determines the scheme of a request: whether the client sent it encrypted.
+//! Determines the scheme of a request: whether the client sent the request over an encrypted connection.
 
 use http::HeaderMap;
 
@@ -38,8 +38,8 @@ impl SchemeSource {
     }
 }
 
-/// The scheme in `X-Forwarded-Proto`. `None` if it names none or occurs several times: with several values it is not certain
-/// which of them the client used.
+/// Returns the scheme in `X-Forwarded-Proto`. `None` if the field names no scheme or occurs several times, because then
+/// the client's own scheme is not certain.
 fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
     let mut values = headers.get_all("x-forwarded-proto").iter();
     let (value, None) = (values.next()?, values.next()) else { return None };
@@ -51,7 +51,7 @@ fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
 pub fn parse(value: &[u8]) -> Option<Scheme> {
     let value = value.trim_ascii();
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));
-    // Traefik names those of WebSockets.
+    // Traefik sends the schemes of WebSockets.
     match value {
         _ if is_one_of(["https", "wss"]) => Some(Scheme::Https),
         _ if is_one_of(["http", "ws"]) => Some(Scheme::Http),

@@ -1,4 +1,4 @@
-//! Holds a descriptor that another proxy has sent: names and values, in place of a request or along with one.
+//! Defines a descriptor that another proxy has sent: names and values, in place of a request or together with one.
 
 use std::borrow::Cow;
 
@@ -18,10 +18,10 @@ pub struct SentDescriptor<'a> {
 /// Whether the entries have an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum EntryOrder {
-    /// They are a list, and their names in order are an attribute as well.
+    /// The entries are a list. The list of their names is also an attribute.
     #[default]
     List,
-    /// They are a map.
+    /// The entries are a map.
     Map,
 }
 
@@ -34,10 +34,10 @@ pub fn attribute_name(key: &str, before: usize) -> Cow<'_, str> {
     }
 }
 
-/// The key in a name like `k#2`, and the number of entries with this key before the one that it means.
+/// Splits a name like `k#2` into the key, and the number of entries with the same key before this entry.
 fn repeated(name: &str) -> Option<(&str, usize)> {
     let (key, number) = name.rsplit_once('#')?;
-    // Each entry has one name: not `k#02` as well.
+    // Each entry has only one name, so `k#02` is not accepted.
     let is_canonical = number.bytes().all(|byte| byte.is_ascii_digit()) && !number.starts_with('0');
     let number: usize = number.parse().ok().filter(|number| is_canonical && *number > 1)?;
     Some((key, number - 1))
@@ -78,7 +78,7 @@ impl<'a> SentDescriptor<'a> {
         }
     }
 
-    /// The value of the entry with this key after `before` others with it.
+    /// Returns the value of the entry that has this key and follows `before` others with the same key.
     fn entry(&self, key: &str, before: usize) -> Option<Cow<'_, str>> {
         let mut of_key = self.entries.iter().filter(|(found, _)| found == key);
         of_key.nth(before).map(|(_, value)| Cow::Borrowed(&**value))
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(value("a").as_deref(), Some("1"));
         assert_eq!(value("b").as_deref(), Some(""));
         assert_eq!(value("c"), None);
-        // No entry can take the place of these two.
+        // No entry can replace these two values.
         assert_eq!(value("domain").as_deref(), Some("edge"));
         assert_eq!(value("entries").as_deref(), Some("a/b/domain/entries"));
         assert_eq!(sent.to_static(), sent);
@@ -128,7 +128,7 @@ mod tests {
         for name in ["a#4", "a#1", "a#0", "a#02", "a#+2", "a#", "#2", "domain#3", "a#99999999999999999999"] {
             assert_eq!(value(name), None, "{name}");
         }
-        // A key of its own comes before a number.
+        // An entry with the key `a#2` takes precedence over the second entry with the key `a`.
         let own = SentDescriptor::new("edge", vec![("a", "1"), ("a", "2"), ("a#2", "3")]);
         assert_eq!(own.value("a#2").as_deref(), Some("3"));
         assert_eq!([attribute_name("a", 0), attribute_name("a", 1)], ["a", "a#2"]);

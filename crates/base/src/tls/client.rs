@@ -202,7 +202,7 @@ impl<'s> Contents<'s> {
         })
     }
 
-    /// Returns one hash of all files. A missing file gives a different hash than an empty file.
+    /// Returns one hash of the content of all files. A file that the settings do not name counts as empty.
     fn hash(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         for content in [&self.ca, &self.certificate, &self.key] {

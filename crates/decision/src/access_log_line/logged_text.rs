@@ -1,4 +1,5 @@
-//! Holds a value of the access log that is not a pseudonym: cut if it is long, and escaped when it is written.
+//! Holds a value of the access log that is not a pseudonym. A long value is cut off, and every value is escaped when it
+//! is written.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,16 +9,16 @@ use serde::{Deserialize, Serialize};
 pub struct LoggedText(String);
 
 impl LoggedText {
-    /// The most bytes of a value.
+    /// The largest number of bytes of a value.
     const MAX_BYTES: usize = 256;
-    /// The mark at the end of a value that was cut.
+    /// The mark at the end of a value that was cut off.
     const CUT: char = '…';
 
     /// Makes a logged value. Bytes that are not UTF-8 are replaced, and a long value is cut.
     pub fn of(value: &[u8]) -> LoggedText {
         let text = String::from_utf8_lossy(value.get(..Self::MAX_BYTES).unwrap_or(value));
         match value.len() > Self::MAX_BYTES {
-            // A character that was cut in two is left out.
+            // If a character was cut in two, its first part is left out.
             true => LoggedText(format!("{}{}", text.trim_end_matches(char::REPLACEMENT_CHARACTER), Self::CUT)),
             false => LoggedText(text.into_owned()),
         }

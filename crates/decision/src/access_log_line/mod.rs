@@ -1,7 +1,8 @@
 //! Writes and parses one line of the access log: the result of a request.
 //!
-//! A client's values appear only as pseudonyms (`hash_key`), except those that the file lists in `values`, and the request id,
-//! whose characters have been checked. Absent fields are omitted; a reader ignores unknown ones.
+//! A client's values appear only as pseudonyms (`hash_key`). Exceptions are the values that the configuration lists in
+//! `values`, and the request id, whose characters have been checked. Absent fields are omitted. A reader ignores
+//! unknown fields.
 
 mod logged_text;
 mod moment;
@@ -230,14 +231,14 @@ impl<'a> Line<'a> {
 
     /// Appends the line, with its line end, to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
-        // It fails only for a key that is not text, and these are.
+        // This fails only for a key that is not text. All keys are text.
         if write_json(out, self).is_ok() {
             out.push(b'\n');
         }
     }
 }
 
-/// Pairs as a mapping, in their order.
+/// Writes and reads pairs as a mapping, in their order.
 mod map {
     use super::{Cow, Deserialize, Deserializer, Serialize, Serializer, de};
     use std::fmt;

@@ -1,4 +1,4 @@
-//! Writes and reads a moment as RFC 3339, in UTC, with microseconds.
+//! Writes and reads a moment in the format of RFC 3339, in UTC, with microseconds.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serializer, de};
 use base::rfc3339;
 use base::time::Timestamp;
 
-/// The end of 9999, in microseconds since the epoch: the format has four digits for a year.
+/// The end of the year 9999, in microseconds since the epoch. The format has only four digits for a year.
 const LAST: u64 = 253_402_300_799_999_999;
 
 /// Writes a moment as a text in the format of RFC 3339.

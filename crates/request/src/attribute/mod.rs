@@ -1,7 +1,8 @@
-//! Lists the attributes of a request, which `limit_keys` may count by and `match` may compare.
+//! Lists the attributes of a request. `limit_keys` may count by them, and `match` may compare them.
 //!
-//! To add one: a variant, its spelling in [`Attribute::parse`] and in `Display`, its value in [`Attribute::resolve`]; the
-//! compiler finds the rest. A value is bytes, never lossy text, so that two clients never become one.
+//! A new attribute needs a variant, its spelling in [`Attribute::parse`] and in `Display`, and its value in
+//! [`Attribute::resolve`]; the compiler finds the other places. A value consists of bytes, never of lossy text, so that
+//! the values of two clients cannot become equal.
 
 mod supply;
 #[cfg(test)]
@@ -183,7 +184,7 @@ impl Attribute {
                 Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
                 Cow::Owned(text) => Cow::Owned(text.into_bytes()),
             }),
-            // Always a list.
+            // The words of a claim are always a list.
             Attribute::Words(_) => None,
             Attribute::ClaimedAmount(name) => request.claims?.amount_text(name).map(|text| match text {
                 Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
@@ -206,7 +207,7 @@ impl Attribute {
             Attribute::Door => Some(Cow::Borrowed(request.door.name().as_bytes())),
             Attribute::TlsServerName => filled(request.tls?.server_name.as_deref()?.as_bytes()),
             Attribute::TlsClient(field) => filled(field.of(request.tls?.certificate.as_ref()?)?.as_bytes()),
-            // A path without a single reading is refused before any rule looks at it.
+            // A path with more than one reading is refused before any rule reads it.
             Attribute::Path => path::normalise(head.uri.path().as_bytes()).ok(),
             Attribute::PathSegment(number) => match path::normalise(head.uri.path().as_bytes()).ok()? {
                 Cow::Borrowed(path) => path::segment(path, *number).map(Cow::Borrowed),
@@ -231,7 +232,7 @@ impl Attribute {
             }
             Attribute::Query(name) => query::is_repeated(request, name.as_bytes()),
             Attribute::Cookie(name) => cookie::is_ambiguous(request, name.as_bytes()) || is_nominated(request, &COOKIE),
-            // Credentials are checked, and refused if they are repeated, before any rule is asked.
+            // Repeated credentials are refused before any rule is asked.
             Attribute::Claim(_)
             | Attribute::Words(_)
             | Attribute::ClaimedAmount(_)
@@ -250,7 +251,7 @@ impl Attribute {
             | Attribute::PathSegment(_)
             | Attribute::Route
             | Attribute::Upstream
-            // A descriptor with a repeated entry is an error.
+            // A descriptor with a repeated entry is rejected as an error.
             | Attribute::Descriptor(_) => false,
         }
     }
@@ -300,7 +301,7 @@ pub fn is_alias(other: &HeaderName, name: &HeaderName) -> bool {
     other.len() == name.len() && other != name && other.iter().zip(name).all(|(a, b)| folded(*a) == folded(*b))
 }
 
-/// A number in its one spelling: no sign, no leading zero, so that one segment has one name.
+/// Parses a number without a sign or a leading zero, so that a segment has only one name.
 fn segment_number(text: &str) -> Option<NonZeroU8> {
     text.starts_with(|digit: char| matches!(digit, '1'..='9')).then(|| text.parse().ok()).flatten()
 }

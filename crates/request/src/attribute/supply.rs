@@ -1,4 +1,4 @@
-//! Says which attributes a door can supply: another proxy sends less of a request than the request itself is.
+//! Determines which attributes a door can supply. Another proxy sends only a part of a request.
 
 use super::Attribute;
 use crate::door::Door;
@@ -11,13 +11,14 @@ impl Attribute {
             Attribute::Listener | Attribute::Door => true,
             Attribute::Descriptor(name) => match door {
                 Door::Proxy | Door::Http => false,
-                // Its entries are a map, without a domain.
+                // Its entries are a map, without an order and without a domain.
                 Door::ExtAuthz => ![DOMAIN, ENTRIES].contains(&&**name),
                 Door::Rls => true,
             },
             // No route is chosen for another proxy's request.
             Attribute::Route | Attribute::Upstream => door == Door::Proxy,
-            // The TLS of the connection is that of the other proxy, which may say what it knows of its client's.
+            // The connection is that of the other proxy. With `ext_authz`, the proxy may report the TLS properties of
+            // its client.
             Attribute::TlsServerName | Attribute::TlsClient(_) => matches!(door, Door::Proxy | Door::ExtAuthz),
             Attribute::Claim(_)
             | Attribute::Words(_)

@@ -1,10 +1,11 @@
-//! Tests the values of attributes, and which requests have several readings.
+//! Tests the values of attributes, and which requests have more than one reading.
 
 use super::*;
 use crate::request::ClientAddress;
 use crate::sent_descriptor::SentDescriptor;
 
-/// Checks the value of `attribute` in a request with this target and these fields; `AMBIGUOUS` if it is.
+/// Checks the value of `attribute` in a request with this target and these fields. The value is `AMBIGUOUS` if it has
+/// more than one reading.
 #[track_caller]
 fn check(attribute: &str, target: &str, fields: &[(&str, &str)], expected: Option<&str>) {
     let mut head = http::Request::builder().uri(target);
@@ -78,7 +79,7 @@ fn a_path_segment_is_that_of_the_normalised_path() {
     check("path_segment:2", "/acme/", &[], None);
     check("path_segment:1", "/", &[], None);
     check("path_segment:1", "*", &[], None);
-    // However it is spelt, it is one segment.
+    // All these spellings give the same segment.
     for target in ["/x/../acme/users", "/%61cme//users", "/./acme;v=1/users", "http://a/acme"] {
         check("path_segment:1", target, &[], Some("acme"));
     }
@@ -177,7 +178,7 @@ fn a_descriptor_has_no_attribute_of_a_request() {
     ];
     assert_eq!(supplied, expected);
     assert_eq!(missing.len(), 12, "{missing:?}");
-    // With a request, both are there.
+    // If a request comes with the descriptor, both have values.
     let value = |text: &str| Attribute::parse(text).unwrap().resolve(&request.with_door(Door::ExtAuthz)).is_some();
     assert!(value("path") && value("descriptor:tenant"));
 }
