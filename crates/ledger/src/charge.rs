@@ -244,7 +244,7 @@ fn words<S: AsRef<[u64]>>(state: &Option<S>) -> Option<&[u64]> {
     state.as_ref().map(AsRef::as_ref)
 }
 
-/// Returns the entries of a refused request. In most cases there are none.
+/// Returns the entries of a refused request. Most requests have no such entries.
 fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: StoreTime) -> Entries {
     let corrected = || plan.charges().zip(states).map(|(charge, state)| correction(charge, state, now));
     if corrected().any(|entry| entry.is_some()) { corrected().collect() } else { Entries::new() }

@@ -67,8 +67,8 @@ struct Open {
     cooldown: Micros,
     /// Whether a probe is running.
     probing: bool,
-    /// When the last connection was made to a server that had left a call unanswered on its previous connection. 0 if
-    /// there was none.
+    /// When the last connection was made to a server that had left a call unanswered on its previous connection. 0 before
+    /// the first.
     reconnected: Timestamp,
 }
 

@@ -240,7 +240,7 @@ fn a_day_ends_when_the_machines_clock_is_set_forward_and_does_not_begin_again_wh
     let reply = take(&daily);
     let left = reply.settlement.enforced[0].retry_after;
     assert!(!reply.settlement.is_granted() && left <= Micros(11 * 3_600 * SECOND), "{left:?}");
-    // The client is told when the day really ends.
+    // The wait of the client ends exactly when the day ends.
     assert_eq!(reply.now.plus(left).0 % DAY.0, 0);
     set(begin + 24 * 3_600);
     assert!(is_granted(&daily) && !is_granted(&daily));
