@@ -1,9 +1,10 @@
-//! A bare Pingora proxy, to compare with: `bare LISTEN UPSTREAM docs|sockets|ours [CERTIFICATE KEY]`.
+//! A bare Pingora proxy for comparisons: `bare LISTEN UPSTREAM docs|sockets|ours [CERTIFICATE KEY]`.
 //!
-//! `docs` is what Pingora's documentation shows: one service, work stealing, one thread per core. `sockets` has a service
-//! with one thread and one listening socket for each core, on Pingora's usual runtime. `ours` has single-threaded runtimes
-//! as well, and so all of our layout. With a certificate and its key, both as PEM, connections are encrypted, by the library
-//! that Pingora's own listener uses, and HTTP/2 is offered; not in the layout `docs`.
+//! The layout `docs` is that of Pingora's documentation: one service, work stealing, one thread for each core.
+//! `sockets` has a service with one thread and one listening socket for each core, on Pingora's usual runtime. `ours`
+//! is the gateway's layout: it has single-threaded runtimes too. With a certificate and its key, both as PEM,
+//! connections are encrypted by the library that Pingora's own listener uses, and HTTP/2 is offered. The layout `docs`
+//! does not support this.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ impl ProxyHttp for Bare {
     }
 }
 
-/// The proxy behind a handshake.
+/// The proxy after a TLS handshake.
 struct EncryptedEcho {
     acceptor: TlsAcceptor,
     proxy: Arc<HttpProxy<Bare>>,
@@ -64,7 +65,7 @@ fn acceptor(certificate: &str, key: &str) -> Result<TlsAcceptor, Error> {
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions()?.with_no_client_auth();
     let mut config = builder.with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
-    // Pingora's own loop for HTTP/2 begins where it was negotiated.
+    // If HTTP/2 was negotiated, Pingora uses its own loop for it.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -1,5 +1,5 @@
-//! Measures a charge in the memory store, below its bound and at it, where each new bucket evicts another one:
-//! `cargo bench --bench eviction`. With `--load 4` it measures that load alone, and then also the memory of a bucket.
+//! Measures a charge in the memory store, below `max_buckets` and at this bound, where each new bucket evicts another
+//! one: `cargo bench --bench eviction`. With `--load 4` it measures only that load, and also the memory of a bucket.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 
 use base::time::{Clock, Micros};
@@ -28,13 +28,13 @@ struct Arguments {
     bench: bool,
 }
 
-/// What new buckets are charged.
+/// The limits to which new buckets are charged.
 struct Load {
     name: &'static str,
     burst: u64,
-    /// How many limits share the buckets evenly.
+    /// The number of limits that share the buckets evenly.
     limits: u64,
-    /// How many buckets, the first ones, are each of an override of their own.
+    /// The number of buckets, the first ones, that have their own override.
     overrides: u64,
 }
 
@@ -69,14 +69,15 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The bytes of memory that this process holds.
+/// Returns the number of bytes of memory that this process holds.
 fn resident() -> Result<u64, Failure> {
     let pages = std::fs::read_to_string("/proc/self/statm")?;
     let resident = pages.split(' ').nth(1).ok_or("no second number")?;
     Ok(resident.parse::<u64>()? * 4096)
 }
 
-/// Charges a new bucket for each number. Returns nanoseconds per charge, the longest in microseconds, and the evictions.
+/// Charges a new bucket for each number. Returns the nanoseconds for each charge, the longest charge in microseconds,
+/// and the number of evictions.
 fn fill(memory: &Memory, load: &Load, numbers: std::ops::Range<u64>) -> Result<(u64, u64, u64), Failure> {
     let clock = Clock::system();
     let (count, start) = (numbers.end - numbers.start, clock.now());
@@ -90,7 +91,7 @@ fn fill(memory: &Memory, load: &Load, numbers: std::ops::Range<u64>) -> Result<(
     Ok((before.since(start).0 * 1_000 / count.max(1), longest, evicted))
 }
 
-/// A charge of one token, in a bucket that is full again a day later.
+/// Makes a plan with a charge of one token. Its bucket is full again a day later.
 fn plan(load: &Load, number: u64) -> Result<Plan, Failure> {
     let rate = Rate { amount: Cost::from_tokens(load.burst), period: Micros(86_400_000_000) };
     let mut key = [0; 16];

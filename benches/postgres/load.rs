@@ -1,4 +1,4 @@
-//! Callers who each ask again as soon as they are answered.
+//! Runs callers that ask again as soon as they get an answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,7 +74,7 @@ impl Measurement {
     }
 }
 
-/// The latencies of what was asked after the warm-up.
+/// Asks repeatedly, and returns the latencies in microseconds of the requests after the warm-up.
 async fn ask<F: Future<Output = Result<(), Failure>>>(
     lasting: Duration,
     ask_once: impl Fn() -> F,
@@ -104,7 +104,7 @@ pub async fn measure_function(
 ) -> Result<Measurement, Failure> {
     let commit = if durability == Durability::Sync { "on" } else { "off" };
     let mut tasks = Vec::new();
-    // Its first call of a key fails where two make it at once.
+    // The function's first call for a key fails if two callers make it at once, so all keys are used here first.
     let admin = server.connect().await?;
     let first =
         "SELECT rate_limiting_token_bucket_request('user' || n, 1000000, 60) FROM generate_series(0, 9999) AS n";
@@ -164,7 +164,7 @@ pub async fn measure_store(
         tasks.push(tokio::spawn(async move {
             ask(lasting, || async {
                 let mut key = [0; 16];
-                // Spread as hashes are.
+                // Spread like the bytes of a hash.
                 key[..8].copy_from_slice(&(keys.next() + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
                 let charge = Charge {
                     key: BucketKey(key),
@@ -190,7 +190,7 @@ pub async fn measure_store(
         latencies.extend(task.await??);
     }
     drivers.shutdown().await;
-    // Those of the warm-up are counted with the rest.
+    // The calls of the warm-up are included, so only their share is counted.
     let calls = calls.load(Ordering::Relaxed) - before;
     let share = lasting.as_secs_f64() / (lasting + WARMING_UP).as_secs_f64();
     Ok(Measurement::of(latencies, lasting, (calls as f64 * share) as u64))

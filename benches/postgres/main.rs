@@ -1,9 +1,10 @@
-//! Compares the PostgreSQL store with a function in PL/pgSQL that is called once for each decision, as it was published:
-//! `cargo bench --bench postgres`.
+//! Compares the PostgreSQL store with a published function in PL/pgSQL, which is called once for each decision: `cargo
+//! bench --bench postgres`.
 //!
-//! A PostgreSQL of its own with the settings of its distribution, one client thread, the same client for both. The function has
-//! a connection for each caller, the store those of a gateway with one thread and with more, and of sixteen gateways. Every
-//! round measures everything once; what is printed are medians over rounds.
+//! The PostgreSQL server is started for this benchmark, with the settings of its distribution. There is one client
+//! thread, and both use the same client library. The function has a connection for each caller. The store has the
+//! connections of a gateway with one thread, of one with more threads, and of sixteen gateways. Every round measures
+//! everything once, and the medians over rounds are printed.
 #![expect(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it has measured")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]
@@ -111,7 +112,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The rows of what has a budget.
+/// Returns the table rows of the numbers that have a budget.
 fn budget_rows(durability: Durability, keys: Keys, speed: f64, p99: f64) -> Vec<String> {
     let what = |number: &str| format!("PostgreSQL, {}, keys: {}, {number}", durability.name(), keys.name());
     let at_least = |least: u32| format!("| {} | {speed:.1} × | ≥ {least} × |", what("decisions/s"));

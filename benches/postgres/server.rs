@@ -1,4 +1,4 @@
-//! A PostgreSQL of its own, with both limiters in it.
+//! Runs a PostgreSQL server for the benchmark, with both rate limiters in it.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ use super::Failure;
 
 const ADMIN: &str = "admin";
 
-/// It is meant for serializable transactions, which fail where others write the same row; here it runs with the default
-/// isolation, where each call succeeds.
+/// The published function. It is meant for serializable transactions, which fail if another one writes the same row.
+/// Here it runs with the default isolation, under which each call succeeds.
 const FUNCTION: &str = include_str!("function.sql");
 
 pub struct Server {
@@ -92,7 +92,8 @@ impl Server {
         self.directory.path().join("data")
     }
 
-    /// One of its programs, as a user that PostgreSQL accepts. It ends with this process.
+    /// Returns the command for one of PostgreSQL's programs, as a user that PostgreSQL accepts. The program ends with
+    /// this process.
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "QUIT"]);

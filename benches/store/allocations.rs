@@ -1,8 +1,9 @@
-//! Counts the allocations of a decision, for the Redis store and the token buckets that it is compared with:
+//! Counts the allocations of a decision, for the Redis store and for the token buckets with which it is compared:
 //! `cargo bench --bench allocations`.
 //!
-//! A separate program, because a program has one allocator: this one counts, on the only client thread, and would slow down the
-//! benchmark of speed. What is counted is the whole client: the callers' tasks, the redis crate, and the store.
+//! This is a separate program, because a program has one allocator. Its allocator counts, on the only client thread,
+//! and would slow down the benchmark of speed. The count includes the whole client: the callers' tasks, the redis
+//! crate, and the store.
 #![expect(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]

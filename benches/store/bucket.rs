@@ -1,4 +1,4 @@
-//! Counts a token bucket in the client, for those who keep its numbers in Redis and no script.
+//! Computes a token bucket in the client, for the implementations that keep its numbers in Redis and use no script.
 
 use base::time::{Clock, Micros};
 

@@ -1,4 +1,5 @@
-//! Reads a bucket, counts here and writes it back: three commands, between which others come.
+//! Reads a bucket, computes here and writes the bucket back: three commands. Other clients' commands may run in
+//! between.
 
 use base::time::Clock;
 use redis::aio::MultiplexedConnection;
@@ -30,7 +31,7 @@ impl Commands {
         let now = milliseconds(&self.clock);
         let found: StoredBucket = hmget(bucket).query_async(&mut connection).await?;
         let counted = count(self.limit, found, now);
-        // Also what is refused is written: otherwise the time since then would be refilled again.
+        // A refusal is written too. Otherwise the time before it would be refilled again.
         hset(bucket, counted.tokens, counted.since).query_async::<()>(&mut connection).await?;
         let mut expire = Cmd::new();
         expire.arg("EXPIRE").arg(bucket).arg(KEPT.ceil_seconds()).query_async::<()>(&mut connection).await?;

@@ -1,4 +1,4 @@
-//! Asks one script for each decision: what most people who limit with Redis do.
+//! Calls one script for each decision, as most users of Redis limit requests.
 
 use base::time::Clock;
 use redis::aio::MultiplexedConnection;

@@ -1,4 +1,4 @@
-//! Drives one implementation with callers who ask again as soon as they are answered, and measures what it takes.
+//! Drives one implementation with callers that ask again as soon as they get an answer, and measures time and work.
 
 use std::fmt;
 use std::sync::Arc;
@@ -81,7 +81,8 @@ pub async fn measure(
                     Answer::Refused => seen.refused += 1,
                     Answer::Failed => seen.failed += 1,
                 }
-                // What is refused without a call would be asked again at once, and nobody else on this thread come on.
+                // A refusal without a call needs no wait. Without this, the caller would ask again at once, and no
+                // other task on this thread would run.
                 tokio::task::yield_now().await;
             }
             seen

@@ -1,7 +1,8 @@
-//! Compares the Redis store with three token buckets as they are written by hand: `cargo bench --bench store`.
+//! Compares the Redis store with three handwritten token buckets: `cargo bench --bench store`.
 //!
-//! A redis-server of its own, one client thread, the same client for all. Every round measures everything once; what is
-//! printed are medians over rounds, as Markdown, of which benches/all.py writes a part into benches/results.md.
+//! The redis-server is started for this benchmark. There is one client thread, and all implementations use the same
+//! client library. Every round measures everything once. The medians over rounds are printed as Markdown;
+//! benches/all.py writes a part of them into benches/results.md.
 #![expect(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it has measured")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]
@@ -36,7 +37,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const CALLERS: [usize; 4] = [1, 16, 64, 256];
 const WARMING_UP: Duration = Duration::from_millis(100);
 
-/// For how many seconds, and by how many callers, it is tried to get too much.
+/// For how many seconds, and with how many callers, the benchmark tries to get more than the limit.
 const GREED: (u32, usize) = (3, 64);
 
 /// Compares the Redis store with three token buckets as they are written by hand.

@@ -1,4 +1,4 @@
-//! Asks the gateway's own store, on one worker that is driven on the callers' thread, as in the gateway.
+//! Calls the gateway's own store. Its only worker runs on the callers' thread, as in the gateway.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Ours {
 }
 
 fn plan(key: u128, algorithm: Algorithm) -> Plan {
-    // Spread as hashes are.
+    // Spread like the bytes of a hash.
     let key = BucketKey(key.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes());
     let charge = Charge::new(key, algorithm, Cost::from_tokens(COST.into()));
     Plan { enforced: smallvec![charge], shadow: smallvec![] }

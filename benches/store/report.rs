@@ -1,4 +1,4 @@
-//! Tells what was measured: Markdown tables of medians, the budgets beside them, and the same as JSON.
+//! Reports the measurements: Markdown tables of medians with the budgets beside them, and the same numbers as JSON.
 
 use std::fmt;
 
@@ -21,14 +21,15 @@ pub struct Cell {
     pub implementation: Implementation,
 }
 
-/// What one round says of a cell. Times are in microseconds; all but the rate and the failures are for each decision.
+/// The results of one round for a cell. Times are in microseconds. All numbers but the rate and the failures are for
+/// each decision.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     rate: f64,
     calls: f64,
     client: f64,
     redis: f64,
-    /// Percent of all requests.
+    /// The percentage of requests without an answer.
     failed: f64,
 }
 
@@ -48,7 +49,7 @@ impl Figures {
 #[derive(Debug)]
 pub struct Report {
     head: Value,
-    /// Each cell with what each round says of it.
+    /// Each cell, with its results in each round.
     cells: Vec<(Cell, Vec<Figures>)>,
     over_grants: Vec<(Implementation, Measurement)>,
 }
@@ -82,7 +83,8 @@ impl Report {
         self.cells.iter().find(|(other, _)| *other == cell).map_or(&[], |(_, rounds)| rounds)
     }
 
-    /// By how much we decide faster than one script call for each decision, round by round.
+    /// Returns how many times as many decisions the store makes as the script that is called for each decision. The
+    /// median over rounds.
     fn ratio(&self, keys: Keys, callers: usize) -> f64 {
         let ours = self.rounds(keys, callers, Implementation::Ours);
         let script = self.rounds(keys, callers, Implementation::EvalSha);
@@ -126,7 +128,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The tables.
+/// Writes the tables.
 impl Report {
     fn speeds(&self, f: &mut fmt::Formatter<'_>, keys: Keys) -> fmt::Result {
         writeln!(f, "\n| {keys} | callers | {COLUMNS} |\n|---|---|---|---|---|---|---|---|")?;
@@ -171,7 +173,7 @@ impl Report {
     }
 }
 
-/// What was granted beyond the burst and what came back, in percent of it.
+/// Returns how much was granted beyond the burst and the refill, in percent of both.
 fn over_grant(measured: &Measurement) -> f64 {
     100.0 * (float(measured.granted) / f64::from(NARROW.burst + GREED.0 * NARROW.per_second) - 1.0)
 }

@@ -1,4 +1,4 @@
-//! Runs a redis-server of its own on a free port, and reads what the server and its processor have done.
+//! Runs a redis-server on a free port, and reads what the server has done and how much processor time it used.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Lists who is compared: how each is opened, asked, and counted at the server.
+//! Lists the implementations that are compared: how each is opened, called, and counted at the server.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Counts here, and writes only what nobody else has written meanwhile: WATCH, MULTI, EXEC, and again.
+//! Computes here, and writes only if no other client has written meanwhile: WATCH, MULTI, EXEC, and repeats this if
+//! necessary.
 
 use base::time::Clock;
 use redis::aio::MultiplexedConnection;
@@ -12,12 +13,12 @@ use super::server::Server;
 /// The commands that it sends, as INFO calls them.
 pub const COMMANDS: &[&str] = &["watch", "hmget", "multi", "hset", "pexpire", "exec"];
 
-/// How often it tries, before a request has no answer.
+/// The number of tries before a request gets no answer.
 const TRIES: usize = 20;
 
 #[derive(Debug)]
 pub struct Watch {
-    /// One for each caller: what is watched belongs to a connection.
+    /// One connection for each caller, because a connection watches for only one transaction at a time.
     connections: Vec<MultiplexedConnection>,
     buckets: Vec<String>,
     limit: Limit,
@@ -47,7 +48,7 @@ impl Watch {
                 transaction.add_command(hset(bucket, counted.tokens, counted.since));
             }
             transaction.cmd("PEXPIRE").arg(bucket).arg(KEPT.0 / 1000);
-            // Nil: somebody else was faster, and nothing was written.
+            // Nil means that another client was faster, and nothing was written.
             if transaction.query_async::<Value>(&mut connection).await? != Value::Nil {
                 return Ok(counted.answer);
             }

@@ -1,17 +1,17 @@
-//! Properties of the reader of buckets in a file, or of the previous process, on modified files.
+//! Tests properties of the reader of stored buckets, on modified files.
 
 use super::mutation::fuzz;
 use base::time::{Clock, Timestamp};
 use stores::memory::{Memory, Settings};
 
-/// When the corpus was written.
+/// The time at which the corpus was written.
 const WRITTEN: Timestamp = Timestamp(1_795_219_200_000_000);
 
 fn memory() -> Memory {
     Memory::new(&Settings { max_buckets: 64, ..Settings::default() }, Clock::manual(WRITTEN))
 }
 
-/// The same bytes with the checksum that they should have, so that changes get past it.
+/// Replaces the checksum by a correct one, so that changes are not detected by the checksum.
 fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     let body = &bytes[..bytes.len().saturating_sub(4)];
     [body, &crc32fast::hash(body).to_le_bytes()].concat()
@@ -30,7 +30,7 @@ fn buckets() {
                 Err(_) => assert_eq!(memory.buckets(), 0),
                 Ok(kept) => {
                     assert_eq!(memory.buckets(), *kept);
-                    // What was read is written, and read in the same way.
+                    // Buckets that were read can be written, and read again.
                     let mut written = Vec::new();
                     assert_eq!(memory.write_buckets(&mut written).unwrap(), *kept as u64);
                     assert_eq!(self::memory().read_buckets(&*written).unwrap(), *kept);

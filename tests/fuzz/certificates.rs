@@ -1,4 +1,4 @@
-//! Properties of what is read of a client's certificate, on any input.
+//! Tests properties of the fields that are read from a client's certificate, on any input.
 
 use base::tls::client_certificate::ClientCertificate;
 use sha2::{Digest, Sha256};
@@ -7,7 +7,7 @@ use x509_parser::prelude::FromDer;
 
 use super::mutation::{fuzz, is_bug_planted};
 
-/// Splits a subject at each such byte that is not escaped.
+/// Splits a subject at each separator that is not escaped.
 fn split(text: &str, separator: char) -> Vec<String> {
     let (mut parts, mut escaped) = (vec![String::new()], false);
     for character in text.chars() {
@@ -51,7 +51,7 @@ pub fn client_certificate() {
             assert_eq!(read, ClientCertificate { fingerprint: hash, ..ClientCertificate::default() });
             return (0, 0, 0);
         };
-        // The mistake: a comma in a value is not escaped.
+        // The planted bug: a comma in a value is not escaped.
         let subject = read.subject.clone().unwrap_or_default();
         let subject = if is_bug_planted() { subject.replace("\\,", ",") } else { subject };
         let expected: Vec<usize> = certificate.subject().iter_rdn().map(|part| part.iter().count()).collect();

@@ -1,4 +1,4 @@
-//! Properties of the requests that calls of `/decide` describe, on any call.
+//! Tests properties of the requests that calls of `/decide` describe, on any call.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use tollgate::gateway::request_head::{HeadParser, Size};
 
 use super::mutation::{fuzz, is_bug_planted};
 
-/// The fields of each form that a call has to have once.
+/// The fields that a call must have exactly once, for each form of description.
 const FORMS: [(OriginalRequest, &[&str]); 3] = [
     (OriginalRequest::XForwarded, &["x-forwarded-method", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-uri"]),
     (OriginalRequest::XOriginal, &["x-original-method", "x-original-url"]),
@@ -29,7 +29,7 @@ const DESCRIPTIONS: [&str; 6] = [
     "x-original-url",
 ];
 
-/// The bounds of the configuration.
+/// The same bounds as in the configuration.
 const SIZE: Size = Size { bytes: 1 << 20, fields: 10, target: 256 };
 
 fn config() -> Config {
@@ -39,7 +39,8 @@ fn config() -> Config {
     Config::parse("gateway.yaml", text, environment).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-/// A call: its method and its target in the first line, and a field in each other one. `None` if there is no such call.
+/// Makes a call. Its method and target are in the first line, and each other line has a field. `None` if these are no
+/// valid call.
 fn call(bytes: &[u8]) -> Option<RequestHeader> {
     let mut lines = bytes.split(|byte| *byte == b'\n');
     let first = std::str::from_utf8(lines.next()?).ok()?;
@@ -53,7 +54,7 @@ fn call(bytes: &[u8]) -> Option<RequestHeader> {
     Some(call)
 }
 
-/// The same call, as it would be if only the first value of a repeated description counted.
+/// Returns the call with only the first value of each repeated description.
 fn with_first_values(call: &RequestHeader) -> RequestHeader {
     let mut changed = call.clone();
     for name in DESCRIPTIONS {
@@ -64,14 +65,14 @@ fn with_first_values(call: &RequestHeader) -> RequestHeader {
     changed
 }
 
-/// The only value of a field.
+/// Returns the only value of a field.
 fn only<'h>(headers: &'h HeaderMap, name: &str) -> &'h [u8] {
     let values: Vec<_> = headers.get_all(name).iter().collect();
     assert_eq!(values.len(), 1, "{name} has {values:?}: which of them counts is a guess");
     values[0].as_bytes()
 }
 
-/// Whether the chain of addresses ends with one.
+/// Whether the chain of addresses ends with a valid address.
 fn ends_with_address(headers: &HeaderMap) -> bool {
     let lines = headers.get_all("x-forwarded-for").iter();
     let chain: Vec<_> = lines.map(|line| String::from_utf8_lossy(line.as_bytes())).collect();
@@ -81,7 +82,7 @@ fn ends_with_address(headers: &HeaderMap) -> bool {
     plain.parse::<IpAddr>().is_ok() || hop.parse::<SocketAddr>().is_ok()
 }
 
-/// Checks what holds for every request that a call describes. Returns its method, host and target.
+/// Checks properties of every request that a call describes. Returns the method, host and target of the request.
 fn check(call: &RequestHeader, form: OriginalRequest, described: &DescribedRequest) -> (String, Vec<u8>, String) {
     let DescribedRequest { head, scheme } = described;
     assert!(ends_with_address(&call.headers), "the client is not known");
@@ -104,7 +105,7 @@ fn check(call: &RequestHeader, form: OriginalRequest, described: &DescribedReque
             let separator = url.windows(3).position(|part| part == b"://").unwrap();
             let rest = &url[separator + 3..];
             let whole = [&host[..], target.as_bytes()].concat();
-            // A URL may end with its host, or go on with a query.
+            // A URL may end after its host, or continue with a query.
             let with_slash = [&host[..], b"/"].concat();
             assert!(rest == whole || (rest == host && whole == with_slash), "{} is not {whole:?}", url.escape_ascii());
             url[..separator].to_vec()
@@ -117,11 +118,11 @@ fn check(call: &RequestHeader, form: OriginalRequest, described: &DescribedReque
     };
     let is_secure = [&b"https"[..], b"wss"].iter().any(|name| proto.eq_ignore_ascii_case(name));
     assert_eq!(*scheme == Scheme::Https, is_secure, "{}", proto.escape_ascii());
-    // The server would have accepted it.
+    // The server's parser accepts the described request too.
     let text = [method.as_bytes(), b" ", target.as_bytes(), b" HTTP/1.1\r\nHost: ", &host, b"\r\n\r\n"].concat();
     let parsed = HeadParser::default().parse(&text, &SIZE, |method| method == b"PURGE");
     assert!(matches!(parsed, Ok(Some(_))), "{}: {parsed:?}", text.escape_ascii());
-    // What is left are the fields of the call.
+    // The other fields are those of the call.
     let left = |headers: &HeaderMap| {
         let own = headers.iter().filter(|(name, _)| *name != "host" && !DESCRIPTIONS.contains(&name.as_str()));
         let mut own: Vec<_> = own.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
@@ -164,7 +165,7 @@ pub fn original_request() {
     ];
     let config = config();
     let describe = |call: &RequestHeader, form| {
-        // The mistake: of a repeated field the first value counts.
+        // The planted bug: the first value of a repeated field counts.
         let call = if is_bug_planted() { with_first_values(call) } else { call.clone() };
         read(&call, form, &config)
     };
@@ -177,18 +178,18 @@ pub fn original_request() {
                 Err(error) => return format!("{error:?}"),
             };
             let found = check(&call, form, &described);
-            // The fields of the other forms say nothing.
+            // The fields of other forms have no effect.
             let mut spoofed = call.clone();
             for name in DESCRIPTIONS.into_iter().filter(|name| !needed.contains(name)) {
                 spoofed.append_header(name, "TRACE").unwrap();
             }
             let again = describe(&spoofed, form).unwrap_or_else(|error| panic!("{error:?}"));
             assert_eq!(check(&call, form, &again), found, "a field of another form counts");
-            // And its own ones count once.
+            // The fields of the call's own form may not be repeated.
             for name in needed {
                 let mut repeated = call.clone();
                 repeated.append_header(*name, "GET").unwrap();
-                // With an authority in its target, a call has its host there.
+                // If the target of a call has an authority, the host is read from there.
                 let is_read = call.headers.contains_key(*name) && call.uri.authority().is_none();
                 assert!(!is_read || describe(&repeated, form).is_err(), "{name} is there twice");
             }

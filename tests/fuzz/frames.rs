@@ -1,4 +1,4 @@
-//! Properties of counting the frames of a client of HTTP/2, on any input.
+//! Tests properties of the counter of frames from an HTTP/2 client, on any input.
 
 use super::mutation::{fuzz, is_bug_planted};
 use super::protocols::cuts;
@@ -8,7 +8,7 @@ const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// What a counter says after these bytes.
+/// Returns the counts of a counter after these bytes.
 fn result(counter: &FrameCounter) -> [Option<u32>; 6] {
     let counts = counter.counts();
     let numbers = [counts.blocks(), counts.opened(), counts.resets(), counts.idle_frames(), counts.of_this_turn()];
@@ -16,7 +16,7 @@ fn result(counter: &FrameCounter) -> [Option<u32>; 6] {
     [counts.open_block(), blocks, opened, resets, idle, turn]
 }
 
-/// The same, read as plainly as one can, from all bytes at once.
+/// Computes the expected counts in the simplest way, from all bytes at once.
 fn plain(bytes: &[u8]) -> [Option<u32>; 6] {
     let (mut blocks, mut opened, mut resets, mut idle, mut turn) = (0, 0, 0, 0, 0);
     let (mut last, mut is_open) = (0, false);
@@ -39,7 +39,7 @@ fn plain(bytes: &[u8]) -> [Option<u32>; 6] {
             _ => idle += 1,
         }
         if payload.len() < length {
-            // A frame that is not there as a whole: the block that it belongs to is not complete.
+            // The frame is incomplete, so the header block to which it belongs is not finished.
             is_open |= matches!(*kind, HEADERS | CONTINUATION);
             break;
         }
@@ -69,7 +69,7 @@ pub fn frames() {
         let (mut parts, mut rest) = (FrameCounter::default(), bytes);
         for step in cuts(bytes) {
             let (part, more) = rest.split_at(step.min(rest.len()));
-            // The mistake: the head of a frame that is split is lost.
+            // The planted bug: the head of a frame is lost if it arrives in two parts.
             if !(is_bug_planted() && part.len() < 3) {
                 parts.count(part);
             }

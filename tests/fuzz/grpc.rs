@@ -1,4 +1,4 @@
-//! Properties of the calls of Envoy, on any body: frames, messages, and what is read of them.
+//! Tests properties of calls from Envoy, on any body: frames, messages, and the values that are read from them.
 
 use super::mutation::{fuzz, is_bug_planted};
 use request::sent_descriptor::attribute_name;
@@ -7,7 +7,7 @@ use tollgate::gateway::descriptors::descriptors;
 use tollgate::gateway::grpc::frame::{FrameError, LONGEST, PREFIX, read, write};
 use tollgate::gateway::grpc::messages::{CheckRequest, RateLimitRequest};
 
-/// Checks what holds for every body of which a message was read.
+/// Checks properties of every body from which a message was read.
 fn check_frame<M: prost::Message + Default + PartialEq>(body: &[u8], read_body: &Result<M, FrameError>) {
     match read_body {
         Ok(message) => {
@@ -40,7 +40,7 @@ pub fn rate_limit_call() {
         b"domain",
         b"entries",
     ];
-    // The mistake: a zero after the message is taken for a part of its frame.
+    // The planted bug: a zero byte after the message counts as a part of its frame.
     let parse = |body: &[u8]| {
         let cut = if is_bug_planted() { body.strip_suffix(b"\0").unwrap_or(body) } else { body };
         read::<RateLimitRequest>(cut)
@@ -80,7 +80,7 @@ pub fn authorization_call() {
         b"::1",
         b"\r\n",
     ];
-    // The mistake: a pseudo-header field is taken for one that the client has sent.
+    // The planted bug: a pseudo-header field counts as a field that the client has sent.
     let parse = |body: &[u8]| {
         let message = read::<CheckRequest>(body);
         message.map(|mut message| {
@@ -101,7 +101,7 @@ pub fn authorization_call() {
         let http = whole.attributes.as_ref().unwrap().request.as_ref().unwrap().http.as_ref().unwrap();
         let sent: usize = match &http.header_map {
             Some(raw) => raw.headers.iter().filter(|one| !one.key.starts_with(':')).count(),
-            // Every comma but those of cookies may separate two values.
+            // Every comma may separate two values, except in cookies.
             None => {
                 let own = http.headers.iter().filter(|(name, _)| !name.starts_with(':'));
                 own.map(|(name, value)| match name.eq_ignore_ascii_case("cookie") {

@@ -1,4 +1,4 @@
-//! Shows that each target would find a bug: its parser has one on purpose, and the target has to fail.
+//! Shows that each target can find a bug. The parser of the target gets a planted bug, and the target must fail.
 
 use super::mutation::finds;
 use super::{certificates, descriptions, frames, grpc, protocols, responses, semantics};

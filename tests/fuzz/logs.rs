@@ -1,4 +1,4 @@
-//! Properties of the parsers of access logs, on any input.
+//! Tests properties of the parsers of access logs, on any input.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -64,7 +64,7 @@ fn log_line() {
             let mut merge = Merge::new([(lines, format)]);
             let mut trial = Simulation::new(&config, None, &[]);
             let (mut last, mut fates) = (None, [0u8; 3]);
-            // What is no gzip, but begins like it, is an error of reading.
+            // Bytes that begin like gzip but are invalid cause an error of reading.
             while let Ok(Some(entry)) = merge.advance() {
                 assert!(last <= Some(entry.at), "time steps back");
                 last = Some(entry.at);
@@ -79,7 +79,7 @@ fn log_line() {
             let seen = &merge.counts;
             assert!(counts.iter().sum::<u64>() + seen.unreadable + seen.before_rules <= seen.lines);
             assert_eq!(seen.unreadable > 0, seen.first_unreadable.is_some());
-            // The end of what was wanted tells one mistake from another.
+            // The length of the message distinguishes one fault from another.
             let why = seen.first_unreadable.as_ref().map(|why| why.len().min(60));
             (fates, trial.counts.open.len(), trial.counts.as_logged.len(), why)
         })

@@ -1,6 +1,7 @@
-//! Mutated inputs for every parser of untrusted data: each target checks properties, not only that nothing panics.
+//! Tests every parser of untrusted data with mutated inputs. Each target checks properties, not only that the parser
+//! does not panic.
 //!
-//! `scripts/fuzz` runs them for a chosen time; otherwise each runs for a second.
+//! `scripts/fuzz` runs the targets for a chosen time. Otherwise each target runs for a second.
 
 #![allow(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![cfg(feature = "test-hooks")]

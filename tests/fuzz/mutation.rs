@@ -1,6 +1,6 @@
-//! Makes inputs of a corpus: changed in a few places each, and kept for more changes when they led somewhere new.
+//! Makes inputs from a corpus. Each is changed in a few places, and kept for further changes if its answer was new.
 //!
-//! An input is new if the target's answer is: this needs no instrumented build and no nightly toolchain.
+//! An input is new if the target's answer to it is new. So no instrumented build and no nightly toolchain is needed.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const LONGEST: usize = 64 << 10;
-/// Inputs that led somewhere new, beside the corpus.
+/// The largest number of new inputs that are kept beside the corpus.
 const KEPT: usize = 4096;
-/// None of the targets has a reason to hold more.
+/// The largest amount of memory in bytes. No target has a reason to need more.
 const MOST_MEMORY: u64 = 600 << 20;
 const SLOWEST: Duration = Duration::from_secs(2);
 
@@ -39,7 +39,7 @@ pub fn finds(target: fn()) -> bool {
 #[allow(clippy::print_stdout, clippy::disallowed_methods, reason = "says how much was tried, in real time")]
 pub fn fuzz<A: Hash>(target: &str, words: &[&[u8]], check: impl Fn(&[u8]) -> A) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    // A mistake ends it as soon as it is found.
+    // With a planted bug, the run ends as soon as the bug is found.
     let budget = Duration::from_secs(if is_bug_planted() { 20 } else { number("FUZZ_SECONDS").unwrap_or(1) });
     let seed = number("FUZZ_SEED").unwrap_or(1);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -59,7 +59,7 @@ pub fn fuzz<A: Hash>(target: &str, words: &[&[u8]], check: impl Fn(&[u8]) -> A) 
         });
         let mut took = before.elapsed();
         if took >= SLOWEST {
-            // Once more: what took so long may have been another process.
+            // The input is tried again, because another process may have caused the delay.
             let before = Instant::now();
             check(&input);
             took = took.min(before.elapsed());
@@ -134,7 +134,7 @@ fn mutated(inputs: &[Vec<u8>], words: &[&[u8]], random: &mut fastrand::Rng) -> V
     bytes
 }
 
-/// The most that this process has ever held.
+/// Returns the largest amount of memory that this process has ever held, in bytes.
 fn most_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! Properties of the parser of this gateway's access log, on modified logs.
+//! Tests properties of the parser of this gateway's access log, on modified logs.
 
 use super::mutation::fuzz;
 use decision::access_log_line::{Kind, Line};
@@ -30,14 +30,14 @@ fn access_line() {
     fuzz("access-line", words, |bytes| {
         let line = match Line::read(bytes) {
             Ok(line) => line,
-            // How far the reader came, about.
+            // The answer contains roughly how far the parser came.
             Err(error) => return Err((error.is_eof(), error.is_data(), error.column() / 16)),
         };
         let mut written = Vec::new();
         line.write(&mut written);
         let (end, inner) = written.split_last().expect("what was read can be written");
         assert!(*end == b'\n' && inner.iter().all(|byte| *byte >= b' '), "{}", written.escape_ascii());
-        // A number with more than three decimals, or beyond all bounds, is rounded once and no further.
+        // A number with more than three decimals, or outside of all bounds, is rounded once and does not change again.
         let again = Line::read(&written).expect("what was written can be read");
         let mut same = Vec::new();
         again.write(&mut same);

@@ -1,4 +1,4 @@
-//! Properties of the protocol parsers, on any input: heads, chunks, addresses, paths.
+//! Tests properties of the protocol parsers, on any input: heads, chunks, addresses, paths.
 
 use super::mutation::{fuzz, is_bug_planted};
 use http::{HeaderMap, HeaderValue};
@@ -47,7 +47,7 @@ pub fn head() {
         b"%00",
         b"\xff",
     ];
-    // The mistake: a name is compared with regard to its case.
+    // The planted bug: the name of a field is compared with regard to case.
     let parse = |parser: &mut HeadParser, bytes: &[u8]| {
         let misspelt = is_bug_planted() && !bytes.windows(17).any(|part| part == b"Transfer-Encoding");
         let blind = |head: Head| if misspelt { Head { body: Body::Length(0), ..head } } else { head };
@@ -72,7 +72,7 @@ pub fn head() {
             let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
             assert!(lines[..lines.len() - 1].iter().all(|line| line.ends_with(b"\r")), "a bare line feed");
             assert!(!text.contains(&0) && text.iter().filter(|byte| **byte == b'\r').count() == lines.len() - 1);
-            // Parsed again, in another way: a field by its name.
+            // Parses the head again in another way: counts the fields with a name.
             let named = |name: &str| {
                 let is =
                     |line: &&&[u8]| line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name.as_bytes());
@@ -88,7 +88,7 @@ pub fn head() {
     });
 }
 
-/// The bytes of a chunked body and how long its data is, read as plainly as one can.
+/// Reads a chunked body in the simplest way. Returns the length of its data.
 fn dechunk(mut rest: &[u8]) -> Option<u64> {
     let mut data = 0;
     let line = |rest: &mut &[u8]| {
@@ -132,7 +132,7 @@ pub fn chunks() {
             let (mut remainder, mut rest, mut taken) = (BodyFraming::of(Body::Chunked, MOST), bytes, 0);
             while !rest.is_empty() && remainder != BodyFraming::Nothing {
                 let (part, behind) = rest.split_at(sizes.next().unwrap_or(1).min(rest.len()));
-                // The mistake: a line feed that comes alone is not seen.
+                // The planted bug: a line feed that arrives alone is ignored.
                 taken += if is_bug_planted() && part == b"\n" { 1 } else { remainder.advance_to_end(part)? };
                 rest = behind;
             }
@@ -175,7 +175,7 @@ pub fn forwarded() {
     let ask = |lines: &[&[u8]]| {
         let mut headers = HeaderMap::new();
         for line in lines {
-            // The mistake: hops are read from the left.
+            // The planted bug: hops are read from the left.
             let mut hops: Vec<&[u8]> = line.split(|byte| *byte == b',').collect();
             if is_bug_planted() {
                 hops.reverse();
@@ -194,7 +194,7 @@ pub fn forwarded() {
         } else {
             assert!(lengthened == Some(found) || lengthened == Some(stranger));
         }
-        // The result is the peer, or an address in the field.
+        // The result is the address of the peer, or an address in the field.
         let text = String::from_utf8_lossy(bytes);
         let written = |hop: &str| {
             let hop = hop.trim();
@@ -202,7 +202,7 @@ pub fn forwarded() {
             plain.ok().or_else(|| Some(hop.parse::<SocketAddr>().ok()?.ip())).map(|address| address.to_canonical())
         };
         assert!(found == peer || text.split(',').any(|hop| written(hop) == Some(found)), "{found} out of nothing");
-        // An untrusted peer is the client itself.
+        // If the peer is not trusted, the peer itself is the client.
         let mut headers = HeaderMap::new();
         headers.append("x-forwarded-for", HeaderValue::from_bytes(bytes).unwrap());
         assert_eq!(settings.client(stranger, &headers).address(), stranger);
@@ -230,14 +230,14 @@ pub fn proxy_header() {
         b"\x21\x21\0\x24",
         b"\xff\xff",
     ];
-    // The mistake: a byte too many is asked for.
+    // The planted bug: the parser asks for one byte too many.
     let parse = |bytes: &[u8]| match proxy_protocol::parse(bytes) {
         Ok(Progress::More(missing)) if is_bug_planted() => Ok(Progress::More(missing + 1)),
         parsed => parsed,
     };
     fuzz("proxy-header", words, |bytes| {
         let whole = parse(bytes);
-        // Read as a connection is: no more than was asked for.
+        // The bytes arrive as on a connection: never more than were asked for.
         let (mut come, mut stepped) = (0, parse(b""));
         while let Ok(Progress::More(missing)) = stepped {
             assert!(missing > 0);
@@ -285,7 +285,7 @@ pub fn path() {
         b"%3a",
         b"[",
     ];
-    // The mistake: where an escape is in capital letters, nothing is done.
+    // The planted bug: a path with an escape in capital letters is not normalised.
     let normalise = |bytes: &[u8]| {
         let capital = bytes.windows(3).any(|part| part == b"%2E");
         if is_bug_planted() && capital {
@@ -305,7 +305,7 @@ pub fn path() {
             assert!(segments.iter().all(|segment| !matches!(*segment, b"." | b"..")), "a dot segment");
             assert!(!once.contains(&b'\\'));
         }
-        // However what needs no escape is written.
+        // Checks that a byte that needs no escape may be escaped anyway.
         let plain = |byte: &u8| byte.is_ascii_alphabetic() || b"-._~!$&'()*+,=:@".contains(byte);
         if bytes != b"*"
             && let Some(at) = bytes.iter().position(plain)

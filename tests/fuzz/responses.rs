@@ -1,4 +1,4 @@
-//! Properties of reading a response: where it ends, and what of it reaches a client, however its bytes arrive.
+//! Tests properties of reading a response: where it ends, and which parts reach a client, however its bytes arrive.
 
 use super::mutation::{fuzz, is_bug_planted};
 use super::protocols::cuts;
@@ -10,18 +10,18 @@ use tollgate::gateway::request_head::Size;
 
 const SIZE: Size = Size { bytes: 2048, fields: 12, target: 0 };
 
-/// What one buffer holds at most: a part of a body, the size of its chunk, and trailers.
+/// The largest content of one buffer in bytes: a part of a body, the size line of its chunk, and trailers.
 const MOST_HELD: usize = (64 << 10) + 32 + (8 << 10);
 
-/// What has been read of a response to a `GET` of HTTP/1.1.
+/// The parts that were read of a response to a `GET` of HTTP/1.1.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Read {
     interim: usize,
-    /// Its final head, and how many bytes came before it.
+    /// The final head, and the number of bytes before it.
     head: Option<(ResponseHead, usize)>,
     data: Vec<u8>,
     trailers: Vec<u8>,
-    /// Whether all of it was there, and how many bytes follow then.
+    /// The number of bytes after the end of the response. `None` if the response is not complete.
     end: Option<usize>,
 }
 
@@ -42,7 +42,7 @@ fn read(bytes: &[u8], sizes: &mut dyn Iterator<Item = usize>) -> Option<Read> {
                 download.expect_head();
                 continue;
             }
-            // The mistake: a length in capitals is not seen.
+            // The planted bug: `Content-Length` in capital letters is ignored.
             if is_bug_planted() && text.windows(14).any(|name| name == b"CONTENT-LENGTH") {
                 head.body = ResponseBody::UntilClose;
             }
@@ -81,7 +81,7 @@ fn read(bytes: &[u8], sizes: &mut dyn Iterator<Item = usize>) -> Option<Read> {
     Some(found)
 }
 
-/// What a client reads of chunks that the gateway has written.
+/// Returns the data and trailers that a client reads from chunks which the gateway has written.
 fn dechunked(mut rest: &[u8], is_whole: bool) -> (Vec<u8>, Vec<u8>) {
     let mut data = Vec::new();
     loop {
@@ -100,7 +100,7 @@ fn dechunked(mut rest: &[u8], is_whole: bool) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// The values of a field of a head, read as plainly as one can.
+/// Returns the values of a field in a head, read in the simplest way.
 fn values<'h>(head: &'h [u8], name: &str) -> Vec<&'h [u8]> {
     let fields = head.split(|byte| *byte == b'\n').skip(1).filter_map(|line| {
         let colon = line.iter().position(|byte| *byte == b':')?;

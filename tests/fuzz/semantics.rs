@@ -1,4 +1,4 @@
-//! Properties of the other parsers, on any input: the configuration, tokens, costs, keys, replies of Redis.
+//! Tests properties of the other parsers, on any input: the configuration, tokens, costs, keys, replies of Redis.
 
 use super::mutation::{fuzz, is_bug_planted};
 use base::time::{Clock, Micros, Timestamp};
@@ -34,7 +34,7 @@ pub fn config() {
         match Config::parse("gateway.yaml", bytes, surroundings) {
             Ok(config) => (0, config.listeners.len().min(3), config.rules.limits().len().min(5)),
             Err(problems) => {
-                // The mistake: the last line counts wrongly when there is much to count.
+                // The planted bug: the last line of a report with four problems has a wrong count.
                 let text = problems
                     .to_string()
                     .replace("\n4 problems", if is_bug_planted() { "\n3 problems" } else { "\n4 problems" });
@@ -69,7 +69,7 @@ pub fn token() {
         on_missing: OnMissing::Anonymous,
         invalid_limit: TokenBucket::new(Rate { amount: Cost::ONE, period: Micros(1) }, 1).unwrap(),
     };
-    // Signed here, so that no corpus holds what somebody might take for a real one.
+    // Tokens are signed here, so that the corpus contains no token that looks like a real secret.
     let sign = |header: &str, claims: &str| {
         let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
         let tag = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, SECRET), message.as_bytes());
@@ -91,7 +91,7 @@ pub fn token() {
     ];
     let parts = good.as_bytes();
     fuzz("token", &words, |bytes| {
-        // Of half of all inputs the good token is a part, or the beginning: near misses are what matters.
+        // Half of all inputs begin with a part of the valid token, because inputs that are almost valid matter most.
         let bytes = match bytes.first() {
             Some(first) if first % 2 == 0 => [&parts[..usize::from(*first) % parts.len()], &bytes[1..]].concat(),
             _ => bytes.to_vec(),
@@ -103,7 +103,7 @@ pub fn token() {
         let tokens = Verifier::new(&settings, Clock::manual(now));
         let found = tokens.find(&request);
         let token = found.as_deref().unwrap_or(&bytes);
-        // The mistake: the end of a signature is not compared.
+        // The planted bug: the end of a signature is not compared.
         let unsigned = is_bug_planted() && token.len() > 40 && good.as_bytes().starts_with(&token[..token.len() - 1]);
         match tokens.verify(if unsigned { good.as_bytes() } else { token }) {
             Ok(claims) => {
@@ -127,13 +127,13 @@ pub fn cost() {
             let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
             parts.next().is_some_and(digits) && parts.next().is_none_or(digits)
         };
-        // The mistake: a sign is read over.
+        // The planted bug: a sign before the number is ignored.
         let read = if is_bug_planted() { bytes.strip_prefix(b"+").unwrap_or(bytes) } else { bytes };
         let found = Cost::parse(read, ExtraDecimals::RoundUp);
         assert_eq!(found.is_some(), plain, "what is a plain decimal");
         if let Some(cost) = found {
             let text: f64 = std::str::from_utf8(bytes).unwrap().parse().unwrap();
-            // Exact enough for a float.
+            // This is exact enough for a float.
             let least = if text < 1e9 { text * 1000.0 - 0.001 } else { 0.0 };
             #[allow(clippy::cast_precision_loss, reason = "a comparison of magnitudes")]
             let thousandths = cost.thousandths() as f64;
@@ -151,7 +151,7 @@ pub fn cost() {
 
 #[test]
 pub fn key() {
-    // Two descriptors in one input: parts end with 0xFF, the second begins behind 0xFE.
+    // Two descriptors in one input. Each part ends with 0xFF, and the second descriptor begins after 0xFE.
     let words: &[&[u8]] = &[b"\xff", b"\xfe", b"\0\0\0\x01", b"\0", b"\x01", b":", b"|", b"/", b"a"];
     let keys = ["query:a".to_owned(), "query:b".to_owned()];
     let named = |policy: &str, rule: &str| {
@@ -165,7 +165,7 @@ pub fn key() {
         let (one, other) = (values(first), values(second.get(1..).unwrap_or_default()));
         let name = |values: &[Vec<u8>]| {
             let mut descriptor = Descriptor::default();
-            // The mistake: values are joined without their lengths.
+            // The planted bug: values are joined without their lengths.
             let joined = [values.concat()];
             for value in if is_bug_planted() { &joined } else { values } {
                 descriptor.push(0, value);
@@ -173,7 +173,7 @@ pub fn key() {
             seed.key(&descriptor)
         };
         assert_eq!(name(&one) == name(&other), one == other, "{one:?} {other:?}");
-        // What a client sends stands in no rule's name.
+        // A text that a client sends cannot have the effect of a rule's name.
         if let Ok(text) = std::str::from_utf8(first) {
             let nothing = Descriptor::default();
             let (rule, policy) = (named("p", &format!("r{text}x")), named(&format!("p{text}x"), "r"));
@@ -220,12 +220,12 @@ pub fn reply() {
         b"(9999\r\n",
         b",1.5\r\n",
     ];
-    // Two of one bucket in one run, then one of it and one of another.
+    // Two equal requests in one run, then another request for the same bucket, and one for another bucket.
     let plans = [plan(1, 2), plan(1, 2), plan(1, 1), plan(2, 5)];
     let call = Call::new(&plans);
     fuzz("reply", words, |bytes| {
         let Ok(value) = redis::parse_redis_value(bytes) else { return "no value" };
-        // The mistake: a bucket of which Redis said nothing good is taken for a full one.
+        // The planted bug: a bucket with an invalid state in the reply counts as full.
         let mut read = value.clone();
         if is_bug_planted()
             && let Value::Array(parts) = &mut read
@@ -236,16 +236,17 @@ pub fn reply() {
         let Ok(reply) = call.settle(&read) else { return "refused" };
         let Value::Array(parts) = &value else { panic!("{value:?} was taken for an answer") };
         let [Value::Int(now), _, grants @ .., first, second] = &parts[..] else { panic!("{value:?}") };
-        // What each bucket can pay, in units of a thousandth of a thousandth: 1000 in a thousandth, one back each
+        // Returns how much each bucket can pay, in thousandths of a thousandth of a token. One of these comes back each
         // microsecond.
         let holds = |state: &Value| match state {
             Value::Nil => 5_000_000,
             Value::BulkString(bytes) => {
                 let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
                 match words[..] {
-                    // Another unit is another bucket's; that it is never worth more than all is what counts then.
+                    // A state in another unit is not computed here. It is worth at most as much as a full bucket.
                     [_, unit, _] if unit != 1000 && unit > 0 => 5_000_000,
-                    // However far ahead it is, it holds what it held. Beyond 2^53 it is no moment.
+                    // A state may be any time ahead, and holds its amount meanwhile. A number of 2^53 or more is not a
+                    // valid time.
                     [spent, 1000, since] if since < 1 << 53 => {
                         let back = u64::try_from(*now).unwrap().saturating_sub(since);
                         5_000_000u64.saturating_sub(spent.saturating_sub(back))
