@@ -14,7 +14,7 @@ use stores::memory::{Memory, Settings};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What a charge costs in the memory store, below its bound and at it.
+/// Measures a charge in the memory store, below `max_buckets` and at this bound.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// `max_buckets`, and how many new buckets are charged at the bound.
@@ -23,7 +23,7 @@ struct Arguments {
     /// The only load to measure; 1 is the first.
     #[arg(long)]
     load: Option<usize>,
-    /// What cargo passes to every benchmark.
+    /// The argument that cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -54,7 +54,7 @@ struct Arguments {
     seconds: f64,
     #[arg(long, default_value_t = 64)]
     callers: usize,
-    /// What cargo says to every benchmark.
+    /// The argument that cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -15,11 +15,11 @@ use super::subject::{BUCKETS, Subject};
 /// Which buckets are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// All callers ask one.
+    /// All callers use one bucket.
     Hot,
-    /// Each caller asks one of its own.
+    /// Each caller uses its own bucket.
     Own,
-    /// Each request asks one of [`BUCKETS`], at random.
+    /// Each request uses one of [`BUCKETS`] buckets, at random.
     Random,
 }
 

@@ -48,10 +48,10 @@ struct Arguments {
     /// How long each is measured in each round.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Where to write the medians, for benches/picture.py.
+    /// The file to which the medians are written, for benches/picture.py.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// What cargo says to every benchmark.
+    /// The argument that cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -133,7 +133,7 @@ pub fn cost() {
         assert_eq!(found.is_some(), plain, "what is a plain decimal");
         if let Some(cost) = found {
             let text: f64 = std::str::from_utf8(bytes).unwrap().parse().unwrap();
-            // This is exact enough for a float.
+            // The bound allows for the rounding of a float.
             let least = if text < 1e9 { text * 1000.0 - 0.001 } else { 0.0 };
             #[allow(clippy::cast_precision_loss, reason = "a comparison of magnitudes")]
             let thousandths = cost.thousandths() as f64;

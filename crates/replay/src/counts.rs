@@ -1,4 +1,4 @@
-//! Counts what one file decided about the requests of a log.
+//! Counts the decisions of one file about the requests of a log.
 
 use std::collections::HashMap;
 

@@ -202,7 +202,7 @@ mod tests {
         assert!(many.ends_with(r#""a" and 2 more"#), "{many}");
     }
 
-    /// Checks an expectation of `path`. Of the value, only the pseudonym is known; it is that of `/a`.
+    /// Checks an expectation of `path` for a request whose path is known only by its pseudonym, that of `/a`.
     #[track_caller]
     fn check(expectation: &Expectation, expected: impl Into<Option<bool>>) {
         let names = PseudonymKey::default();

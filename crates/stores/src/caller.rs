@@ -1,4 +1,5 @@
-//! Defines what a store can ask about a request: whether its client is still connected, and the span to link to.
+//! Defines the questions that a store can ask about a request: whether its client is still connected, and to which span
+//! to link the call.
 
 use std::fmt;
 

@@ -75,8 +75,8 @@ enum Coverage {
     Partial,
 }
 
-/// Converts each domain to one policy. The rules of the policy decide as the domain's descriptors do. What cannot be converted
-/// is added to `losses`.
+/// Converts each domain to one policy. The rules of the policy decide as the domain's descriptors do. Parts that cannot
+/// be converted are added to `losses`.
 pub(super) fn policies(domains: &[Domain], losses: &mut Losses) -> Vec<ImportedPolicy> {
     let mut policies: Vec<_> = domains.iter().map(|domain| policy(domain, losses)).collect();
     give_names(&mut policies, losses);

@@ -176,7 +176,7 @@ struct Builder<'t> {
     path: String,
 }
 
-/// The size of what has been read so far.
+/// The number of nodes and of bytes of text that have been read so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     nodes: usize,

@@ -199,7 +199,7 @@ impl AttributeConstraints<'_> {
             possible.into_iter().all(|text| within(text, wanted))
         };
         match wanted {
-            // That one element of a list has another value says nothing about the other elements.
+            // If one element of a list has another value, the other elements are still unknown.
             Expectation::Not(_) if self.plurality == Plurality::Several => {
                 let says = |known: &&Expectation| matches!(known, Expectation::Not(_) | Expectation::Present(false));
                 self.expected.iter().filter(|known| says(known)).any(|known| implies(known, wanted))

@@ -231,7 +231,7 @@ impl<'a> Line<'a> {
 
     /// Appends the line, with its line end, to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
-        // This fails only for a key that is not text. All keys are text.
+        // `write_json` fails only for a key that is not text. All keys are text.
         if write_json(out, self).is_ok() {
             out.push(b'\n');
         }

@@ -80,8 +80,8 @@ impl TrustedIssuer {
             if key.verifies(unverified.algorithm, unverified.message, &unverified.signature) {
                 return Ok(Arc::downgrade(key));
             }
-            // A key without an id may be any key. That it does not verify the token says nothing about the key that the
-            // token names.
+            // A key without an id may be any key. If such a key does not verify the token, the key that the token names
+            // may still be missing.
             if id.is_none() || key.is_named(id) {
                 refused = Invalid::Signature;
             }

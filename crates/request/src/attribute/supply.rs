@@ -11,7 +11,7 @@ impl Attribute {
             Attribute::Listener | Attribute::Door => true,
             Attribute::Descriptor(name) => match door {
                 Door::Proxy | Door::Http => false,
-                // Its entries are a map, without an order and without a domain.
+                // With `ext_authz` the entries are a map, without an order and without a domain.
                 Door::ExtAuthz => ![DOMAIN, ENTRIES].contains(&&**name),
                 Door::Rls => true,
             },

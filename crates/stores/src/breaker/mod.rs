@@ -32,9 +32,9 @@ impl Default for Settings {
 /// The number of recent calls that are counted.
 const WINDOW: usize = 100;
 const SPAN: Micros = Micros(10_000_000);
-/// The number of separate failures within `SPAN` without which the breaker does not open when half of the recent calls
-/// failed. So a single pause that delayed fifty connections does not open it. The recent calls also include timeouts
-/// that overlap: with many connections, the last hundred calls may all end within one timeout.
+/// When half of the recent calls failed, the breaker opens only if there were also this many separate failures within
+/// `SPAN`. So a single pause that delays fifty connections does not open it. Timeouts that overlap count as one separate
+/// failure, but each is one of the recent calls: with many connections, the last hundred calls may end within one timeout.
 const SEPARATE: usize = 5;
 
 /// A circuit breaker: refuses calls to a store for a while after too many failures. All workers share it.

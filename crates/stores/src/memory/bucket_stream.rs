@@ -383,7 +383,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Generates states with any integers, of up to 80 integers.
+        /// Generates states of up to 80 random integers.
         #[test]
         fn what_is_written_is_read(
             buckets in prop::collection::hash_map(

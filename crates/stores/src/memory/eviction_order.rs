@@ -236,9 +236,9 @@ mod tests {
         BucketKey(bytes)
     }
 
-    /// Whether this bucket may be evicted next, by the rules at the top of this file. The numbers by which two limits
-    /// are ordered may be an eighth too small and an eighth too large, so a limit with 7/9 of the most buckets may lose
-    /// one too.
+    /// Whether this bucket may be evicted next, by the rules at the top of this file. The numbers by which limits are
+    /// ordered may be wrong by an eighth. So a limit may lose a bucket if it has at least 7/9 as many as the limit with
+    /// the most.
     fn may_go(kept: &ExpectedBuckets, spared: usize, number: u16) -> bool {
         let in_limit = |limit: u32| kept.values().filter(|(of, ..)| *of == limit).count();
         let losable = || kept.values().filter(|(limit, ..)| in_limit(*limit) > spared);

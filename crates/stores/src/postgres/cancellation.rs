@@ -27,7 +27,7 @@ use crate::remote::transport::Driver;
 /// The longest time that a cancellation may take, and for which the connection stays open for it.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Cancels what the server does for one connection.
+/// Cancels the server's work for one connection.
 #[derive(Clone)]
 pub(crate) struct Cancellation {
     pub token: CancelToken,

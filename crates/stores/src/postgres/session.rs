@@ -1,5 +1,5 @@
-//! Holds a connection for calls. Without a pooler in between, the statements of calls are prepared by name. That spares
-//! the server from parsing them each time, and mostly from planning them.
+//! Holds a connection for calls. Without a pooler in between, the statements of calls are prepared by name, so that the
+//! server need not parse them each time, and mostly need not plan them.
 //!
 //! Through a pooler, the next transaction can run on another server process, on which a name is unknown or belongs to
 //! another statement. So through a pooler, statements are sent as texts.

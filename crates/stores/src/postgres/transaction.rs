@@ -334,8 +334,8 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
     let (timeout, wait) = (milliseconds(settings.timeout), milliseconds(lock_wait(settings.timeout)));
     let commit = if commit == Commit::Durable && settings.durability == Durability::Sync { "on" } else { "off" };
     // A batch has few keys. For a small table the planner prefers to read all rows, which takes longer, so other plans
-    // than index scans are disabled. Where there is no other plan, it looks so expensive that the server would compile
-    // it first, for longer than `timeout`, so JIT is off.
+    // than index scans are disabled. If no other plan is possible, its cost looks so high that the server would compile
+    // it first, which takes longer than `timeout`. So JIT is off.
     let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {wait}; \

@@ -1,7 +1,7 @@
 //! Announces this gateway to the other gateways through the store, and learns how many gateways are alive.
 //!
-//! The store's decisions do not depend on this number. It is used when the store gives no answer and each gateway
-//! grants its share.
+//! The store's decisions do not depend on the number of gateways. This number is used when the store gives no answer
+//! and each gateway grants its share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

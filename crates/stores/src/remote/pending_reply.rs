@@ -87,7 +87,7 @@ impl Drop for PendingReply<'_> {
 /// Reports the result of a probe.
 fn conclude(breaker: &Breaker, clock: &Clock, events: &EventSink, connected: Timestamp, taken: &TakeResult) {
     let result = match taken {
-        // The request was not sent, because its client had disconnected. That says nothing about the store.
+        // The request was not sent, because its client had disconnected. So the state of the store is still unknown.
         Ok(None) => return breaker.release(Permit::Probe),
         Ok(Some(_)) => CallResult::Success,
         Err(error) if error.is_answer() => CallResult::Success,

@@ -187,7 +187,7 @@ impl LeakyBucket {
 
     /// Returns the number of places, in units, that may be taken ahead of a request that continues at once.
     fn at_once(&self) -> u64 {
-        // This is less than the capacity, which is below 2^53.
+        // The product is less than the capacity, which is below 2^53.
         u64::from(self.delay_after) * self.places.one()
     }
 

@@ -1,5 +1,5 @@
-//! Steps a sliding log: exactly at most `limit` is granted in any window. Every grant is remembered, and counts, until
-//! the window has passed.
+//! Steps a sliding log: at most `limit` is granted in any window, with exact moments. Every grant is remembered, and
+//! counts, until the window has passed.
 //!
 //! The state is a log of grants: pairs of a moment and an amount, oldest first. All grants of one moment share one
 //! pair. In place of its amount, a pair has the running total of all amounts up to and with this pair. So the sum over

@@ -281,7 +281,7 @@ impl Holdings {
         asked.is_some_and(|asked| asked.iter().any(|(call, _)| *call == sequence))
     }
 
-    /// Returns the amount that the next word about a bucket says; `None` if the owner has nothing to say about the bucket.
+    /// Returns the amount in the next word about a bucket. `None` if the owner has no word about the bucket.
     #[cfg(test)]
     pub(super) fn said(&self, bucket: &BucketKey) -> Option<Cost> {
         self.buckets.get(bucket).map(HeldBucket::said)

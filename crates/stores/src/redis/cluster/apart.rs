@@ -236,7 +236,7 @@ impl Cluster {
         let mut late: Vec<LateGroup> = Vec::new();
         for mut group in groups(&self.nodes.directory.tags, take.plan) {
             if charging.unanswered.is_some() || !late.is_empty() {
-                // It is not known yet whether the request is granted, and shadow charges are made only then.
+                // Shadow charges are made only after the request is granted, which is not known yet.
                 group.plan.shadow.clear();
                 group.positions.shadow.clear();
             }

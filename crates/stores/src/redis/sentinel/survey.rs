@@ -111,7 +111,7 @@ impl Survey {
                     continue;
                 }
             };
-            // The replica may already be a master. That it is still a replica is not a fault.
+            // The replica may already be a master. If it is still a replica, this is not a fault.
             if let Some(replica) = Candidate::promoted(&answer, index).filter(|replica| replica.rank >= self.rank) {
                 if self.try_out(&replica, FIRST_PATIENCE, &mut Vec::new()).await.is_ok() {
                     return Ok(replica.server);
@@ -312,7 +312,7 @@ impl Candidate {
 
 /// Combines many faults into one, with the most informative kind of error and all details.
 fn summary(faults: Vec<Fault>) -> Fault {
-    // Rates how informative an error is. That a server does not answer is the least informative.
+    // Rates how informative an error is. A server without an answer is the least informative error.
     let telling = |error: StoreError| match error {
         StoreError::Unreachable | StoreError::Closed | StoreError::Timeout => 0,
         StoreError::Replica => 1,

@@ -1,4 +1,4 @@
-//! Checks what must be true of every state of the small world.
+//! Checks the invariants in every state of the small world.
 
 use super::{BEGIN, Variant, World, has, key, micros};
 use crate::cost::Cost;
