@@ -88,8 +88,7 @@ impl FullQueue {
         }
     }
 
-    /// Puts an item at `position`, and moves it to its place in the order. Until now an item with the moment `before`
-    /// was there.
+    /// Puts an item at `position`, and restores the order. The former item at this position was full at `before`.
     fn place(&mut self, position: usize, item: Item, before: Timestamp, moved: impl FnMut(u32, usize)) {
         if item.full_at < before {
             self.rise(position, item, moved);
@@ -98,7 +97,7 @@ impl FullQueue {
         }
     }
 
-    /// Puts an item at `position`, and moves it to the front past all later ancestors.
+    /// Puts an item at `position`, and moves it to the front until its parent is not full later.
     fn rise(&mut self, mut position: usize, item: Item, mut moved: impl FnMut(u32, usize)) {
         while position > 0 {
             let parent = (position - 1) / CHILDREN;
@@ -111,7 +110,7 @@ impl FullQueue {
         moved(item.slot, position);
     }
 
-    /// Puts an item at `position`, and moves it to the back past all earlier descendants.
+    /// Puts an item at `position`, and moves it to the back until none of its children is full earlier.
     fn sink(&mut self, mut position: usize, item: Item, mut moved: impl FnMut(u32, usize)) {
         loop {
             let first = CHILDREN * position + 1;
