@@ -1,4 +1,4 @@
-//! Everything that is tested from outside, in one binary: it starts the real gateway before a recording upstream.
+//! All tests from outside, in one binary. They start the real gateway and an upstream that records requests.
 
 #![expect(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![allow(

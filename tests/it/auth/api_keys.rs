@@ -1,4 +1,4 @@
-//! API keys: known, unknown and missing ones, and changes of the file.
+//! API keys: known, unknown and missing keys, and changes of the key file.
 
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -236,7 +236,7 @@ fn a_key_is_any_bytes_up_to_a_maximum_length() {
     assert_eq!((ask(GOLD.as_bytes()), upstream.count()), (200, 3));
 }
 
-/// Puts a text in the place of the file; what it writes on the way has the first argument as its name.
+/// A way to replace the content of a file: the arguments are a name for temporary files, and the new text.
 type Way<'w> = &'w dyn Fn(&str, &str);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Whom a request is charged to: what listeners and forwarding fields say of the client.
+//! The client to which a request is charged: the peer address, PROXY protocol headers and forwarding fields.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! An issuer that accepts connections and then hangs: its keys are waited for for three seconds, by nobody but those that
-//! need them.
+//! An issuer that accepts connections and then hangs. Requests that need its keys wait for three seconds; no others wait.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -11,18 +10,18 @@ use super::tokens::cooldown;
 use crate::support::mint::{SigningKey, epoch};
 use crate::support::{Client, Gateway, Lateness, Response, Upstream, eventually, mint, now};
 
-/// The deadline of a fetch, and what a busy machine adds.
+/// The deadline of a fetch, with a margin for a busy machine.
 const HANGING: std::ops::Range<Duration> = Duration::from_millis(2900)..Duration::from_secs(8);
 
-/// Far less than that, also on a busy machine.
+/// Much shorter than the deadline, with a margin for a busy machine.
 const AT_ONCE: Duration = Duration::from_millis(1500);
 
 #[derive(Clone)]
 enum Reply {
     Set(String),
-    /// Nothing at all.
+    /// The issuer never answers.
     Silence,
-    /// A head, and then a byte of the set now and then.
+    /// The issuer sends a head, and then single bytes of the key set with pauses.
     Drips,
 }
 

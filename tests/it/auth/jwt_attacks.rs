@@ -1,7 +1,7 @@
-//! In how many ways a token can be no token: none of them gets a better limit than having none.
+//! Invalid tokens of many kinds: none of them gets a better limit than a request without a token.
 //!
-//! RFC 7515, 7519 and 8725, point by point, against a gateway that rejects such tokens and one that lets their bearers in
-//! as strangers.
+//! The attacks of RFC 7515, 7519 and 8725, against a gateway that rejects invalid tokens and one that treats such requests as
+//! requests without a token.
 
 use ring::{hmac, signature};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::support::{Gateway, Response, Upstream};
 
 const ISSUER: &str = "https://auth.example.com";
 
-/// The keys that the gateways trust, and one that nobody does.
+/// The keys that the gateways trust, and one key that they do not trust.
 struct Keys {
     ec: SigningKey,
     rsa: SigningKey,
@@ -54,7 +54,7 @@ fn claims() -> Value {
     json!({"iss": ISSUER, "aud": "api", "sub": "mallory", "plan": "enterprise", "exp": epoch() + 600})
 }
 
-/// Every one of them by name, all of them to be refused.
+/// Returns forged tokens with their names. The gateway must reject all of them.
 fn forged(keys: &Keys) -> Vec<(String, String)> {
     let mut ways: Vec<(String, String)> = Vec::new();
     let (ec, header, claims) = (&keys.ec.signer, header(), claims());

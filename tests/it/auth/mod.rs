@@ -1,4 +1,4 @@
-//! Authentication: the address of a client, its token, its API key.
+//! Authentication: client addresses, tokens and API keys.
 
 mod api_keys;
 mod client_address;
@@ -14,19 +14,20 @@ const TWO_A_DAY: &str = "rules: [{name: ip, limit_keys: [ip:address], algorithm_
 
 const PROXIED: &str = "listeners: [{address: 127.0.0.1:0, proxy_protocol: true}]";
 
-/// A header of version 1.
+/// Returns a PROXY protocol header of version 1.
 fn v1(source: &str) -> Vec<u8> {
     let (family, destination) = if source.contains(':') { ("TCP6", "::1") } else { ("TCP4", "192.0.2.1") };
     format!("PROXY {family} {source} {destination} 56324 443\r\n").into_bytes()
 }
 
-/// A header of version 2.
+/// Returns a PROXY protocol header of version 2.
 fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
     [b"\r\n\r\n\0\r\nQUIT\n", &[command, family][..], &length, rest].concat()
 }
 
-/// One for an IPv4 or IPv6 client, as load balancers send it: with something behind the addresses.
+/// Returns a header of version 2 for an IPv4 or IPv6 client, with additional data after the addresses, as load balancers send
+/// it.
 fn v2_of(source: &str) -> Vec<u8> {
     let ports_and_more = [0xdc, 0x04, 0x01, 0xbb, 0x03, 0x00, 0x04, 1, 2, 3, 4];
     match source.parse().unwrap() {
@@ -37,7 +38,7 @@ fn v2_of(source: &str) -> Vec<u8> {
     }
 }
 
-/// A connection that a load balancer opened.
+/// Opens a connection as a load balancer does, with this header.
 fn proxied(gateway: &Gateway, header: &[u8]) -> Client {
     let mut client = gateway.client();
     client.write_bytes(header).unwrap();

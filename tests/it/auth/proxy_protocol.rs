@@ -1,4 +1,4 @@
-//! The client that a PROXY protocol header names, and headers that name none.
+//! PROXY protocol headers that name a client, and headers without a client.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -126,7 +126,7 @@ fn without_a_good_header_a_connection_is_closed_without_an_answer() {
     assert_eq!(upstream.count(), 0);
 }
 
-/// A connection from this address of the machine.
+/// Opens a connection from this address of the machine.
 fn connect_from(source: &str, address: SocketAddr) -> Client {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::new(source.parse().unwrap(), 0).into()).unwrap();

@@ -1,4 +1,4 @@
-//! Plans by token: where tokens and keys come from, what becomes of the rest, and how keys change under way.
+//! Plans by token: the places of tokens and keys, requests without a valid token, and changes of keys.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ fn ask(client: &mut Client, token: &str) -> Response {
     client.get("/", &[("Authorization", &format!("Bearer {token}"))])
 }
 
-/// The status, and the name of the limit that was asked.
+/// Returns the status, and the name of the limit that was charged.
 fn reported(response: &Response) -> (u16, String) {
     let policy = response.field("RateLimit-Policy").unwrap_or_default();
     (response.status, policy.split(';').next().unwrap_or_default().trim_matches('"').to_owned())
@@ -206,7 +206,7 @@ fn tokens_that_do_not_verify_have_a_limit_of_their_own_for_each_client() {
     assert!(counted("limited") >= 1.0 && counted("malformed") >= 4.0);
 }
 
-/// A server of keys that says what a test tells it to.
+/// A server of keys. A test sets its response.
 struct Issuer {
     server: Upstream,
     says: Arc<Mutex<String>>,

@@ -1,4 +1,4 @@
-//! `tollgate bucket` shows what a client's bucket holds, and makes it full.
+//! `tollgate bucket` shows the level of a client's bucket, and resets the bucket to full.
 
 use crate::support::{Client, Gateway, Redis, Upstream, eventually, tollgate};
 
@@ -36,7 +36,7 @@ impl Setting {
         Setting { gateway, file, admin }
     }
 
-    /// What `tollgate bucket` says: its exit code, and one line of it.
+    /// Runs `tollgate bucket`. Returns its exit code and one line of its output.
     fn bucket(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let reported = tollgate(
             &[&["bucket"], &arguments[..1], &["-c", &self.file, "--admin", &self.admin], &arguments[1..]].concat(),

@@ -1,4 +1,4 @@
-//! `tollgate bucket grant` gives a client back what it has spent, up to an amount, while requests go on.
+//! `tollgate bucket grant` gives back spent amounts to a client, up to an amount, while requests continue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -28,7 +28,7 @@ struct Setting {
     admin: String,
 }
 
-/// In memory, then in Redis.
+/// Runs a test in memory, and then in Redis.
 fn on_both_stores(play: impl Fn(&Setting)) {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     for store in ["", &redis.patient_store()] {
@@ -114,7 +114,7 @@ fn the_document_has_the_words_of_the_algorithm() {
     });
 }
 
-/// Also when an assertion fails: threads that wait for it would go on for ever.
+/// Sets the flag also when an assertion fails, because threads would otherwise wait for it forever.
 struct SetWhenDropped<'d>(&'d AtomicBool);
 
 impl Drop for SetWhenDropped<'_> {
@@ -123,7 +123,7 @@ impl Drop for SetWhenDropped<'_> {
     }
 }
 
-/// Requests and grants race: what passes in the end is the limit, and what was given back.
+/// Requests and grants run at the same time. In the end, the passed requests are the limit and the given-back amounts.
 #[test]
 fn no_grant_is_lost_and_none_counts_twice_while_requests_are_charged() {
     const CLIENTS: usize = 4;
@@ -208,7 +208,7 @@ fn a_gateways_own_user_may_give_back_in_redis_and_what_is_no_bucket_stays() {
     setting.says(&["grant", "year", key, "5"], 1, "forbidden: ");
 }
 
-/// With Redis no gateway takes part, so the command says it, whatever the log level of the gateways.
+/// With Redis no gateway takes part in the change, so the command logs it, whatever the gateway's log level.
 #[test]
 fn the_command_logs_who_changed_which_bucket_by_how_much() {
     let (redis, upstream) = (Redis::start(), Upstream::start());

@@ -49,7 +49,7 @@ fn a_missing_file_is_a_problem() {
     assert!(text(&output.stderr).ends_with("\n1 problem\n"), "{output:?}");
 }
 
-/// A file with this in it, in a folder of its own.
+/// Writes a configuration file with this text, in its own folder.
 fn written(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gateway.yaml");

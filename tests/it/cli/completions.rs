@@ -19,13 +19,13 @@ fn commands() -> Vec<String> {
     commands
 }
 
-/// The long flags that a command's `-h` lists.
+/// Returns the long flags that a command's `-h` lists.
 fn flags(help: &str) -> Vec<String> {
     let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     lines.filter_map(|line| Some(line.split_once("--")?.1.split([' ', ',']).next()?.to_owned())).collect()
 }
 
-/// Whether a program is on this machine.
+/// Whether a program is installed on this machine.
 fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }

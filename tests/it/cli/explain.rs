@@ -1,4 +1,4 @@
-//! `tollgate explain` says what the gateway does, and why.
+//! `tollgate explain` shows what the gateway does with a request, and why.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::mint::{Signer, epoch, es256};
 use crate::support::{Upstream, free_port, tollgate};
 
-/// A file in a folder of its own, which goes with it.
+/// A file in its own folder. The folder is removed when this value is dropped.
 struct ConfigFile {
     directory: TempDir,
 }
@@ -151,7 +151,7 @@ fn the_page_fits_the_usual_width() {
     assert!(text.contains("g.yaml:7") && text.lines().all(|line| line.chars().count() <= 120), "{text}");
 }
 
-/// The bucket is the network's, and `cidr` compares the address.
+/// The bucket is that of the network, and `cidr` compares the address.
 #[test]
 fn an_ipv6_client_is_shown_whole_where_a_network_is_compared() {
     let written = ConfigFile::new(

@@ -1,4 +1,4 @@
-//! `tollgate explain --id` says why a request was answered as the access log has it.
+//! `tollgate explain --id` explains the answer to a request that is in the access log.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{Gateway, Upstream, eventually, tollgate};
 
-/// A refusal in the words of the access log.
+/// Returns the access log line of a refusal.
 fn logged(id: &str, bucket: &str) -> String {
     let line = json!({
         "time": "2026-11-21T14:51:52.123456Z", "request_id": id, "kind": "refused", "route": "default", "method": "GET",

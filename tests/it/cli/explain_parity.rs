@@ -1,4 +1,4 @@
-//! `tollgate explain --live` foretells what the gateway answers, and charges nothing.
+//! `tollgate explain --live` predicts the gateway's answer, and charges nothing.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ use crate::support::{Gateway, Redis, Upstream, now, tollgate};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// One request, as the gateway gets it and as explain is asked about it.
+/// A request to the gateway and to `explain`, with the expected answer.
 struct Row {
     method: &'static str,
     target: &'static str,
     fields: Vec<(&'static str, String)>,
-    /// What both must say, so that the table shows what it shows.
+    /// The status code that both must give. It is stated, so that each row tests what it is meant to test.
     code: u16,
     reason: &'static str,
 }

@@ -9,10 +9,10 @@ use serde_json::json;
 
 use crate::support::{Client, Gateway, Upstream, eventually, serve_fake_redis, subcommands};
 
-/// It clears the screen, beeps, deletes, colours, ends lines, reverses, joins, and adds a line of its own.
+/// Text that clears the screen, beeps, deletes, colours, ends lines, reverses and joins text, and adds a line.
 const HOSTILE: &str =
     "\u{1b}[2J\u{7}\u{8}\u{7f}\u{85}\u{9b}31m\u{2028}\u{2029}\u{202e}\u{2066}\u{200b}\u{2060}\u{feff}\r\nforged line\n";
-/// The same without what an argument in a request line or an ASCII name may not hold.
+/// The same text, without characters that are invalid in an argument of a request line or in an ASCII name.
 const HOSTILE_LINE: &str = "\u{1b}[2J\u{7f}\u{9b}31m\u{2028}\u{202e}\u{200b}";
 
 fn is_hidden(character: char) -> bool {
@@ -28,7 +28,7 @@ fn check(what: &str, printed: &[u8]) {
     assert!(!text.lines().any(|line| line.trim_start().starts_with("forged")), "{what}: {text:?}");
 }
 
-/// Runs a command to its end, with hostile standard input.
+/// Runs a command to its end, with hostile text on standard input.
 #[track_caller]
 fn run(arguments: &[String]) -> Vec<u8> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
@@ -47,7 +47,7 @@ fn run(arguments: &[String]) -> Vec<u8> {
     [output.stdout, output.stderr].concat()
 }
 
-/// A server that answers everything with this.
+/// Starts a server that answers every request with this text.
 fn serve(answer: String) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -61,7 +61,7 @@ fn serve(answer: String) -> String {
     address
 }
 
-/// A Redis that refuses to decide, in hostile words.
+/// Starts a Redis server that answers every call with a hostile error.
 fn serve_redis() -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -75,7 +75,7 @@ fn serve_redis() -> String {
     address
 }
 
-/// What the commands are given.
+/// The hostile inputs of the commands.
 struct Hostile {
     directory: tempfile::TempDir,
     admin: String,
@@ -131,7 +131,7 @@ impl Hostile {
         new
     }
 
-    /// A file whose name is hostile too.
+    /// Returns the path of a file whose name is hostile too.
     fn file(&self, name: &str) -> String {
         self.directory.path().join(format!("{name}{HOSTILE}.yaml")).display().to_string()
     }
@@ -140,7 +140,7 @@ impl Hostile {
         std::fs::write(Path::new(&self.file(name)), text).unwrap();
     }
 
-    /// The invocations of a command. `@name` is a hostile text, an address, or else the file of that name.
+    /// Returns the invocations of a command. `@name` stands for a hostile text, an address, or the file with this name.
     fn invocations(&self, command: &str) -> Vec<Vec<String>> {
         let words = |text: &str| -> Vec<String> {
             let word = |word: &str| match word.split_once('@') {
@@ -291,7 +291,7 @@ impl Hostile {
     }
 }
 
-/// Every command that can be run, as `bucket show`.
+/// Returns the name of every command that can be run, such as `bucket show`.
 fn commands() -> Vec<String> {
     let mut commands = Vec::new();
     for command in subcommands(&[]) {

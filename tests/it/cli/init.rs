@@ -1,4 +1,4 @@
-//! `tollgate init`: starter files that can be run as they are.
+//! `tollgate init`: the starter files can be run without a change.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The commands.
+//! The commands of the command line.
 
 mod bucket;
 mod bucket_grant;

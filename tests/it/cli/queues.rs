@@ -1,10 +1,10 @@
-//! The commands know leaky buckets: what is taken of a queue, and how long a request would wait in it.
+//! The commands show the queues of leaky buckets: how much is taken, and how long a request would wait.
 
 use serde_json::json;
 
 use crate::support::{Gateway, Redis, Upstream, tollgate};
 
-/// Nothing leaves the queue during a test.
+/// The queues are so slow that no request leaves them during a test.
 const RULES: &str = "
 rules:
   - name: line
@@ -18,7 +18,7 @@ struct Setting {
     place: [String; 4],
 }
 
-/// In memory, then in Redis; two of five places are taken.
+/// Runs a test in memory, and then in Redis. Two of five places of the queue are taken.
 fn on_both_stores(play: impl Fn(&Setting)) {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     for store in ["", &redis.patient_store()] {
@@ -47,7 +47,7 @@ impl Setting {
     }
 }
 
-/// The number behind `before`, in a page.
+/// Returns the number after the text `before` in a page.
 #[track_caller]
 fn number(page: &str, before: &str) -> u64 {
     let after = page.split(before).nth(1).unwrap_or_else(|| panic!("no {before:?} in {page}"));

@@ -1,4 +1,4 @@
-//! `tollgate replay`: its reports on logs.
+//! `tollgate replay`: its reports about logs.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -14,7 +14,7 @@ upstream: http://127.0.0.1:9000
 rules: [{name: each, limit_keys: [ip:address], algorithm_config: {rate: 2/min}}]
 ";
 
-/// Runs a command beside these files; standard input is the last argument.
+/// Runs a command in a folder with these files. `input` is its standard input.
 fn play(files: &[(&str, &[u8])], arguments: &str, input: &[u8]) -> Output {
     let folder = TempDir::new().unwrap();
     for (name, bytes) in files {
@@ -33,7 +33,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// Without how long it took, which nobody knows before.
+/// Returns the output without the duration, which differs from run to run.
 fn reported(output: &Output) -> String {
     let text = text(&output.stdout);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
@@ -51,7 +51,7 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// One line of nginx for each of these: seconds after noon, and a client.
+/// Returns a line of nginx's log for each request: seconds after noon, and a client.
 fn nginx(requests: &[(u64, &str)]) -> String {
     let line = |(second, client): &(u64, &str)| {
         let (hour, minute, second) = (12 + second / 3600, second / 60 % 60, second % 60);
@@ -91,7 +91,7 @@ fn gzip(text: &str) -> Vec<u8> {
 
 const MAP: &str = "--map time=at,ip:address=http.ip,path=http.uri";
 
-/// Of seven requests of two clients two are too much: each has two, and another after thirty seconds.
+/// Seven requests of two clients. Each client may send two at once, and one more after thirty seconds, so two are refused.
 const REQUESTS: [(u64, &str); 7] = [
     (0, "203.0.113.7"),
     (1, "203.0.113.7"),

@@ -81,7 +81,7 @@ fn config() -> Config {
     Config::parse("gateway.yaml", FILE.as_bytes(), surroundings).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// One request, as somebody sends it.
+/// One request of a client.
 #[derive(Clone, Debug)]
 struct SentRequest {
     at: Timestamp,
@@ -104,7 +104,7 @@ fn sent(at: Timestamp) -> SentRequest {
     }
 }
 
-/// What the gateway's own rules and store answer, and what they write down.
+/// The rules and the store of a gateway, and the log lines that they produce.
 struct Live<'c> {
     config: &'c Config,
     memory: Memory,
@@ -236,14 +236,14 @@ fn a_replay_decides_every_request_as_it_was_decided() {
     assert!((50 * seeds..350 * seeds).contains(&refused), "{refused} refused");
 }
 
-/// How often each limit refused.
+/// Returns how often each limit refused.
 fn by_limit(trial: &Simulation<'_>) -> HashMap<Cause, u64> {
     let of_limit = |cause: &Cause| matches!(cause, Cause::Limit(_));
     trial.counts.causes.iter().filter(|(cause, _)| of_limit(cause)).map(|(cause, count)| (*cause, *count)).collect()
 }
 
-/// Each client is one thread that asks one request after the other, and none of its buckets is near its edge when it asks:
-/// so no microsecond between a decision and the line about it matters.
+/// Each client is one thread with one request at a time. No bucket is near its limit when a request arrives, so the time
+/// between a decision and its log line does not matter.
 #[test]
 fn a_replay_of_a_gateways_log_repeats_its_decisions() {
     const CLIENTS: usize = 4;

@@ -1,4 +1,4 @@
-//! Commands that do not connect need no secrets: what is unknown is a warning, unless it decides rules.
+//! Commands that do not connect need no secrets: an unknown value is only a warning, unless rules depend on it.
 
 use tempfile::TempDir;
 
@@ -24,7 +24,7 @@ rules:
   - {name: rest, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}
 "#;
 
-/// A folder with this file and what is no secret.
+/// Makes a folder with this configuration file and the files that are not secret.
 fn folder(text: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     let certificates = crate::support::Certificates::shared();
@@ -39,7 +39,7 @@ fn run(folder: &TempDir, arguments: &[&str]) -> CommandOutput {
     run_with(folder, arguments, &[])
 }
 
-/// The same, with these variables.
+/// Runs a command as `run` does, with these environment variables.
 fn run_with(folder: &TempDir, arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (file, log) = (path("gateway.yaml"), path("access.log"));
@@ -167,7 +167,7 @@ fn what_decides_rules_must_be_known() {
     }
 }
 
-/// What no rule reads.
+/// A configuration in which no rule reads the unknown value.
 const DECIDES_NOTHING: &str = r#"upstreams: {a: {endpoints: ["http://a:1"]}}
 routes:
   - name: secret

@@ -19,7 +19,7 @@ pub fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The environment for these files.
+/// The environment variables for these files.
 fn environment(name: &str) -> Option<String> {
     match name {
         "TEN" => Some("10".to_owned()),
@@ -29,10 +29,10 @@ fn environment(name: &str) -> Option<String> {
     }
 }
 
-/// The 21st of November 2026.
+/// 21 November 2026.
 const NOW: Timestamp = Timestamp(1_795_219_200_000_000);
 
-/// SHA-256 of a key.
+/// The SHA-256 hash of an API key.
 const KEY: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
 const WRONG_KEYS: &str = "\
@@ -47,7 +47,7 @@ KEY a go+ld # a remark
 KEY acme silver
 ";
 
-/// Expired in 2020.
+/// Returns a certificate that expired in 2020.
 fn expired() -> &'static IssuedCertificate {
     static EXPIRED: LazyLock<IssuedCertificate> =
         LazyLock::new(|| Authority::new("ca").issue_until(&["localhost"], 2020));
@@ -104,7 +104,7 @@ fn report(bytes: &[u8]) -> String {
     }
 }
 
-/// Returns the number of files.
+/// Checks every file of a folder, and returns the number of files.
 #[track_caller]
 fn every_file_gives_its_report(folder: &str) -> usize {
     let mut wrong = Vec::new();
@@ -123,7 +123,7 @@ fn every_file_gives_its_report(folder: &str) -> usize {
     files.len()
 }
 
-/// Of overrides by host, for a token bucket of 10 in a second with a burst of 20.
+/// Overrides by host, for a token bucket with a rate of 10 per second and a burst of 20.
 const WRONG_TABLE: &str = "\
 value,rps,burst,limit
 a.example,50
@@ -148,7 +148,8 @@ fn every_unwise_file_gives_the_expected_warnings() {
     every_file_gives_its_report("warned");
 }
 
-/// A lint that reads a key of which `valid_rest` does not know it warns here of what the whole file does not have.
+/// This finds lints that read a key of which `valid_rest` does not know: they warn about the shortened file but not about the
+/// whole one.
 #[test]
 fn a_file_with_a_wrong_key_has_no_warning_that_it_would_not_have_without_the_mistake() {
     let (mut files_seen, mut warnings_seen, mut wrong) = (0, 0, Vec::new());

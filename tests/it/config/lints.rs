@@ -1,4 +1,4 @@
-//! Warnings of lints are true: for random policies, requests of every kind confirm each of them.
+//! The warnings of lints are true: for random policies, requests of every kind confirm each warning.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -50,7 +50,7 @@ const KEYS: &[&str] = &[
     "\"header:a|header:b\"",
 ];
 
-/// Of attributes that may be lists.
+/// Conditions on attributes that may be lists.
 const CLAIM_CONDITIONS: &[&str] = &[
     "jwt:roles: a",
     "jwt:roles: b",
@@ -112,7 +112,7 @@ fn parse(scope: &str, otherwise: &str, rules: &[RuleText]) -> Config {
     Config::parse("gateway.yaml", file.as_bytes(), surroundings).unwrap_or_else(|problems| panic!("{problems}\n{file}"))
 }
 
-/// The rulings for requests of every kind.
+/// Returns the rulings for requests of every kind.
 fn rulings(config: &Config) -> Vec<Ruling> {
     let mut found = Vec::new();
     for path in ["/v1", "/v1/", "/v1/x", "/v1/x/y", "/v1x/y", "/v2", "/v2/y", "/", "/~"] {
@@ -145,7 +145,7 @@ fn rulings(config: &Config) -> Vec<Ruling> {
     found
 }
 
-/// The rulings for requests with claims of every kind.
+/// Returns the rulings for requests with claims of every kind.
 fn rulings_by_claims(config: &Config) -> Vec<Ruling> {
     let (head, ()) = http::Request::new(()).into_parts();
     let client = ClientAddress::new("203.0.113.77".parse().unwrap(), 64);
@@ -187,7 +187,7 @@ fn rulings_by_claims(config: &Config) -> Vec<Ruling> {
     found
 }
 
-/// The indexes of the rules that a lint reports.
+/// Returns the indexes of the rules that a lint reports.
 fn named(config: &Config, lint: &str, what: &str) -> Vec<usize> {
     let warnings = config.warnings.warnings.iter();
     let of_lint = warnings.filter(|warning| warning.name == lint && warning.what.starts_with(what));

@@ -24,7 +24,7 @@ that you choose. \"As\" another key: it has the same keys. After a key stand the
 |---|---|---|---|
 ";
 
-/// The section that explains the keys below a path: of all that fit, the longest path holds.
+/// The section that explains the keys below a path. If several paths fit, the longest one applies.
 const SECTIONS: &[(&str, &str)] = &[
     ("listen", "listeners.md#listeners"),
     ("listeners", "listeners.md#listeners"),
@@ -107,7 +107,7 @@ fn section(path: &str) -> &'static str {
     fitting.max_by_key(|(of, _)| of.len()).unwrap_or_else(|| panic!("no section explains {path}")).1
 }
 
-/// What stands between a key and the keys of its members.
+/// Returns the text between a key and the keys of its members.
 fn members(kind: &Type) -> &'static str {
     match kind {
         Type::List { .. } | Type::ListOfOwnOr { .. } => "[]",
@@ -116,7 +116,7 @@ fn members(kind: &Type) -> &'static str {
     }
 }
 
-/// The rows of the table, and the path of each mapping that they have.
+/// The rows of the table, and the path of each of their mappings.
 #[derive(Default)]
 struct Table {
     rows: Vec<String>,
@@ -124,7 +124,7 @@ struct Table {
 }
 
 impl Table {
-    /// Adds the keys of mappings that may be in one place: several, where another key says which.
+    /// Adds the keys of mappings that may be in one place. There are several if another key selects the mapping.
     fn add(&mut self, path: &str, mappings: &[&'static Mapping]) {
         let mut keys: Vec<(&'static Key, Vec<&'static Mapping>)> = Vec::new();
         for &mapping in mappings {
@@ -160,7 +160,7 @@ impl Table {
     }
 }
 
-/// The algorithm that a limit's mapping is for.
+/// Returns the algorithm of a limit's mapping.
 fn algorithm(mapping: &Mapping) -> &'static str {
     mapping.heading.and_then(|heading| heading.split('`').nth(1)).expect("a heading with the algorithm")
 }

@@ -1,4 +1,5 @@
-//! The connections of proxies that ask: they are not those of one client, and no client takes them.
+//! The connections of proxies that ask for decisions: they are not limited like those of one client, and clients cannot use
+//! up their number.
 
 use super::http_door::forwarded;
 use crate::support::http2::Http2Client;

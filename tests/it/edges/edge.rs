@@ -78,7 +78,7 @@ impl Edge {
         edge
     }
 
-    /// Waits until it accepts connections.
+    /// Waits until the proxy accepts connections.
     fn wait(&mut self) {
         let deadline = now() + Duration::from_secs(60);
         while TcpStream::connect(self.address).is_err() {
@@ -98,7 +98,7 @@ impl Edge {
     }
 }
 
-/// A file of the page with all gateways, as its last section says for each of the edges.
+/// Returns a file of the page with all gateways, as the page's last section describes for each proxy.
 fn with_gateways(text: &str, gateways: &[SocketAddr]) -> String {
     let of = |line: &str, index: usize, gateway: &SocketAddr| {
         line.replace("server gateway ", &format!("server gateway{index} "))

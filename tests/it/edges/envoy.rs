@@ -1,4 +1,4 @@
-//! Envoy by gRPC, as docs/edges.md configures it: its filter for external authorization, and its rate limit filter.
+//! Envoy over gRPC, as docs/edges.md configures it: the external authorization filter, and the rate limit filter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use crate::support::authority::Authority;
 use crate::support::tls_client::TlsSettings;
 use crate::support::{Client, Gateway, Redis, Response, Upstream, eventually};
 
-/// Envoy with the configuration of a section, in which `from` is `to`.
+/// Starts Envoy with the configuration of a section. `change` is a text and its replacement.
 fn envoy(heading: &str, gateway: &Gateway, api: &Upstream, change: (&str, &str)) -> Edge {
     envoy_with(heading, gateway, api, &[change], &[])
 }
 
-/// The same with several changes, and further files.
+/// Starts Envoy as `envoy` does, with several changes and additional files.
 fn envoy_with(
     heading: &str,
     gateway: &Gateway,
@@ -39,7 +39,7 @@ fn login(client: &mut Client) -> Response {
     client.send("POST", "/login?next=/", &[("X-Forwarded-For", "198.51.100.9")], "name=ann")
 }
 
-/// Plays five logins, a sixth one, and another request.
+/// Sends five logins, a sixth one, and another request.
 fn check(heading: &str, door: &str, failure_mode: (&str, &str)) {
     let (gateway, api) = gateway_with_time(heading);
     let edge = envoy(heading, &gateway, &api, failure_mode);
@@ -65,7 +65,7 @@ fn check(heading: &str, door: &str, failure_mode: (&str, &str)) {
     gateway.expect("rate_limiter_decisions_total", &[&format!("door=\"{door}\""), "refused"], 1.0);
 }
 
-/// The gateway of a section, on a machine that may be slow.
+/// Starts the gateway of a section, with timeouts for a slow machine.
 fn gateway_with_time(heading: &str) -> (Gateway, Upstream) {
     let config = patient(&gateway_config(heading));
     (Gateway::before_url("").with(&config).start(), Upstream::start())
@@ -77,7 +77,7 @@ fn patient(config: &str) -> String {
     config.replace(clients, &format!("{clients}, answer_within: 5s"))
 }
 
-/// Each of these would be a login for an API that reads paths as most do.
+/// An API that reads paths in the usual way would take each of these paths for a login.
 #[test]
 fn no_spelling_of_a_path_evades_the_rate_limit_filter() {
     let heading = "### The rate limit filter";
@@ -108,7 +108,7 @@ fn the_rate_limit_filter() {
     check("### The rate limit filter", "rls", ("failure_mode_deny: false", "failure_mode_deny: true"));
 }
 
-/// With its failure mode, an error of ours would be 403 or 500.
+/// With these failure modes, an error of the gateway would give 403 or 500.
 #[test]
 fn the_failure_mode_of_envoy_never_acts_while_redis_is_killed() {
     for (heading, mode) in [

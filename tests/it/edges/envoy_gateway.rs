@@ -6,7 +6,7 @@ use super::edge::{Edge, pypi_program};
 use crate::repository::deploy::manifest;
 use crate::support::{Gateway, Upstream};
 
-/// What Envoy Gateway makes for a listener, as far as the patches need it.
+/// The configuration that Envoy Gateway makes for a listener, as far as the patches need it.
 const MADE: &str = r#"
 static_resources:
   listeners:

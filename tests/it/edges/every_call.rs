@@ -1,4 +1,4 @@
-//! Every call of a door: preflights, heads that are refused before anything is asked, and the access log.
+//! Every call of a door: preflights, heads that are refused before the decision, and the access log.
 
 use std::io::BufRead;
 use std::process::Command;

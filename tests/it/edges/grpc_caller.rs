@@ -1,4 +1,4 @@
-//! A client of gRPC that calls the doors of Envoy.
+//! A gRPC client that calls Envoy's doors.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The doors `ext_authz` and `rls`, asked by a client of gRPC: what a call charges, and what its answer says.
+//! The doors `ext_authz` and `rls`, called by a gRPC client: the charges of a call, and its answer.
 
 use std::io::BufRead;
 use std::time::Duration;
@@ -158,7 +158,7 @@ fn what_has_no_limit_passes_and_what_is_denied_does_not() {
     assert_eq!(gateway.client().get("/decide", &[]).status, 404);
 }
 
-/// As Envoy sends it for two `generic_key` actions of one limit.
+/// Envoy sends this for two `generic_key` actions of one limit.
 #[test]
 fn entries_that_repeat_a_key_are_attributes_each() {
     let rules = r#"

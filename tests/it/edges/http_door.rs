@@ -1,4 +1,4 @@
-//! The door `http`, asked by hand: which request a call describes, who may ask, and what the answers are.
+//! The door `http`, called directly: the described request, the permitted peers, and the answers.
 
 use std::io::{BufRead, Read};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ const X_FORWARDED: &str = "original_request: x-forwarded";
 const X_ORIGINAL: &str = "original_request: x-original";
 const PATH: &str = "original_request: path";
 
-/// A gateway with one listener, which decides for proxies on this host.
+/// Starts a gateway with one listener, which decides for proxies on this host.
 fn gateway(settings: &str, rest: &str) -> Gateway {
     Gateway::deciding().with(&config(settings, rest)).start()
 }
@@ -105,7 +105,7 @@ fn a_call_in_each_form_is_decided_as_the_request_it_describes_would_be() {
     }
 }
 
-/// The third line of the access log.
+/// Returns the third line of the access log.
 fn last_line(gateway: &mut Gateway) -> Value {
     let line = gateway.output().lines().nth(2).unwrap().unwrap();
     serde_json::from_str(&line).unwrap()
@@ -308,7 +308,7 @@ rules: [{name: one, match: {host: api.example.com, scheme: https}, limit_keys: [
     assert_eq!(asked(&own[5..]).status, 0);
 }
 
-/// Certificates stand in for `clients`, but are asked for only once the new pair is valid.
+/// Client certificates replace `clients`, but take effect only when the listener's new certificate is valid.
 #[test]
 fn a_reload_from_clients_to_a_certificate_that_has_expired_lets_nobody_else_ask() {
     let (authority, shared) = (Authority::new("ca"), Certificates::shared());

@@ -1,4 +1,5 @@
-//! Each edge of docs/edges.md while a gateway is killed or hangs, with one gateway and with two: what its clients get.
+//! Each proxy of docs/edges.md while a gateway is killed or hangs, with one gateway and with two: the responses of its
+//! clients.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,22 +9,22 @@ use super::edge::{Edge, gateway_config, patient, program, pypi_program, section}
 use crate::repository::docs;
 use crate::support::{Gateway, Upstream, eventually, now};
 
-/// An edge, and what it does.
+/// A proxy, and its expected behaviour.
 struct EdgeCase {
     heading: &'static str,
     program: PathBuf,
     arguments: &'static [&'static str],
     /// The files, and the language of their blocks in the page.
     files: &'static [(&'static str, &'static str)],
-    /// The status of what every gateway refuses.
+    /// The status if the gateway refuses.
     refused: u16,
-    /// The statuses of the same without a gateway.
+    /// The possible statuses of the same request without a gateway.
     without: &'static [u16],
-    /// How many requests pass before it has noticed that one of two is gone.
+    /// How many requests pass before the proxy notices that one of two gateways is gone.
     passed_at_first: usize,
 }
 
-/// Envoy, as this section configures it.
+/// Returns Envoy as this section configures it.
 fn envoy(heading: &'static str, refused: u16) -> EdgeCase {
     EdgeCase {
         heading,
@@ -44,11 +45,11 @@ fn envoy(heading: &'static str, refused: u16) -> EdgeCase {
     }
 }
 
-/// Far below what each of them waits without the timeouts of the page: 1 to 150 seconds.
+/// Much shorter than each proxy's wait without the timeouts of the page, which is 1 to 150 seconds.
 const AT_ONCE: Duration = Duration::from_millis(1800);
 
 impl EdgeCase {
-    /// A gateway that refuses all logins.
+    /// Starts a gateway that refuses all logins.
     fn gateway(&self) -> Gateway {
         let config = gateway_config(self.heading);
         let (rule, _) = config.split_once("limit_keys:").unwrap();
@@ -112,7 +113,7 @@ impl EdgeCase {
         gateways.iter().for_each(|gateway| gateway.signal("CONT"));
     }
 
-    /// Asserts that this status comes soon, at least when the machine has time.
+    /// Asserts that one of these statuses comes soon. Repeats the request, because the machine may be busy.
     #[track_caller]
     fn expect_at_once(&self, edge: &Edge, state: &str, statuses: &[u16]) {
         eventually(&format!("{} answers where its gateway {state}", self.heading), || {
@@ -122,7 +123,7 @@ impl EdgeCase {
     }
 }
 
-/// Not every file has times.
+/// Extends the timeouts of a file, if it has any.
 fn patient_where_it_is(file: &str) -> String {
     if file.contains("250ms") || file.contains("0.25s") || file.contains("timeout = 1000") {
         return patient(file);
@@ -134,7 +135,7 @@ fn login(edge: &Edge) -> u16 {
     edge.client().send("POST", "/login", &[], "").status
 }
 
-/// Stops a gateway, and waits until it stands still.
+/// Stops a gateway by a signal, and waits until it is stopped.
 fn hang(gateway: &Gateway) {
     gateway.signal("STOP");
     let status = format!("/proc/{}/stat", gateway.id());

@@ -1,4 +1,4 @@
-//! Decisions for other proxies: the door itself, and each of the proxies in docs/edges.md, as that page configures it.
+//! Decisions for other proxies: the doors, and each proxy of docs/edges.md with the configuration of that page.
 
 mod connections;
 mod edge;

@@ -1,4 +1,5 @@
-//! Each proxy of docs/edges.md, with the configuration of that page: what its clients see, and what it tells the gateway.
+//! Each proxy of docs/edges.md, with the configuration of that page: what its clients receive, and what it sends to the
+//! gateway.
 
 use std::path::Path;
 
@@ -6,13 +7,13 @@ use super::edge::{Edge, gateway, gateway_config, patient, program, pypi_program,
 use crate::repository::docs;
 use crate::support::{Client, Gateway, Redis, Response, Upstream, eventually};
 
-/// What a client of an edge sees, beyond the status and `Retry-After`.
+/// The answer that a client of a proxy receives, besides the status and `Retry-After`.
 struct ExpectedAnswer {
-    /// The document of a refusal is ours.
+    /// Whether a refusal has the gateway's problem document.
     problem: bool,
-    /// The fields of a 200 too.
+    /// Whether a 200 response also has the gateway's fields.
     fields_of_200: bool,
-    /// One of these.
+    /// The possible statuses without a gateway.
     without_gateway: &'static [u16],
 }
 
@@ -32,7 +33,7 @@ fn login(client: &mut Client, more: &[(&str, &str)]) -> Response {
     client.send("POST", "/login?next=/", more, "name=ann")
 }
 
-/// Plays five logins, a sixth one, and another request.
+/// Sends five logins, a sixth one, and another request.
 fn check(edge: &Edge, mut gateway: Gateway, api: &Upstream, seen: &ExpectedAnswer) {
     let (mut client, before) = (edge.client(), api.count());
     let unlimited = gateway.metric("rate_limiter_decisions_total", &["door=\"http\"", "unlimited"]);
@@ -89,13 +90,13 @@ fn start_nginx(nginx: &Path, gateways: &[&Gateway], api: &Upstream) -> Edge {
     Edge::start(nginx, &arguments, &[("nginx.conf", &*patient(docs::blocks(&text, "nginx")[0]))], &addresses, api)
 }
 
-/// A gateway of a section, with a limit of 50 for each key, in this Redis.
+/// Starts a section's gateway, with a limit of 50 for each key, in this Redis.
 fn sharing(heading: &str, redis: &Redis) -> Gateway {
     let config = gateway_config(heading).replace("5/minute", "50/hour").replace("[ip:address]", "[header:x-api-key]");
     Gateway::deciding().with(&(config + &redis.patient_store())).start()
 }
 
-/// Asserts that of 120 logins of one key, on two connections through each edge, 50 reach the API.
+/// Asserts that 50 of 120 logins with one key reach the API. Each proxy gets them on two connections.
 #[track_caller]
 fn check_exactness(edges: [&Edge; 2], gateways: &[Gateway; 2], api: &Upstream) {
     let asking = edges.into_iter().cycle().take(4).map(|edge| {

@@ -1,12 +1,12 @@
-//! Decisions that wait for the store less long than the store may take: what it has decided by then counts, and what it says
-//! later is not lost.
+//! Decisions that wait for the store for a shorter time than the store may take: what the store has decided by then counts,
+//! and its later answer is not lost.
 
 use std::time::Duration;
 
 use super::http_door::forwarded;
 use crate::support::{Answers, Client, Gateway, Redis, RedisCluster, Relay, Replicas, Upstream, eventually};
 
-/// A listener that waits so long.
+/// Returns a listener that waits this long for a decision.
 fn listener(answer_within: &str) -> String {
     format!(
         "{{name: door, address: 127.0.0.1:0, decide: [http], clients: [127.0.0.0/8], original_request: x-forwarded, \
@@ -22,7 +22,7 @@ fn policy(name: &str, on_store_failure: &str) -> String {
     format!("  - {{name: {name}s, rules: [{rule}]}}\n")
 }
 
-/// The first name whose bucket is on a node that is wanted. One is spent of it.
+/// Returns the first name whose bucket is on a wanted node. The search spends one unit of this bucket.
 fn name_on(cluster: &RedisCluster, client: &mut Client, field: &str, wanted: impl Fn(usize) -> bool) -> String {
     let counts = || cluster.masters.iter().map(|master| master.keys().len()).collect::<Vec<_>>();
     for number in 0..100 {

@@ -1,4 +1,4 @@
-//! Redis' clock is set forward and back under load: what that may add to each limit, at most.
+//! Redis' clock is set forward and back under load: how much this may add to each limit.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::history::windows::excess_anywhere;
 use super::history::{GrantLifetime, LeakyLimit, Limit, Numbers, micros, utc};
 use crate::support::{Lateness, Redis, now, print_measured, short_or_long};
 
-/// One of each algorithm, and of each way in which it counts.
+/// Returns one limit of each algorithm, and of each way in which it counts.
 fn limits() -> Vec<Limit> {
     vec![
         Limit::TokenBucket(Numbers::per_second(40, 40)),
@@ -22,7 +22,7 @@ fn limits() -> Vec<Limit> {
     ]
 }
 
-/// Sets the clock, in one act with what a server does then: what was to expire does so by the clock.
+/// Sets the clock of Redis. In the same step, keys expire by the new clock, as in a server whose clock is set.
 fn set_clock(redis: &Redis, milliseconds: i64) {
     let script = "
 redis.call('INCRBY', KEYS[1], ARGV[1] * 1000)
@@ -33,14 +33,14 @@ end";
     redis.command::<()>(&["EVAL", script, "1", AHEAD, &milliseconds.to_string()]);
 }
 
-/// How long each of these limits may refuse everything after its bucket was drained: a window and a step, and what a busy
-/// machine adds.
+/// The longest time in which each of these limits may refuse everything after its bucket was emptied: a window and a step,
+/// with a margin for a busy machine.
 const LONGEST_REFUSAL: i64 = 1_200_000 + 1_000_000;
-/// For how long buckets are known to be short without a look at the clock.
+/// The longest time for which the deny cache refuses without asking Redis.
 const UNASKED: i64 = 1_000_000;
 
-/// Half a second after the load has begun the clock is set. Beyond each limit at most so much may be granted; after the step
-/// the first grant comes within so many microseconds.
+/// Sets the clock half a second after the load has begun. `bound` is the amount that may be granted beyond each limit. After
+/// the change, the first grant must come within `locked_out` microseconds.
 #[track_caller]
 fn a_step(fault: &str, milliseconds: i64, bound: fn(&Limit) -> i128, locked_out: i64) {
     let redis = Redis::start();

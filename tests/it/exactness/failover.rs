@@ -1,35 +1,35 @@
-//! Two gateways under load while a server that has their buckets fails and another one takes its place: every request is
-//! answered in time, no window grants more than the successor had not heard of, and soon the successor decides.
+//! Two gateways under load while the server of their buckets fails and another one replaces it. Every request is answered in
+//! time, no window grants more than the data that the successor lacked, and the successor soon decides.
 
 use super::history::windows::excess;
 use super::history::{Numbers, Sample};
 use crate::redis::faults_under_load::{BURST, Ending, Load, RATE, RequestRecord, ask_on, grants, pause};
 use crate::support::{Gateway, Lateness, eventually, print_measured, short_or_long};
 
-/// In milliseconds after a successor accepts writes, and is named if somebody names it: by when each client is answered by it. On a
-/// busy machine it takes longer: the short form allows twice as long.
+/// The time within which each client gets an answer from the successor, in milliseconds. It begins when the successor accepts
+/// writes and is announced. The short form of the test allows twice as long, because the machine may be busy.
 const SOON: i64 = 1_000;
 
-/// What a fault may grant beyond every window, of each bucket.
+/// The amount that a fault may grant beyond every window, for each bucket.
 #[derive(Clone, Copy)]
 pub enum Bound {
     Nothing,
-    /// So many tokens of a token bucket.
+    /// This many tokens of a token bucket.
     Tokens(u64),
-    /// All that the limit can hold.
+    /// The whole capacity of the limit.
     All,
 }
 
-/// Which answer shows that the successor decides.
+/// The answer that shows that the successor decides.
 #[derive(Clone, Copy)]
 pub enum Back {
-    /// A grant: the old server may go on to refuse.
+    /// Only a grant: the old server may still refuse.
     Granted,
     /// A grant or a refusal.
     Decided,
 }
 
-/// A client of each gateway.
+/// A client of one gateway.
 #[derive(Clone)]
 pub struct LoadClient {
     /// The index of the limit that it asks for.
@@ -115,8 +115,8 @@ impl<'f> Failover<'f> {
         most
     }
 
-    /// Keeps all clients busy while it happens, and until both gateways grant again. Returns what it returned, and what each
-    /// client has seen.
+    /// Keeps all clients busy during the fault, until both gateways grant again. Returns the result of the fault's function,
+    /// and the records of each client.
     #[track_caller]
     fn play(
         &self,
@@ -147,8 +147,8 @@ impl<'f> Failover<'f> {
         })
     }
 
-    /// How long after the promotion the last client got its first answer from the successor, in milliseconds. Of the first
-    /// limit: others may grant nothing for a whole window.
+    /// Returns how long after the promotion the last client got its first answer from the successor, in milliseconds. Only
+    /// the first limit is used, because others may grant nothing for a whole window.
     fn back(&self, promoted: i64, seen: &[(&LoadClient, Vec<RequestRecord>)]) -> i64 {
         let shows = |request: &&RequestRecord| match self.back {
             Back::Granted => request.status == 200,

@@ -1,5 +1,5 @@
-//! Mistakes of a store that charges several nodes for one request, each made on purpose: the judge of such a history notices
-//! every one of them.
+//! Deliberate mistakes of a store that charges several nodes for one request. The judge of such a history finds every one of
+//! them.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use super::history::undone::{KEPT, Refusals};
 use super::history::{Answer, Findings, Kind, Limit, Numbers};
 use crate::support::{RedisCluster, Replicas, now, print_measured, short_or_long};
 
-/// When the load that is being played began.
+/// The time at which the current load began.
 static BEGUN: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// A cost that the second bucket can never pay, so it refuses whatever the first one holds.
+/// A cost that the second bucket can never pay. So it refuses, whatever the first bucket holds.
 const TOO_MUCH: (usize, u64) = (1, 2_000);
 
-/// Two gateways and eight callers, who ask two buckets; the second holds one token.
+/// Returns two gateways with eight callers and two buckets. The second bucket holds one token.
 fn gateways(numbers: Numbers, request: fn(usize) -> Vec<(usize, u64)>) -> Gateways {
     let second = Numbers { burst: 1, amount: 1, period: 1_000_000 };
     Gateways {
@@ -36,12 +36,12 @@ fn gateways(numbers: Numbers, request: fn(usize) -> Vec<(usize, u64)>) -> Gatewa
     }
 }
 
-/// Half of the callers are refused by the second bucket, and the others take what the first one holds.
+/// Half of the callers are refused by the second bucket; the others empty the first one.
 fn some_are_refused(caller: usize) -> Vec<(usize, u64)> {
     if caller.is_multiple_of(2) { vec![(0, 3_000)] } else { vec![(0, 3_000), TOO_MUCH] }
 }
 
-/// First all are refused by the second bucket. When they must have got back what they paid, all ask the first one alone.
+/// First the second bucket refuses all callers. When their payments must have been given back, all ask only the first bucket.
 fn refused_then_alone(_: usize) -> Vec<(usize, u64)> {
     let passed = BEGUN.lock().unwrap().map_or(Duration::ZERO, |begun| begun.elapsed());
     let kept = Duration::from_micros(u64::try_from(KEPT).unwrap());
@@ -52,8 +52,8 @@ fn refused_then_alone(_: usize) -> Vec<(usize, u64)> {
     }
 }
 
-/// First all are refused by the second bucket. The first one is full again when all begin to empty it, and only then what the
-/// others paid is given back: nothing, since all of it has been refilled.
+/// First the second bucket refuses all callers. The first bucket is full again when all callers begin to empty it. Only then
+/// the payments of refused requests are undone. Nothing may be given back, because everything has been refilled.
 fn refused_then_emptied(_: usize) -> Vec<(usize, u64)> {
     match BEGUN.lock().unwrap().map_or(Duration::ZERO, |begun| begun.elapsed()) {
         passed if passed < Duration::from_millis(80) => vec![(0, 3_000), TOO_MUCH],
@@ -66,7 +66,7 @@ fn one_each(_: usize) -> Vec<(usize, u64)> {
     vec![(0, 1_000)]
 }
 
-/// Half of the callers ask both buckets, which both are short now and then.
+/// Half of the callers ask both buckets, and each bucket is short at times.
 fn both_or_one(caller: usize) -> Vec<(usize, u64)> {
     if caller.is_multiple_of(2) { vec![(0, 1_000)] } else { vec![(0, 1_000), (1, 1_000)] }
 }
@@ -105,7 +105,7 @@ fn play(cluster: &RedisCluster, nodes: &[HostPort], gateways: &Gateways) -> (usi
     (history.records.len(), history.check_undone(late))
 }
 
-/// A load, how much later its charges are undone, and the mistakes that it shows, each as what.
+/// A load, how much later its charges are undone, and the flaws that it shows, each with the kind of finding.
 type Case<'c> = (Gateways, Micros, &'c [(Flaw, Kind)]);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Forms of sliding windows that are known to be bad, written out here: the judge of windows notices each of them.
+//! Forms of sliding windows that are known to be wrong, written here. The judge of windows finds each of them.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ const LIMIT: u64 = 100;
 const WINDOW: i64 = 10_000_000;
 const STEPS: i64 = 10;
 
-/// Decides one request for one unit at a moment.
+/// Decides about one request for one unit at a time.
 trait Limiter {
     fn grants(&mut self, now: i64) -> bool;
 }
 
-/// What the judge takes for right.
+/// The reference of the judge.
 struct Right(Limit, SpentBounds);
 
 impl Limiter for Right {
@@ -32,7 +32,7 @@ impl Limiter for Right {
     }
 }
 
-/// Two counters, of this period and of the one before, which counts by how much of it the window still covers.
+/// Two counters, one for this period and one for the period before, which counts in proportion to its rest in the window.
 #[derive(Default)]
 struct TwoCounters {
     period: i64,
@@ -55,7 +55,7 @@ impl Limiter for TwoCounters {
     }
 }
 
-/// As many counters as there are steps: the oldest is gone before all of it has left the window.
+/// As many counters as there are steps. The oldest counter is dropped before all of it has left the window.
 struct OneStepTooFew(Vec<i64>);
 
 impl Limiter for OneStepTooFew {
@@ -70,7 +70,7 @@ impl Limiter for OneStepTooFew {
     }
 }
 
-/// A log whose entries are milliseconds: two grants of one are one entry.
+/// A log with one entry for each millisecond, so two grants in one millisecond count once.
 struct OneForEachMillisecond(BTreeSet<i64>);
 
 impl Limiter for OneForEachMillisecond {
@@ -84,7 +84,7 @@ impl Limiter for OneForEachMillisecond {
     }
 }
 
-/// Bursts at the end of a window, a steady stream after them, and what comes at random.
+/// Bursts at the end of a window, a steady stream after them, and random times.
 fn moments() -> Vec<i64> {
     let begin = 1000 * WINDOW;
     let burst = (0..150).map(|number| begin + WINDOW - 1_000 + number);

@@ -1,4 +1,4 @@
-//! Mistakes that rate limiters have made, each made on purpose: the judges of a history notice every one of them.
+//! Deliberate mistakes that real rate limiters have made. The judges of a history find every one of them.
 
 use std::time::Duration;
 

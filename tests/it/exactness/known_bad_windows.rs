@@ -1,4 +1,4 @@
-//! Mistakes that limiters by calendar have made, each made on purpose: the judges of a history notice every one of them.
+//! Deliberate mistakes that real calendar limiters have made. The judges of a history find every one of them.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn month(zone: &'static str, anchor: &'static str, begins: [&str; 3]) -> Calenda
     CalendarPeriods { unit: CalendarUnit::Month, zone, anchor, begins: begins.map(utc) }
 }
 
-/// Two gateways and 24 callers, as of other mistakes, that ask for twenty a month from this moment on.
+/// Two gateways with 24 callers and a limit of twenty in a calendar period. The test begins at this time.
 fn twenty(periods: CalendarPeriods, begin: &str) -> Gateways {
     let limit = Limit::window(20, GrantLifetime::Calendar(periods));
     Gateways { clocks: Clocks { begin: Some(utc(begin)), ..Clocks::default() }, ..gateways(limit) }
@@ -27,11 +27,11 @@ fn october() -> CalendarPeriods {
 }
 
 thread_local! {
-    /// Whether this thread, which is one gateway's, has asked.
+    /// Whether this thread has sent a request. Each thread belongs to one gateway.
     static HAS_ASKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The second gateway begins later: then the first one has spent of the right month.
+/// The second gateway begins later, when the first one has already spent units of the correct month.
 fn later_at_the_second(caller: usize) -> Vec<(usize, u64)> {
     if !HAS_ASKED.replace(true) && caller >= 12 {
         std::thread::sleep(Duration::from_millis(200));
@@ -48,7 +48,7 @@ fn a_period_chosen_by_the_clock_of_a_gateway_is_noticed() {
     is_noticed(&[Kind::OverGrant, Kind::OtherLevel], [Flaw::ClientPeriod; 2], gateways, Duration::ZERO);
 }
 
-/// The same limit by the clocks of Helsinki, an hour ahead: as a gateway with older data of time zones has it.
+/// The second gateway counts by the clock of Helsinki, an hour ahead, like a gateway with other time zone data.
 fn helsinki_at_the_second(gateway: usize, limit: Limit) -> Limit {
     match limit {
         Limit::Window(WindowLimit { limit, counting: GrantLifetime::Calendar(periods) }) if gateway == 1 => {
@@ -66,7 +66,7 @@ fn an_earlier_period_that_begins_again_is_noticed() {
     is_noticed(&[Kind::OverGrant, Kind::OtherLevel], [Flaw::EarlierPeriod; 2], gateways, Duration::ZERO);
 }
 
-/// The 28th follows the 28th of February: so counts a limiter that adds a month to the last beginning.
+/// A limiter that adds a month to the last beginning: after 28 February, its periods begin on the 28th.
 fn from_the_28th(_gateway: usize, limit: Limit) -> Limit {
     match limit {
         Limit::Window(WindowLimit { limit, counting: GrantLifetime::Calendar(periods) }) => {

@@ -1,4 +1,4 @@
-//! The moments of a leaky bucket that several gateways share: no window has more of them than it may.
+//! The times at which a shared leaky bucket forwards requests: no window has more of them than allowed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use super::history::gateways::PATIENT;
 use crate::support::charge::{plan_of, spend};
 use crate::support::{Redis, short_or_long};
 
-/// The first three need not wait.
+/// The first three requests do not wait.
 const DELAY_AFTER: u32 = 2;
 
-/// A place each so many microseconds, 33 of them.
+/// Returns a plan with a leaky bucket: one place in each interval of microseconds, and 33 places.
 fn plan(interval: u64) -> Plan {
     let rate = Rate { amount: Cost::ONE, period: Micros(interval) };
     let settings = Settings { rate, queue: 30, max_wait: Micros(25 * interval), delay_after: DELAY_AFTER };
@@ -43,10 +43,10 @@ fn on_redis(redis: &Redis, hooks: Hooks) -> Arc<Store> {
     Arc::new(Store::Redis(redis::Redis::open(hooks, settings, 1, Clock::system(), EventSink::new(|_| ()))))
 }
 
-/// One request: when the store decided, and its delay; `None` for one that is refused.
+/// The answer to one request: the time of the decision, and the delay; `None` if the request is refused.
 type Answer = (u64, Option<u64>);
 
-/// What each of these gateways answers to requests that come in bursts and one by one.
+/// Returns the answers of these gateways to requests that come in bursts and one by one.
 fn play(gateways: &[Arc<Store>], interval: u64, requests: usize) -> Vec<Answer> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -78,7 +78,7 @@ async fn ask(store: &Store, plan: &Plan) -> Answer {
     (reply.now.0, reply.settlement.is_granted().then_some(reply.settlement.delay.0))
 }
 
-/// The first window that has more moments than it may: how many, and in how many microseconds.
+/// Returns the first window with too many forwarded requests: their number, and the length of the window in microseconds.
 fn excess(answers: &[Answer], interval: u64) -> Option<(u64, u64)> {
     let mut moments: Vec<u64> = answers.iter().filter_map(|(now, delay)| Some(now + (*delay)?)).collect();
     moments.sort_unstable();
@@ -100,8 +100,8 @@ fn gateways_on_one_redis_share_one_schedule() {
     assert_eq!(excess(&answers, INTERVAL), None, "{answers:?}");
 }
 
-/// The variants that are known to be bad, each of which the same judge notices. A place each second, so that none of them
-/// leaves meanwhile.
+/// The interval for variants that are known to be wrong. It is one second, so that no request leaves the queue during the
+/// test. The same judge finds each of these variants.
 const SLOW: u64 = 1_000_000;
 
 #[test]
@@ -152,8 +152,8 @@ fn a_schedule_by_the_clocks_of_gateways_is_noticed() {
     assert!(excess(&burst(by_its_clock), SLOW).is_some());
 }
 
-/// It could be admitted only after time has passed, whatever others do: no place is given back. Another one, which can
-/// wait, is asked for all the same.
+/// The first request can be admitted only after some time, because places are never given back. A request that can wait is
+/// still sent to the store.
 #[test]
 fn a_request_that_cannot_wait_is_refused_again_without_a_call() {
     let redis = Redis::start();
@@ -180,7 +180,7 @@ fn a_request_that_cannot_wait_is_refused_again_without_a_call() {
     });
 }
 
-/// A client that finds no free place and asks again after its wait returns together with all others.
+/// If clients waited for a free place outside of the queue, they would all return at the same time.
 #[test]
 fn waiting_for_a_free_place_instead_of_in_one_is_noticed() {
     let waited: Vec<Answer> = (0..20).map(|number| (0, Some(if number < 3 { 0 } else { SLOW }))).collect();

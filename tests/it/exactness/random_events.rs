@@ -1,4 +1,4 @@
-//! Each algorithm by itself under a million random requests: it grants what fits and nothing else, and its waits are exact.
+//! Each algorithm alone, with a million random requests: it grants exactly what fits, and its waits are exact.
 
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::ChargeResult;
@@ -12,7 +12,7 @@ use crate::support::{print_measured, short_or_long};
 
 const SECOND: i64 = 1_000_000;
 
-/// One of each algorithm, and of each way in which it counts.
+/// Returns one limit of each algorithm, and of each way in which it counts.
 fn limits() -> Vec<Limit> {
     // The last day of summer time in Berlin, of 25 hours, and the next one.
     let begins = ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-26T23:00:00Z"].map(utc);

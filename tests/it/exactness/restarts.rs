@@ -1,20 +1,20 @@
-//! Gateways that are stopped and killed: what counts in Redis or in a file is not forgotten.
+//! Gateways that are stopped and killed: amounts in Redis or in a file are not lost.
 
 use super::history::windows::{Grant, excess};
 use super::history::{ClockOffset, Sample, long_samples, micros, rules};
 use crate::support::{Gateway, Redis, Upstream, now, print_measured, short_or_long};
 
-/// What a restart may cost beyond every window.
+/// The amount that a restart may add to every window.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loss {
     Nothing,
-    /// All that a limit can hold, each time, at most.
+    /// At most the whole capacity of the limit, at each restart.
     AtMostAll,
-    /// All that a limit can hold, each time.
+    /// The whole capacity of the limit, at each restart.
     All,
 }
 
-/// Asks for each limit until it is refused, ends the gateway, starts it again, several times.
+/// Uses up each limit, ends the gateway, and starts it again, several times.
 #[track_caller]
 fn limits_hold_over(fault: &str, store: &str, signal: &str, loss: Loss) {
     let upstream = Upstream::start();

@@ -1,4 +1,4 @@
-//! Several gateways on one Redis, checked request by request: no grant too many and no refusal too many.
+//! Several gateways on one Redis, checked request by request: no wrong grant and no wrong refusal.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::support::{Answers, Redis, Relay, print_measured, short_or_long};
 
 const GATEWAYS: usize = 3;
 
-/// What every request is charged.
+/// The limit that every request is charged to.
 const EVERYBODY: Numbers = Numbers::per_second(2_000, 2_000);
 
-/// The end of the month in Berlin, on Redis' clock soon after the load has begun.
+/// The end of the month in Berlin. Redis' clock reaches it soon after the load has begun.
 static END_OF_OCTOBER: LazyLock<i64> = LazyLock::new(|| utc("2026-10-31T23:00:00Z"));
 
-/// One of each algorithm but the token bucket, and of each way in which it counts.
+/// One limit of each algorithm except the token bucket, and of each way in which it counts.
 static OTHERS: LazyLock<Vec<Limit>> = LazyLock::new(|| {
     let begins = [utc("2026-09-30T22:00:00Z"), *END_OF_OCTOBER, utc("2026-11-30T23:00:00Z")];
     let month = CalendarPeriods { unit: CalendarUnit::Month, zone: "Europe/Berlin", anchor: "1", begins };
@@ -39,8 +39,8 @@ static OTHERS: LazyLock<Vec<Limit>> = LazyLock::new(|| {
     ]
 });
 
-/// Token buckets: one for everybody, which is asked by every request; three that gateways share; and one for each of eight
-/// users. Then the others, which gateways share.
+/// Returns token buckets: one that every request charges, three that gateways share, and one for each of eight users. Then
+/// the other limits, which gateways share.
 fn buckets() -> Vec<Limit> {
     // They divide unevenly: nothing may be rounded anywhere.
     let shared = Numbers { burst: 700, amount: 54_321_987, period: 60_000_000 };
@@ -53,7 +53,7 @@ fn request(caller: usize) -> Vec<(usize, u64)> {
     random_request(caller, OTHERS.len())
 }
 
-/// How much is asked, beside what the first bucket can give.
+/// The load, in comparison with the rate of the first bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     Over,

@@ -1,11 +1,11 @@
-//! Several gateways on one Redis: together they let through what one bucket holds, and nothing else.
+//! Several gateways on one Redis: together they let through what one bucket holds, and no more.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, Gateway, Lateness, Redis, Upstream, now};
 
-/// One request, as its client saw it.
+/// One request, as its client recorded it.
 #[derive(Clone, Copy, Debug)]
 struct RequestRecord {
     sent: Instant,
@@ -13,7 +13,7 @@ struct RequestRecord {
     status: u16,
 }
 
-/// Callers that ask again as soon as they are answered, spread over the gateways.
+/// Runs callers, spread over the gateways. Each sends its next request when it has an answer.
 fn load(gateways: &[&Gateway], callers: usize, fields: &[(&str, &str)], lasting: Duration) -> Vec<RequestRecord> {
     let start = Barrier::new(callers);
     std::thread::scope(|scope| {
@@ -47,14 +47,14 @@ fn float(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap())
 }
 
-/// A bucket for which nobody asks for a second is full here, and what comes back after that is lost. That happens only on a
-/// machine that stands still.
+/// Returns the seconds in which refill is lost, because the bucket was full without a request for a second. This happens only
+/// if the machine stands still.
 fn lost_seconds(late: &Lateness) -> f64 {
     late.of_a_request().saturating_sub(Duration::from_secs(1)).as_secs_f64()
 }
 
-/// Over every window: whatever was asked for no earlier than one moment and answered no later than another is at most
-/// the burst and what came back between the two.
+/// Checks every window: the requests that were sent and answered within it have at most the burst and the refill of its
+/// length.
 #[track_caller]
 fn every_window_holds(granted: &[RequestRecord], burst: f64, rate: f64) {
     let mut windows = 0u64;

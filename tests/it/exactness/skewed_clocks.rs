@@ -1,4 +1,4 @@
-//! Gateways whose clocks are hours wrong count in the same calendar periods: Redis' clock chooses the period.
+//! Gateways with clocks that are hours wrong count in the same calendar periods, because Redis' clock chooses the period.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::support::charge::{plan_of, spend};
 
 const HOUR: u64 = 3_600_000_000;
 
-/// A store whose gateway's clock is this many hours wrong.
+/// Makes a store for a gateway whose clock is this many hours wrong.
 fn gateway(redis: &Redis, hours: i64, hooks: Hooks) -> Arc<Store> {
     let Clock::System { epoch, start, ahead } = Clock::system() else { panic!("a manual clock") };
     let wrong = hours * i64::try_from(HOUR).unwrap();
@@ -36,7 +36,7 @@ fn gateway(redis: &Redis, hours: i64, hooks: Hooks) -> Arc<Store> {
     Arc::new(Store::Redis(redis::Redis::open(hooks, settings, 1, clock, EventSink::new(|_| ()))))
 }
 
-/// Five a day, of a day that begins this many hours from now.
+/// Returns a plan with a limit of five a day. The day begins this many hours from now.
 fn plan(bucket: u8, hours: i64) -> Plan {
     let minutes = i64::try_from(Clock::system().now().0 / 60_000_000).unwrap() + 60 * hours;
     let minutes = minutes.rem_euclid(24 * 60);
@@ -46,7 +46,7 @@ fn plan(bucket: u8, hours: i64) -> Plan {
     plan_of(spend(BucketKey([bucket; 16]), algorithm, Cost::ONE))
 }
 
-/// How many of ten requests to each of these gateways, one after the other, are granted.
+/// Sends ten requests to each gateway, one gateway after the other. Returns how many each has granted.
 async fn granted(gateways: &[Arc<Store>], plan: &Plan) -> Result<Vec<usize>, StoreError> {
     let mut granted = Vec::new();
     for store in gateways {
@@ -76,7 +76,7 @@ fn play(gateways: Vec<Arc<Store>>, plans: [Plan; 2]) -> Result<Vec<usize>, Store
     })
 }
 
-/// One hour ahead, and one hour ago: each boundary lies between the clocks of two of the gateways.
+/// One day begins in an hour, the other began an hour ago, so each boundary lies between the clocks of two gateways.
 fn plans() -> [Plan; 2] {
     [plan(1, 1), plan(2, -1)]
 }
@@ -88,7 +88,7 @@ fn gateways_hours_apart_grant_one_limit_together() {
     assert_eq!(play(gateways.to_vec(), plans()), Ok(vec![5, 0, 0, 5, 0, 0]));
 }
 
-/// The variant that is known to be bad: a gateway whose own clock chooses the period opens the next one.
+/// This variant is known to be wrong: a gateway whose own clock chooses the period opens the next one.
 #[test]
 fn a_gateway_that_chose_the_period_would_grant_the_limit_twice() {
     let redis = Redis::start();

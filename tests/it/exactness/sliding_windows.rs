@@ -1,5 +1,5 @@
-//! Judges sliding windows by what they granted, over every window of a long random history, and forms of them that are known
-//! to be bad.
+//! Judges sliding windows by their grants, over every window of a long random history. Also judges forms of them that are
+//! known to be wrong.
 
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::sliding_window::SlidingWindow;
@@ -9,15 +9,15 @@ use ledger::cost::Cost;
 use crate::support::{print_measured, short_or_long};
 
 const SECOND: u64 = 1_000_000;
-/// A multiple of every window here.
+/// A time that is a multiple of every window here, in microseconds.
 const START: u64 = 1_793_404_800 * SECOND;
 
-/// Something that grants or refuses a cost, in whole units, at a moment that is never earlier than the last.
+/// Grants or refuses a cost in whole units at a time. The time is never earlier than that of the last call.
 trait Limiter {
     fn grants(&mut self, now: u64, cost: u64) -> bool;
 }
 
-/// The numbers that a limiter is judged by.
+/// The numbers by which a limiter is judged.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     limit: u64,
@@ -31,25 +31,25 @@ impl Numbers {
     }
 }
 
-/// What a history of a limiter shows.
+/// The findings about the history of a limiter.
 #[derive(Debug, Default, PartialEq)]
 struct Findings {
     granted: u64,
     refused: u64,
-    /// In whichever window granted the most.
+    /// The amount in the window with the most grants.
     most_in_a_window: u64,
-    /// Refusals although what was granted within a window and a step left room.
+    /// The number of refusals although the grants of a window and a step left room.
     unjustified: u64,
-    /// How much longer than a window a grant counted, at most.
+    /// The longest time beyond a window for which a grant counted.
     withheld: u64,
 }
 
-/// The grants of the past, with the moment of each.
+/// The past grants, each with its time.
 #[derive(Default)]
 struct History(Vec<(u64, u64)>);
 
 impl History {
-    /// How far one must look back from `now` to see grants that leave no room for `cost`; `None` if all of them leave it.
+    /// Returns how far before `now` the grants begin that leave no room for `cost`; `None` if all grants leave room.
     fn look_back(&self, now: u64, limit: u64, cost: u64) -> Option<u64> {
         let mut room = limit - cost;
         for (at, granted) in self.0.iter().rev() {
@@ -75,7 +75,7 @@ impl History {
     }
 }
 
-/// Asks so often, in bursts, evenly, and after pauses of up to two windows.
+/// Sends this many requests: in bursts, evenly, and after pauses of up to two windows.
 fn play(limiter: &mut dyn Limiter, numbers: Numbers, events: usize) -> Findings {
     let mut random = fastrand::Rng::with_seed(numbers.limit + numbers.steps);
     let (mut now, mut history, mut findings) = (START, History::default(), Findings::default());
@@ -105,7 +105,7 @@ fn play(limiter: &mut dyn Limiter, numbers: Numbers, events: usize) -> Findings 
     findings
 }
 
-/// The algorithm itself.
+/// The real algorithm.
 struct SlidingLimiter {
     window: SlidingWindow,
     state: Option<State>,
@@ -131,7 +131,7 @@ impl Limiter for SlidingLimiter {
     }
 }
 
-/// Steps with what was granted in each, by their number: the naive form, to make mistakes in.
+/// Steps by their number, each with the granted amount. A simple form, in which mistakes can be made.
 struct Naive {
     numbers: Numbers,
     granted: Vec<(u64, u64)>,
@@ -141,11 +141,11 @@ struct Naive {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mistake {
     None,
-    /// The oldest step counts by the share of it that the window still covers.
+    /// The oldest step counts in proportion to the part that is still in the window.
     OldestStepWeighed,
-    /// What is refused counts as what is granted.
+    /// Refusals count like grants.
     RefusalsCounted,
-    /// The step that the begin of the window cuts does not count at all.
+    /// The step at the beginning of the window does not count.
     OldestStepForgotten,
 }
 
@@ -179,7 +179,7 @@ impl Limiter for Naive {
     }
 }
 
-/// The estimate of many gateways: this period, and that before by the share of it that the window still covers.
+/// The estimate that many gateways use: this period, and the period before in proportion to its rest in the window.
 struct TwoCounters {
     numbers: Numbers,
     period: u64,
@@ -239,7 +239,7 @@ fn refusals_that_count_are_noticed() {
     assert!(findings.unjustified > 0, "{findings:?}");
 }
 
-/// The example of docs/algorithms.md.
+/// The example in docs/algorithms.md.
 #[test]
 fn two_weighed_counters_grant_199_of_100() {
     let mut two = TwoCounters { numbers: MINUTE, period: START / MINUTE.window, counters: [0, 0] };

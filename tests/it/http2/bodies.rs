@@ -7,7 +7,7 @@ use crate::support::http2::Http2Client;
 use crate::support::http2_frames::{DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, fields_block, frame, request};
 use crate::support::{Gateway, SecureUpstream, Upstream, continue_upload, eventually, short_or_long};
 
-/// Answers with the body of the request, in chunks unless it has a length.
+/// Starts an upstream that returns the body of the request, in chunks unless the request states a length.
 fn echo() -> Upstream {
     Upstream::answering(|request, stream| {
         let has_length = request.field("content-length").is_some();
@@ -28,7 +28,7 @@ fn echo() -> Upstream {
     })
 }
 
-/// A body whose parts differ.
+/// Returns a body whose parts differ from each other.
 fn body(length: usize) -> Vec<u8> {
     (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect()
 }
@@ -52,7 +52,7 @@ fn bodies_of_every_length_arrive_whole_at_an_upstream_of_http1() {
     gateway.expect("tollgate_http_requests_total", &["origin=\"upstream\"", "code=\"200\""], 8.0);
 }
 
-/// Sends a body while the response is read.
+/// Sends a body while the response is being read.
 fn exchange(client: &mut Http2Client, fields: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut request = client.begin("POST", "/", fields, false);
     request.write(body, true).unwrap();

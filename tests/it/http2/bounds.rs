@@ -1,4 +1,4 @@
-//! Bounds on one client: time, bytes and streams, without harm to others.
+//! Limits for one client: time, bytes and streams. Other clients are not affected.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Clients that others have written: curl, nghttp and h2load.
+//! HTTP/2 clients of other projects: curl, nghttp and h2load.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Connections when the process leaves, or hands over to the next one.
+//! HTTP/2 connections when the process exits or hands over to the next one.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

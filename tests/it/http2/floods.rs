@@ -1,4 +1,4 @@
-//! Floods of hostile clients: each is bounded, and another client goes on meanwhile.
+//! Floods from hostile clients: each is limited, and another client is served at the same time.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::support::{
 
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
-/// Runs `attack` while another client sends one request after the other, and returns the longest time of one.
+/// Runs `attack` while another client sends requests one by one. Returns the longest time of such a request.
 fn beside<T>(address: SocketAddr, attack: impl FnOnce() -> T) -> (T, Duration) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -36,15 +36,15 @@ fn beside<T>(address: SocketAddr, attack: impl FnOnce() -> T) -> (T, Duration) {
     })
 }
 
-/// What became of the connection of an attack.
+/// The end of an attack's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Closed,
-    /// Everything was read.
+    /// All bytes were read.
     Served,
 }
 
-/// Sends this on a connection of its own, as far as the server takes it.
+/// Sends these bytes on a new connection, as far as the server accepts them.
 fn attack(gateway: &Gateway, name: &str, bytes: &[u8]) -> Outcome {
     let (cpu_before, late) = (gateway.cpu_time(), Lateness::measure());
     let memory_before = gateway.resident_bytes();
@@ -72,7 +72,7 @@ fn attack(gateway: &Gateway, name: &str, bytes: &[u8]) -> Outcome {
     outcome
 }
 
-/// So many streams, one after the other.
+/// Returns the ids of this many streams, in order.
 fn streams(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(|number| 2 * number + 1)
 }
@@ -123,10 +123,10 @@ fn trailers_do_not_hide_resets() {
     gateway.expect("tollgate_http2_errors_total", &["kind=\"flood\""], 1.0);
 }
 
-/// Fewer than a client may have at once: a stream beyond is refused, which is written before anything more is read.
+/// Fewer streams than the limit. A stream beyond the limit is refused, and this is written before more is read.
 const UNREAD: u32 = 40;
 
-/// A connection on which nothing more can be written: its client asks for as much as it may, and reads nothing of it.
+/// Opens a connection on which nothing more can be written: its client requests as much as allowed, and reads nothing.
 fn unread(gateway: &Gateway) -> FrameClient {
     let mut client = FrameClient::connect(gateway.http);
     client.write(&frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
@@ -220,7 +220,7 @@ fn frames_that_carry_nothing_end_the_connection() {
     assert_eq!(attack(&gateway, "1000 pings", &frame(PING, 0, 0, b"12345678").repeat(1000)), Outcome::Served);
 }
 
-/// Answers with 1 MiB at `/large`.
+/// Starts an upstream that answers `/large` with 1 MiB.
 fn large_responses() -> Upstream {
     static PART: [u8; 16 << 10] = [b'x'; 16 << 10];
     Upstream::answering(|request, stream| {

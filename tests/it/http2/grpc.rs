@@ -1,4 +1,4 @@
-//! gRPC, between Python's client and server: all four kinds of calls, over HTTP/2 on both sides, with and without TLS.
+//! gRPC between Python's client and server: all four kinds of calls, with HTTP/2 on both sides, with and without TLS.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use crate::support::authority::Authority;
 use crate::support::{Gateway, eventually};
 
-/// A Python with gRPC.
+/// The path of a Python interpreter with the gRPC package.
 static PYTHON: LazyLock<String> = LazyLock::new(|| {
     let output =
         Command::new("scripts/pypi-python").arg("grpcio").current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
@@ -22,7 +22,7 @@ fn peer(arguments: &[&str]) -> Command {
     command
 }
 
-/// A server of gRPC, which ends with its test.
+/// A gRPC server. It is ended together with its test.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -67,7 +67,7 @@ missing UNIMPLEMENTED
 limited RESOURCE_EXHAUSTED token_bucket_exceeded True
 ";
 
-/// What the server says of the two calls that it does not answer.
+/// The output of the server about the two calls that it does not answer.
 const ENDED: [&str; 2] = ["hung True True\n", "given up True True\n"];
 
 const RULES: &str = "\
@@ -76,7 +76,7 @@ rules:
 access_log: {to: log}
 ";
 
-/// What the client prints about its calls at this gateway.
+/// Returns the output of the client about its calls to this gateway.
 fn calls(gateway: &Gateway, more: &[&str]) -> String {
     let target = gateway.http.to_string();
     let output = peer(&[&["client", &target], more].concat()).output().unwrap();

@@ -1,4 +1,4 @@
-//! Heads: how they reach the upstream, and which are refused.
+//! Request heads: how they reach the upstream, and which of them are refused.
 
 use std::io::Write;
 
@@ -146,7 +146,7 @@ fn rules_see_what_they_see_over_http1() {
     assert!(gateway_is_unharmed(&gateway));
 }
 
-/// The http crate cuts it off, before anything could be refused.
+/// The http crate removes a fragment before the gateway could refuse it.
 #[test]
 fn a_fragment_is_seen_neither_by_rules_nor_by_the_upstream() {
     let upstream = Upstream::start();

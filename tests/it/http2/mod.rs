@@ -1,4 +1,4 @@
-//! HTTP/2 with clients: heads, bodies, refusals, bounds, drains, and what hostile clients send.
+//! HTTP/2 with clients: heads, bodies, refusals, limits, drains, and hostile clients.
 
 mod bodies;
 mod bounds;
@@ -18,17 +18,17 @@ use std::net::SocketAddr;
 
 use crate::support::{Gateway, GatewayBuilder, Upstream};
 
-/// A gateway whose only listener speaks HTTP/1.1, and HTTP/2 without TLS.
+/// Returns a gateway whose only listener speaks HTTP/1.1 and HTTP/2 without TLS.
 fn before(upstream: &Upstream) -> GatewayBuilder {
     Gateway::before(upstream).with("listeners: [{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}]")
 }
 
-/// The same with one thread, before an upstream of HTTP/2 without TLS.
+/// Returns such a gateway with one thread and an upstream that speaks HTTP/2 without TLS.
 fn before_http2(upstream: SocketAddr) -> GatewayBuilder {
     before_http2_with(upstream, "")
 }
 
-/// The same with further keys of the upstream.
+/// Returns such a gateway with additional settings of the upstream.
 fn before_http2_with(upstream: SocketAddr, keys: &str) -> GatewayBuilder {
     Gateway::before_url("").with(&format!(
         "threads: 1\n\

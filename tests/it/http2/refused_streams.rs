@@ -1,4 +1,4 @@
-//! Streams that an upstream has not looked at: it refuses them, leaves before them, or admits none.
+//! Streams that an upstream has not processed: it refuses them, closes the connection before them, or admits none.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::support::{Redis, Upstream, eventually, now};
 const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 
-/// An upstream that sends `refusal` for its first frame of this kind, and answers all other heads with 204. It counts heads.
+/// Starts an upstream that sends `refusal` for its first frame of this kind, and answers all other heads with 204. It counts
+/// heads.
 fn refusing(kind: u8, refusal: fn(u32) -> Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     let heads = Arc::new(AtomicUsize::new(0));
     let (counted, refused) = (Arc::clone(&heads), AtomicUsize::new(0));
@@ -42,7 +43,7 @@ fn refused_stream(stream: u32) -> Vec<u8> {
     reset(stream, REFUSED_STREAM)
 }
 
-/// The upstream leaves, and has not looked at any stream.
+/// The upstream closes the connection and has processed no stream.
 fn left_before(_: u32) -> Vec<u8> {
     frame(GOAWAY, 0, 0, &[0; 8])
 }

@@ -1,4 +1,5 @@
-//! Responses of upstreams of HTTP/2: their heads are read as strictly as those of HTTP/1.1, and end where they say.
+//! Responses of HTTP/2 upstreams: their heads are checked as strictly as those of HTTP/1.1, and they end where their heads
+//! say.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -9,10 +10,10 @@ use crate::support::Gateway;
 use crate::support::http2::Http2Client;
 use crate::support::http2_frames::{DATA, END_HEADERS, END_STREAM, HEADERS, fields_block, frame, response, upstream};
 
-/// What an upstream sends for a stream.
+/// Makes the bytes that an upstream sends for a stream.
 type Answer = Box<dyn Fn(u32) -> Vec<u8> + Send + Sync>;
 
-/// A gateway before an upstream that sends one of these, and the index of that.
+/// Starts a gateway and an upstream that sends one of these answers. Also returns the index that chooses the answer.
 fn answering(answers: Vec<Answer>) -> (Gateway, Arc<AtomicUsize>) {
     let index = Arc::new(AtomicUsize::new(0));
     let chosen = Arc::clone(&index);
@@ -28,12 +29,12 @@ fn answering(answers: Vec<Answer>) -> (Gateway, Arc<AtomicUsize>) {
     (gateway.with("limits: {header_bytes: 4KiB}").start(), index)
 }
 
-/// A response with these fields and the body `ok`.
+/// Returns a response with these fields and the body `ok`.
 fn with(fields: &'static [(&'static str, &'static str)]) -> Answer {
     Box::new(move |stream| [response(stream, 200, fields, 0), frame(DATA, END_STREAM, stream, b"ok")].concat())
 }
 
-/// A head that is only these fields.
+/// Returns a head with only these fields.
 fn only(fields: Vec<(&'static str, &'static str)>) -> Answer {
     Box::new(move |stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, &fields_block(&fields)))
 }

@@ -1,4 +1,4 @@
-//! Connections that requests of several clients share: what one of them does not read, or does not send, delays no other.
+//! Connections to upstreams that several clients share: a client that does not read or send does not delay others.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::support::http2_frames::{DATA, END_STREAM, FrameClient, frame, get, re
 use crate::support::http2_upstream::{Http2Upstream, MESSAGE};
 use crate::support::{Gateway, Upstream, eventually, now, short_or_long};
 
-/// A call of gRPC.
+/// The fields of a gRPC call.
 const CALL: &[(&str, &str)] = &[("content-type", "application/grpc"), ("te", "trailers")];
 
-/// The window of a client's connection, in which one response that is not read leaves room for others.
+/// The window of a client's connection. One unread response leaves room in it for others.
 const WIDE: u32 = 1 << 20;
 
 /// Waits until a number has not changed for a while.
@@ -73,7 +73,7 @@ fn messages_that_are_not_read_end_no_other_call_of_the_same_connection_to_the_up
     assert_eq!(upstream.connections(), 1);
 }
 
-/// As gRPC sends it, with its length in front.
+/// A gRPC message of 15 bytes, with the prefix that contains its length.
 const TWENTY_BYTES: [u8; 20] = [0, 0, 0, 0, 15, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 #[test]

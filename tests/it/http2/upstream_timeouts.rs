@@ -1,4 +1,4 @@
-//! The upstream read timeout of streams, whether a stream or Pingora enforces it.
+//! The upstream read timeout of streams. Depending on the protocol, the stream or Pingora enforces it.
 
 use std::io::{Read, Write};
 use std::sync::Mutex;

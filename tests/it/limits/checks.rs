@@ -1,5 +1,5 @@
-//! Plans of which some charges only check their buckets: every store decides them as the memory does, also where the buckets
-//! are under several hash tags of a cluster, and a check takes nothing.
+//! Plans in which some charges only check their buckets: every store decides them as the memory store does, also if the
+//! buckets are under several hash tags of a cluster. A check takes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::support::charge::{plan_of, spend, tagged_key, unrefilled};
 use crate::support::{Postgres, Redis, RedisCluster, Replicas, now};
 
 const BUCKETS: u8 = 9;
-/// It is only checked.
+/// The index of the bucket that is only checked.
 const UNSPENT: u8 = BUCKETS - 1;
 const LIMIT: u64 = 30;
 const HOUR: Micros = Micros(3_600_000_000);
 
-/// A request to one of a few buckets, of which nothing comes back while the test runs. They are on all nodes.
+/// Returns a request to one of a few buckets, which are on all nodes. Nothing is refilled during the test.
 fn one(bucket: u8, cost: u64) -> Plan {
     let algorithm = match bucket % 3 {
         0 => unrefilled(LIMIT),
@@ -35,7 +35,7 @@ fn one(bucket: u8, cost: u64) -> Plan {
     plan_of(spend(tagged_key(bucket, 2 * bucket % 16), algorithm, Cost::from_tokens(cost)))
 }
 
-/// As the descriptors of a call make it.
+/// Makes a plan as the descriptors of a call do.
 fn random_plan(random: &mut fastrand::Rng) -> Plan {
     let mut plan = Plan::default();
     for _ in 0..random.u8(1..=4) {
@@ -73,13 +73,13 @@ async fn ask(store: &Store, plan: &Plan) -> TakeReply {
     store.take(Worker(0), plan, None).await.unwrap().unwrap()
 }
 
-/// Whether it is granted, and the verdict and the level of each charge.
+/// Returns whether the request is granted, and the verdict and the level of each charge.
 fn decided(reply: &TakeReply) -> (bool, Vec<(Verdict, u64)>) {
     let outcomes = reply.settlement.enforced.iter().map(|outcome| (outcome.verdict, outcome.remaining.whole()));
     (reply.settlement.is_granted(), outcomes.collect())
 }
 
-/// What is left in a bucket, which is only checked for it.
+/// Returns the level of a bucket, by a check that takes nothing.
 async fn level(store: &Store, bucket: u8) -> u64 {
     let mut plan = Plan::default();
     plan.join_check(one(bucket, 1));

@@ -27,7 +27,7 @@ policies:
       - {name: none, match: {jwt:roles: {present: false}}, limit_keys: [jwt:sub], algorithm_config: {rate: 99/day}}
 ";
 
-/// The claims of a request besides `sub`, and the rule that applies.
+/// Returns the claims of a request besides `sub`, and the rule that applies.
 fn rows() -> Vec<(Value, &'static str)> {
     vec![
         (json!({"roles": ["dev", "banned"]}), "banned"),
@@ -67,7 +67,7 @@ fn token(claims: &Value) -> String {
     format!("Bearer {}", Signer::hs256(SECRET).token(&json!({"alg": "HS256"}), &claims))
 }
 
-/// The rule that decided.
+/// Returns the rule that decided.
 fn decided(gateway: &Gateway, claims: &Value, id: &str) -> String {
     let response = gateway.client().get("/", &[("Authorization", &token(claims)), ("X-Request-Id", id)]);
     let policy = response.field("RateLimit-Policy").unwrap_or_default();

@@ -21,7 +21,7 @@ fn get(gateway: &Gateway, claims: &Value) -> Response {
     gateway.client().get("/", &[("Authorization", &token(claims))])
 }
 
-/// The status, and `q` of the only limit.
+/// Returns the status, and `q` of the only limit.
 fn answer(response: &Response) -> (u16, u64) {
     let policy = response.field("RateLimit-Policy").unwrap_or_default();
     let quota = policy.split(';').find_map(|part| part.strip_prefix("q=")).and_then(|quota| quota.parse().ok());
@@ -61,7 +61,8 @@ fn each_request_has_the_number_of_its_token_and_all_share_one_bucket() {
     gateway.expect("rate_limiter_rejected_total", &["rule=\"customer\"", "reason=\"cost_too_large\""], 1.0);
 }
 
-/// What an issuer, or one who holds its key, may write in a token: it is read as a number, cut, or the default holds.
+/// An issuer, or an attacker with its key, may write these values. A value is read as a number, limited, or replaced by the
+/// default.
 #[test]
 fn a_number_that_cannot_be_read_is_the_default_and_is_counted() {
     let rules = CUSTOMER.replace("burst: {from", "burst: {min: 1, from").replace("rate: 1/day", "rps: 1");
@@ -199,7 +200,7 @@ rules:
     eventually("the other rule", || get().1 == 9);
 }
 
-/// Two gateways on one Redis: whichever is asked with whichever number, they charge one bucket.
+/// Two gateways on one Redis charge the same bucket, whatever number a request brings.
 #[test]
 fn gateways_share_a_bucket_whose_numbers_change_from_request_to_request() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
@@ -233,7 +234,7 @@ rules:
     assert!(granted > 15, "{granted}");
 }
 
-/// A customer's plan and its number are both in the token, and the counter is the customer's, of each algorithm.
+/// The customer's plan and number are in the token. The counter is the customer's, with each algorithm.
 #[test]
 fn rules_of_one_meter_may_have_numbers_from_a_token() {
     let (redis, upstream) = (Redis::start(), Upstream::start());

@@ -1,4 +1,5 @@
-//! Keys and costs that a client chooses get it neither another client's bucket, nor a free one, nor unbounded memory.
+//! Keys and costs that a client chooses: it cannot reach another client's bucket, get an extra bucket, or use unbounded
+//! memory.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,7 +8,7 @@ use request::identity::KnownKey;
 
 use crate::support::{Client, Gateway, Redis, Response, Upstream};
 
-/// In memory, and in a Redis that lives as long as its test.
+/// Returns the memory store, and a store in a Redis that is stopped after the test.
 fn stores(redis: &Redis) -> [(&'static str, String); 2] {
     [("memory", String::new()), ("redis", redis.patient_store())]
 }

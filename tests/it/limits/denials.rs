@@ -1,4 +1,4 @@
-//! A refusal by `action: deny` or `otherwise: deny` has the name of its rule or policy wherever rules are named.
+//! Refusals by `action: deny` or `otherwise: deny`: the name of the rule or policy is reported wherever rules are named.
 
 use serde_json::{Value, json};
 

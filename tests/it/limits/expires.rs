@@ -1,4 +1,4 @@
-//! A rule with `expires` holds until that moment, and from then on it is as if it were not there.
+//! A rule with `expires` applies until that time, and has no effect afterwards.
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use rules::rule_set::Answer;
 
 use crate::support::{Gateway, Upstream, eventually};
 
-/// RFC 3339, of microseconds since the epoch.
+/// Formats microseconds since the epoch as a time of RFC 3339.
 fn written(moment: u64) -> String {
     format!("{:.6}", jiff::Timestamp::from_microsecond(moment.try_into().unwrap()).unwrap())
 }
 
-/// One rule with an action, as random as it gets: what it matches, what it does, and until when, in seconds.
+/// A random rule: its match, its action, and the second at which it expires.
 type RuleText = (&'static str, &'static str, Option<u64>);
 
-/// A policy of these rules, and one that charges after them.
+/// Returns a policy of these rules, and a second policy that charges after it.
 fn ruled(rules: &[RuleText], otherwise: &str) -> Config {
     let rule = |(number, (matched, action, until)): (usize, &RuleText)| {
         let expires = until.map_or(String::new(), |until| format!(", expires: {}", written(until * 1_000_000)));

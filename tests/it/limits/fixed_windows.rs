@@ -13,7 +13,7 @@ use stores::memory::{Memory, Settings};
 
 use crate::support::{Gateway, Upstream};
 
-/// A token bucket and a month, charged together.
+/// A token bucket and a window of a month, charged together.
 const RULES: &str = "
 rules:
   - name: plan
@@ -68,7 +68,7 @@ rules:
     assert!(refused >= 1.0, "{refused}");
 }
 
-/// What a file decides about a request of some user, in memory, at a moment that the test chooses.
+/// The decisions of a configuration about one user's requests, in memory, at times that the test chooses.
 struct InMemory {
     config: Config,
     clock: Clock,
@@ -85,7 +85,7 @@ impl InMemory {
         InMemory { memory: Memory::new(&Settings::default(), clock.clone()), config, clock }
     }
 
-    /// `w`, `r` and `t`, and what a refusal says.
+    /// Returns `w`, `r` and `t`, and the refusal if there is one.
     fn ask(&self, moment: &str) -> ([u64; 3], Option<Refusal>) {
         self.clock.set(moment_of(moment));
         let (head, ()) = http::Request::builder().uri("/").body(()).unwrap().into_parts();
@@ -107,7 +107,7 @@ fn moment_of(text: &str) -> Timestamp {
     Timestamp(u64::try_from(moment.as_microsecond()).unwrap())
 }
 
-/// October 2026 has an hour more than 31 days in Berlin, and ends at 23:00 UTC.
+/// In Berlin, October 2026 has 31 days and one hour. It ends at 23:00 UTC.
 #[test]
 fn a_month_in_berlin_tells_its_own_length_and_end_in_the_last_hour_of_october() {
     let month = "{limit: 10000, window: month, timezone: Europe/Berlin, fixed_cost: 5000}";
@@ -129,7 +129,7 @@ fn a_month_in_berlin_tells_its_own_length_and_end_in_the_last_hour_of_october() 
     assert_eq!(refusal.unwrap().resets_at.as_deref(), Some("2026-12-01T00:00:00+01:00"));
 }
 
-/// Where a month begins in the gap of a clock change, and where it has the offset of summer.
+/// Months that begin in the gap of a clock change, and months that begin in summer time.
 #[test]
 fn the_end_has_the_offset_of_the_zone_at_that_moment() {
     for (zone, now, resets_at) in [
@@ -147,8 +147,8 @@ fn the_end_has_the_offset_of_the_zone_at_that_moment() {
     }
 }
 
-/// Memory counts on a clock that goes on when the machine's clock is set; a process that reads the buckets of another may
-/// find it set back.
+/// The memory store counts by a clock that does not change when the machine's clock is set. But a process that reads the
+/// buckets of another process may find that the clock was set back.
 #[test]
 fn a_clock_that_is_set_back_reopens_no_period_and_one_that_is_set_forward_begins_the_next() {
     let gateway = InMemory::new(

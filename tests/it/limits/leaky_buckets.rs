@@ -1,4 +1,4 @@
-//! Requests wait for their moments in the queue of a leaky bucket, end to end.
+//! Requests wait in the queue of a leaky bucket until they are forwarded, end to end.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -9,14 +9,14 @@ use crate::support::{Client, Gateway, Redis, Upstream, eventually, now, print_me
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// A rule for everybody, in a leaky bucket with these numbers.
+/// Returns one rule for all requests, with these numbers of a leaky bucket.
 fn rules(numbers: &str) -> String {
     format!(
         "rules: [{{name: line, limit_keys: [], expose: true, algorithm: leaky_bucket, algorithm_config: {{{numbers}}}}}]"
     )
 }
 
-/// An upstream that records when requests arrive.
+/// Starts an upstream that records when requests arrive.
 fn recording() -> (Upstream, Arc<Mutex<Vec<Instant>>>) {
     let arrivals: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let recorded = Arc::clone(&arrivals);
@@ -27,7 +27,7 @@ fn recording() -> (Upstream, Arc<Mutex<Vec<Instant>>>) {
     (upstream, arrivals)
 }
 
-/// Has a request wait: one goes on at once, and this one is in the queue.
+/// Sends two requests: one is forwarded at once, and this one waits in the queue.
 fn waiting(gateway: &Gateway, request: &str) -> Client {
     assert_eq!(gateway.client().get("/first", &[]).status, 200);
     let mut client = gateway.client();
@@ -36,7 +36,7 @@ fn waiting(gateway: &Gateway, request: &str) -> Client {
     client
 }
 
-/// The upstream gets requests of two gateways on one Redis at the rate, and no request is forwarded before its moment.
+/// The upstream gets requests of two gateways on one Redis at the rate of the bucket. No request is forwarded too early.
 #[test]
 fn the_upstream_gets_requests_at_the_rate() {
     let (upstream, arrivals) = recording();
@@ -274,7 +274,7 @@ fn the_access_log_has_the_wait() {
     );
 }
 
-/// Of small heads on plaintext HTTP/1.1, ten thousand take 200 MB more than as many idle connections.
+/// With small heads on HTTP/1.1 without TLS, ten thousand waiting requests take 200 MB more than as many idle connections.
 #[test]
 fn requests_that_wait_take_little_memory() {
     // As many as a machine has connections for whose open-file limit is 20000.

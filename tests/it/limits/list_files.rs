@@ -1,4 +1,4 @@
-//! Lists in files: `in_file` and `cidr_file`, followed as the configuration is.
+//! Lists in files: `in_file` and `cidr_file`. Changed files are read again, like the configuration.
 
 use crate::support::{Gateway, Upstream, eventually, tollgate};
 

@@ -1,10 +1,11 @@
-//! Clients that come once, each with a key of its own: they leave nothing behind. `benches/keys.py` is the same with a million.
+//! Many clients with one request and their own key each: they leave nothing behind. `benches/keys.py` does this with a
+//! million keys.
 
 use std::collections::BTreeSet;
 
 use crate::support::{Client, Gateway, Redis, Upstream, eventually, print_measured};
 
-/// Full again after two seconds.
+/// Each bucket is full again after two seconds.
 const RULES: &str = "rules: [{name: key, limit_keys: [query:k], algorithm_config: {rate: 30/min, burst: 1}}]";
 const KEYS: usize = 2000;
 
@@ -12,12 +13,12 @@ fn page(gateway: &Gateway) -> String {
     Client::connect(gateway.admin).get("/metrics", &[("Connection", "close")]).body
 }
 
-/// The series of a page, which has no order; their values are as long as they are.
+/// Returns the series of a metrics page without their values. The page has no fixed order.
 fn series(page: &str) -> BTreeSet<&str> {
     page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect()
 }
 
-/// Each comes once, many of them in one write.
+/// Sends one request for each key, many of them in one write.
 fn come(gateway: &Gateway, keys: usize) {
     let mut client = gateway.client();
     for begin in (0..keys).step_by(50) {
@@ -62,7 +63,7 @@ fn full_buckets_expire_in_redis() {
     eventually("all are full again, and gone", || size() <= 2);
 }
 
-/// What Redis holds for its data: all memory but what its clients' connections take.
+/// Returns the memory that Redis uses without its clients' connections.
 fn memory(redis: &Redis) -> u64 {
     let text: String = redis.command(&["INFO", "memory"]);
     let number = |name: &str| -> u64 {

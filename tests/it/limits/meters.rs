@@ -1,10 +1,10 @@
-//! `meter`: rules of several plans that count in the same buckets, end to end.
+//! `meter`: rules of several plans count in the same buckets, end to end.
 
 use serde_json::Value;
 
 use crate::support::{Client, Gateway, Redis, Upstream, tollgate};
 
-/// Each plan has its own numbers; what is used in a month is the customer's.
+/// Each plan has its own numbers, and the monthly use is counted for the customer.
 const PLANS: &str = "
 rules:
   - name: free
@@ -21,7 +21,7 @@ rules:
     meter: api-month
 ";
 
-/// The codes of `times` requests, and what the last one says is left.
+/// Returns the codes of `times` requests, and the level that the last response states.
 fn ask(client: &mut Client, plan: &str, user: &str, times: usize) -> (Vec<u16>, String) {
     let answers: Vec<_> = (0..times).map(|_| client.get("/", &[("X-Plan", plan), ("X-User", user)])).collect();
     let level = answers.last().and_then(|answer| answer.field("ratelimit")).unwrap_or_default();

@@ -5,7 +5,7 @@ use request::identity::KnownKey;
 
 use crate::support::{Client, Gateway, Upstream};
 
-/// The codes of these requests, each `target` with the fields after it.
+/// Returns the codes of these requests. Each has a target and fields.
 #[track_caller]
 fn codes(client: &mut Client, requests: &[(&str, &[(&str, &str)])]) -> Vec<u16> {
     requests.iter().map(|(target, fields)| client.get(target, fields).status).collect()

@@ -1,4 +1,4 @@
-//! Overrides in a file of their own: read, followed, and known to every command.
+//! Overrides in a separate file: the gateway reads it and its changes, and all commands know it.
 
 use crate::support::{Gateway, Upstream, eventually, tollgate};
 
@@ -25,7 +25,7 @@ fn start() -> Gateway {
     Gateway::before(&Upstream::start()).with(CONFIG).files(&files).start()
 }
 
-/// How many of ten requests pass.
+/// Returns how many of ten requests pass.
 fn pass(gateway: &Gateway, target: &str, org: Option<&str>) -> usize {
     let fields: Vec<_> = org.map(|org| ("X-Org", org)).into_iter().collect();
     let mut client = gateway.client();

@@ -1,4 +1,4 @@
-//! Leaky buckets whose numbers differ from request to request: by credentials, overrides and the rules of a meter.
+//! Leaky buckets with different numbers for each request: by credentials, overrides and the rules of a meter.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::support::{Client, Gateway, Redis, Response, Upstream, tollgate};
 
 const JWT: &str = "jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}\n";
 
-/// The status, and what the client sees of its only limit.
+/// Returns the status, and the level of the only limit as the client receives it.
 fn answer(response: &Response) -> (u16, String) {
     let level = response.field("ratelimit").unwrap_or_default();
     (response.status, level.split_once(';').map(|(_, level)| level.to_owned()).unwrap_or_default())

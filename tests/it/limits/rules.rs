@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{Client, Gateway, Upstream, tollgate};
 
-/// A request without fields of its own.
+/// A request without additional fields.
 const NONE: &[(&str, &str)] = &[];
 
-/// The codes of these requests, each `target` with the fields after it.
+/// Returns the codes of these requests. Each has a target and fields.
 #[track_caller]
 fn codes(client: &mut Client, requests: &[(&str, &[(&str, &str)])]) -> Vec<u16> {
     requests.iter().map(|(target, fields)| client.get(target, fields).status).collect()

@@ -87,7 +87,7 @@ fn a_log_of_hundreds_of_grants_is_kept_over_a_restart_and_an_upgrade() {
     assert!(next.is_running());
 }
 
-/// What `check --against` and a reload say of other numbers, and what becomes of the grants.
+/// Changed numbers: the reports of `check --against` and of a reload, and the effect on past grants.
 #[test]
 fn a_changed_file_keeps_the_grants_and_says_so() {
     let upstream = Upstream::start();
@@ -116,7 +116,7 @@ fn a_changed_file_keeps_the_grants_and_says_so() {
     assert_eq!(granted(&gateway, 7), 6);
 }
 
-/// Two gateways on one Redis, of which one has a file with a shorter window, and then the other way round.
+/// Two gateways on one Redis: first one of them has a shorter window, then the other.
 #[test]
 fn a_gateway_with_a_shorter_window_opens_no_longer_one_again() {
     let (upstream, redis) = (Upstream::start(), Redis::start());

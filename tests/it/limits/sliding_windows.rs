@@ -1,8 +1,8 @@
-//! Tests sliding windows end to end: the fields of responses, several gateways on one Redis, reloads, and what operators see.
+//! Sliding windows end to end: the fields of responses, several gateways on one Redis, reloads, and the output for operators.
 
 use crate::support::{Gateway, Redis, Upstream, tollgate};
 
-/// A window of an hour, of which nothing leaves while a test runs.
+/// A rule with a window of an hour. No grant leaves the window during a test.
 fn hour(limit: u64, steps: u64, rest: &str) -> String {
     format!(
         "

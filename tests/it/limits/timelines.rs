@@ -1,4 +1,4 @@
-//! Plays every algorithm's timeline on its step and on every store: that is what holds them together.
+//! Plays every algorithm's timeline on its step and on every store, so that all of them behave in the same way.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,12 +24,12 @@ use stores::{EventSink, Store, Worker, postgres};
 use crate::support::Postgres;
 use crate::support::charge::{plan_of, spend};
 
-/// Something that a timeline can be played on.
+/// An implementation on which a timeline can be played.
 trait Player {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome;
 }
 
-/// The step, with a map for a memory.
+/// The step of an algorithm, with a map of states.
 #[derive(Default)]
 struct Step(HashMap<BucketKey, State>);
 
@@ -79,7 +79,7 @@ impl Player for MemoryStore {
     }
 }
 
-/// Decides at the moments of the timeline, which are the ones of its clock.
+/// Decides at the times of the timeline, which are those of its clock.
 #[cfg(feature = "test-hooks")]
 struct PostgresStore {
     runtime: tokio::runtime::Runtime,
@@ -128,11 +128,11 @@ impl Player for RedisStore {
     }
 }
 
-/// One for each algorithm.
+/// One file for each algorithm.
 const FILES: [&str; 5] =
     ["token_bucket.txt", "fixed_window.txt", "sliding_log.txt", "sliding_window.txt", "leaky_bucket.txt"];
 
-/// The moment that timelines call 0.
+/// The time that timelines call 0.
 const START: Timestamp = Timestamp(1_700_000_000_000_000);
 
 fn play(file: &str, player: &mut dyn Player) {
@@ -197,7 +197,7 @@ fn play(file: &str, player: &mut dyn Player) {
     assert!(played > 10, "{file}: {played} lines played");
 }
 
-/// An outcome in a timeline's words, as many of them as the line has.
+/// Formats an outcome in the words of a timeline, with as many of them as the line has.
 fn describe(outcome: &Outcome, expected: &[&str]) -> String {
     let left = format!("left {}", outcome.remaining);
     // In the unit of the line, if it is that long.

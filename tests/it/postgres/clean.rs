@@ -1,11 +1,11 @@
-//! Old rows are removed, by one gateway at a time, and the tables stay small.
+//! Old rows are removed by one gateway at a time, so the tables stay small.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::support::{Gateway, Postgres, Upstream, eventually, now, print_measured, short_or_long};
 
-/// But for the one in which gateways note how far they have come.
+/// Counts the rows, except the row in which gateways note their progress.
 const ROWS: &str = "SELECT count(*) FROM tollgate_bucket WHERE key <> ''";
 
 const RULES: &str =

@@ -1,4 +1,4 @@
-//! Transactions that the server rolls back because of others are tried once more, whichever of their statements it refuses.
+//! Transactions that the server rolls back because of conflicts are repeated once, whichever statement fails.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use super::histories::nothing_is_granted_too_much_or_withheld;
 use super::side_work::refused_requests_leave_no_rows;
 use crate::support::{Gateway, Postgres, Upstream, eventually, print_measured};
 
-/// Serializable by default, as Tollgate's transactions are not.
+/// The server's default isolation. Tollgate's transactions use another one.
 const SERIALIZABLE: &str = "default_transaction_isolation = 'serializable'";
 
-/// The first attempt of every transaction fails, the second succeeds. A lock of the session outlives a rollback.
+/// A trigger that makes the first attempt of every transaction fail and the second succeed. It uses a session lock, because
+/// this lock stays after a rollback.
 const FAIL_ONCE: &str = "
 CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   IF current_setting('conflict.passed', true) = pg_current_xact_id()::text THEN RETURN NULL; END IF;
@@ -58,7 +59,8 @@ fn insertions_that_fail_once_are_repeated_exactly() {
     are_exact_in_spite_of_conflicts("TRIGGER conflict BEFORE INSERT ON tollgate_bucket FOR EACH STATEMENT");
 }
 
-/// As the read restarts of YugabyteDB, which has no triggers for what only reads: these fail in functions that the statements call.
+/// Conflicts in reading statements, like the read restarts of YugabyteDB. Triggers do not exist for these, so they fail in
+/// functions that the statements call.
 #[track_caller]
 fn reads_that_fail_once_are_repeated_exactly(statements: &str) {
     let postgres = Postgres::start_with(SERIALIZABLE);
@@ -109,7 +111,7 @@ fn removals_of_unused_rows_that_fail_once_are_repeated() {
     assert!(postgres.log().contains("a made-up conflict"));
 }
 
-/// Those of other statements too: the gateway is not forgotten by the others, and old rows are removed.
+/// Other statements are repeated too: the gateway still counts as running, and old rows are removed.
 #[test]
 fn heartbeats_and_removals_of_old_rows_that_fail_once_are_repeated() {
     let (postgres, upstream) = (Postgres::start_with(SERIALIZABLE), Upstream::start());

@@ -1,4 +1,4 @@
-//! Transactions wait for each other for `timeout` at most, and a gateway that hangs in one holds its rows no longer.
+//! Transactions wait for each other for at most `timeout`. A gateway that hangs in a transaction soon loses its locks.
 
 use std::time::Duration;
 
@@ -6,18 +6,19 @@ use tempfile::TempDir;
 
 use crate::support::{Certificates, Gateway, Lateness, PgBouncer, Postgres, Upstream, eventually, now, print_measured};
 
-/// The number of sessions that a test holds. The server's own processes may have the name of the administrator too.
+/// Counts the sessions that a test holds. The type is checked because processes of the server may have the administrator's
+/// name.
 const HOLDS: &str = "SELECT count(*) FROM pg_stat_activity \
                      WHERE backend_type = 'client backend' AND usename = 'admin' AND pid <> pg_backend_pid()";
 
-/// A policy with a single bucket.
+/// Returns a policy with a single bucket.
 fn policy(name: &str) -> String {
     format!(
         "  - {{name: {name}, rules: [{{name: {name}, limit_keys: [], expose: true, algorithm_config: {{rate: 1000/day}}}}]}}\n"
     )
 }
 
-/// Locks a bucket, by its index in the order of the keys.
+/// Locks a bucket, by its index in the order of keys.
 fn lock(index: usize) -> String {
     format!(
         "PERFORM FROM tollgate_bucket WHERE key = (SELECT key FROM tollgate_bucket ORDER BY key OFFSET {index} LIMIT 1) FOR UPDATE"
@@ -62,8 +63,8 @@ fn a_deadlock_costs_no_request() {
     assert_eq!(client.get("/", &[]).number("RateLimit-Remaining"), 1000 - granted - 1);
 }
 
-/// The server applies `lock_timeout` to each row. A row that the gateway has locked would stay so while it waits for one after
-/// the other.
+/// The server applies `lock_timeout` to each row separately. While the gateway waited for one row after the other, the rows
+/// that it has locked would stay locked.
 #[test]
 fn a_transaction_that_waits_for_several_rows_waits_for_the_timeout_in_all() {
     let (postgres, upstream) = (Postgres::start(), Upstream::start());
@@ -165,7 +166,7 @@ fn a_commit_that_waits_for_a_replica_is_cancelled_behind_a_pooler() {
     a_waiting_commit_is_cancelled(&postgres, &format!("url: \"postgres://tollgate@127.0.0.1:{}/limits\"", pooler.port));
 }
 
-/// No timeout of the server bounds it: it would wait until there is a replica.
+/// The commit waits for a replica, and no timeout of the server limits this wait.
 #[track_caller]
 fn a_waiting_commit_is_cancelled(postgres: &Postgres, keys: &str) {
     const LIMIT: u64 = 1000;

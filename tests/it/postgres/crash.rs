@@ -1,4 +1,4 @@
-//! Measures what a crash of PostgreSQL forgets, by `durability`.
+//! Measures what is lost in a crash of PostgreSQL, for each `durability`.
 
 use stores::postgres::{Durability, Settings, schema};
 

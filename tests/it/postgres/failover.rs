@@ -1,5 +1,5 @@
-//! Of several hosts the one that accepts writes is used: gateways under load follow a replica that is promoted, and what they
-//! grant once more is what its `durability` says.
+//! Of several hosts, the gateway uses the one that accepts writes. Gateways under load follow the promotion of a replica. The
+//! amount that they grant twice is within the bound of `durability`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::exactness::history::{Numbers, Sample, rules};
 use crate::redis::faults_under_load::pause;
 use crate::support::{Gateway, Postgres, Upstream, eventually, now, print_measured, short_or_long};
 
-/// So slow that a bucket is far from full after an outage: what a replica has forgotten is seen.
+/// The rate is so low that a bucket is far from full after an outage. So data that a replica lacks becomes visible.
 const RATE: u64 = 10;
 const BURST: u64 = 40;
 
@@ -36,7 +36,7 @@ impl Pair {
         Pair { primary, replica, durability }
     }
 
-    /// The replica is named first: neither place says which server accepts writes.
+    /// Returns the store settings. The replica is named first, because the order does not say which server accepts writes.
     fn store(&self) -> String {
         let (replica, primary, durability) = (self.replica.port, self.primary.port, self.durability.name());
         let url = format!("postgres://tollgate@127.0.0.1:{replica},127.0.0.1:{primary}/limits");
@@ -46,7 +46,7 @@ impl Pair {
     }
 }
 
-/// Two gateways that refuse without a database survive a [`Failover`] under load: the replica is promoted after what `happens`.
+/// Two gateways that refuse without a database go through a [`Failover`] under load. The replica is promoted after `happens`.
 #[track_caller]
 fn survive(fault: &str, mut pair: Pair, happens: impl FnOnce(&mut Pair)) -> i128 {
     let samples = [Sample { name: "token_bucket", limit: Numbers::per_second(RATE, BURST).into() }];
@@ -61,7 +61,7 @@ fn survive(fault: &str, mut pair: Pair, happens: impl FnOnce(&mut Pair)) -> i128
     })
 }
 
-/// For so long that the pauses between two attempts have grown as far as they do.
+/// Crashes the primary, and waits until the pauses between attempts have their full length.
 fn crash(pair: &mut Pair) {
     pair.primary.stop("immediate");
     pause(1_200);
@@ -115,7 +115,7 @@ fn a_primary_that_hangs_delays_nobody_who_looks_for_its_successor() {
     }
 }
 
-/// However many threads it has, and connections that wait.
+/// This applies whatever the number of its threads and of waiting connections.
 #[test]
 fn one_watch_of_a_gateway_logs_in_while_no_server_accepts_writes() {
     // Between two of its attempts.

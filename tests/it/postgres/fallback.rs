@@ -1,15 +1,15 @@
-//! Stops, kills and restarts PostgreSQL: clients see what the `on_store_failure` of their limit says.
+//! Stops, kills and restarts PostgreSQL: clients get the answers of their limit's `on_store_failure`.
 
 use crate::support::{Client, Gateway, Postgres, Upstream, eventually};
 
-/// What happens to the server.
+/// A change of the server's state.
 type Outage = fn(&mut Postgres);
 
 fn ask(client: &mut Client, key: &str) -> u16 {
     client.get("/", &[(key, "a")]).status
 }
 
-/// How many requests in a row pass.
+/// Returns how many requests in a row pass.
 fn passing(client: &mut Client, key: &str) -> usize {
     (0..100).take_while(|_| ask(client, key) == 200).count()
 }

@@ -1,4 +1,4 @@
-//! Several gateways on one PostgreSQL, checked request by request: no grant too many and no refusal too many.
+//! Several gateways on one PostgreSQL, checked request by request: no wrong grant and no wrong refusal.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::support::{PgBouncer, Postgres, print_measured, short_or_long};
 
 const GATEWAYS: usize = 3;
 
-/// What every request is charged.
+/// The limit that every request is charged to.
 const EVERYBODY: Numbers = Numbers::per_second(1_000, 1_000);
 
-/// Token buckets that all or some requests share, and one of each other algorithm.
+/// Returns token buckets that all or some requests share, and one limit of each other algorithm.
 fn buckets() -> Vec<Limit> {
     // They divide unevenly: nothing may be rounded anywhere.
     let shared = Numbers { burst: 300, amount: 54_321_987, period: 60_000_000 };
@@ -30,7 +30,7 @@ fn buckets() -> Vec<Limit> {
     [EVERYBODY].into_iter().chain([shared; 3]).chain([own; 8]).map(Limit::from).chain(others).collect()
 }
 
-/// In any order.
+/// Returns a random request with its charges in random order.
 fn request(caller: usize) -> Vec<(usize, u64)> {
     let mut charges = random_request(caller, 4);
     fastrand::shuffle(&mut charges);

@@ -1,18 +1,18 @@
-//! Many requests for one bucket: those that wait for each other are no failures of the database, and a gateway has few connections
-//! to it however many threads it has.
+//! Many requests for one bucket: when they wait for each other, this is no failure of the database. A gateway has few
+//! connections to it, whatever its number of threads.
 
 use std::time::Duration;
 
 use crate::support::{Gateway, PgBouncer, Postgres, Upstream, eventually, now, print_measured};
 
-/// A bucket of all, and one for each user beside it.
+/// A bucket for all requests, and one bucket for each user.
 const RULES: &str = "\
 policies:
   - {name: all, rules: [{name: all, match: {header:x-all: \"1\"}, limit_keys: [], algorithm_config: {rate: 1000000/day}}]}
   - {name: each, rules: [{name: each, match: {header:x-user: \"*\"}, limit_keys: [header:x-user], algorithm_config: {rate: 1000/day}}]}
 ";
 
-/// Each commit takes this long, whatever the disk does.
+/// Each commit takes this long, in microseconds, on any disk.
 const SLOW_COMMITS: &str = "fsync = on\ncommit_delay = 50000\ncommit_siblings = 0\n";
 
 #[track_caller]
@@ -21,7 +21,7 @@ fn never_opened_its_breaker(gateway: &Gateway) {
     gateway.expect("rate_limiter_breaker_open", &[], 0.0);
 }
 
-/// As with a disk that needs 5 ms, and a `timeout` of 50 ms.
+/// This resembles a disk that needs 5 ms for a commit and a `timeout` of 50 ms.
 #[test]
 fn one_bucket_of_all_does_not_open_the_breaker_of_a_gateway_with_many_threads() {
     let (postgres, upstream) = (Postgres::start_with(SLOW_COMMITS), Upstream::start());
@@ -69,7 +69,7 @@ fn a_row_that_others_hold_is_no_failure_of_the_database() {
     assert!(gateway.metric("rate_limiter_fallback_decisions_total", &["cause=\"busy\""]) >= 1.0);
 }
 
-/// One commit after the other has to wait for a disk or a replica, not with the rows locked.
+/// Commits wait for a disk or a replica one after the other. The rows are not locked in this time.
 #[test]
 fn rows_are_not_locked_while_a_commit_waits() {
     let (postgres, upstream) = (Postgres::start(), Upstream::start());
@@ -102,7 +102,7 @@ fn refusals_do_not_close_the_breaker_while_no_commit_succeeds() {
     the_breaker_closes_after_a_commit(&postgres, postgres.port);
 }
 
-/// There a commit waits by itself.
+/// Behind a pooler, a commit waits by itself.
 #[test]
 fn refusals_behind_a_pooler_do_not_close_the_breaker_while_no_commit_succeeds() {
     let postgres = Postgres::start();

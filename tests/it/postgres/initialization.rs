@@ -1,10 +1,10 @@
-//! `tollgate store init`: the tables, who may use them, and what a gateway says about tables that it cannot use.
+//! `tollgate store init`: the tables and their permissions, and the messages of a gateway that cannot use the tables.
 
 use crate::support::{ConfigDirectory, Gateway, Postgres, Upstream, eventually, tollgate};
 
 const RULES: &str = "rules:\n  - {name: one, limit_keys: [], algorithm_config: {rate: 3/day}}\n";
 
-/// A file on this database; `keys` are added to `postgres`.
+/// Writes a configuration with this database. `keys` are added to `postgres`.
 fn file(postgres: &Postgres, keys: &str) -> ConfigDirectory {
     let directory = ConfigDirectory::new();
     let text = postgres.store_with(keys, "deny") + "upstream: http://127.0.0.1:1\n" + RULES;

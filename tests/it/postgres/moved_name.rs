@@ -1,4 +1,4 @@
-//! The name of a PostgreSQL is moved to another server, as providers of PostgreSQL do.
+//! The host name of a PostgreSQL server is moved to another server, as hosting providers do.
 
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
-//! Servers that speak PostgreSQL's protocol and are used for what they can do, whatever their version is: YugabyteDB calls itself
+//! Servers that speak PostgreSQL's protocol. The gateway looks at their features, not at their version: YugabyteDB reports
 //! 11.2 or 15.2.
 
 use crate::support::{Gateway, Postgres, Upstream, eventually};
 
 const RULES: &str = "rules:\n  - {name: one, limit_keys: [], algorithm_config: {rate: 3/day}}\n";
 
-/// Makes a server say to the gateways' user that it is this one. Their user finds this function before the server's own.
+/// Makes a server report this version to the gateways' user. For this user, the function takes precedence over the server's
+/// own.
 fn pretend(postgres: &Postgres, version: &str, number: u32) {
     postgres.sql(&format!(
         "CREATE SCHEMA pretended; GRANT USAGE ON SCHEMA pretended TO tollgate;

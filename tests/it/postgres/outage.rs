@@ -1,20 +1,20 @@
-//! PostgreSQL goes away, hangs, or refuses: every request is answered in time by what the file says, and all is well again by
-//! itself afterwards.
+//! PostgreSQL stops, hangs or refuses. Every request is answered in time according to the configuration, and the gateway
+//! recovers by itself.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, Gateway, Lateness, Postgres, Upstream, eventually, now};
 
-/// What a decision may take, with what a machine that is not busy adds.
+/// The longest time for a decision, with a margin for a machine that is not busy.
 const IN_TIME: Duration = Duration::from_millis(250 + 400);
 
 const TIMEOUT: &str = ", timeout: 250ms";
 
 const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 1000/day}}\n";
 
-/// While it is broken, requests get what `on_store_failure` says, in time and counted by one of `causes`; then they are
-/// limited again.
+/// While the server is broken, requests are answered in time by `on_store_failure`, and counted by one of `causes`.
+/// Afterwards they are limited again.
 #[track_caller]
 fn goes_through(causes: &[&str], breaks: impl Fn(&mut Postgres), mends: impl Fn(&mut Postgres)) {
     let (mut postgres, upstream) = (Postgres::start(), Upstream::start());

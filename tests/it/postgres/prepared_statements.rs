@@ -1,5 +1,5 @@
-//! The statements of calls are prepared by name where a connection leads to the server itself, and sent as texts where a pooler
-//! is in between.
+//! The statements of calls are prepared by name on a direct connection to the server, and sent as text if a pooler is in
+//! between.
 
 use stores::postgres::schema;
 
@@ -8,7 +8,7 @@ use crate::support::{Gateway, PgBouncer, Postgres, Upstream, eventually};
 const RULES: &str =
     "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 1000, burst: 1000}}\n";
 
-/// What it logs of a statement that locks buckets.
+/// The text in the server's log for a statement that locks buckets.
 const LOCK: &str = ": SELECT key, state FROM \"tollgate_bucket\"";
 
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,22 +1,22 @@
-//! A published function in PL/pgSQL that takes a token from a row, with which benches/postgres compares the store: where it
-//! grants too much, and where it fails. The store does neither in the same situation.
+//! A published PL/pgSQL function that takes a token from a row. benches/postgres compares the store with it. The tests show
+//! where the function grants too much and where it fails. The store does neither in the same situation.
 
 use std::time::Duration;
 
 use crate::support::{Gateway, Postgres, Upstream, now, print_measured};
 
-/// What the benchmark runs as well.
+/// The function that the benchmark runs too.
 const FUNCTION: &str = include_str!("../../../benches/postgres/function.sql");
 
 const SESSIONS: usize = 8;
 
-/// What comes back to a bucket of 10 a second, at most.
+/// Returns the largest refill of a bucket with 10 tokens a second.
 fn due(within: Duration) -> u64 {
     u64::try_from(within.as_millis()).unwrap() / 100 + 1
 }
 
-/// Requests at the same time, all of which wait for another transaction that holds the row: of a bucket with 100 tokens to which
-/// 10 come back each second. Returns what is left, and what would be left if the bucket had been exact.
+/// Sends requests at the same time, which all wait for another transaction that has locked the row. The bucket has 100 tokens
+/// and a refill of 10 per second. Returns what is left, and what would be left in an exact bucket.
 #[track_caller]
 fn left_after_waiting(function: &str) -> [u64; 2] {
     let postgres = Postgres::start();

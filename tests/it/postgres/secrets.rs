@@ -77,7 +77,7 @@ fn a_reload_changes_the_user_and_the_password_file_without_a_restart() {
     eventually("it is back as the other user", || users() == "other");
 }
 
-/// The gateway's TLS settings, with one file written for each.
+/// Returns the gateway's TLS settings. The certificate authority is written to a file.
 fn tls(folder: &Path, authority: &str) -> String {
     std::fs::write(folder.join("ca.pem"), authority).unwrap();
     format!("tls: {{ca_file: {}}}", folder.join("ca.pem").display())

@@ -1,4 +1,4 @@
-//! Heartbeats delay no request and count no gateway that is gone, and refused requests leave no rows.
+//! Heartbeats delay no request, stopped gateways are not counted, and refused requests leave no rows.
 
 use std::sync::Arc;
 use std::time::Duration;

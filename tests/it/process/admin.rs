@@ -1,4 +1,4 @@
-//! Tests the admin listener: the host names that it answers to, and the bound of its connections.
+//! The admin listener: the host names that it accepts, and the limit of its connections.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -43,7 +43,7 @@ fn foreign_host_names_get_no_page_and_monitoring_may_use_any_name() {
     assert_eq!(Client::connect(gateway.admin).get("/", &[("Host", "gateway.example.com")]).status, 200);
 }
 
-/// A number of open files that no longer changes: threads open some after the gateway has said that it is ready.
+/// Waits until the number of open files no longer changes, because threads open some files after the gateway is ready.
 fn settled(files: impl Fn() -> usize) -> usize {
     let mut counts = vec![files()];
     eventually("no file is opened any more", || {
@@ -106,7 +106,7 @@ fn a_probe_is_answered_while_other_clients_read_nothing() {
     assert_eq!(gateway.metric(CLOSED, &[]), 100.0 + 1.0);
 }
 
-/// Asks for a document that is longer than all that is kept on the way.
+/// Requests a document that is longer than all buffers between gateway and client, and does not read it.
 fn asks_and_does_not_read(address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(2048).unwrap();

@@ -1,11 +1,11 @@
-//! Buckets in memory survive a restart and a crash in their file, and an upgrade without one.
+//! Buckets in memory are kept across a restart and a crash by their file, and across an upgrade without a file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{Client, Gateway, Orphan, Upstream, eventually, tollgate};
 
-/// What is spent stays spent for the duration of a test.
+/// Spent amounts are not refilled during a test.
 const FIVE: &str = "rules: [{name: a, limit_keys: [], algorithm_config: {rate: 5/day}}]";
 
 const FILE: &str = "store: {memory: {file: buckets.tgb, save_every: 1s}}\n";

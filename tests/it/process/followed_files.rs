@@ -1,4 +1,4 @@
-//! Files that are followed, in whose place something is that cannot be read: a named pipe, or a file system that hangs.
+//! Watched files that cannot be read: a named pipe, or a file on a file system that hangs.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ rules:
   - {name: rest, limit_keys: [header:x-user], algorithm_config: {rps: 1, burst: 5}, overrides_file: overrides.yaml}
 check: {allow: [unverified_key]}
 ";
-/// The SHA-256 of `abc`.
+/// The SHA-256 hash of `abc`.
 const KEY: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad acme gold\n";
 const FILES: [(&str, &str); 5] = [
     ("keys.txt", KEY),

@@ -1,4 +1,4 @@
-//! Tests start, drain and exit.
+//! Start, drain and exit of the process.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -91,11 +91,11 @@ fn it_answers_requests_in_flight_and_exits_right_after() {
     assert!(took < Duration::from_secs(3) + late.of_a_request(), "{took:?}");
 }
 
-/// Long enough for a test to stop the process meanwhile, also on a busy machine.
+/// The delay is so long that a test can stop the process in it, also on a busy machine.
 const DELAY: Duration = Duration::from_secs(4);
 
-/// A drain ends its delay while the kernel holds requests: on so many connections that the gateway knows, half of which were
-/// never used, and on 200 that it has not accepted.
+/// A drain while the kernel holds requests: on `known` connections that the gateway has accepted, half of them never used,
+/// and on 200 connections that it has not accepted.
 #[track_caller]
 fn a_drain_answers_what_waits(known: usize) {
     let upstream = Upstream::start();
@@ -241,7 +241,7 @@ fn a_request_that_waits_to_be_forwarded_when_a_drain_ends_has_a_line_in_the_acce
     expected(&line(&mut gateway));
 }
 
-/// An upstream that accepts every upgrade, and then sends back what it gets.
+/// Starts an upstream that accepts every upgrade, and then returns the bytes that it gets.
 fn echo() -> Upstream {
     Upstream::answering(|_, stream| {
         let _ = stream.write_all(SWITCHED.as_bytes());

@@ -1,4 +1,4 @@
-//! The life of the process: start, reload, upgrade, drain, faults.
+//! The process: start, reload, upgrade, drain and faults.
 
 mod admin;
 mod bucket_file;

@@ -1,4 +1,4 @@
-//! Tests faults of the process: signals, panics, a kill, a log that is not read.
+//! Faults of the process: signals, panics, a kill, and a log that nobody reads.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -96,7 +96,7 @@ fn killed_it_starts_again_at_once_at_the_same_address() {
     }
 }
 
-/// Asks for more lines than a pipe and a queue hold, and then for an answer.
+/// Causes more log lines than a pipe and a queue hold, and then sends a request.
 fn flood(gateway: &mut Gateway) {
     for number in 0..3000 {
         let mut client = gateway.client();

@@ -6,12 +6,12 @@ use crate::support::{Client, Gateway, Orphan, Redis, Upstream, now};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// A place every three seconds: what a test does while some wait is over by then, also on a busy machine.
+/// One place every three seconds, so that a test can act during a wait, also on a busy machine.
 const LINE: &str = "
 rules: [{name: line, limit_keys: [], expose: true, algorithm: leaky_bucket, algorithm_config: {rate: 20/min, queue: 5, max_wait: 20s}}]
 ";
 
-/// One request goes on, and so many wait.
+/// Sends one request that is forwarded at once, and `many` requests that wait.
 fn waiting(gateway: &Gateway, many: u32) -> Vec<Client> {
     assert_eq!(gateway.client().get("/", &[]).status, 200);
     let clients = (1..=many).map(|number| {
@@ -23,7 +23,7 @@ fn waiting(gateway: &Gateway, many: u32) -> Vec<Client> {
     clients.collect()
 }
 
-/// How long one that comes now waits for those ahead of it, in seconds, rounded up.
+/// Returns how long a new request waits for the requests ahead of it, in seconds, rounded up.
 #[track_caller]
 fn wait_behind(gateway: &Gateway) -> u64 {
     let response = gateway.client().get("/", &[]);
@@ -31,7 +31,7 @@ fn wait_behind(gateway: &Gateway) -> u64 {
     response.number("ratelimit-reset")
 }
 
-/// The old process answers those that wait in it, and the next one knows that their places are taken.
+/// The old process answers its waiting requests, and the next process knows that their places are taken.
 #[test]
 fn an_upgrade_hands_over_the_queue_and_answers_all_that_wait() {
     let hands_over = |store: &str| {
@@ -87,7 +87,7 @@ fn a_restart_with_a_file_keeps_the_places_that_are_taken() {
     assert_eq!(upstream.count(), 1);
 }
 
-/// What waits in a process that is killed is lost; in Redis its places stay taken, and leave at the rate.
+/// Requests that wait in a killed process are lost. In Redis their places stay taken, and become free at the rate.
 #[test]
 fn a_killed_gateway_leaves_the_places_of_its_requests_taken() {
     let (redis, upstream) = (Redis::start(), Upstream::start());

@@ -1,4 +1,4 @@
-//! A changed gateway.yaml comes into force while requests go on.
+//! A changed gateway.yaml comes into force while requests continue.
 
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -25,10 +25,10 @@ pub fn remaining(gateway: &Gateway, target: &str) -> u64 {
     gateway.client().get(target, &[]).number("ratelimit-remaining")
 }
 
-/// How often the files are looked at, where a test shortens that.
+/// The interval at which the files are checked, where a test shortens it.
 const WATCH: Duration = Duration::from_millis(50);
 
-/// How often it has logged this.
+/// Returns how often the gateway has logged this.
 pub fn occurrences(gateway: &Gateway, line: &str) -> usize {
     gateway.errors().matches(line).count()
 }
@@ -290,7 +290,7 @@ fn diagnostics_and_draining_follow_the_file() {
     assert!((Duration::from_millis(600)..Duration::from_secs(10)).contains(&took), "{took:?}");
 }
 
-/// So many rules with numbers that `round` changes, behind one that counts what is granted.
+/// Returns a configuration with many rules, whose numbers depend on `round`. The first rule counts what is granted.
 fn many_rules(rules: usize, round: usize) -> String {
     let mut text = burst(500);
     text = text.trim_end().trim_end_matches(']').to_owned();

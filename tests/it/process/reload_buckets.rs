@@ -6,7 +6,7 @@ use std::process::Command;
 use super::reload::{burst, occurrences, remaining};
 use crate::support::{Gateway, Redis, Upstream, eventually};
 
-/// In memory, then in Redis.
+/// Runs a test in memory, and then in Redis.
 fn on_both_stores(play: impl Fn(&str)) {
     play("");
     let redis = Redis::start();
@@ -38,7 +38,7 @@ fn spent_tokens_stay_spent_when_numbers_change() {
     });
 }
 
-/// The running year goes on to its end, or to the end of the next day, and then days count.
+/// The current year ends at its own end or at the end of the next day, whichever is earlier. Then days count.
 #[test]
 fn a_window_that_is_replaced_ends_at_the_earlier_of_two_ends() {
     on_both_stores(|store| {

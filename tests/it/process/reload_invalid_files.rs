@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{Gateway, Upstream, eventually};
 
-/// A name, what is put there, and what is said of it.
+/// A name, a function that writes the invalid file, and the expected message.
 type Wrong = (&'static str, Box<dyn Fn(&Path)>, &'static str);
 
 fn written(name: &'static str, bytes: impl Into<Vec<u8>>, says: &'static str) -> Wrong {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{Gateway, Load, Upstream, eventually, short_or_long};
 
-/// A load balancer's health checks: which gateways are ready, as far as is known.
+/// The health checks of a load balancer: the last known readiness of each gateway.
 struct Checks {
     listening: Vec<SocketAddr>,
     ready: Vec<AtomicBool>,
@@ -39,7 +39,7 @@ impl Checks {
         self.ready[number].load(Ordering::Relaxed)
     }
 
-    /// Each that is ready in its turn.
+    /// Returns the ready gateways in turn.
     fn next(&self) -> SocketAddr {
         loop {
             let number = self.turn.fetch_add(1, Ordering::Relaxed) % self.listening.len();

@@ -1,4 +1,5 @@
-//! Sends mixed traffic for a while: memory and open files do not grow. `benches/soak.py` does it with a release, for longer.
+//! Mixed traffic for some time: memory and open files do not grow. `benches/soak.py` does this with a release build, for
+//! longer.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -25,7 +26,7 @@ fn open_files(gateway: &Gateway) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", gateway.id())).unwrap().count()
 }
 
-/// Ends the traffic, also when the test panics: the scope waits for its threads.
+/// Ends the traffic, also when the test panics, because the scope waits for its threads.
 struct StopWhenDropped<'s>(&'s AtomicBool);
 
 impl Drop for StopWhenDropped<'_> {
@@ -34,7 +35,7 @@ impl Drop for StopWhenDropped<'_> {
     }
 }
 
-/// The same as requests of HTTP/2, with and without TLS, and of HTTP/1.1 over TLS; streams that are reset.
+/// Sends the same requests over HTTP/2 with and without TLS and over HTTP/1.1 with TLS. Some streams are reset.
 fn send_otherwise(gateway: &Gateway, settings: &TlsSettings, number: usize) {
     let is_expected = |status: u16| assert!(matches!(status, 200 | 429), "{status}");
     if number.is_multiple_of(3) {
@@ -57,7 +58,7 @@ fn send_otherwise(gateway: &Gateway, settings: &TlsSettings, number: usize) {
     }
 }
 
-/// Keys that come once and keys that return, refusals, invalid heads, and connections that end in every way.
+/// Sends new and repeated keys, refused requests and invalid heads, on connections that end in various ways.
 fn send(gateway: &Gateway, number: usize) {
     let mut client = gateway.client();
     for request in 0..50 {

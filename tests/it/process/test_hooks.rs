@@ -1,7 +1,8 @@
 //! Checks that a release has none of the hooks of the feature `test-hooks`.
 
-/// Texts of the script that takes the moment as an argument, of a script with a deliberate flaw, of a deliberate panic, of
-/// the variable that changes fixed intervals, of the one that holds buckets, and of the one that makes a file hang.
+/// Texts in the binary: of the script that takes the time as an argument, of a script with a deliberate flaw, of a deliberate
+/// panic, of the variable for fixed intervals, of the variable that holds buckets, and of the variable that makes a file
+/// hang.
 const MARKS: [&str; 6] = [
     "test-hooks: the moment can be an argument",
     "test-hooks: a flaw",
@@ -11,7 +12,7 @@ const MARKS: [&str; 6] = [
     "TOLLGATE_TEST_HANG",
 ];
 
-/// CI runs it with the feature and without: a release is built without.
+/// CI runs this test with the feature and without it. A release is built without it.
 #[test]
 fn the_hooks_are_in_the_binary_only_with_the_feature() {
     for mark in MARKS {

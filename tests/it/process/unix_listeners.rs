@@ -1,4 +1,5 @@
-//! Listeners at the path of a Unix domain socket: whom a request is charged to, who may connect, and to which process.
+//! Listeners at the path of a Unix domain socket: the client of a request, the permissions, and the process that is
+//! connected.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -11,13 +12,13 @@ use std::time::Duration;
 use crate::support::authority::Authority;
 use crate::support::{Gateway, GatewayBuilder, Orphan, Upstream, await_more, hand_over, short_or_long};
 
-/// A listener at `path`, beside one with an address.
+/// Returns a gateway with a listener at `path` and a second one with an address.
 fn before(upstream: &Upstream, path: &Path) -> GatewayBuilder {
     Gateway::before(upstream)
         .with(&format!("listeners: [{{address: 127.0.0.1:0}}, {{name: local, address: \"unix:{}\"}}]", path.display()))
 }
 
-/// Sends a request on a connection of its own, and returns everything that is received.
+/// Sends a request on a new connection, and returns all received bytes.
 fn get(path: &Path, target: &str, fields: &str) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(Duration::from_secs(15)))?;

@@ -1,4 +1,4 @@
-//! The next process takes over the sockets, and no request is lost.
+//! Upgrades: the next process takes over the sockets, and no request is lost.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! CORS: what a browser asks, and what the pages of another origin may read.
+//! CORS: preflights of browsers, and the responses that pages of another origin may read.
 
 use std::io::Write;
 
@@ -184,7 +184,7 @@ fn a_page_may_read_that_its_request_was_too_large_or_malformed() {
     }
 }
 
-/// The path of the entry that decides, and one of no entry.
+/// A path to which the entry with a condition applies, and a path without an entry.
 const PATHS: [(&str, Option<&str>); 2] = [("/v1/a", Some("https://app.example")), ("/other", None)];
 
 fn with_a_condition(rest: &str) -> Gateway {

@@ -1,4 +1,4 @@
-//! Upstreams that respond before they have read the request, send unsolicited responses, or do not read what they are sent.
+//! Upstreams that respond before they have read the request, send unsolicited responses, or do not read the request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ enum AfterResponse {
     Continues,
 }
 
-/// Responds `ok` to each head at once, and reads its body only then.
+/// Starts an upstream that responds `ok` to each head at once, and reads the body only afterwards.
 fn early_upstream(then: AfterResponse) -> (SocketAddr, Lines) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, lines) = (listener.local_addr().unwrap(), Lines::default());

@@ -1,4 +1,4 @@
-//! `error_pages`: the operator's own texts in place of problem documents.
+//! `error_pages`: the operator's own texts instead of problem documents.
 
 use crate::support::{Client, Gateway, Upstream, tollgate};
 

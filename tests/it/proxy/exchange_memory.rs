@@ -1,4 +1,4 @@
-//! Memory for exchanges that stand still: it is bounded for each, whatever its client and its upstream do.
+//! Memory for exchanges that make no progress: it is limited for each, whatever its client and upstream do.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,12 +8,13 @@ use crate::support::http2_upstream::Http2Upstream;
 use crate::support::{Gateway, Upstream, eventually, print_measured};
 
 const EXCHANGES: u64 = 40;
-/// Two buffers of 64 KiB in each direction, the task, and what the allocator keeps.
+/// The most bytes for one exchange: two buffers of 64 KiB in each direction, the task, and the allocator's overhead.
 const MOST: u64 = 400 << 10;
-/// The same from an upstream of HTTP/2, whose window is 256 KiB and not 64, beside the connection of a client of HTTP/2.
+/// The most bytes with an HTTP/2 upstream, whose window is 256 KiB instead of 64 KiB. An HTTP/2 client's connection is
+/// included.
 const MOST_OF_HTTP2: u64 = 640 << 10;
 
-/// The growth of the gateway's memory for each exchange, once it holds still.
+/// Returns the growth of the gateway's memory for each exchange, when the memory no longer changes.
 fn grown(gateway: &Gateway, before: u64) -> u64 {
     let mut last = 0;
     eventually("it holds still", || {
@@ -89,7 +90,7 @@ fn endless_uploads_that_nobody_takes_hold_little() {
     }
 }
 
-/// A gateway with both protocols before an upstream of HTTP/2.
+/// Starts a gateway with both protocols and an HTTP/2 upstream.
 fn before_http2(upstream: SocketAddr) -> Gateway {
     let text = format!(
         "threads: 1\n\

@@ -1,4 +1,4 @@
-//! Files run out and become free again: nothing spins or ends, and clients that connect then are served.
+//! Files run out and become free again: the gateway does not spin or exit, and later clients are served.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Requests and responses on their way through.
+//! Requests and responses that are forwarded.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -303,7 +303,7 @@ fn a_client_that_wants_its_connection_closed_gets_that() {
     assert!(old.is_closed());
 }
 
-/// It is forwarded as HTTP/1.1, which requires the field. `host` is what the client sent: nothing.
+/// The request is forwarded as HTTP/1.1, which requires the field. The attribute `host` stays empty, as the client sent it.
 #[test]
 fn a_request_without_host_is_forwarded_with_that_of_the_upstream() {
     let upstream = Upstream::start();

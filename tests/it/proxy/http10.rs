@@ -1,4 +1,4 @@
-//! Clients of HTTP/1.0, which know neither chunks nor interim responses, and keep a connection only if they ask for it.
+//! HTTP/1.0 clients: they know neither chunks nor interim responses, and keep a connection only on request.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use crate::support::{Gateway, SecureUpstream, Upstream};
 
 const KEPT: &str = "HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n";
 
-/// The body of a response that ends with its connection.
+/// Returns the body of a response that ends with its connection.
 #[track_caller]
 fn body_until_closed(gateway: &Gateway, target: &str) -> String {
     let mut client = gateway.client();

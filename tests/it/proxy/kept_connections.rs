@@ -1,4 +1,4 @@
-//! Connections to the upstream that are kept for the next request, and break.
+//! Connections to the upstream that are kept for the next request and then break.
 
 use std::io::Write;
 use std::net::Shutdown;

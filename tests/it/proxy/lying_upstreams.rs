@@ -1,5 +1,5 @@
-//! Upstreams that lie about where their responses end, in some 300 ways: no client ever gets a response of another request, nor two
-//! for one, and no connection is used again that is not where it should be.
+//! Upstreams that lie about the end of their responses, in some 300 ways. No client gets a response to another request or two
+//! responses to one, and no connection in a wrong state is used again.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use crate::support::{Client, Gateway, Upstream};
 
-/// What must never reach a client.
+/// A response that must never reach a client.
 const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Smuggled: 1\r\n\r\nevil";
 
-/// What the upstream does, and what its client gets.
+/// The behaviour of the upstream, and what its client gets.
 #[derive(Clone, Debug)]
 struct Lie {
     name: String,
     method: &'static str,
-    /// What is sent at once, and what after the client has its response.
+    /// The bytes that are sent at once, and the bytes that are sent after the client has its response.
     first: String,
     later: String,
     then: Then,
@@ -32,13 +32,13 @@ enum Then {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    /// The true part of it, whole.
+    /// The valid part of the response, complete.
     Whole(u16, &'static str),
-    /// 502, or a response that is visibly cut.
+    /// A 502 response, or a response that is visibly cut off.
     Failure,
 }
 
-/// Responses that are right, each with the method of its request and what its client gets.
+/// Valid responses, each with the method of its request and what the client gets.
 const RIGHT: [(&str, &str, Expected); 9] = [
     ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Expected::Whole(200, "ok")),
     ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Expected::Whole(200, "")),
@@ -51,7 +51,7 @@ const RIGHT: [(&str, &str, Expected); 9] = [
     ("GET", "HTTP/1.1 103 Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Expected::Whole(200, "ok")),
 ];
 
-/// What follows a right response, and belongs to none.
+/// Bytes after a valid response that are part of no response.
 fn surplus() -> [(&'static str, String); 9] {
     [
         ("a response", EVIL.to_owned()),
@@ -66,7 +66,7 @@ fn surplus() -> [(&'static str, String); 9] {
     ]
 }
 
-/// Heads that have more than one reading, or none.
+/// Heads with two possible meanings or without a valid meaning.
 const WRONG_LINES: [&str; 34] = [
     "Content-Length: 2\r\nContent-Length: 65",
     "Content-Length: 2\r\nContent-Length: 2",
@@ -214,8 +214,8 @@ fn lies() -> Vec<Lie> {
     lies
 }
 
-/// A gateway with one thread, so that all its requests share the kept connections, and an upstream that lies at `/NUMBER`. The
-/// receiver gets a message when it has said the last word of a lie, for which the sender asks.
+/// Starts a gateway with one thread, so that all its requests share the kept connections, and an upstream that lies at
+/// `/NUMBER`. The receiver gets a message when the last bytes of a lie are sent. The sender asks for these bytes.
 fn gateway(lies: &Arc<Vec<Lie>>) -> (Gateway, std::sync::mpsc::Sender<()>, Receiver<()>) {
     let ((go_on, told), (said, last)) = (channel::<()>(), channel());
     let (told, said, lies) = (Mutex::new(told), Mutex::new(said), Arc::clone(lies));
@@ -246,7 +246,7 @@ fn is_good(client: &mut Client) -> Result<(), String> {
     }
 }
 
-/// What is wrong with what the client of a lie gets, and those after it.
+/// Sends the request of a lie and some requests after it. Returns what is wrong with the responses.
 fn try_lie(
     number: usize,
     lie: &Lie,

@@ -1,4 +1,4 @@
-//! Upstreams that violate HTTP: a client gets a complete response, a 502, or one that is visibly cut, and each in time.
+//! Upstreams that violate HTTP: a client gets in time a complete response, a 502 response, or one that is visibly cut off.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::support::{Gateway, Lateness, Upstream, now};
 
-/// What the client gets of a response.
+/// The result of a response for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientResult {
     BadGateway,
-    /// The beginning, without the end.
+    /// The beginning of the response, without its end.
     Cut,
     Complete,
-    /// `Complete` if the connection is closed after it, `Cut` if it is not.
+    /// `Complete` if the connection is closed after the response, otherwise `Cut`.
     CompleteIfClosed,
 }
 
@@ -80,7 +80,7 @@ fn an_invalid_response_is_a_502_and_the_next_client_gets_its_own() {
     });
 }
 
-/// Asks for some of the responses, and for a good one after each.
+/// Requests some of the responses, and a valid one after each.
 #[track_caller]
 fn ask_for(kept: bool, first: usize, step: usize) {
     let upstream = Upstream::answering(move |seen, stream| {
@@ -129,7 +129,7 @@ fn ask_for(kept: bool, first: usize, step: usize) {
     gateway.expect("tollgate_http_connections", &[], 0.0);
 }
 
-/// Writes until the connection is closed, for 10 seconds at most.
+/// Writes until the connection is closed, for at most 10 seconds.
 fn flood(stream: &mut TcpStream, first: &[u8], again: &[u8]) {
     let start = now();
     let mut sent = stream.write_all(first).is_ok();

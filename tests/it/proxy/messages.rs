@@ -1,4 +1,4 @@
-//! Messages on their way: order and spelling of fields, trailers, interim responses, answers before the end of an upload.
+//! Forwarded messages: order and spelling of fields, trailers, interim responses, and responses before the end of an upload.
 
 use std::io::Write;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Requests and responses on their way through the proxy.
+//! Requests and responses that the proxy forwards.
 
 mod cors;
 mod early_responses;

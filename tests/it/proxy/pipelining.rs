@@ -1,4 +1,4 @@
-//! Pipelined requests on one connection: each is answered, and none gets a byte of another.
+//! Pipelined requests on one connection: each is answered, and none gets bytes of another.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use proptest::prelude::*;
 use crate::support::websocket::{SWITCHED, upgrade};
 use crate::support::{Gateway, Upstream, continue_upload, eventually, short_or_long, wait_for_nothing};
 
-/// One request: its number is its target.
+/// One request. Its number is its target.
 #[derive(Clone, Debug)]
 enum Message {
     Plain,
     Head,
     Length(Vec<u8>),
-    /// In parts, with an extension or trailers.
+    /// The body in parts, with an extension or trailers.
     Chunked(Vec<Vec<u8>>, &'static str, &'static str),
 }
 
@@ -57,7 +57,7 @@ impl Message {
     }
 }
 
-/// Bodies that would be requests if they were parsed as such.
+/// Returns bodies that would be requests if they were parsed as such.
 fn body() -> impl Strategy<Value = Vec<u8>> {
     let smuggled = prop::sample::select(vec![
         &b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"[..],

@@ -1,4 +1,4 @@
-//! Every pair of protocols: a client of HTTP/1.1 or HTTP/2 before an upstream of either.
+//! Every pair of protocols: clients of HTTP/1.1 and HTTP/2, each with upstreams of both.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,10 +16,10 @@ enum Protocol {
     Http2,
 }
 
-/// What an upstream has seen of a request that it has read whole: its fields, the length of its body, and its trailers.
+/// The requests that an upstream has read completely: fields, length of the body, and trailers of each.
 type Seen = Arc<Mutex<Vec<(String, usize, String)>>>;
 
-/// Calls `check` with a gateway before an upstream of each protocol, for a client of each.
+/// Calls `check` with a gateway and an upstream of each protocol, for a client of each protocol.
 fn each_pair(check: impl Fn(Protocol, &Gateway, &Seen)) {
     for upstream in [Protocol::Http1, Protocol::Http2] {
         let seen = Seen::default();
@@ -40,8 +40,8 @@ fn each_pair(check: impl Fn(Protocol, &Gateway, &Seen)) {
     }
 }
 
-/// Answers by the path: `/interim` with a 103 before the response, `/early` before the body is whole, `/cut` with half of a
-/// response, `/echo` with what arrives, as it arrives, and all else with trailers.
+/// Starts an upstream that answers by the path: `/interim` with a 103 before the response, `/early` before the body is
+/// complete, `/cut` with half of a response, `/echo` with the bytes that arrive, at once, and everything else with trailers.
 fn http1_upstream(seen: &Seen) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -97,7 +97,7 @@ fn serve_http1(mut stream: &TcpStream, seen: &Seen) -> Option<()> {
     stream.write_all(format!("{head}0\r\nX-Sum: 1\r\nSet-Cookie: a=b\r\n\r\n").as_bytes()).ok()
 }
 
-/// Lines up to an empty one.
+/// Reads lines up to an empty one.
 fn read_lines(reader: &mut impl BufRead) -> Option<String> {
     let mut lines = String::new();
     loop {
@@ -112,7 +112,7 @@ fn read_lines(reader: &mut impl BufRead) -> Option<String> {
     }
 }
 
-/// The same over HTTP/2.
+/// Starts an upstream that answers in the same way over HTTP/2.
 fn http2_upstream(seen: &Seen) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -195,7 +195,7 @@ async fn serve_http2(
     stream.send_trailers(trailers)
 }
 
-/// A message in chunks, so many times.
+/// Encodes a message as a chunk, this many times.
 fn chunks(message: &[u8], count: usize) -> String {
     format!("{:x}\r\n{}\r\n", message.len(), String::from_utf8_lossy(message)).repeat(count)
 }

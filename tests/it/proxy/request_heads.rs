@@ -1,4 +1,4 @@
-//! Invalid and valid heads as bytes on a socket, split in every way.
+//! Invalid and valid heads as bytes on a socket, split in many ways.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn bad_heads() -> Vec<(&'static str, Vec<u8>, u16)> {
     lines.map(head).collect()
 }
 
-/// The bytes that a line of heads.txt stands for.
+/// Returns the bytes for which a line of heads.txt stands.
 fn unescaped(text: &str) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), text);
     while let Some((before, escape)) = rest.split_once('\\') {
@@ -45,7 +45,7 @@ fn unescaped(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// In parts of which size bytes are written.
+/// The sizes of the parts in which bytes are written.
 #[derive(Clone, Copy, Debug)]
 enum Split {
     Whole,
@@ -53,7 +53,7 @@ enum Split {
     Random,
 }
 
-/// Writes until it fails because the other side has closed.
+/// Writes the bytes until a write fails, because the other side has closed the connection.
 fn send(client: &mut Client, bytes: &[u8], split: Split, random: &mut fastrand::Rng) {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -76,7 +76,7 @@ fn send(client: &mut Client, bytes: &[u8], split: Split, random: &mut fastrand::
 
 const SPLITS: [Split; 3] = [Split::Whole, Split::Bytes, Split::Random];
 
-/// Whether a response has what every rejection of a head has.
+/// Whether a response has everything that the rejection of a head must have.
 fn is_refusal(response: &Response, status: u16) -> bool {
     let fields =
         ["content-type", "x-tollgate-reason", "connection", "cache-control"].map(|field| response.field(field));

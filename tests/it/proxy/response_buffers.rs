@@ -1,5 +1,5 @@
-//! `limits.response_buffers`: the bytes held for clients that do not read are bounded for the whole process, at the cost of those
-//! clients.
+//! `limits.response_buffers`: the bytes that are held for clients that do not read are limited for the whole process. Only
+//! these clients are affected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::support::{Gateway, Upstream, eventually, print_measured, short_or_lon
 const LENGTH: usize = 16 << 20;
 const MIB: u64 = 1 << 20;
 
-/// Answers with 16 MiB at `/large`.
+/// Starts an upstream that answers `/large` with 16 MiB.
 fn large_responses() -> Upstream {
     static PART: [u8; 64 << 10] = [b'x'; 64 << 10];
     Upstream::answering(|request, stream| {

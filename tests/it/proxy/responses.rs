@@ -1,4 +1,4 @@
-//! The fields and bodies of the responses that clients get.
+//! The fields and bodies of responses to clients.
 
 use std::io::Write;
 
@@ -35,7 +35,7 @@ fn hop_by_hop_fields_of_a_response_are_not_forwarded() {
     }
 }
 
-/// A client could not distinguish them from the gateway's own.
+/// A client could not distinguish such fields from the gateway's own.
 #[test]
 fn fields_of_an_upstream_under_our_names_never_reach_the_client() {
     const OURS: &str = "X-Tollgate-Reason: denied\r\nx-tollgate-other: a\r\nX-Tollgate-Reason: b\r\nX-Own: c\r\n";

@@ -1,4 +1,4 @@
-//! Answers of routes, and the changes that routes make to the requests that they forward.
+//! Answers of routes, and the changes that routes make to forwarded requests.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use crate::support::{Gateway, Upstream, eventually};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// A gateway with one upstream, `api`, and these routes.
+/// Starts a gateway with one upstream, `api`, and these routes.
 fn start(api: &Upstream, routes: &str, rest: &str) -> Gateway {
     let upstreams = format!("upstreams: {{api: {{endpoints: [\"http://{}\"]}}}}", api.address);
     Gateway::before_url("").with(&format!("{upstreams}\nroutes:\n{routes}\n{rest}\n")).start()

@@ -1,4 +1,4 @@
-//! Slow clients: they are given up in time, and do not slow others.
+//! Slow clients: they are given up in time and do not slow down others.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{Client, Gateway, Lateness, Upstream, eventually, now, print_measured};
 
-/// Sends bytes at this pace until a response arrives or the write fails, and returns the status of the response.
+/// Sends bytes at this pace until a response arrives or a write fails. Returns the status of the response.
 fn drip(client: &mut Client, bytes: &[u8], pace: Duration) -> u16 {
     for byte in bytes {
         if client.receives_within(pace) || client.write_bytes(&[*byte]).is_err() {
@@ -143,7 +143,7 @@ fn a_client_that_reads_nothing_of_its_response_is_given_up() {
     gateway.expect("tollgate_http_connections", &[], 0.0);
 }
 
-/// How many bytes the kernel holds of responses that clients have not acknowledged, by the port of the client.
+/// Returns how many bytes of responses in the kernel clients have not acknowledged, by the client's port.
 fn unacknowledged(gateway: &Gateway) -> HashMap<u16, u64> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let from = format!(":{:04X}", gateway.http.port());
@@ -214,10 +214,10 @@ fn connections_beyond_the_limit_are_answered_503_and_others_are_served() {
     assert_eq!(gateway.client().get("/", &[]).status, 200);
 }
 
-/// Pairs of requests, one at each gateway. The machine is as busy for the one as for the other.
+/// The number of pairs of requests. Each pair has one request to each gateway, so the machine is equally busy for both.
 const PAIRS: usize = 500;
 
-/// How long one request took.
+/// Sends one request, and returns how long it took.
 fn timed(client: &mut Client) -> Duration {
     let start = now();
     assert_eq!(client.get("/", &[]).status, 200);

@@ -1,4 +1,4 @@
-//! Requests that take longer than they may as a whole: wherever their time goes, it ends.
+//! Requests that exceed their total timeout: they are ended, wherever the time is spent.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -18,12 +18,12 @@ const REQUESTS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Reads requests, and never answers.
+/// Starts an upstream that reads requests and never answers.
 fn silent() -> Upstream {
     Upstream::answering(|_, stream| drop(stream.read(&mut [0])))
 }
 
-/// Three endpoints, of which each request is tried at up to three.
+/// Starts a gateway with three endpoints. Each request is tried at up to three of them.
 fn start(servers: &[Upstream], timeouts: &str) -> Gateway {
     let endpoints: Vec<String> = servers.iter().map(|server| format!("http://{}", server.address)).collect();
     let text = format!(
@@ -78,7 +78,7 @@ fn a_response_that_never_ends_is_cut_off_in_time() {
     });
 }
 
-/// A listener that also speaks HTTP/2.
+/// Settings of a listener that also speaks HTTP/2.
 const H2C: &str = "listeners: [{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}]\n";
 
 #[test]

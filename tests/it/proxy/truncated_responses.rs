@@ -1,4 +1,5 @@
-//! Responses that end early: to a client that reads to the end of its connection, only a reset says so.
+//! Responses that end early: if the end of the connection is the end of the body, only a reset shows the client that bytes
+//! are missing.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,7 +13,7 @@ use crate::support::{Gateway, Upstream, eventually};
 
 const GET: &str = "GET / HTTP/1.0\r\nHost: a.test\r\n\r\n";
 
-/// Answers with two chunks, and no last one.
+/// Starts an upstream that answers with two chunks, without the last chunk.
 fn truncating() -> Upstream {
     Upstream::answering(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n");

@@ -1,4 +1,4 @@
-//! Responses that begin before the upload has ended: whatever happens to the rest of it, they pass whole.
+//! Responses that begin before the end of the upload: they are complete, whatever happens to the rest of the upload.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{Client, Gateway, Upstream};
 
-/// Answers one request as soon as its head has come: with a part at once, and another after `pause`. Reads none of the body.
+/// Answers one request as soon as its head has arrived: with a part at once, and another after `pause`. Reads none of the body.
 fn answering_at_once(pause: Duration) -> (String, std::thread::JoinHandle<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! Connections to an upstream of HTTP/1.1: which are kept, which are used again, and what is sent twice.
+//! Connections to an HTTP/1.1 upstream: which are kept, which are used again, and which requests are sent twice.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -9,7 +9,7 @@ use crate::support::{Gateway, Upstream};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// Has this many connections to the upstream kept idle, which answers `/together` once they are so many.
+/// Makes the gateway keep this many idle connections. The upstream answers `/together` when it has this many requests.
 fn keep_idle(gateway: &Gateway, count: usize, target: &str) {
     let mut clients: Vec<_> = (0..count).map(|_| gateway.client()).collect();
     for client in &mut clients {

@@ -1,6 +1,6 @@
-//! Three endpoints under load, of which one is killed and comes back, one is stopped, and one answers 503.
+//! Three endpoints under load: one is killed and restarted, one is stopped, and one answers 503.
 //!
-//! The long form compares the share of failed requests with those of HAProxy and nginx: `benches/upstreams.py`.
+//! The long form compares the share of failed requests with HAProxy's and nginx's: `benches/upstreams.py`.
 
 use std::io::Write;
 use std::net::SocketAddr;

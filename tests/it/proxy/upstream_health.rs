@@ -1,4 +1,4 @@
-//! Health checks: which endpoints get requests, and what an operator sees of that.
+//! Health checks: which endpoints get requests, and what is reported to operators.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::support::{Client, Gateway, Upstream, eventually, now};
 
-/// A server that answers checks with a status that the test changes, and everything else with 200.
+/// A server that answers health checks with a status that the test sets, and all other requests with 200.
 struct CheckedServer {
     upstream: Upstream,
     status: Arc<AtomicU16>,

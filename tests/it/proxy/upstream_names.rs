@@ -1,5 +1,5 @@
-//! Names of upstreams whose addresses change, become fewer, and cannot be looked up. The gateway resolves names as always, with
-//! the hosts of a file that the test writes: `libnss_wrapper` puts it in place of the machine's.
+//! Host names of upstreams whose addresses change, become fewer, or cannot be looked up. `libnss_wrapper` makes the gateway's
+//! resolver read a hosts file that the test writes, instead of the machine's.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::support::{Gateway, Load, Upstream, eventually};
 
 const NAME: &str = "api.tollgate.test";
 
-/// Makes the name lead to these addresses.
+/// Makes the host name resolve to these addresses.
 fn point(hosts: &Path, addresses: &[&str]) {
     let new = hosts.with_extension("new");
     let lines: String = addresses.iter().map(|address| format!("{address} {NAME}\n")).collect();

@@ -1,11 +1,11 @@
-//! Reloads that change upstreams: what is under way ends where it began, and what stays keeps its connections.
+//! Reloads that change upstreams: current requests end on their old endpoint, and unchanged endpoints keep their connections.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Barrier};
 
 use crate::support::{Gateway, Load, Upstream, eventually, short_or_long};
 
-/// One upstream with these endpoints.
+/// Returns a configuration with one upstream that has these endpoints.
 fn file(servers: &[SocketAddr], rest: &str) -> String {
     let endpoints: Vec<String> = servers.iter().map(|address| format!("http://{address}")).collect();
     format!(

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Gateway, eventually};
 
-/// A server of HTTP/1.1 that answers with its name, as often as it is asked.
+/// Starts an HTTP/1.1 server on a Unix domain socket that answers every request with its name.
 fn serve(path: &Path, name: &'static str) {
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {

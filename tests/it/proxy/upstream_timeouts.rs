@@ -1,5 +1,5 @@
-//! Upstreams that send nothing, or nothing more: they are given up in time, at whatever point that happens, and whether the
-//! client's connection or Pingora enforces the timeout.
+//! Upstreams that send nothing, or stop sending: they are given up in time, at any point of the exchange. The client's
+//! connection or Pingora enforces the timeout.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ const REQUESTS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Sends these bytes, and nothing more until its connection is closed.
+/// Starts an upstream that sends these bytes, and nothing more until its connection is closed.
 fn sending(bytes: &'static [u8]) -> Upstream {
     Upstream::answering(move |_, stream| {
         let _ = stream.write_all(bytes);

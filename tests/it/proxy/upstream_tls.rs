@@ -1,11 +1,11 @@
-//! TLS and HTTP/2 to upstreams: what is verified, what is presented, and how requests share connections.
+//! TLS and HTTP/2 to upstreams: verified certificates, client certificates, and shared connections.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 
 use crate::support::{Certificates, Gateway, GatewayBuilder, SecureUpstream, eventually};
 
-/// One upstream with this endpoint, and a route to it.
+/// Returns a configuration with one upstream that has this endpoint, and a route to it.
 fn file(url: &str, keys: &str) -> String {
     // A handshake takes long on a busy machine.
     let timeouts = "upstream_timeouts: {connect: 10s}";

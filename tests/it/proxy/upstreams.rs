@@ -1,4 +1,4 @@
-//! Several upstreams, each with several servers: which of them a request goes to, and what its client sees when one is ill.
+//! Several upstreams with several servers each: the server of a request, and the response if a server is faulty.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{Gateway, Upstream, eventually};
 
-/// An address at which nothing listens.
+/// Returns an address on which nothing listens.
 fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -20,14 +20,14 @@ fn answering(status: u16) -> Upstream {
     })
 }
 
-/// Closes every connection as soon as it has read a request.
+/// Starts an upstream that closes every connection after it has read a request.
 fn closing() -> Upstream {
     Upstream::answering(|_, stream| {
         let _ = stream.shutdown(Shutdown::Both);
     })
 }
 
-/// One upstream with these servers, and a route to it.
+/// Returns a configuration with one upstream that has these servers, and a route to it.
 fn file(servers: &[SocketAddr], keys: &str, rest: &str) -> String {
     let endpoints: Vec<String> = servers.iter().map(|address| format!("http://{address}")).collect();
     format!(

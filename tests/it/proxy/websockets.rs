@@ -1,4 +1,4 @@
-//! WebSockets: which requests and responses open a tunnel, and that no others do.
+//! WebSockets: the requests and responses that open a tunnel. No others do.
 
 use std::io::{Read, Write};
 
@@ -7,7 +7,8 @@ use crate::support::{Gateway, Upstream};
 
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: a.test\r\n\r\n";
 
-/// Switches to a WebSocket on `/switch`, and says then what a response may look like. Anything else is 200.
+/// Starts an upstream that switches to a WebSocket on `/switch`, and then sends bytes that resemble a response. It answers
+/// all other requests with 200.
 fn eager() -> Upstream {
     Upstream::answering(|seen, stream| {
         let _ = match seen.line.contains("/switch") {

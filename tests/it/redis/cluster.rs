@@ -1,4 +1,4 @@
-//! Buckets in a Redis Cluster: nothing is granted twice while nodes are lost, promoted and given other slots.
+//! Buckets in a Redis Cluster: nothing is granted twice while nodes are lost or promoted and slots are moved.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,7 +88,7 @@ pub async fn started(store: Arc<Store>) -> Arc<Store> {
     store
 }
 
-/// Eight callers on each gateway ask for these plans in turn, until `done`.
+/// Runs eight callers for each gateway. They ask for these plans in turn, until `done`.
 async fn load(stores: &[Arc<Store>], plans: &[Plan], done: Arc<AtomicBool>) -> Counts {
     let callers: Vec<_> = (0..8 * stores.len())
         .map(|caller| {
@@ -112,7 +112,7 @@ async fn load(stores: &[Arc<Store>], plans: &[Plan], done: Arc<AtomicBool>) -> C
     counts
 }
 
-/// Plays a fault under the load of two gateways. `fault` runs on a thread of its own, and ends the load.
+/// Runs a fault under the load of two gateways. `fault` runs on a separate thread, and its end stops the load.
 fn under_load(cluster: &RedisCluster, plans: &[Plan], timeout: Duration, fault: impl FnOnce() + Send) -> Counts {
     let done = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -426,7 +426,7 @@ pub fn tag_slots(master: &Redis) -> Vec<u16> {
     slots
 }
 
-/// What is spent of all buckets on a node, in whole tokens: a token bucket stores it with its unit.
+/// Returns the spent amount of all buckets on a node, in whole tokens. A token bucket stores this amount with its unit.
 fn spent_on(node: &Redis) -> u64 {
     let spent = |key: Vec<u8>| {
         let value: Vec<u8> = redis::cmd("GET").arg(key).query(&mut node.connection()).unwrap();

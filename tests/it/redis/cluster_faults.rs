@@ -1,5 +1,5 @@
-//! Two gateways under load on a cluster of three masters with replicas, while masters die, hang, forget and are replaced and
-//! slots move: every request is answered in time, and no window grants more than a successor had not heard of.
+//! Two gateways under load on a cluster of three masters with replicas, while masters die, hang, lose data and are replaced,
+//! and slots move. Every request is answered in time, and no window grants more than the data that a successor lacked.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use crate::exactness::history::{Numbers, Sample, rules};
 use crate::redis::faults_under_load::{Load, pause};
 use crate::support::{Gateway, Redis, RedisCluster, Replicas, Upstream, eventually, now, short_or_long};
 
-/// A cluster of masters with a replica each, and two gateways under load, of which each is asked for a bucket on each master.
+/// A cluster of masters with one replica each, and two gateways under load. Each gateway gets requests for a bucket on each
+/// master.
 struct ClusterTest {
     cluster: RedisCluster,
     gateways: [Gateway; 2],
@@ -18,7 +19,7 @@ struct ClusterTest {
 }
 
 impl ClusterTest {
-    /// With settings of redis.conf as arguments of each node.
+    /// Starts the test. `settings` are settings of redis.conf, as arguments of each node.
     fn start(settings: &[&str], samples: [Sample; 1]) -> ClusterTest {
         let (cluster, upstream) = (RedisCluster::start_with(Replicas::OneEach, settings), Upstream::start());
         let text = cluster.store("deny", "").replace("timeout: 10s", "timeout: 50ms") + &rules(&samples);
@@ -31,7 +32,7 @@ impl ClusterTest {
         ClusterTest { cluster, gateways, samples, users, _upstream: upstream }
     }
 
-    /// Plays a [`Failover`]. `happens` returns when the successor accepted writes, if there is one.
+    /// Runs a [`Failover`]. `happens` returns the time at which the successor accepted writes, if there is one.
     #[track_caller]
     fn survive(
         &mut self,
@@ -47,12 +48,12 @@ impl ClusterTest {
     }
 }
 
-/// How many keys each master has.
+/// Returns the number of keys of each master.
 fn keys(cluster: &RedisCluster) -> Vec<usize> {
     cluster.masters.iter().map(|master| master.keys().len()).collect()
 }
 
-/// One for each master, by where its bucket is.
+/// Returns a user for each master, whose bucket is there.
 fn users(cluster: &RedisCluster, gateway: &Gateway, sample: &Sample) -> Vec<String> {
     let mut client = gateway.client();
     let mut on: [Option<String>; 3] = Default::default();
@@ -70,7 +71,7 @@ fn users(cluster: &RedisCluster, gateway: &Gateway, sample: &Sample) -> Vec<Stri
     on.into_iter().flatten().collect()
 }
 
-/// Waits until a replica is a master.
+/// Waits until a replica has become a master.
 #[track_caller]
 fn promotion(cluster: &RedisCluster, replica: usize, load: &Load) -> Option<i64> {
     let deadline = now() + Duration::from_secs(20);
@@ -81,12 +82,12 @@ fn promotion(cluster: &RedisCluster, replica: usize, load: &Load) -> Option<i64>
     Some(load.micros())
 }
 
-/// So slow that a bucket is far from full after a failover: what a replica has forgotten is seen.
+/// The rate is so low that a bucket is far from full after a failover. So data that a replica lacks becomes visible.
 fn slow_token_bucket() -> [Sample; 1] {
     [Sample { name: "token_bucket", limit: Numbers::per_second(10, 40).into() }]
 }
 
-/// The replicas of a master hear nothing any more. It goes on to serve its clients.
+/// Cuts a master's replicas off from it. The master still serves its clients.
 fn cut_off(master: &Redis) {
     master.command::<()>(&["ACL", "SETUSER", "default", "-psync", "-sync"]);
     master.command::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]);

@@ -1,4 +1,4 @@
-//! Gateways whose file names a Redis Cluster: limits are shared, operators find buckets, and a node that is lost is named.
+//! Gateways on a Redis Cluster: limits are shared, operators find buckets, and a lost node is named.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::support::{
 
 const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 10/day}}\n";
 
-/// What docs/stores.md says that gateways need, and what operators need besides.
+/// The permissions that gateways need according to docs/stores.md, and those that operators need in addition.
 const USER: &str =
     "reset on >secret ~tollgate:* resetchannels -@all +evalsha +script|load +get +set +time +role +asking";
 
-/// Waits until every node is connected to.
+/// Waits until the gateway is connected to every node.
 #[track_caller]
 fn is_up(gateway: &Gateway, cluster: &RedisCluster) {
     for node in cluster.addresses() {
@@ -85,7 +85,7 @@ fn gateways_share_limits_and_operators_find_their_buckets() {
     assert_eq!(grown, [0, 6, 0], "all are on the master that has the middle of the slots");
 }
 
-/// Another gateway may have charged what this one has seen, and get it back.
+/// The refusal that this gateway has seen may come from a charge of another gateway that is then given back.
 #[test]
 fn a_gateway_with_several_limits_in_its_file_knows_of_a_short_bucket_for_a_moment_only() {
     let (cluster, upstream) = (RedisCluster::start(Replicas::None), Upstream::start());
@@ -204,7 +204,7 @@ fn a_dead_master_stops_its_own_buckets_and_is_named() {
     says(&denies, &["store is down", &format!("server={}", cluster.addresses()[0])]);
 }
 
-/// Of two rules of which each request pays one, nothing is ever given back.
+/// Each request pays only one of two rules, so nothing is ever given back.
 #[test]
 fn a_bucket_that_is_charged_alone_is_asked_once_a_second_whatever_else_the_file_limits() {
     let (cluster, upstream) = (RedisCluster::start(Replicas::None), Upstream::start());

@@ -1,4 +1,5 @@
-//! The map of a Redis Cluster: read from a node that knows it, reported if none does, and from no node that is cut off.
+//! The slot map of a Redis Cluster: it is read from a node that knows it, not from one that is cut off. A fault is reported
+//! if no node knows it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::redis::cluster::{
 use crate::support::charge::plan;
 use crate::support::{Lateness, Redis, RedisCluster, Replicas, now};
 
-/// A sink of events, and what this makes of those for which it is not `None`.
+/// Returns a sink of events, and a list of the values that `select` has returned for them.
 fn recorded<T: Send + 'static>(select: fn(Event) -> Option<T>) -> (EventSink, Arc<Mutex<Vec<T>>>) {
     let events: Arc<Mutex<Vec<T>>> = Arc::default();
     let recorded = Arc::clone(&events);

@@ -1,4 +1,5 @@
-//! Tests that the slots of a limit are counted alike in Rust and in Lua: words, asks, the stored value, and what a reply has of it.
+//! The slots of a concurrency limit are counted equally in Rust and in Lua: words, asks, stored values, and the reply's
+//! digests.
 
 use std::fmt::Write;
 
@@ -14,9 +15,9 @@ use crate::support::{Redis, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;
 
-/// Calls the twin as `take.lua` calls one, with one word before the asks. ARGV: the numbers of the limit, the time, the owner, its
-/// sequence, what it holds, how many slots it asks for, and whether the bucket is closed and opened between word and asks,
-/// as for a second limit.
+/// Calls the twin as `take.lua` does, with one word before the asks. ARGV: the numbers of the limit, the time, the owner, its
+/// sequence, what it holds, how many slots it asks for, and whether the bucket is closed and opened between the word and the
+/// asks, as for a second limit.
 const FRAME: &str = "
 local now = tonumber(ARGV[2])
 local limit = twin.new(ARGV[1], 1, now)
@@ -44,11 +45,11 @@ return {healed, accepted, granted, kept, digest, redis.call('GET', KEYS[1])}
 
 type Reply = (u64, u64, u64, u64, Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// One act on one bucket.
+/// One call for one bucket.
 #[derive(Clone, Debug)]
 struct Act {
     step: i64,
-    /// The value is replaced before.
+    /// A value that replaces the stored value before the call.
     tampered: Option<Vec<u64>>,
     limit: u64,
     owner: u64,
@@ -89,7 +90,8 @@ fn words(bytes: &[u8]) -> State {
     bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// The same in Rust: whether the word was accepted, how many slots were granted, the state after it, and until when it is kept.
+/// Makes the same call in Rust. Returns whether the word was accepted, how many slots were granted, the state afterwards, and
+/// until when it is kept.
 fn act_in_rust(
     limit: Concurrency,
     found: Option<&[u64]>,
@@ -173,7 +175,7 @@ fn words_and_asks_have_the_same_results_in_rust_and_in_lua() {
     assert!(old > 500 && refused > 500 && admitted > 500, "{old} old, {refused} refused, {admitted} admitted");
 }
 
-/// More owners than a bucket can have entries.
+/// There are more owners than a bucket has entries.
 #[test]
 fn a_bucket_full_of_owners_is_the_same_in_rust_and_in_lua() {
     let redis = Redis::start();

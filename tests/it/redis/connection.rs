@@ -1,4 +1,4 @@
-//! Connecting to Redis: users and permissions, TLS, roles, and the log lines when it is impossible.
+//! Connections to Redis: users and permissions, TLS, roles, and the log lines about failures.
 
 use std::path::Path;
 use std::time::Duration;
@@ -176,7 +176,7 @@ fn tls_that_cannot_be_verified_is_refused_and_never_goes_on_in_the_clear() {
     assert!(redis.keys().is_empty());
 }
 
-/// As between regions: every reply takes this long, also those to the login.
+/// Makes a relay in which every reply takes this long, as between regions. This includes the replies to the login.
 fn long_way_to(port: u16, way: Duration) -> Relay {
     let relay = Relay::start(port);
     relay.set(Answers::Late(way));

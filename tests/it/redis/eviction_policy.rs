@@ -1,4 +1,4 @@
-//! A Redis that forgets buckets when its memory is full is reported, where the user may ask.
+//! A Redis that evicts buckets when its memory is full is reported, if the user may read the setting.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! While Redis is away each gateway grants its share of a limit, and they know of how many.
+//! While Redis is down, each gateway grants its share of a limit. The share depends on the number of gateways.
 
 use std::time::Duration;
 
 use crate::support::{Client, Gateway, Redis, Upstream, eventually, free_port, now};
 
-/// How many calls to Redis may be under way on a connection.
+/// The most calls that may be under way on a connection to Redis.
 const CALLS: usize = 5;
 
 const ALIVE: &str = "rate_limiter_live_gateways";
@@ -13,12 +13,12 @@ fn ask(client: &mut Client) -> u16 {
     client.get("/", &[("X-User", "a")]).status
 }
 
-/// How many requests in a row pass.
+/// Returns how many requests in a row pass.
 fn passing(client: &mut Client) -> usize {
     (0..100).take_while(|_| ask(client) == 200).count()
 }
 
-/// What `store` says, with so many gateways at least, and a limit of twelve a day.
+/// Returns a configuration with a `store` for at least this many gateways, and a limit of twelve a day.
 fn text(redis: &Redis, gateways: usize) -> String {
     // A busy machine alone must not make a call late: a server that is gone is noticed at once.
     let url = format!("redis://127.0.0.1:{}", redis.port);
@@ -63,7 +63,7 @@ fn gateways_share_the_remaining_tokens_when_redis_fails() {
     assert_eq!(ask(&mut first), 429);
 }
 
-/// A share continues the level of the moment at which it was decided, however long the reply was on its way.
+/// A share continues from the level at the time of the decision, however long the reply took.
 #[test]
 fn what_came_back_before_a_late_decision_is_not_granted_again() {
     const PAUSE: Duration = Duration::from_millis(800);

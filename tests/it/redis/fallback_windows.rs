@@ -1,9 +1,9 @@
-//! While Redis is away, gateways that grant their shares stay below the limit over every window, but for what
-//! docs/exactness.md says that an outage adds.
+//! While Redis is down, gateways grant their shares. Over every window they stay below the limit, except for what an outage
+//! adds according to docs/exactness.md.
 //!
-//! The access log tells which grants are of a share. Those of a share while Redis decided for others, because its gateway came
-//! back later or had a call answered too late, are beside the limit: each gateway's are held to its share. All others
-//! are held to the limit and the outages.
+//! The access log shows which grants come from a share. While Redis decided for other gateways, some gateways may still have
+//! granted from their shares, because they reconnected later or an answer was too late. These grants are checked against the
+//! share of the gateway. All other grants are checked against the limit and the outages.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -27,23 +27,23 @@ fn text(port: u16, samples: &[Sample]) -> String {
     )
 }
 
-/// In microseconds since the start: from before something to after it.
+/// A period in microseconds since the start: from before an event to after it.
 type Period = (i64, i64);
 
-/// What a gateway granted of each limit, by its index: of its share, and by Redis.
+/// The grants of a gateway for each limit, by its index: from its share, and by Redis.
 struct GrantsOf {
     share: Vec<Vec<Grant>>,
     redis: Vec<Vec<Grant>>,
 }
 
-/// What was seen of both gateways.
+/// The observations of both gateways.
 struct Observations {
     requests: Vec<usize>,
     gateways: Vec<GrantsOf>,
     clock: ClockOffset,
 }
 
-/// The grants of a gateway, by what its access log says about each.
+/// Returns the grants of a gateway, separated by the source that its access log states.
 fn grants_by_source(gateway: &Gateway, seen: &[RequestRecord]) -> GrantsOf {
     let granted = seen.iter().filter(|seen| seen.status == 200).count();
     let lines = access_log::wait_for(gateway, granted);
@@ -60,7 +60,7 @@ fn grants_by_source(gateway: &Gateway, seen: &[RequestRecord]) -> GrantsOf {
     GrantsOf { share: grants_of(true), redis: grants_of(false) }
 }
 
-/// Two gateways, each with its own way to Redis, are under load while `happens` goes on: of a limit of each algorithm.
+/// Runs two gateways under load while `happens` runs, with a limit of each algorithm. Each gateway has its own path to Redis.
 fn play(ports: [u16; 2], happens: impl FnOnce(&[Gateway; 2], &Load)) -> Observations {
     let upstream = Upstream::start();
     let samples = short_samples();
@@ -100,10 +100,11 @@ fn is_local(gateway: &Gateway) -> bool {
     gateway.metric("rate_limiter_store_up", &[]) == 0.0
 }
 
-/// How wrong a gateway may know the clock of Redis: as much as a reply may take, which is the timeout of 50 ms, and what is rounded.
+/// The largest error of a gateway's knowledge of Redis' clock: the longest time of a reply, which is the timeout of 50 ms,
+/// and rounding.
 const CLOCK_ERROR: Duration = Duration::from_millis(55);
 
-/// What one gateway may grant of its share, as its clients see it.
+/// Returns the limit that one gateway's share must keep, as its clients observe it.
 fn share_of(limit: &Limit) -> Limit {
     let part = |numbers: Numbers| Numbers {
         burst: numbers.burst.div_ceil(GATEWAYS),
@@ -118,9 +119,9 @@ fn share_of(limit: &Limit) -> Limit {
     }
 }
 
-/// Checks every window, twice: what each gateway granted of its share while Redis decided for others against its share; and
-/// all the rest against the limit. Beyond that a token bucket grants at most `tokens`, a queue as much for its rate, and a
-/// window at most so many shares of its limit. In `outages` Redis decided for nobody.
+/// Checks every window twice. The grants of each gateway from its share while Redis decided for others are checked against
+/// its share; all other grants against the limit. In addition, a token bucket may grant `tokens`, a queue as much for its
+/// rate, and a window `shares` shares of its limit. During `outages`, Redis decided for no gateway.
 #[track_caller]
 fn check(fault: &str, observations: &Observations, outages: &[Period], tokens: u64, shares: u64) {
     let Observations { requests, gateways, clock } = observations;
@@ -219,8 +220,8 @@ fn a_gateway_that_alone_is_cut_off_grants_its_share_beside_the_limit() {
     check(&format!("one of two cut off for {seconds} s"), &observations, &[], 0, 0);
 }
 
-/// Single calls that are answered too late: Redis is never away, and decides what they asked, but nobody waits for it any
-/// more, so the share decides as well.
+/// Single calls are answered too late. Redis is never down and decides about these calls, but the gateway no longer waits, so
+/// the share decides too.
 #[test]
 fn a_call_that_is_answered_too_late_is_decided_by_the_share_beside_the_limit() {
     let redis = Redis::start();
@@ -239,7 +240,7 @@ fn a_call_that_is_answered_too_late_is_decided_by_the_share_beside_the_limit() {
     check(&format!("calls answered 70 ms late, {times} times"), &observations, &[], 0, 0);
 }
 
-/// Asks for each limit until it is refused, at most so often.
+/// Sends requests for each limit until one is refused, at most `most` requests for each.
 fn ask_for_each(client: &mut Client, load: &Load, most: usize, seen: &mut Vec<RequestRecord>) {
     for (index, sample) in load.samples.iter().enumerate() {
         for _ in 0..most {
@@ -255,7 +256,7 @@ fn ask_for_each(client: &mut Client, load: &Load, most: usize, seen: &mut Vec<Re
     }
 }
 
-/// All in one period, which Redis remembers.
+/// All requests are in one period, and Redis keeps its data.
 #[test]
 fn several_outages_in_one_window_grant_its_limit_once_more() {
     let mut redis = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);

@@ -1,5 +1,5 @@
-//! Real gateways under load while their Redis is killed, stopped, emptied or lied about: every request is answered, and no
-//! window grants more than was lost.
+//! Real gateways under load while their Redis is killed, stopped or emptied, or sends wrong replies. Every request is
+//! answered, and no window grants more than was lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn text(port: u16, on_store_failure: &str, samples: &[Sample]) -> String {
 pub struct Load {
     pub samples: Vec<Sample>,
     start: Instant,
-    /// Of each limit, by a gateway that does not allow everything.
+    /// The number of refusals for each limit, by gateways that do not allow everything.
     refused: Vec<AtomicU64>,
     over: AtomicBool,
 }
@@ -114,20 +114,20 @@ pub fn ask_on(gateway: &Gateway, sample: usize, user: &str, load: &Load) -> Vec<
 #[derive(Clone, Copy)]
 pub enum Bound {
     Nothing,
-    /// Something was lost: at most so many times all that a limit can hold, and something.
+    /// Something was lost: more than nothing, and at most `times` times the capacity of a limit.
     Lost {
         times: u64,
     },
-    /// The same, but it may be nothing.
+    /// At most `times` times the capacity was lost, perhaps nothing.
     LostAtMost {
         times: u64,
     },
-    /// Something was lost: at most so many tokens of a token bucket, and something.
+    /// Something was lost: more than nothing, and at most this many tokens of a token bucket.
     Tokens(u64),
 }
 
 impl Bound {
-    /// In units of the limit.
+    /// Returns the smallest and the largest excess, in units of the limit.
     fn of(self, limit: &Limit) -> (i128, i128) {
         match self {
             Bound::Nothing => (i128::MIN, 0),
@@ -144,9 +144,9 @@ pub fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens:
     survive_with(&short_samples(), fault, bound, redis, port, happens);
 }
 
-/// Three gateways, two that refuse while Redis is away and one that lets pass, are under load while `happens` goes on,
-/// and for half a second before and after; the buckets are drained by then. `port` is where Redis is for them. The first
-/// limit is the one that the third gateway is asked for.
+/// Runs three gateways under load while `happens` runs, and for half a second before and after. Two of them refuse while
+/// Redis is down, and one lets requests pass. The buckets are empty when `happens` begins. `port` is the port of Redis for
+/// the gateways. The third gateway gets requests only for the first limit.
 #[track_caller]
 fn survive_with(
     samples: &[Sample],
@@ -351,8 +351,8 @@ fn limits_hold_while_a_relay_delays_replies() {
     });
 }
 
-/// What a step of the server's clock does to its buckets, done to them instead: their moments, and when they expire, are
-/// moved by so many milliseconds, in one act.
+/// Changes buckets as a step of the server's clock would: moves their times and their expiry by this many milliseconds, in
+/// one step.
 fn shift(redis: &Redis, milliseconds: i64) {
     let script = "
 for _, key in ipairs(redis.call('KEYS', '*')) do

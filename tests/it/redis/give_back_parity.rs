@@ -1,4 +1,4 @@
-//! Tests what an operator gives back: it is the same in Rust and in Lua, and is left in addition at every later moment.
+//! Amounts that an operator gives back: the result is equal in Rust and in Lua, and is available at every later time.
 
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::{Algorithm, AlgorithmKind, ChargeResult, State};
@@ -17,7 +17,7 @@ fn words(state: &[u64]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// What the script leaves of a value.
+/// Returns the value that the script makes of a state.
 fn in_lua(connection: &mut redis::Connection, sha: &str, kind: AlgorithmKind, state: &[u64], amount: Cost) -> Vec<u8> {
     redis::cmd("SET").arg("bucket").arg(words(state)).arg("PX").arg(60_000).exec(connection).unwrap();
     let mut call = redis::cmd("EVALSHA");
@@ -91,7 +91,7 @@ fn what_is_given_back_is_left_in_addition_at_every_later_moment() {
     result.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A limit that was lowered below what is spent: what is given back reduces what is owed.
+/// The limit was lowered below what is spent, so an amount that is given back first reduces the debt.
 #[test]
 fn what_is_owed_is_given_back_first() {
     for (numbers, state) in [

@@ -1,4 +1,5 @@
-//! Logs of which a reply has only an excerpt: the script on a real redis-server grants what a model of every grant does.
+//! Logs of which a reply has only an excerpt: on a real redis-server, the script grants exactly what a model of all grants
+//! allows.
 
 use std::cell::RefCell;
 
@@ -30,14 +31,14 @@ fn plan(algorithm: Algorithm, cost: u64) -> Plan {
     plan_of(spend(KEY, algorithm, cost))
 }
 
-/// Calls: how much later than the one before, and what its requests cost.
+/// Calls: the time since the call before, and the costs of the requests.
 fn calls() -> impl Strategy<Value = Vec<(u64, Vec<u64>)>> {
     let cost = prop_oneof![4 => Just(1000), 2 => 1u64..2_000, 1 => 1u64..80_000];
     let later = prop_oneof![1 => Just(0), 8 => 1_000u64..15_000, 1 => 1u64..400_000];
     prop::collection::vec((later, prop::collection::vec(cost, 1..5)), 40..160)
 }
 
-/// Plays random calls on one bucket by this script. It must grant what a list of all grants allows, with the same answers
+/// Plays random calls on one bucket with this script. It must grant what a list of all grants allows, with the same answers
 /// and the same state as the step. Returns the number of calls whose reply was shorter than the log.
 fn play(script: &str, cases: u32) -> Result<u32, String> {
     let redis = Redis::start();
@@ -80,7 +81,7 @@ fn a_log_that_no_reply_contains_answers_as_a_list_of_all_grants() {
     assert!(excerpts > 500, "{excerpts} calls");
 }
 
-/// Variants that are known to be bad.
+/// Variants of the script that are known to be wrong.
 #[test]
 fn a_script_that_forgets_grants_or_shortens_a_reply_too_much_is_noticed() {
     let script = script::take();
@@ -104,7 +105,8 @@ fn a_script_that_forgets_grants_or_shortens_a_reply_too_much_is_noticed() {
     }
 }
 
-/// The value of a log of 10 000 grants of 1, one each millisecond, whose first is at `first` and whose window is an hour.
+/// Returns the value of a log with 10 000 grants of 1, one each millisecond. The first grant is at `first`; the window is an
+/// hour.
 fn longest_log(first: u64) -> Vec<u8> {
     let head = [10_000_000, 10_000, 3600 * WINDOW, first + 3600 * WINDOW];
     let pairs = (0..10_000).flat_map(|number| [first + 1_000 * number, 1_000 * (number + 1)]);
@@ -132,7 +134,7 @@ fn a_reply_about_a_long_log_is_short_whatever_a_request_costs() {
     }
 }
 
-/// Their whole logs would be more than a connection takes.
+/// The whole logs would be longer than a connection accepts.
 #[test]
 fn requests_that_cost_as_much_as_long_logs_are_refused_at_once_and_seldom_by_redis() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
@@ -177,7 +179,7 @@ fn requests_that_cost_as_much_as_long_logs_are_refused_at_once_and_seldom_by_red
     assert!(calls <= f64::from(u32::try_from(asked).unwrap()), "{calls} calls");
 }
 
-/// Under two sets of numbers in one call, the reply has the whole log.
+/// If one call has two sets of numbers for a bucket, the reply has the whole log.
 #[test]
 fn a_long_log_under_two_sets_of_numbers_in_one_call_is_one_log() {
     let redis = Redis::start();
@@ -199,7 +201,7 @@ fn a_long_log_under_two_sets_of_numbers_in_one_call_is_one_log() {
     }
 }
 
-/// What cannot be a log is an empty bucket, from then on.
+/// A value that is no valid log counts as an empty bucket and is replaced by one.
 #[test]
 fn an_invalid_log_heals_to_an_empty_bucket() {
     let redis = Redis::start();

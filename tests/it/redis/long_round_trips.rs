@@ -1,15 +1,15 @@
-//! Redis is far away: requests are decided there as long as `timeout` has room for that, and the log says what is missing if not.
+//! Redis is far away: requests are decided there while `timeout` has room for it; otherwise the log names the missing time.
 
 use std::time::Duration;
 
 use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually, now};
 
-/// Each sends two requests.
+/// The number of callers. Each sends two requests.
 const CALLERS: u32 = 24;
 const REQUESTS: usize = 48;
 const LIMIT: usize = 20;
 
-/// A gateway with one thread, whose Redis is behind this relay.
+/// Starts a gateway with one thread. Its connection to Redis passes through this relay.
 fn gateway(upstream: &Upstream, relay: &Relay, timeout: &str) -> Gateway {
     let redis = format!("{{url: \"redis://127.0.0.1:{}\", timeout: {timeout}}}", relay.port);
     let store = format!("threads: 1\nstore: {{redis: {redis}, breaker: {{failures: 1000}}}}\non_store_failure: deny\n");
@@ -19,7 +19,7 @@ fn gateway(upstream: &Upstream, relay: &Relay, timeout: &str) -> Gateway {
     gateway
 }
 
-/// Requests of one user, one after the other so that each arrives at another moment of a call. Returns their statuses.
+/// Sends requests of one user, with pauses, so that they arrive at different times of a call. Returns their statuses.
 fn statuses(gateway: &Gateway, user: &str) -> Vec<u16> {
     std::thread::scope(|scope| {
         let caller = |number: u32| {

@@ -1,4 +1,4 @@
-//! The Rust step, the memory store and the script on a real redis-server agree bit for bit.
+//! The Rust step, the memory store and the script on a real redis-server have equal results, bit for bit.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -36,14 +36,14 @@ pub fn algorithm() -> impl Strategy<Value = Algorithm> {
     ]
 }
 
-/// Logs that hold few grants and many, over windows that are short and long for the steps of the clock.
+/// Logs with few and with many grants, and windows that are short and long in comparison with the steps of the clock.
 fn sliding_log() -> impl Strategy<Value = Algorithm> {
     let window = prop::sample::select(vec![1_000_000, 1_234_567, 3_000_000, 3_600_000_000, 86_400_000_000]);
     let limit = prop_oneof![1u64..100, 1u64..10_000];
     (limit, window).prop_map(|(limit, window)| Algorithm::SlidingLog(SlidingLog::new(limit, Micros(window)).unwrap()))
 }
 
-/// Queues that are bounded by their places, by the wait of a request, or by both; with costs below a place and above.
+/// Queues that are limited by their places, by the wait of a request, or by both, with costs below and above one place.
 fn leaky_bucket() -> impl Strategy<Value = Algorithm> {
     let waits = prop_oneof![1u64..5_000, 1u64..3_600_000];
     let patience = prop_oneof![2 => Just(u64::MAX), 1 => 0u64..5_000];
@@ -67,7 +67,7 @@ fn fixed_window() -> impl Strategy<Value = Algorithm> {
     (1u64..100, window).prop_map(|(limit, window)| Algorithm::FixedWindow(FixedWindow::new(limit, window).unwrap()))
 }
 
-/// Windows and steps that divide evenly and some that do not.
+/// Windows that are a multiple of their steps, and windows that are not.
 fn sliding_window() -> impl Strategy<Value = Algorithm> {
     let windows = prop::sample::select(vec![1_000_000, 10_000_000, 12_345_678, 3_600_000_000, 2_678_400_000_000]);
     let limits = prop_oneof![3 => 1u64..100, 1 => 1u64..9_007_199_254_740];
@@ -76,7 +76,7 @@ fn sliding_window() -> impl Strategy<Value = Algorithm> {
     })
 }
 
-/// Rates that divide evenly and rates that do not, among them the largest units and refills that there are.
+/// Rates that divide evenly, and rates that do not. They include the largest units and refills.
 fn rate() -> impl Strategy<Value = Rate> {
     let periods = prop::sample::select(vec![1_000_000, 60_000_000, 900_000_000, 3_600_000_000, 86_400_000_000]);
     let amounts = prop_oneof![1u64..5_000, Just(997_123), Just(1_000_000), 1u64..1_000_000_000];
@@ -89,7 +89,7 @@ fn token_bucket() -> impl Strategy<Value = Algorithm> {
         .prop_filter_map("fits", |(rate, burst)| TokenBucket::new(rate, burst).ok().map(Algorithm::TokenBucket))
 }
 
-/// Numbers of each request, in one unit for all of them; with 0 nothing fits.
+/// Numbers that a request brings, all in one unit. With 0, no request can be granted.
 fn numbers_of_requests() -> impl Strategy<Value = Algorithm> {
     let rate = prop_oneof![1u64..5_000, Just(0), Just(997_123), Just(1)].prop_map(Cost::from_thousandths);
     let burst = prop_oneof![6 => 1u64..100, 1 => Just(0)].prop_map(Cost::from_tokens);
@@ -104,11 +104,11 @@ fn cost() -> impl Strategy<Value = Cost> {
     prop_oneof![Just(1000), 1u64..10_000, 1u64..120_000].prop_map(Cost::from_thousandths)
 }
 
-/// What a request asks: up to three of eight buckets, each under one of several sets of numbers, sometimes under two.
+/// A request for up to three of eight buckets, each under one of several sets of numbers, sometimes under two.
 #[derive(Clone, Debug)]
 struct RandomRequest {
     enforced: Vec<(u8, usize, Cost)>,
-    /// Only looked at.
+    /// Charges that only check their bucket.
     checked: Vec<(u8, usize, Cost)>,
     shadow: Vec<(u8, usize, Cost)>,
     times: usize,
@@ -133,7 +133,7 @@ fn request() -> impl Strategy<Value = RandomRequest> {
     )
 }
 
-/// Calls, each a step of the clock (also backwards) and some requests.
+/// Calls: each has a step of the clock, which may go backwards, and some requests.
 fn history() -> impl Strategy<Value = (Vec<Algorithm>, Vec<(i64, Vec<RandomRequest>)>)> {
     let step = prop_oneof![Just(0), 0i64..2_000, -3_000_000i64..3_000_000, 0i64..4_000_000_000, Just(90_000_000_000)];
     let calls = prop::collection::vec((step, prop::collection::vec(request(), 1..6)), 1..30);
@@ -174,13 +174,13 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
     plan
 }
 
-/// Buckets of each algorithm are numbered from here.
+/// Returns the first bucket number of an algorithm.
 fn of_algorithm(kind: AlgorithmKind) -> u8 {
     let index = AlgorithmKind::ALL.iter().position(|other| *other == kind).unwrap();
     10 * u8::try_from(index).unwrap()
 }
 
-/// The step itself, with a map for a memory.
+/// The step itself, with a map of states.
 #[derive(Default)]
 struct Model(HashMap<BucketKey, State>);
 
@@ -359,7 +359,7 @@ fn one_bucket_under_two_sets_of_numbers_in_one_call_is_still_one_bucket() {
     assert_eq!(left, [(Verdict::Allow, 2), (Verdict::Allow, 0), (Verdict::Allow, 0), (Verdict::Deny, 0)]);
 }
 
-/// The reply has the digest of a twin in place of a bucket's value, and the step gives the same from it.
+/// The reply contains the digest of a twin instead of a bucket's value. The step has the same result from the digest.
 #[test]
 fn a_digest_stands_for_the_value() {
     let redis = Redis::start();

@@ -1,4 +1,4 @@
-//! A Redis that lies: what its answer cannot justify is not granted, and nothing that it says ends the gateway.
+//! A Redis with wrong replies: nothing is granted that its reply does not justify, and no reply ends the gateway.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use stores::redis::codec::Call;
 use crate::support::charge::{plan_of, spend};
 use crate::support::{Gateway, Lateness, Upstream, now, serve_fake_redis};
 
-/// When the bucket of the request was found, in microseconds since 1970.
+/// The time at which the bucket was found, in microseconds since 1970.
 const NOW: u64 = 1_763_672_400_123_456;
 
 fn listen(lie: Vec<u8>) -> u16 {
@@ -33,7 +33,7 @@ fn listen(lie: Vec<u8>) -> u16 {
     port
 }
 
-/// The answer to one request for one bucket.
+/// Returns the reply to one request for one bucket.
 fn reply(now: &str, healed: &str, granted: &str, state: &[u8]) -> Vec<u8> {
     [format!("*4\r\n:{now}\r\n:{healed}\r\n:{granted}\r\n").as_bytes(), state].concat()
 }
@@ -46,7 +46,7 @@ fn packed(state: &[u64]) -> Vec<u8> {
     [format!("${}\r\n", 8 * state.len()).into_bytes(), words(state), b"\r\n".to_vec()].concat()
 }
 
-/// A bucket of the rule below with nothing left: what is spent, in which unit, since when.
+/// The state of an empty bucket of the rule below: the spent amount, its unit, and the time.
 const SPENT: [u64; 3] = [5_000_000, 1000, NOW];
 
 const FULL: &[u8] = b"$-1\r\n";
@@ -172,7 +172,7 @@ on_store_failure: deny
     }
 }
 
-/// The bucket with this key, for a request of this price.
+/// Returns a plan for the bucket with this key, with a cost of this many tokens.
 fn plan(key: u8, tokens: u64) -> Plan {
     let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
     let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, 5).unwrap());

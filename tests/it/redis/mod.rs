@@ -1,4 +1,4 @@
-//! The gateway and its Redis: connecting, outages, replies that cannot be right.
+//! The gateway and its Redis: connections, outages, and replies that cannot be right.
 
 mod cluster;
 mod cluster_faults;

@@ -1,5 +1,5 @@
-//! Redis goes away, hangs, forgets or lies: every request is answered in time by what the file says, and all is well again
-//! by itself afterwards.
+//! Redis stops, hangs, loses data or sends wrong replies. Every request is answered in time according to the configuration,
+//! and the gateway recovers by itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::support::{Answers, Client, Gateway, Lateness, Redis, Relay, Upstream,
 
 /// The default of `timeout`.
 const TIMEOUT: Duration = Duration::from_millis(50);
-/// What a decision may take, with what a machine that is not busy adds.
+/// The longest time for a decision, with a margin for a machine that is not busy.
 const IN_TIME: Duration = Duration::from_millis(50 + 250);
 
 const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 1000/day}}\n";
@@ -17,7 +17,7 @@ fn text(redis: &Redis, on_store_failure: &str) -> String {
     redis.store(on_store_failure) + RULES
 }
 
-/// One request, and how long it took.
+/// Sends one request. Returns its status, and how long it took.
 #[track_caller]
 fn ask(client: &mut Client) -> (u16, Duration) {
     let sent: Instant = now();
@@ -25,7 +25,7 @@ fn ask(client: &mut Client) -> (u16, Duration) {
     (status, sent.elapsed())
 }
 
-/// While `broken`, requests get what `on_store_failure` says, in time; then they are limited again.
+/// While Redis is `broken`, requests are answered in time according to `on_store_failure`. Afterwards they are limited again.
 #[track_caller]
 fn goes_through(
     on_store_failure: &str,
@@ -435,7 +435,7 @@ fn an_endless_reply_is_not_buffered() {
     assert!(grown < 32e6, "{grown} bytes more");
 }
 
-/// 32 callers, and a pause of Redis that makes the calls under way late, once for each connection.
+/// There are 32 callers. A pause of Redis makes the calls under way late, once for each connection.
 #[track_caller]
 fn one_pause_does_not_open_the_breaker(threads: u32, user: fn(u32) -> String) {
     let redis = Redis::start();

@@ -1,4 +1,5 @@
-//! Real gateways under load while a Redis with an append-only file is killed and restarted: what it had written still counts.
+//! Real gateways under load while a Redis with an append-only file is killed and restarted: the amounts in the file still
+//! count.
 
 use super::faults_under_load::{Bound, kill_and_restart, survive};
 use crate::support::{Redis, short_or_long};
@@ -17,7 +18,7 @@ fn a_redis_that_writes_before_it_answers_forgets_nothing() {
     limits_hold_while_it_is_killed("always", |_| Bound::Nothing);
 }
 
-/// What is lost is what the process had not yet given to the kernel: mostly nothing, as long as the machine goes on.
+/// Lost is what the process had not yet passed to the kernel. Mostly this is nothing, as long as the machine runs.
 #[test]
 fn a_redis_that_writes_each_second_forgets_at_most_what_was_spent() {
     limits_hold_while_it_is_killed("everysec", |times| Bound::LostAtMost { times });

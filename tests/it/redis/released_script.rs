@@ -1,4 +1,4 @@
-//! Checks that a gateway has Redis run the script that the other tests play, in a build with test hooks and in one without.
+//! Redis runs the same script as in other tests, in a build with test hooks and in a build without them.
 
 use stores::redis::script;
 
@@ -6,7 +6,7 @@ use crate::support::{Gateway, Redis, Upstream};
 
 const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 3/day}}\n";
 
-/// How many scripts the server knows.
+/// Returns the number of scripts that the server has cached.
 fn scripts(redis: &Redis) -> u32 {
     let memory: String = redis.command(&["INFO", "memory"]);
     let count = memory.lines().find_map(|line| line.strip_prefix("number_of_cached_scripts:"));

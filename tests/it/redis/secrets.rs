@@ -1,4 +1,4 @@
-//! Passwords and certificates of the connection to Redis change without a restart, and what `tls` may say.
+//! Passwords and certificates for Redis change without a restart. Also tests the settings of `tls`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::connection::{says, statuses, store};
 use crate::support::{Certificates, Gateway, Redis, SYSTEM_ROOTS, Upstream, eventually};
 
-/// Runs a command with this password.
+/// Runs a command on a connection with this password.
 fn command(redis: &Redis, password: &str, words: &[&str]) {
     let url = format!("redis://:{password}@127.0.0.1:{}", redis.port);
     let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
@@ -21,7 +21,7 @@ fn replace(file: &Path, text: &str) {
     std::fs::rename(new, file).unwrap();
 }
 
-/// Waits until every connection works that was not closed by Redis before.
+/// Waits until every connection works again that Redis has closed.
 #[track_caller]
 fn recovers(gateway: &Gateway, user: &str) {
     let mut client = gateway.client();
@@ -29,7 +29,7 @@ fn recovers(gateway: &Gateway, user: &str) {
     gateway.expect("rate_limiter_store_up", &[], 1.0);
 }
 
-/// A gateway that reads its password from `file` and is connected.
+/// Starts a gateway that reads its password from `file`, and waits until it is connected.
 #[track_caller]
 fn with_password_file(redis: &Redis, upstream: &Upstream, file: &Path) -> Gateway {
     let rest = format!("    password_file: {}", file.display());

@@ -1,4 +1,4 @@
-//! Undoes charges on a real redis-server: a bucket then holds at most what it would hold if it had not been charged.
+//! Charges are undone on a real redis-server: a bucket then holds at most what it would hold without the charge.
 
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::fixed_window::{FixedWindow, Window};
@@ -53,7 +53,7 @@ fn undo_command(script: String, charge: &Charge, charged: Timestamp, near: Times
     command
 }
 
-/// How many of the charges were undone, wholly or in part.
+/// Undoes a charge. Returns how many of its buckets were changed, wholly or in part.
 fn undo(redis: &Redis, charge: &Charge, charged: Timestamp, now: Timestamp) -> u64 {
     let script = script::at_chosen_moment(&script::undo());
     undo_command(script, charge, charged, now).arg(now.0).query(&mut redis.connection()).unwrap()
@@ -129,7 +129,7 @@ fn a_charge_whose_window_is_over_and_an_invalid_bucket_stay_as_they_are() {
     }
 }
 
-/// Otherwise what others have already been granted of it would be given back.
+/// Otherwise, units would be given back that others have already been granted.
 #[test]
 fn what_others_may_have_refilled_since_is_not_given_back() {
     let redis = Redis::start();
@@ -151,7 +151,7 @@ fn what_others_may_have_refilled_since_is_not_given_back() {
     assert_eq!(remaining(&fast, stored.as_deref(), now), 5_000);
 }
 
-/// Gateways whose limit has the longer window still count all that is in it.
+/// Gateways whose limit has the longer window still need all grants in it.
 #[test]
 fn a_log_is_kept_for_the_longer_window_although_a_charge_of_the_shorter_one_is_undone() {
     let redis = Redis::start();

@@ -1,4 +1,4 @@
-//! The examples of the crates `ledger` and `stores`, which take from buckets without a gateway.
+//! The examples of the crates `ledger` and `stores`, which charge buckets without a gateway.
 
 use crate::support::Redis;
 use ledger::Micros;

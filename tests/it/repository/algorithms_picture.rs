@@ -1,5 +1,5 @@
 //! Draws docs/algorithms.svg: the same requests under each algorithm, decided by its own step. The picture in the
-//! documentation must be the one that is drawn here; `scripts/picture-algorithms` writes it.
+//! documentation must be equal to this one. `scripts/picture-algorithms` writes it.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,23 +14,23 @@ use ledger::algorithm::{Algorithm, ChargeResult, State};
 use ledger::cost::Cost;
 
 const FILE: &str = "docs/algorithms.svg";
-/// In thousandths of a second, as all times here.
+/// The duration of the picture, in milliseconds. All times here are in milliseconds.
 const SPAN: u64 = 60_000;
-/// Every limit allows this many in this time.
+/// The number of requests that every limit allows in a window.
 const LIMIT: u64 = 10;
 const WINDOW: u64 = 10_000;
-/// At the beginning of a window.
+/// The start of the picture, which is the beginning of a window.
 const START: u64 = 1_795_272_720_000;
 
 const WIDTH: u64 = 960;
 const LEFT: u64 = 24;
 const PLOT: u64 = WIDTH - 2 * LEFT;
 const TOP: u64 = 64;
-/// The height of one algorithm's part: its title, a curve, and the requests.
+/// The height of one algorithm's part: title, curve and requests.
 const ROW: u64 = 148;
 const CURVE: u64 = 72;
 
-/// Ten in ten seconds, as each algorithm has it, with the numbers as a person would say them.
+/// Returns a limit of ten in ten seconds for each algorithm, with its numbers as text.
 fn limits() -> Vec<(Algorithm, &'static str)> {
     let window = Micros(WINDOW * 1000);
     let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
@@ -45,7 +45,8 @@ fn limits() -> Vec<(Algorithm, &'static str)> {
     ]
 }
 
-/// When the requests come: a crowd on each side of the end of a window, a steady client, and one that never pauses.
+/// Returns the times of the requests: a crowd on each side of the end of a window, a steady client, and a client without
+/// pauses.
 fn requests() -> Vec<u64> {
     let crowd = (0..14).map(|number| 8_200 + number * 120).chain((0..14).map(|number| 10_100 + number * 120));
     let steady = (0..16).map(|number| 22_000 + number * 1_100);
@@ -53,7 +54,7 @@ fn requests() -> Vec<u64> {
     crowd.chain(steady).chain(hasty).collect()
 }
 
-/// What becomes of a request: when it goes on, or that it is refused.
+/// A decided request: its arrival, and the time at which it is forwarded; `None` if it is refused.
 struct DecidedRequest {
     came: u64,
     goes_on: Option<u64>,
@@ -75,7 +76,7 @@ fn decide(algorithm: &Algorithm) -> Vec<DecidedRequest> {
     requests().into_iter().map(one).collect()
 }
 
-/// How many went on in the window that ends at each of these moments, where the number changes.
+/// Returns how many requests were forwarded in the window that ends at each time, where the number changes.
 fn in_last_window(decided: &[DecidedRequest]) -> Vec<(u64, usize)> {
     let mut gone: Vec<u64> = decided.iter().filter_map(|one| one.goes_on).collect();
     gone.sort_unstable();
@@ -91,7 +92,7 @@ fn x(moment: u64) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// The height of a number of requests above the curve's foot: the limit is in the middle.
+/// Returns the height of a number of requests above the foot of the curve. The limit is in the middle.
 fn y(foot: u64, count: u64) -> u64 {
     foot - (count * CURVE / (2 * LIMIT)).min(CURVE)
 }

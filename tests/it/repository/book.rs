@@ -1,4 +1,4 @@
-//! Opens the documentation that scripts/book has built, in a browser and without a server, and searches in it.
+//! Opens the documentation that scripts/book has built, in a browser without a server, and searches in it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::docs::{self, PAGES};
 use crate::support::not_checked;
 
-/// A copy of the book's pages, to which a test may add one.
+/// Returns a copy of the book's pages. A test may add a page to it.
 fn book() -> Option<(TempDir, PathBuf)> {
     let built = Path::new(env!("CARGO_BIN_EXE_tollgate")).ancestors().nth(2).unwrap().join("book/html");
     if !built.join("index.html").exists() {
@@ -22,7 +22,8 @@ fn book() -> Option<(TempDir, PathBuf)> {
     Some((folder, pages))
 }
 
-/// The page on which the browser is after this was typed into the search field of the first page and sent. `None`: there is no browser.
+/// Types a query into the search field of the first page and sends it. Returns the page that the browser then shows; `None`
+/// without a browser.
 fn typed(pages: &Path, query: &str) -> Option<String> {
     let types = format!(
         "<script>addEventListener('load', () => {{ const field = document.querySelector('input[name=q]'); field.value = \

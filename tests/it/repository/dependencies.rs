@@ -1,4 +1,4 @@
-//! The table of dependencies in ARCHITECTURE.md names every package that the manifests name, and no other.
+//! The table of dependencies in ARCHITECTURE.md has exactly the packages that the manifests name.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Holds the documentation to the code.
+//! The documentation agrees with the code.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -105,10 +105,10 @@ pub fn checked(purpose: Purpose, name: &str, block: &str) -> Result<Config, Prob
     Config::parse_for(purpose, name, whole(block).as_bytes(), surroundings)
 }
 
-/// In 2100. What expires in a page has expired by then; certificates of tests have not.
+/// A time in 2100. Everything in pages that expires has expired by then, except the certificates of tests.
 const LATER: Timestamp = Timestamp(4_102_444_800_000_000);
 
-/// The names of the warnings that a block of a page gets.
+/// Returns the names of the warnings about a block of a page.
 fn warnings(name: &str, block: &str) -> Vec<&'static str> {
     let config = checked(Purpose::Examine, name, block).unwrap_or_else(|problems| panic!("{problems}\nin:\n{block}"));
     config.warnings.at(LATER).warnings.iter().map(|warning| warning.name).collect()
@@ -213,7 +213,7 @@ fn every_variable_of_traces_is_documented() {
     }
 }
 
-/// The lines of a page outside of fenced blocks that are headings, with their anchors.
+/// Returns the headings of a page outside of fenced blocks, with their line numbers and anchors.
 fn headings(page: &str) -> Vec<(usize, &str, String)> {
     let mut fenced = false;
     let mut headings = Vec::new();
@@ -228,7 +228,7 @@ fn headings(page: &str) -> Vec<(usize, &str, String)> {
     headings
 }
 
-/// The anchors of the headings of a page.
+/// Returns the anchors of the headings of a page.
 fn anchors(page: &str) -> BTreeSet<String> {
     headings(page).into_iter().map(|(.., anchor)| anchor).collect()
 }
@@ -263,7 +263,7 @@ fn links_between_pages_have_a_target() {
     }
 }
 
-/// Whether what stands between backticks is a path in this repository, and not a pattern for one.
+/// Whether the text between backticks is a path in this repository, and not a pattern for paths.
 fn is_path(word: &str) -> bool {
     let roots = ["src/", "crates/", "tests/", "benches/", "deploy/", "scripts/", "docs/", ".ci/"];
     roots.iter().any(|root| word.starts_with(root)) && !word.contains([' ', '*', '{', '<']) && !word.contains("TARGET")

@@ -1,4 +1,5 @@
-//! Types the commands of docs/guide into a shell, and compares what they print; checks that a page is short and leads to the next.
+//! Runs the commands of docs/guide in a shell, and compares their output. Checks that each page is short and links to the
+//! next one.
 
 use std::process::Command;
 

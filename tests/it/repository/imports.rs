@@ -1,4 +1,4 @@
-//! Reads which modules of its own crate a source file imports, by `crate::` and by `super::`.
+//! Reads the modules of its own crate that a source file imports, by `crate::` and by `super::`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ pub fn without_visibility(line: &str) -> &str {
     rest.strip_prefix(' ').unwrap_or(item)
 }
 
-/// The lines of a text without comments, those of a `use` joined to one.
+/// Returns the lines of a text without comments. The lines of a `use` are joined to one.
 fn statements(text: &str) -> Vec<String> {
     let mut statements: Vec<String> = Vec::new();
     let mut is_open = false;
@@ -138,7 +138,7 @@ fn expand(before: &[String], text: &str, found: &mut impl FnMut(&[String])) {
     }
 }
 
-/// `inner` says that the path is in a module inside of its file, for which `super` is that file.
+/// Resolves an import. `inner` is true for a module inside of its file. For it, `super` is that file.
 fn resolve(here: &[String], inner: bool, names: &[String]) -> Option<Vec<String>> {
     let mut from = here.to_vec();
     let mut names = names;
@@ -184,7 +184,7 @@ pub fn file_graph() -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     files.iter().map(edges).collect()
 }
 
-/// The names that a file re-exports from its own children, and where they come from.
+/// Returns the names that a file re-exports from its own children, with their origin.
 fn re_exports(here: &[String], path: &Path) -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(path).unwrap();
     let mut found = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! docs/logs.md explains every line that the code logs at error, warn and info, and no other, each with its level.
+//! docs/logs.md explains exactly the lines that the code logs at error, warn and info, each with its level.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use regex::Regex;
 use super::docs::read;
 use super::imports::source_folders;
 
-/// The text of all sources in a folder, with the lines of a broken string joined.
+/// Returns the text of all sources in a folder. Broken string literals are joined.
 fn sources(folder: &Path) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -22,10 +22,10 @@ fn sources(folder: &Path) -> String {
     Regex::new(r"\\\n\s*").unwrap().replace_all(&text, "").into_owned()
 }
 
-/// What is logged: the level, and the message.
+/// A logged line: its level, and its message.
 type Line = (String, String);
 
-/// The arguments of a macro's call, which begin after its parenthesis.
+/// Returns the arguments of a macro call, from the text after its parenthesis.
 fn arguments(text: &str) -> &str {
     let (mut depth, mut is_text, mut is_escaped) = (1, false, false);
     for (index, letter) in text.char_indices() {
@@ -44,7 +44,7 @@ fn arguments(text: &str) -> &str {
     panic!("no end: {text}");
 }
 
-/// The lines that the sources log. `any` is the level of one that is decided at run time.
+/// Returns the lines that the sources log. The level `any` stands for a level that is chosen at run time.
 fn logged_lines() -> BTreeSet<Line> {
     let sources = source_folders().iter().map(|folder| sources(folder)).collect::<String>();
     let call = Regex::new(r"log::(error|warn|info|log)!\(").unwrap();

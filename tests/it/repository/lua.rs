@@ -1,4 +1,4 @@
-//! Holds the scripts for Redis to what every supported server has: Redis since 7.0, and Valkey.
+//! The scripts for Redis use only what every supported server has: Redis since 7.0, and Valkey.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,8 +7,8 @@ use regex::Regex;
 
 use super::imports::source_folders;
 
-/// Functions of libraries, all of Lua 5.1 or of Redis since 2.6, with nothing that a later Lua spells in another way but
-/// `struct` and `unpack`, which every server with Lua 5.1 has.
+/// The permitted library functions. All are in Lua 5.1 or in Redis since 2.6. Only `struct` and `unpack` have other names in
+/// later versions of Lua, and every server with Lua 5.1 has them.
 const FUNCTIONS: [&str; 18] = [
     "math.abs",
     "math.ceil",
@@ -30,13 +30,13 @@ const FUNCTIONS: [&str; 18] = [
     "table.concat",
 ];
 
-/// Those without a library, and the one that the gateway puts before a script.
+/// The permitted functions without a library, and the function that the gateway puts before a script.
 const GLOBALS: [&str; 5] = ["ipairs", "make_twin", "tonumber", "type", "unpack"];
 
-/// Commands: `SET` with `PX` is of 2.6.12.
+/// The permitted commands. `SET` with `PX` exists since 2.6.12.
 const COMMANDS: [&str; 3] = ["GET", "SET", "TIME"];
 
-/// Every script, without its comments.
+/// Returns every script, without its comments.
 fn scripts() -> Vec<(String, String)> {
     fn find(folder: &Path, found: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(folder).unwrap() {

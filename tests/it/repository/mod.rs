@@ -1,4 +1,4 @@
-//! The repository itself: documentation, layout, deployment files, releases.
+//! The repository itself: documentation, file layout, deployment files and releases.
 
 mod algorithms_picture;
 mod book;

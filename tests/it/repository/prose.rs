@@ -1,4 +1,4 @@
-//! Refuses idioms of which a reader has to guess the meaning: the repository is written in plain, standard English.
+//! Refuses idioms whose meaning a reader has to guess: the repository is written in plain, standard English.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::imports::root;
 
-/// What must not be written, and what says the same plainly.
+/// The idioms that are refused, as regular expressions, and what to write instead.
 const IDIOMS: [(&str, &str); 14] = [
     (r"\b(?:is|are|was|were) none\b", "say what is missing or invalid"),
     (r"\bhangs? on\b", "depends on"),
@@ -24,7 +24,7 @@ const IDIOMS: [(&str, &str); 14] = [
     (r"^//! (?:Who|Whoever|Whether|When|What|How|Where|That) ", "a first line says what the file holds"),
 ];
 
-/// The lines of a file that are read as prose: all of a document and of Rust code, whose names and texts are read as well; the
+/// Returns the lines of a file that are checked, with their numbers: all lines of documents and of Rust code, and the
 /// comments of other code.
 fn prose<'t>(name: &str, text: &'t str) -> Vec<(usize, &'t str)> {
     let comment = |line: &'t str| match name.rsplit('.').next() {

@@ -1,4 +1,4 @@
-//! Holds docs/reasons.md to the code: each reason has its statuses, its meaning, and what to do.
+//! docs/reasons.md agrees with the code: each reason has its statuses, its meaning, and a recommended action.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use regex::Regex;
 
 use super::docs::read;
 
-/// The names of the reasons, by their variants.
+/// Returns the names of the reasons, by their variants.
 fn reasons() -> BTreeMap<String, String> {
     let source = read("crates/decision/src/reason.rs");
     let arms = Regex::new(r#"Reason::(\w+) => "([a-z_]+)""#).unwrap();
@@ -19,7 +19,7 @@ fn reasons() -> BTreeMap<String, String> {
     reasons.into_iter().chain(exceeded).collect()
 }
 
-/// The statuses that the table gives, by reason.
+/// Returns the statuses in the table, by reason.
 fn table(page: &str) -> BTreeMap<String, BTreeSet<u16>> {
     let rows = Regex::new(r"(?m)^\| \[`([a-z_]+)`\]\(#([a-z_]+)\) \| ([0-9, or]+) \| .{10,} \|$").unwrap();
     let row = |row: regex::Captures<'_>| {

@@ -1,4 +1,4 @@
-//! Plays docs/recipes.md: each recipe is run as it is there, and its table of requests is what must happen.
+//! Runs each recipe of docs/recipes.md as it is written, and compares the results with its table of requests.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::support::{Gateway, Response, Upstream, now};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-/// In a recipe the next token comes back after a second at the earliest. A run that took longer than this says nothing.
+/// The longest time of a run. In a recipe, the next token comes back after at least a second, so a longer run proves nothing.
 const A_MOMENT: Duration = Duration::from_millis(800);
 
 struct Recipe<'p> {
@@ -25,18 +25,18 @@ struct Recipe<'p> {
 
 /// A line of a recipe's table.
 enum Line<'p> {
-    /// `5x GET /  jwt:sub=ann  -> 429 by free`
+    /// For example `5x GET /  jwt:sub=ann  -> 429 by free`.
     Request { times: u32, method: &'p str, target: &'p str, attributes: Vec<(&'p str, &'p str)>, answer: Answer },
-    /// `name{label="value"} 3`
+    /// For example `name{label="value"} 3`.
     Metric { name: &'p str, labels: Vec<&'p str>, value: f64 },
 }
 
 #[derive(Debug, PartialEq)]
 struct Answer {
     status: u16,
-    /// The name of the upstream, where the recipe has several.
+    /// The name of the upstream, if the recipe has several.
     from: Option<String>,
-    /// Names of limits.
+    /// The names of limits.
     by: Vec<String>,
 }
 
@@ -75,14 +75,14 @@ fn recipes(page: &str) -> Vec<Recipe<'_>> {
         .collect()
 }
 
-/// When a recipe is played: what expires in it is still in force, or is over.
+/// The time at which a recipe is played: before or after its rules expire.
 #[derive(Clone, Copy)]
 enum When {
     Before,
     After,
 }
 
-/// What the gateway's file says beside its upstream; JSON, in which that stands as well, is written as YAML.
+/// Returns the gateway's configuration except the upstream. A recipe in JSON that contains it is converted to YAML.
 fn rest(yaml: &str, when: When) -> String {
     let yaml = yaml.replace("${JWT_SECRET}", SECRET);
     let moment = match when {
@@ -105,7 +105,7 @@ fn key_of(id: &str) -> String {
     format!("the-key-of-{id}")
 }
 
-/// The file of keys, in which every id of the table has one.
+/// Returns the file of API keys. It has a key for every id of the table.
 fn known_keys(recipe: &Recipe<'_>) -> String {
     let mut ids = BTreeSet::new();
     for line in &recipe.lines {
@@ -117,7 +117,7 @@ fn known_keys(recipe: &Recipe<'_>) -> String {
     ids.into_iter().map(|id| format!("{} {id} standard\n", hash(id))).collect::<String>() + "# these\n"
 }
 
-/// The fields by which a request has its attributes.
+/// Returns the header fields with which a request has these attributes.
 fn fields(attributes: &[(&str, &str)]) -> Vec<(String, String)> {
     let (mut fields, mut claims, mut address) = (Vec::new(), Map::new(), "198.51.100.1");
     for &(name, value) in attributes {
@@ -158,7 +158,7 @@ fn answer(response: &Response) -> Answer {
     Answer { status: response.status, from: response.field("X-Answered-By"), by }
 }
 
-/// The text with a server for each upstream in it, which names itself in its answers.
+/// Starts a server for each upstream in the text, and replaces its address. A server answers with its name.
 fn with_servers(yaml: &str) -> (String, Vec<Upstream>) {
     let (mut text, mut servers) = (yaml.to_owned(), Vec::new());
     let urls = Regex::new(r"http://[0-9.:]+").unwrap();
@@ -175,7 +175,7 @@ fn with_servers(yaml: &str) -> (String, Vec<Upstream>) {
     (text, servers)
 }
 
-/// Whether it was played in a moment; only then what happened must be what the table says.
+/// Plays a recipe. Returns whether this was fast enough. Only then the results are compared with the table.
 fn play(recipe: &Recipe<'_>, when: When) -> bool {
     let (yaml, servers) = with_servers(&rest(recipe.yaml, when));
     let upstream = Upstream::start();
@@ -226,7 +226,7 @@ fn the_contents_name_every_recipe() {
     }
 }
 
-/// Tiers as a program writes them. Who verifies the plan is the only thing that has to be said beside them.
+/// Tiers in the form in which a program writes them. Only the issuer of the plan is configured separately.
 const PASTED: &str = r#"
 ## Tiers as JSON
 ```yaml

@@ -1,4 +1,5 @@
-//! Holds what a release says it is made of to Cargo.lock, its licences to deny.toml, and its version and signatures to the documents.
+//! Releases: the bill of materials agrees with Cargo.lock, the licences with deny.toml, and version and signatures with the
+//! documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,7 +18,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap()
 }
 
-/// What the script says, on either output. `None` where there is no Python that it can run with.
+/// Returns the exit code and the output of the script. `None` without a suitable Python.
 fn sbom(arguments: &[&str]) -> Option<(Option<i32>, String)> {
     let mut python = Command::new("python3");
     let reads_toml = python.args(["-c", "import tomllib"]).stderr(Stdio::null()).status();
@@ -30,7 +31,7 @@ fn sbom(arguments: &[&str]) -> Option<(Option<i32>, String)> {
     Some((output.status.code(), text))
 }
 
-/// Names and versions, as cargo's own tree of what is linked has them, without our own crates.
+/// Returns the names and versions of the linked packages from cargo's tree, without our own crates.
 fn linked(target: &str) -> BTreeSet<String> {
     let arguments = [
         "tree",
@@ -49,7 +50,7 @@ fn linked(target: &str) -> BTreeSet<String> {
     lines.lines().filter(|line| !line.is_empty() && !line.starts_with("tollgate-")).map(name).collect()
 }
 
-/// The checksums of Cargo.lock, by name and version.
+/// Returns the checksums of Cargo.lock, by name and version.
 fn locked() -> BTreeMap<String, String> {
     let value = |package: &str, key: &str| {
         let start = format!("{key} = ");

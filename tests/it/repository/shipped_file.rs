@@ -1,4 +1,4 @@
-//! gateway.yaml, the file that is shipped as the manual, has every key and attribute, and its examples are valid.
+//! gateway.yaml, which is shipped as a manual, has every key and attribute, and its examples are valid.
 
 use config::mappings;
 use config::problem::Purpose;
@@ -19,8 +19,8 @@ fn the_shipped_file_has_every_key_and_attribute() {
     }
 }
 
-/// The keys of the whole file that are in comments: the blocks of lines that begin with such a key, without the comment signs.
-/// In such a block `#  ` begins a line; `# ` followed by a word begins a remark.
+/// Returns the keys of the file that are in comments: the blocks of lines that begin with such a key, without the comment
+/// signs. In a block, a line begins with `#  `; a remark begins with `# ` and a word.
 fn examples(file: &str) -> Vec<String> {
     let key = Regex::new(r"^#[a-z_]+:").unwrap();
     let mut examples: Vec<String> = Vec::new();
@@ -40,7 +40,7 @@ fn examples(file: &str) -> Vec<String> {
     examples
 }
 
-/// The active part of the file without these keys.
+/// Returns the active part of the file without these keys.
 fn without(file: &str, keys: &[String]) -> String {
     let mut kept = String::new();
     let mut drops = false;

@@ -1,4 +1,5 @@
-//! Holds the house in order: rooms of the program import only from rooms to their left, and the repository says nothing that it should not.
+//! Checks the order of the repository: modules import only from those to their left, and files follow the rules of this
+//! project.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -6,10 +7,11 @@ use std::process::Command;
 
 use super::imports::{all_sources, circles, crate_of, file_graph, imports, module, root, sources, without_visibility};
 
-/// From left to right; rooms of one entry never import from each other. Between crates, Cargo holds the order.
+/// The rooms of the program from left to right. Rooms of one entry never import from each other. Between crates, Cargo
+/// ensures the order.
 const ROOMS: [&[&str]; 2] = [&["gateway"], &["cli"]];
 
-/// The rooms of `gateway`, in the same way. Its `mod.rs` only lists them.
+/// The rooms of `gateway`, from left to right. Its `mod.rs` only lists them.
 const GATEWAY_ROOMS: [&[&str]; 7] = [
     &["runtime", "upstream"],
     &["response", "telemetry"],
@@ -20,7 +22,7 @@ const GATEWAY_ROOMS: [&[&str]; 7] = [
     &["run", "echo"],
 ];
 
-/// The packages that one crate alone may depend on.
+/// The packages on which only one crate may depend.
 const OWNED: [(&str, &str); 9] = [
     ("pingora", "tollgate"),
     ("metrics", "tollgate"),
@@ -171,7 +173,7 @@ fn at_most_five_tests_wait_to_see_that_nothing_happens() {
     assert!((1..=5).contains(&waits), "{waits}");
 }
 
-/// The lines of a function's declaration, up to its body.
+/// Returns the declaration of a function, up to its body, in one line.
 fn declaration(lines: &[&str]) -> String {
     let end = lines.iter().position(|line| line.ends_with(['{', '}', ';'])).unwrap();
     lines[..=end].join(" ")

@@ -1,4 +1,4 @@
-//! Tests the response with the status page, and the document that the page loads.
+//! The response with the status page, and the document that the page loads.
 
 use serde_json::{Value, json};
 

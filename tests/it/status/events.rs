@@ -1,4 +1,4 @@
-//! Tests the events that the status page shows.
+//! The events on the status page.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::support::{Gateway, Redis, Upstream, eventually, now};
 const RULES: &str = "rules: [{name: one, limit_keys: [query:user], algorithm_config: {rate: 1000/s}}, \
                      {name: two, limit_keys: [query:team], algorithm_config: {rate: 1000/s}}]\n";
 
-/// How often it happened, and the last detail of it.
+/// Returns how often an event has happened, and its last detail.
 fn event(document: &Value, what: &str) -> Option<(u64, String)> {
     let event = document["events"].as_array().unwrap().iter().find(|event| event["what"] == what)?;
     Some((event["times"].as_u64().unwrap(), event["detail"].as_str().unwrap_or_default().to_owned()))

@@ -1,4 +1,4 @@
-//! Tests the history of the last hour.
+//! The history of the last hour.
 
 use serde_json::{Value, json};
 

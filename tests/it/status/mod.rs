@@ -1,4 +1,4 @@
-//! The status page and the documents behind it.
+//! The status page, and the documents that it loads.
 
 pub mod document;
 mod events;

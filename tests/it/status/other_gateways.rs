@@ -1,4 +1,4 @@
-//! Tests what gateways on one Redis announce to each other.
+//! Announcements between gateways on one Redis.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn a_gateway_that_runs_another_file_is_named_until_it_runs_the_same_or_goes() {
     nobody_is_shown(&one);
 }
 
-/// In the end: an announcement counts for seven seconds.
+/// Waits until no other gateway is shown. An announcement is valid for seven seconds.
 fn nobody_is_shown(gateway: &Gateway) {
     let deadline = now() + Duration::from_secs(15);
     while !others(&document(gateway)).is_empty() {

@@ -1,4 +1,4 @@
-//! Runs the status page in a script engine, and tests what it shows.
+//! Runs the status page in a script engine, and checks the text that it shows.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -57,13 +57,14 @@ impl RenderedPage {
     }
 }
 
-/// Without its elements; where one ends, a space is.
+/// Returns the text of a page without its elements. A space separates the texts of two elements.
 fn text(markup: &str) -> String {
     let pieces = markup.split('<').filter_map(|piece| piece.split_once('>')).map(|(_, text)| text.trim());
     pieces.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// In the place of a gateway: its page, and these documents one after the other, the last one again and again. `None`: 503.
+/// Serves a gateway's page, and these documents one after the other. The last one is repeated. `None` stands for a 503
+/// response.
 fn played(gateway: &Gateway, documents: Vec<Option<Value>>) -> Upstream {
     played_with(gateway, documents, None, "")
 }

@@ -1,4 +1,4 @@
-//! Tests the sections of the status page: the last hour, the top refused buckets, events, other gateways.
+//! The sections of the status page: the last hour, the top refused buckets, events, and other gateways.
 
 use serde_json::json;
 
@@ -93,7 +93,7 @@ fn a_file_without_rules_is_reported_to_limit_nothing() {
     assert_eq!(page.rows().len(), 0);
 }
 
-/// A document with the counts of this many requests that a limit has let pass without the store.
+/// Returns a document with this many requests that a limit has let pass without the store.
 fn without_store(document: &serde_json::Value, uptime: f64, passed: u64) -> serde_json::Value {
     let mut document = at(document, uptime, 0, 0);
     let rows = document["rows"].as_array_mut().unwrap();

@@ -1,4 +1,4 @@
-//! Tests the list of the top refused buckets: their names, and the command for each.
+//! The list of the top refused buckets: their names, and the command for each.
 
 use std::process::Command;
 
@@ -22,7 +22,7 @@ fn buckets(document: &Value) -> &[Value] {
     document["top_refused"]["buckets"].as_array().unwrap()
 }
 
-/// Types a command as an operator would, who has `tollgate` in their path.
+/// Runs a command in a shell, with `tollgate` in the path, as an operator would.
 fn typed(command: &str) -> (Option<i32>, String) {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_tollgate"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());

@@ -1,4 +1,4 @@
-//! Reads an access log, all of whose lines must have its format.
+//! Reads an access log. All of its lines must be valid.
 
 use std::path::Path;
 

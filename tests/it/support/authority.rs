@@ -1,4 +1,4 @@
-//! A certificate authority of a test: it signs certificates, and revokes them.
+//! A certificate authority for tests. It signs and revokes certificates.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
@@ -59,7 +59,7 @@ impl Authority {
         self.sign_until(names, year, Duration::ZERO, uri)
     }
 
-    /// Valid until so long after the beginning of this year.
+    /// Signs a certificate that is valid until this time after the beginning of the year.
     fn sign_until(&self, names: &[&str], year: i32, time: Duration, uri: Option<&str>) -> IssuedCertificate {
         let serial = self.next.fetch_add(1, Ordering::Relaxed);
         let key = KeyPair::generate().unwrap();

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client over one connection, which returns a response as it was received.
+//! An HTTP/1.1 client over one connection. It returns responses as it received them.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -114,7 +114,7 @@ impl Client {
         Ok(response)
     }
 
-    /// A response without its body.
+    /// Reads the head of a response.
     fn head(&mut self) -> io::Result<Response> {
         let end = loop {
             if let Some(end) = self.read.windows(4).position(|bytes| bytes == b"\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! A collector of traces: it accepts OTLP over HTTP, and decodes it by the field numbers of the protocol's own files.
+//! A collector of traces: it accepts OTLP over HTTP, and decodes it by the field numbers of the protocol's definition.
 
 use std::io::Write;
 use std::net::TcpListener;

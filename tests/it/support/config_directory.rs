@@ -1,7 +1,7 @@
-//! The directory of a gateway.yaml. Dropping it kills every process that was started with a file in it.
+//! The directory of a gateway.yaml. When it is dropped, every process is killed that was started with a file in it.
 //!
-//! After an upgrade the next process is not a child of the test, and would outlive one that fails. It has the arguments of
-//! the process before it, by which it is found even before it is ready.
+//! After an upgrade, the next process is not a child of the test, so it would outlive a test that fails. It has the arguments
+//! of the process before it. So it is found by them even before it is ready.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,7 @@ impl ConfigDirectory {
         self.0.path()
     }
 
-    /// The processes with a file of this directory among their arguments.
+    /// Returns the processes that have a file of this directory among their arguments.
     fn processes(&self) -> Vec<String> {
         let given = |id: &str| {
             let arguments = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();

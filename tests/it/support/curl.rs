@@ -1,4 +1,4 @@
-//! Runs curl against a listener with TLS, whose certificate it verifies by the file `ca.pem` of the gateway.
+//! Runs curl with a TLS listener. The file `ca.pem` of the gateway verifies the certificate.
 
 use std::net::SocketAddr;
 use std::process::Command;

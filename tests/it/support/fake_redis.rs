@@ -1,5 +1,5 @@
-//! A fake Redis: it accepts the commands by which a gateway connects, and answers every take with a given reply. And a
-//! fake sentinel, which names a given server.
+//! A fake Redis, which accepts the commands of a gateway's login and answers every take with a given reply. Also a fake
+//! sentinel, which names a given server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -47,7 +47,7 @@ pub(crate) fn serve_fake_sentinel(stream: TcpStream, port: u16) {
     }
 }
 
-/// One command; `None` at the end of the connection.
+/// Reads one command; `None` at the end of the connection.
 fn read(reader: &mut impl BufRead) -> Option<Vec<String>> {
     let count = number(reader, '*')?;
     (0..count)

@@ -1,4 +1,4 @@
-//! Runs the real binary on free ports, and kills it at the end of its test.
+//! Runs the real binary on free ports, and kills it at the end of the test.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -129,7 +129,7 @@ impl Gateway {
         self.find_metric(name, labels).unwrap_or_else(|| panic!("there is no {name}"))
     }
 
-    /// `None` as long as the metric has no series at all.
+    /// Returns the value of a metric; `None` if the metric has no series.
     fn find_metric(&self, name: &str, labels: &[&str]) -> Option<f64> {
         let text = Client::connect(self.admin).get("/metrics", &[("Connection", "close")]).body;
         let of_metric = |line: &&str| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "));

@@ -1,4 +1,4 @@
-//! Prepares a gateway: its gateway.yaml, the files beside it, its environment, and the shell that starts it.
+//! Prepares a gateway: its gateway.yaml, other files, its environment, and the shell that starts it.
 
 use std::process::Command;
 use std::time::Duration;

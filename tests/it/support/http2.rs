@@ -1,4 +1,4 @@
-//! A client of HTTP/2 over one connection, which sends several requests at a time.
+//! An HTTP/2 client over one connection, which can send several requests at a time.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 
 use super::tls_client::TlsSettings;
 
-/// The longest wait for anything.
+/// The longest time for any wait.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) struct Http2Client {

@@ -1,4 +1,4 @@
-//! A client and an upstream of HTTP/2 that send frames as a test writes them, valid or not.
+//! An HTTP/2 client and an upstream that send the frames that a test has written, valid or not.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -45,7 +45,7 @@ impl Frame {
     }
 }
 
-/// What frames are sent on.
+/// A stream on which frames are sent.
 trait Transport: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Transport for T {}
@@ -76,7 +76,7 @@ impl FrameClient {
         client
     }
 
-    /// Exchanges the first settings.
+    /// Exchanges the first SETTINGS frames.
     fn greet(&mut self) {
         self.write(PREFACE);
         // A table without a place, so that every block says what it says by itself.
@@ -244,7 +244,7 @@ pub(crate) fn fields_block(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// An integer with a prefix of seven bits (RFC 7541, section 5.1).
+/// Encodes an integer with a prefix of seven bits (RFC 7541, section 5.1).
 fn length(length: usize, block: &mut Vec<u8>) {
     if length < 127 {
         return block.push(u8::try_from(length).unwrap());
@@ -258,7 +258,7 @@ fn length(length: usize, block: &mut Vec<u8>) {
     block.push(u8::try_from(rest).unwrap());
 }
 
-/// The statuses in the table of HPACK, from its place 8 on.
+/// The statuses in HPACK's static table, from index 8 on.
 const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
 
 /// The status in a block of the server's: the first field, indexed or as a literal.
@@ -277,7 +277,7 @@ pub(crate) fn status(block: &[u8]) -> u16 {
     }
 }
 
-/// Three digits by the code of RFC 7541, appendix B: 0 to 2 have five bits, the others six.
+/// Decodes three digits in the code of RFC 7541, appendix B: 0 to 2 have five bits, the others six.
 fn huffman_digits(bytes: &[u8]) -> u16 {
     let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
     let (mut status, mut at) = (0, 0);

@@ -1,4 +1,4 @@
-//! An upstream of HTTP/2 without TLS that sends long responses, as far as the flow control of its connections lets it.
+//! An HTTP/2 upstream without TLS that sends long responses, as far as flow control permits.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Http2Upstream {
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,
-    /// Bytes of long responses.
+    /// The number of sent bytes of long responses.
     sent: Arc<AtomicUsize>,
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn serve(certificates: &Certificates, answer: String) -> SocketAddr {
     address
 }
 
-/// Reads a whole request: closing a connection with unread bytes can lose the answer.
+/// Reads a whole request, because closing a connection with unread bytes can lose the answer.
 fn read_whole(stream: &mut impl Read) -> Option<()> {
     let mut request = Vec::new();
     loop {

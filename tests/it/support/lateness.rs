@@ -1,4 +1,4 @@
-//! Measures how late a thread runs that wants to run now, so that a test can tell a slow gateway from a busy machine.
+//! Measures how late a thread runs on this machine, so that a test can distinguish a slow gateway from a busy machine.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::now;
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What one request needs: its client, the gateway, a timer and the client again each run once after another.
+/// The number of turns of a request: client, gateway, timer and client run one after the other.
 const TURNS: u32 = 4;
 
 /// Measures until it is dropped.

@@ -1,4 +1,4 @@
-//! Sends requests without pause, and panics on any answer but 200.
+//! Sends requests without pause, and panics if a response is not 200.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

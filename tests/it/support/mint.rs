@@ -1,4 +1,4 @@
-//! Mints tokens, valid and invalid ones.
+//! Makes valid and invalid tokens.
 
 use std::path::Path;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! Helpers that keep a test short: a gateway, an upstream, a client, a redis-server and others.
+//! Shared parts of the tests: a gateway, an upstream, a client, a redis-server and others.
 
 pub(crate) mod access_log;
 pub(crate) mod authority;
@@ -100,7 +100,7 @@ pub(crate) fn not_checked(why: &str) {
     let _ = writeln!(std::io::stderr(), "NOT CHECKED: {why}");
 }
 
-/// By the variable `CI`, which every such service sets.
+/// Whether the tests run in continuous integration, which sets the variable `CI`.
 fn is_continuous_integration(ci: Option<&str>) -> bool {
     !matches!(ci, None | Some("" | "0" | "false"))
 }

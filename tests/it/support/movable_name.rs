@@ -1,5 +1,5 @@
-//! A host name that a test moves from one address to another, as providers of databases do. Gateways resolve names as always, with
-//! the hosts of a file that the test writes: `libnss_wrapper` puts it in place of the machine's.
+//! A host name that a test moves from one address to another, as hosting providers do. `libnss_wrapper` makes the gateway's
+//! resolver read a hosts file that the test writes, instead of the machine's.
 
 use std::path::PathBuf;
 

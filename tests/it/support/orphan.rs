@@ -1,4 +1,4 @@
-//! Follows the next process after an upgrade, which is no child of the test. Its [`super::ConfigDirectory`] kills it.
+//! Observes the next process after an upgrade. It is no child of the test, so [`super::ConfigDirectory`] kills it.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};

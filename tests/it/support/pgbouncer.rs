@@ -1,4 +1,4 @@
-//! Runs a real pgbouncer in transaction mode before a PostgreSQL, and ends it at the end of its test.
+//! Runs a real pgbouncer in transaction mode before a PostgreSQL server, and ends it with the test.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};

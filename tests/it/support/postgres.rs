@@ -1,4 +1,4 @@
-//! Runs a real PostgreSQL on a free port, and ends it at the end of its test.
+//! Runs a real PostgreSQL server on a free port, and ends it with the test.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::redis::free_port;
 use super::{Certificates, eventually};
 
-/// Nothing of it needs to outlive its test.
+/// The settings of the server. Its data need not outlive the test.
 const SETTINGS: &str = "\
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
@@ -28,7 +28,7 @@ log_destination = 'stderr'
 autovacuum_naptime = 1s
 ";
 
-/// The superuser, who needs no password from this machine.
+/// The superuser. From this machine it needs no password.
 const ADMIN: &str = "admin";
 
 pub(crate) struct Postgres {
@@ -185,7 +185,7 @@ impl Postgres {
         eventually("the session runs", || self.sql(sleeping).parse::<u64>().unwrap() > others);
     }
 
-    /// The processes of the server that it has started itself: those that serve connections, and others.
+    /// Returns the child processes of the server: those that serve connections, and others.
     fn children(&self) -> Vec<String> {
         let server = self.process();
         let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
@@ -288,7 +288,8 @@ impl Postgres {
         self.directory.path().join("data")
     }
 
-    /// One of its programs, as the user that the server runs as. It ends with the thread of its test, also if that is killed.
+    /// Returns a command for one of PostgreSQL's programs, as the server's user. It ends with the thread of the test, even if
+    /// this is killed.
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "QUIT"]);
@@ -312,7 +313,7 @@ impl Drop for Postgres {
     }
 }
 
-/// The user that the server runs as, where the tests run as root: PostgreSQL refuses root.
+/// Returns the server's user if the tests run as root, because PostgreSQL refuses to run as root.
 fn user() -> Option<&'static str> {
     nix::unistd::geteuid().is_root().then_some("postgres")
 }
@@ -324,7 +325,8 @@ fn give_away(folder: &Path) {
     }
 }
 
-/// Those in the folder that `TOLLGATE_POSTGRES` names, or of the newest version that is installed: Debian keeps versions apart.
+/// Returns the folder of PostgreSQL's programs: the one that `TOLLGATE_POSTGRES` names, or that of the newest installed
+/// version.
 fn programs() -> PathBuf {
     if let Ok(folder) = std::env::var("TOLLGATE_POSTGRES") {
         return folder.into();

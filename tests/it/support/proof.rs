@@ -1,4 +1,4 @@
-//! Chooses how long a proof runs: its short form is part of `scripts/test`, its long form of `scripts/prove`.
+//! Chooses the duration of a proof: `scripts/test` runs its short form, `scripts/prove` its long form.
 
 /// Returns `short`, or `long` if `scripts/prove` has set `TOLLGATE_PROOF=long`.
 pub(crate) fn short_or_long<T>(short: T, long: T) -> T {

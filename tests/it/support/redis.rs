@@ -1,5 +1,5 @@
-//! Runs a real redis-server on a free port, and kills it at the end of its test. TOLLGATE_REDIS_SERVER names another server in
-//! its place, as scripts/test-valkey does.
+//! Runs a real redis-server on a free port, and kills it at the end of the test. TOLLGATE_REDIS_SERVER can name another
+//! server, as scripts/test-valkey does.
 
 use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Runs a Redis Cluster of three masters, each with a replica if a test wants that.
+//! Runs a Redis Cluster of three masters, each with a replica if the test needs it.
 
 use base::host_port::HostPort;
 use redis::Value;
@@ -8,7 +8,7 @@ use super::{Certificates, Redis, eventually, free_port, node_list};
 /// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
 
-/// What has replicas.
+/// Which masters have replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replicas {
     None,
@@ -197,7 +197,7 @@ fn bus_port(node: &Redis) -> u16 {
     bus.split(',').next().unwrap().parse().unwrap()
 }
 
-/// A value of CLUSTER INFO.
+/// Returns a value of CLUSTER INFO.
 fn info(node: &Redis, name: &str) -> String {
     let text: String = node.command(&["CLUSTER", "INFO"]);
     text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned()

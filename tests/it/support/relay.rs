@@ -1,4 +1,4 @@
-//! A relay between a gateway and its Redis: it passes requests on at once, and delays or drops answers as a test wants.
+//! A relay between a gateway and its Redis: it passes requests on at once, and delays or drops answers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,11 +10,11 @@ use super::now;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answers {
     Pass,
-    /// Each is delayed by this much; they stay in order.
+    /// Each answer is delayed by this time. The order is kept.
     Late(Duration),
-    /// All are dropped; the connection stays open.
+    /// All answers are dropped. The connection stays open.
     Lost,
-    /// Every second one is replaced by this error. For calls that are made one after the other, without heartbeats.
+    /// Every second answer is replaced by this error. For calls that are made one after the other, without heartbeats.
     EverySecond(&'static str),
 }
 

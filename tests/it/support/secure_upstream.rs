@@ -32,11 +32,11 @@ pub(crate) struct SecureRequest {
 pub(crate) struct SecureUpstream {
     pub address: SocketAddr,
     seen: Arc<Mutex<Vec<SecureRequest>>>,
-    /// Whether the health of gRPC is `SERVING`.
+    /// Whether the gRPC health check answers `SERVING`.
     serving: Arc<AtomicBool>,
 }
 
-/// What a connection has before its first request.
+/// The properties of a connection that are known before its first request.
 struct Connection {
     number: usize,
     is_h2: bool,

@@ -1,4 +1,4 @@
-//! Runs a Redis with replicas and the sentinels that watch over it, and ends them with their test.
+//! Runs a Redis server with replicas and the sentinels that watch it, and ends them with the test.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -69,12 +69,12 @@ pub(crate) struct SentinelSetup<'s> {
 pub(crate) struct Sentinel {
     pub port: u16,
     child: Child,
-    /// With its configuration, which it rewrites.
+    /// The directory of its configuration. A sentinel rewrites its configuration.
     _directory: TempDir,
     password: Option<String>,
 }
 
-/// One replica, and three sentinels that notice soon that the master is away.
+/// One replica, and three sentinels that soon notice that the master is down.
 impl Default for SentinelSetup<'_> {
     fn default() -> Self {
         SentinelSetup { replicas: 1, sentinels: 3, down_after: 300, server: &[], sentinel: &[] }
@@ -130,7 +130,8 @@ impl SentinelGroup {
         }
     }
 
-    /// Waits until every sentinel knows the replicas and the other sentinels: only then can they agree on a successor.
+    /// Waits until every sentinel knows the replicas and the other sentinels, because only then they can agree on a
+    /// successor.
     #[track_caller]
     fn await_sentinels(&self, setup: &SentinelSetup<'_>) {
         for sentinel in &self.sentinels {

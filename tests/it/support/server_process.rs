@@ -1,4 +1,4 @@
-//! An upstream that is a process of its own, so that a test can kill it or stop it: `tollgate echo`.
+//! An upstream in a separate process, so that a test can kill or stop it: `tollgate echo`.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

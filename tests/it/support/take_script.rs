@@ -1,4 +1,4 @@
-//! Calls the take script on a real redis-server as a gateway does, at moments that a test chooses.
+//! Calls the take script on a real redis-server as a gateway does, at times that a test chooses.
 
 use base::time::Timestamp;
 use ledger::bucket_key::BucketKey;

@@ -1,4 +1,4 @@
-//! A client of TLS over one connection, of which a test decides every byte.
+//! A TLS client over one connection. The test determines every byte.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

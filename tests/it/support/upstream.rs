@@ -1,4 +1,4 @@
-//! An HTTP/1.1 upstream that records every request, and answers as a test wants.
+//! An HTTP/1.1 upstream that records every request, and answers in the way that a test sets.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -137,7 +137,7 @@ fn read(reader: &mut impl BufRead, connection: usize) -> Option<ReceivedRequest>
     Some(seen)
 }
 
-/// Fields up to an empty line.
+/// Reads fields up to an empty line.
 fn read_fields(reader: &mut impl BufRead) -> Option<Vec<(String, String)>> {
     let mut fields = Vec::new();
     loop {
@@ -147,7 +147,7 @@ fn read_fields(reader: &mut impl BufRead) -> Option<Vec<(String, String)>> {
     }
 }
 
-/// A line of a head, which need not be UTF-8.
+/// Reads a line of a head. It need not be UTF-8.
 fn read_line(reader: &mut impl BufRead) -> Option<String> {
     let mut line = Vec::new();
     reader.read_until(b'\n', &mut line).ok()?;

@@ -1,4 +1,4 @@
-//! The handshake of a WebSocket, as RFC 6455 has it in section 1.3.
+//! The WebSocket handshake in RFC 6455, section 1.3.
 
 /// What a client sends to open one.
 pub(crate) const UPGRADE: [(&str, &str); 4] = [

@@ -1,4 +1,4 @@
-//! Tests what a line of the access log says beyond its reason: the cause of a refusal, and values that the file lists.
+//! The details in access log lines: the cause of a refusal, and the values that the configuration lists.
 
 use serde_json::json;
 
@@ -39,7 +39,7 @@ access_log: {to: access.jsonl, attributes: [header:x-user], values: [host, path,
     assert!(wait_for(&gateway, 3)[2].get("values").is_none());
 }
 
-/// The response says only that it is so; the log says what it is about.
+/// The response has only the reason; the log has the details.
 #[test]
 fn a_line_says_why_a_token_does_not_verify_and_which_attribute_is_ambiguous() {
     let text = format!(

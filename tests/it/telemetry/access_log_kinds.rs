@@ -1,4 +1,4 @@
-//! Tests which requests have a line in the access log, and of which kind each is: allowed, refused or error.
+//! The requests that have a line in the access log, and the kind of each line: allowed, refused or error.
 
 use std::io::Write;
 use std::net::Shutdown;

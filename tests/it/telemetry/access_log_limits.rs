@@ -1,4 +1,4 @@
-//! Tests what a line of the access log says of limits: each that applied, the strictest first, and who decided.
+//! The limits in access log lines: each applied limit, the strictest first, and the one that decided.
 
 use base::pseudonym::PseudonymKey;
 use ledger::bucket_key::{Descriptor, KeySeed, LimitIdentity};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::access_log::{SECRET, TO_FILE, wait_for, with_id};
 use crate::support::{Gateway, Redis, Upstream};
 
-/// The name under which a bucket stands, where the file has this key.
+/// Returns the name of a bucket in a log with the key `SECRET`.
 fn bucket(limit: &LimitIdentity<'_>, value: &str) -> String {
     let mut descriptor = Descriptor::default();
     descriptor.push(0, value.as_bytes());

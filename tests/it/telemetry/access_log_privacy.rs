@@ -1,4 +1,4 @@
-//! Tests that the access log has nothing that a client sent: attributes have pseudonyms, and hostile values leave no trace.
+//! The access log contains no text from a client: attributes have pseudonyms, and hostile values do not appear.
 
 use base::pseudonym::PseudonymKey;
 use serde_json::{Value, json};

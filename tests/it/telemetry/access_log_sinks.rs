@@ -1,4 +1,4 @@
-//! Tests the destinations of the access log, on which no request waits: blocked, closed, full, renamed, under load.
+//! The destinations of the access log: blocked, closed, full, renamed, and under load. No request waits for them.
 
 use std::io::{BufRead, Read};
 use std::os::unix::fs::MetadataExt;

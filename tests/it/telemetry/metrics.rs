@@ -1,4 +1,4 @@
-//! Tests the metrics.
+//! The metrics of a gateway.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! Tests which series exist, and when those of a changed file go.
+//! The series that exist, and when the series of a changed configuration are removed.
 
 use stores::StoreError;
 
 use crate::support::{Client, Gateway, Redis, Upstream, eventually, now, print_measured};
 
-/// Every series of `/metrics`, without its value. Reading them is a scrape.
+/// Returns every series of `/metrics`, without its value. Each call counts as a scrape.
 fn scrape(gateway: &Gateway) -> Vec<String> {
     let text = Client::connect(gateway.admin).get("/metrics", &[("Connection", "close")]).body;
     let series = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -13,7 +13,7 @@ fn scrape(gateway: &Gateway) -> Vec<String> {
     series
 }
 
-/// The number of series whose name or labels contain this text.
+/// Returns the number of series whose name or labels contain this text.
 fn count(series: &[String], text: &str) -> usize {
     series.iter().filter(|one| one.contains(text)).count()
 }
@@ -166,7 +166,7 @@ fn an_issuer_whose_keys_were_never_fetched_has_a_series_at_0() {
     assert_eq!(status["issuers"], serde_json::json!([{"issuer": "default", "fetched": null}]));
 }
 
-/// 20 rules whose names no other round has.
+/// Returns 20 rules whose names differ in every round.
 fn renamed(round: usize) -> String {
     let rule = |number: usize| {
         format!(

@@ -1,4 +1,4 @@
-//! Certificates in files: wrong ones are reported, changed ones are followed.
+//! Certificates in files: invalid files are reported, and changed files are applied.
 
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -154,7 +154,7 @@ fn a_reload_to_an_expired_certificate_keeps_the_one_before_until_it_is_renewed()
     gateway.expect(EXPIRY, &[&expiry("b.pem")], 3_786_912_000.0);
 }
 
-/// Every connection is served before, between and after the swaps, and so is every new one.
+/// Every open connection is served before, between and after the changes, and so is every new one.
 #[test]
 fn certificates_swapped_under_many_connections_lose_nothing() {
     // As many as a machine has connections for whose open-file limit is 20000.

@@ -1,4 +1,4 @@
-//! Certificates of clients: who is asked for one, which ones verify, and what a host needs.
+//! Client certificates: when they are required, which are valid, and the requirements of hosts.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::http2_frames::{FrameClient, GOAWAY, get};
 use crate::support::tls_client::TlsSettings;
 use crate::support::{Gateway, Upstream, eventually, tollgate};
 
-/// Whether a client with this certificate gets a response: with TLS 1.3 it learns only then that it is refused.
+/// Whether a client with this certificate gets a response. With TLS 1.3, a client notices its refusal only then.
 fn is_served(gateway: &Gateway, authority: &Authority, shows: Option<&IssuedCertificate>, host: &str) -> bool {
     let settings = TlsSettings::new(&authority.pem(), shows, &BOTH);
     settings

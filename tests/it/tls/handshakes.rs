@@ -1,4 +1,4 @@
-//! Handshakes: versions, names, resumption, and what is refused.
+//! TLS handshakes: versions, names, resumption, and refusals.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -233,7 +233,7 @@ fn a_client_with_too_many_connections_is_disconnected_before_anything_is_compute
     eventually("there is room again", || curl(&gateway, "a.test", &[]).status == 200);
 }
 
-/// The first message of a client of TLS.
+/// Returns the first message of a TLS client.
 fn hello(gateway: &Gateway) -> Vec<u8> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Listeners with TLS: handshakes, certificates and those of clients, and what HTTP/1.1 does over them.
+//! Listeners with TLS: handshakes, server and client certificates, and HTTP/1.1 over TLS.
 
 mod certificates;
 mod client_certificates;
@@ -13,8 +13,8 @@ use crate::support::{Gateway, GatewayBuilder, Upstream};
 
 pub const BOTH: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 
-/// A gateway whose only listener has these certificates: `NAME.pem` and `NAME.key`, with more of their keys; and more of the
-/// keys of `tls`, each after a comma.
+/// Returns a gateway whose only listener has these certificates: `NAME.pem` and `NAME.key`, with additional keys for each.
+/// The last parameter has further keys of `tls`, each after a comma.
 fn before(
     upstream: &Upstream,
     authority: &Authority,

@@ -13,7 +13,7 @@ use crate::support::tls_client::TlsSettings;
 use crate::support::websocket::{SWITCHED, upgrade};
 use crate::support::{Gateway, Upstream, await_more, continue_upload, eventually, hand_over, now, short_or_long};
 
-/// Answers with the request line and the length of the body.
+/// Starts an upstream that answers with the request line and the length of the body.
 fn echo() -> Upstream {
     Upstream::answering(|request, stream| {
         let body = format!("{} {}", request.line, request.body.len());

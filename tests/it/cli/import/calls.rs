@@ -1,4 +1,4 @@
-//! Plays the same calls against both meanings of files: that of the service, and that of what is printed for them.
+//! Runs the same calls against both meanings of a file: the model of the service, and the imported rules.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use serde_yaml::Value;
 
 use super::service::{Entries, Service};
 
-/// Our rules, with the states of their buckets.
+/// The imported rules, with the states of their buckets.
 struct Rules {
     config: Config,
     states: HashMap<BucketKey, State>,
@@ -56,7 +56,7 @@ impl Rules {
     }
 }
 
-/// The keys of a file, each with values that its descriptors have or nearly have.
+/// Collects the keys of a file, each with values that are in its descriptors or nearly equal to such values.
 fn vocabulary(descriptors: &Value, keys: &mut Vec<(String, Vec<String>)>) {
     for descriptor in descriptors.as_sequence().into_iter().flatten() {
         let key = descriptor["key"].as_str().unwrap();
@@ -75,7 +75,7 @@ fn vocabulary(descriptors: &Value, keys: &mut Vec<(String, Vec<String>)>) {
     }
 }
 
-/// The paths of a tree, as keys.
+/// Collects the paths of a tree, as lists of keys.
 fn paths(descriptors: &Value, above: &[String], found: &mut Vec<Vec<String>>) {
     for descriptor in descriptors.as_sequence().into_iter().flatten() {
         let path = [above, &[descriptor["key"].as_str().unwrap().to_owned()]].concat();

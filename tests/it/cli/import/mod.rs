@@ -1,4 +1,4 @@
-//! `tollgate import ratelimit`: what it prints decides each descriptor as the files it has read.
+//! `tollgate import ratelimit`: the printed configuration decides about each descriptor as the original files do.
 
 mod calls;
 mod remarks;

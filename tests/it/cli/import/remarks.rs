@@ -1,4 +1,4 @@
-//! Remarks of `tollgate import ratelimit` on what it cannot carry over, and problems of files that the service refuses.
+//! `tollgate import ratelimit` remarks on what it cannot convert, and reports files that the service refuses.
 
 use super::calls::{play, read};
 use super::trees::TREE;

@@ -1,5 +1,5 @@
-//! The meaning of files of envoyproxy/ratelimit, written down a second time from the service's documentation, with data structures
-//! of its kind: a table of `key_value` for each level, patterns in their order, counters by text.
+//! A model of envoyproxy/ratelimit, written from the service's documentation. Its data structures resemble those of the
+//! service: a table of `key_value` for each level, patterns in their order, and counters by text.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_yaml::Value;
 /// The entries of a descriptor, in order.
 pub type Entries = Vec<(String, String)>;
 
-/// A descriptor as the service keeps it.
+/// A descriptor, in the form in which the service keeps it.
 #[derive(Default)]
 struct Level {
     nodes: HashMap<String, Level>,
@@ -57,7 +57,7 @@ impl Level {
     }
 }
 
-/// Whether a text matches a pattern in which each `*` is any characters.
+/// Whether a text matches a pattern. Each `*` in the pattern stands for any characters.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

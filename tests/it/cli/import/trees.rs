@@ -1,4 +1,4 @@
-//! Each shape of file decides each descriptor as it does there.
+//! Files of various shapes: after the import, each descriptor is decided as by the service.
 
 use super::calls::play;
 
@@ -41,7 +41,7 @@ descriptors:
     rate_limit: {unit: year}
 "#;
 
-/// Nothing of these files is lost, and every call is decided as there.
+/// Checks that these files are imported without remarks, and that every call is decided as by the service.
 #[track_caller]
 fn check(files: &[&str]) {
     assert_eq!(play(files), [] as [&str; 0]);
@@ -175,7 +175,7 @@ fn files_of_one_domain_are_one_tree_and_domains_are_apart() {
     check(&[other, TREE, "domain: empty\ndescriptors:\n"]);
 }
 
-/// `generic_key` is the key of every entry whose name is written in a route.
+/// `generic_key` is the key of every entry whose value is written in a route.
 #[test]
 fn a_key_may_be_on_several_levels() {
     let file = r#"

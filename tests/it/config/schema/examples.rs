@@ -8,16 +8,16 @@ use serde_json::Value;
 use super::Schema;
 use crate::repository::docs;
 
-/// What the examples of a page use.
+/// The parts of the schema that the examples of a page use.
 struct Usage<'s> {
     schema: &'s Schema,
     /// Pointers into the schema.
     keys: BTreeSet<String>,
-    /// Every text in a place for attributes.
+    /// All texts in places for attributes.
     attributes: Vec<String>,
 }
 
-/// Whether the condition is about the algorithm, and holds.
+/// Whether the condition is about the algorithm, and is true for `value`.
 fn names(condition: &Value, value: &Value) -> bool {
     let named = condition.pointer("/properties/algorithm/const");
     match named.or_else(|| condition.pointer("/allOf/0/properties/algorithm/const")) {
@@ -28,7 +28,7 @@ fn names(condition: &Value, value: &Value) -> bool {
 }
 
 impl Usage<'_> {
-    /// Records what `value` uses. `at` is the pointer to its schema.
+    /// Records the parts of the schema that `value` uses. `at` is the pointer to the schema of `value`.
     fn record(&mut self, at: &str, value: &Value) {
         let Some(node) = self.schema.text.pointer(at) else { return };
         if let Some(target) = node["$ref"].as_str() {

@@ -12,7 +12,7 @@ use crate::config::bad_files;
 use crate::repository::docs;
 use crate::support;
 
-/// What a validator would have to know to find the mistake in a file.
+/// The knowledge that a validator would need to find the mistake in a file.
 #[derive(Clone, Copy, Debug)]
 enum Why {
     /// The rules of YAML, which every editor knows without a schema.
@@ -23,7 +23,7 @@ enum Why {
     Environment,
     /// The spelling of a number, which is lost when it is parsed.
     Spelling,
-    /// The relation of two values: which is larger, whether they are equal, what one means for the other.
+    /// The relation of two values, such as an order, equality or another dependency.
     TwoValues,
     /// A grammar that a schema cannot express.
     Grammar,
@@ -136,7 +136,7 @@ fn the_schema_rejects_every_bad_file_except_listed_ones() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// All values and keys of the test files, and some values that are in none of them.
+/// Returns all values and keys of the test files, and some additional values.
 fn pool() -> (Vec<Value>, Vec<String>) {
     let extra = json!([
         null,

@@ -67,7 +67,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
     }
 }
 
-/// Files in which every key is possible.
+/// Files that together make every key possible.
 const WHOLE: [&str; 20] = [
     "
 upstream: http://127.0.0.1:9000
@@ -205,7 +205,7 @@ fn whole_files() -> [Value; 20] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 
-/// Sets a key; `*` is the first member of a list. Returns whether its parent exists.
+/// Sets a key. `*` is the first member of a list. Returns whether the key's parent exists.
 fn set(value: &mut Value, path: &[&str], to: &Value) -> bool {
     match (path, value) {
         (["*", rest @ ..], Value::Array(list)) => list.first_mut().is_some_and(|inner| set(inner, rest, to)),
@@ -230,13 +230,13 @@ fn has(value: &Value, path: &[&str]) -> bool {
     }
 }
 
-/// The algorithm of the first rule.
+/// Returns the algorithm of the first rule.
 fn algorithm_of(file: &Value) -> &str {
     let rules = file.pointer("/rules").or_else(|| file.pointer("/policies/0/rules"));
     rules.and_then(|rules| rules[0]["algorithm"].as_str()).unwrap_or("token_bucket")
 }
 
-/// What a file means, without positions, and without warnings: to write a default says that it is meant.
+/// Returns what a file means, without positions and warnings. Warnings are left out, because a key may state its default.
 fn meaning(file: &Value) -> Option<String> {
     let config = bad_files::parse(file.to_string().as_bytes()).ok()?;
     let text = format!("{:?}", Config { hash: String::new(), warnings: Warnings::default(), ..config });

@@ -47,7 +47,7 @@ impl Schema {
         sections
     }
 
-    /// The target of a `$ref`.
+    /// Returns the target of a `$ref`.
     fn resolve<'s>(&'s self, node: &'s Value) -> &'s Value {
         match node["$ref"].as_str() {
             Some(target) => self.text.pointer(target.trim_start_matches('#')).unwrap(),
@@ -55,7 +55,7 @@ impl Schema {
         }
     }
 
-    /// The bound of a number that may also be something else.
+    /// Returns the bound of a number, also if a value of another type is allowed.
     fn bound(&self, node: &Value, name: &str) -> Option<i64> {
         let alternatives = self.resolve(node)["anyOf"].as_array().into_iter().flatten();
         alternatives.filter_map(|one| self.resolve(one)[name].as_i64().or_else(|| self.bound(one, name))).next()

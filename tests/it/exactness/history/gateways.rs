@@ -1,4 +1,4 @@
-//! Plays several gateways on one shared store: for each a store of its own, whose workers are driven on threads of their own.
+//! Runs several gateways on one shared store: each has its own store, and each worker of it has its own thread.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -73,14 +73,14 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Of a gateway, which has the time of Redis but for what it is wrong by.
+    /// Returns the clock of a gateway. It differs from Redis' clock only by the gateway's error.
     fn of(self, gateway: usize) -> Clock {
         let Clock::System { epoch, start, ahead } = Clock::system() else { panic!("a manual clock") };
         let wrong = self.ahead() + self.hours_wrong[gateway % self.hours_wrong.len()] * 3_600_000_000;
         Clock::System { epoch: Timestamp(epoch.0.saturating_add_signed(wrong)), start, ahead }
     }
 
-    /// By how much Redis' clock is to be moved now.
+    /// Returns how far Redis' clock is to be moved now, in microseconds.
     fn ahead(self) -> i64 {
         let now = i64::try_from(Clock::system().now().0).unwrap();
         self.begin.map_or(0, |begin| begin - now)
@@ -186,7 +186,7 @@ impl Gateways {
         Run { history, calls: calls.load(Ordering::Relaxed) }
     }
 
-    /// As the gateway does: one thread, which drives the worker's link and all who ask on it.
+    /// Drives a worker as the gateway does: one thread drives the worker's connection and all its callers.
     fn drive(&self, store: Arc<Store>, worker: (usize, usize), start: Instant, begin: &dyn Fn()) -> Vec<Record> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -260,7 +260,7 @@ struct Caller {
     algorithms: Vec<Algorithm>,
     store: Arc<Store>,
     worker: (usize, usize),
-    /// Counts what this worker is asked.
+    /// Counts the requests to this worker.
     numbers: Arc<AtomicU64>,
     start: Instant,
 }

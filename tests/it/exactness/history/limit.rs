@@ -1,4 +1,4 @@
-//! Defines limits of every algorithm: the numbers that a check needs, and the same for a store and for gateway.yaml.
+//! Defines limits of every algorithm: the numbers for the checks, and the same numbers for a store and for gateway.yaml.
 
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
@@ -38,12 +38,12 @@ pub struct LeakyLimit {
 }
 
 impl LeakyLimit {
-    /// How many requests may wait.
+    /// Returns how many requests may wait.
     fn queue(&self) -> u64 {
         self.places.burst - 1 - self.delay_after
     }
 
-    /// How much may be ahead of a request that waits for the longest time, in units.
+    /// Returns how much may be ahead of a request with the longest wait, in units.
     fn reach(&self) -> i128 {
         let waited = i128::from(self.max_wait) * i128::from(self.places.amount);
         (self.places.price(self.delay_after * 1000) + waited).min(self.places.capacity())
@@ -65,19 +65,19 @@ impl LeakyLimit {
 /// The time for which a grant counts. Lengths and moments are in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub enum GrantLifetime {
-    /// Until the end of its period. Each is this long, and one begins at the Unix epoch.
+    /// Until the end of a period of this length. One period begins at the Unix epoch.
     Epoch(i64),
-    /// Until the end of its period, which is this long and began with its first grant.
+    /// Until the end of a period of this length, which begins with its first grant.
     FirstGrant(i64),
-    /// Until the end of its period of a calendar.
+    /// Until the end of a calendar period.
     Calendar(CalendarPeriods),
-    /// For the length of the window and the rest of the step in which it was granted.
+    /// For the length of the window and the rest of the step in which the request was granted.
     Steps { window: i64, steps: i64 },
     /// For this long.
     Log(i64),
 }
 
-/// Some periods of a calendar, as they must be: not computed by what is tested.
+/// Some periods of a calendar. They are constants, not computed by the tested code.
 #[derive(Clone, Copy, Debug)]
 pub struct CalendarPeriods {
     pub unit: CalendarUnit,

@@ -1,9 +1,9 @@
 //! Records the requests to several gateways with their responses, and checks them afterwards.
 //!
-//! There are two checks, and neither knows how a store works. [`windows`] looks from outside: what was granted in any window is
-//! at most what the [`Limit`] promises. [`replay`] replays all replies of Redis in the order of its clock on a reference bucket
-//! in exact integers: each reported level must be that of the reference, each grant must fit, and for each refusal there must
-//! be a moment between request and response at which some bucket really held less than its cost.
+//! There are two checks, and both are independent of the store's code. [`windows`] looks only at grants: any window has at
+//! most what the [`Limit`] promises. [`replay`] replays all replies of Redis in the order of its clock on a reference bucket
+//! in exact integers: each reported level must be that of the reference, each grant must be payable, and for each refusal
+//! there must be a moment between request and response at which some bucket held less than its cost.
 
 #[cfg(feature = "test-hooks")]
 pub mod gateways;
@@ -131,7 +131,7 @@ mod checks {
         Granted {
             now: i64,
             remaining: Vec<Option<u64>>,
-            /// How long it waits before it goes on.
+            /// How long the request waits before it is forwarded.
             delay: i64,
         },
         Refused {
@@ -139,9 +139,9 @@ mod checks {
             remaining: Vec<Option<u64>>,
             source: Source,
         },
-        /// It may have been charged, or may still be.
+        /// The request may have been charged, or may still be charged.
         Unknown,
-        /// It was not charged, and never will be.
+        /// The request was not charged and never will be.
         Unasked,
     }
 
@@ -155,17 +155,17 @@ mod checks {
     /// What can be wrong with an answer.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Kind {
-        /// More than the limit promises, in some window.
+        /// Some window has more grants than the limit promises.
         OverGrant,
-        /// A grant that its bucket could not pay, in the order of Redis.
+        /// In Redis' order, the bucket could not pay for the grant.
         WrongGrant,
-        /// A refusal although all buckets could pay.
+        /// The request was refused although all buckets could pay.
         Unjustified,
-        /// Another level than that of the reference.
+        /// The reported level differs from that of the reference.
         OtherLevel,
-        /// Decided before the request or after the response.
+        /// The time of the decision is before the request or after the response.
         OutOfTime,
-        /// It goes on at another moment than that of the reference.
+        /// The request is forwarded at another time than in the reference.
         OtherDelay,
     }
 
@@ -190,7 +190,7 @@ mod checks {
         }
     }
 
-    /// The number of each kind, and the first one.
+    /// Formats the number of each kind, and the first finding of each kind.
     impl fmt::Debug for Findings {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let reported = self.counts.iter().map(|(kind, count)| (kind, (count, self.first.get(kind))));
@@ -237,8 +237,8 @@ mod checks {
             granted.filter_map(grant).collect()
         }
 
-        /// When the requests that one bucket granted go on, on the store's clock: one each, whatever the cost. Their waits were
-        /// rounded up to a microsecond.
+        /// Returns when the requests that one bucket granted are forwarded, by the store's clock. Each counts as one,
+        /// whatever its cost. Waits were rounded up to a microsecond.
         fn moments(&self, bucket: usize) -> Vec<windows::Grant> {
             let moment = |record: &Record| match record.answer {
                 Answer::Granted { now, delay, .. } if record.charges.iter().any(|(index, _)| *index == bucket) => {

@@ -1,10 +1,10 @@
 //! Replays every reply of Redis, in the order of its clock, on reference buckets.
 //!
-//! The spent amount of a bucket is known exactly as long as every request was answered. A request without an answer may have
-//! been charged once at any time since then: so much more may be spent, until a level shows that it was.
+//! The spent amount of a bucket is known exactly if every request was answered. A request without an answer may have been
+//! charged once at any time since then. So its cost may be spent too, until a level shows whether it is.
 //!
-//! Replies with the same time come from one call, in the order of the requests to its worker; where two calls have the same
-//! time, the order is one in which they fit, if there is one.
+//! Replies with the same time come from one call, in the order of the worker's requests. If two calls have the same time, any
+//! order in which they fit is accepted.
 
 use stores::Source;
 
@@ -15,9 +15,9 @@ use super::{Answer, Findings, History, Kind, Limit, Record};
 struct Bucket {
     limit: Limit,
     spending: SpentBounds,
-    /// How much more may be spent.
+    /// The amount that may additionally be spent, because of requests without an answer.
     doubtful: i128,
-    /// The most that may have been spent, each time that it increased.
+    /// The largest amount that may have been spent, at each time at which it increased.
     past: Vec<SpentRecord>,
 }
 
@@ -41,7 +41,7 @@ impl Bucket {
         self.spending.bounds().0 <= self.limit.room(cost)
     }
 
-    /// Records that `paid` was charged and this was left. False if that is impossible.
+    /// Records that `paid` was charged and `remaining` was left. Returns false if that is impossible.
     fn shows(&mut self, paid: u64, remaining: Option<u64>) -> bool {
         if paid > 0 {
             self.spending.pay(self.limit.price(paid));
@@ -66,7 +66,7 @@ impl Bucket {
         agrees
     }
 
-    /// Whether a request may have to wait this long before it goes on.
+    /// Whether a request may have this delay.
     fn may_wait(&self, delay: i64) -> bool {
         let Limit::Leaky(leaky) = self.limit else { return delay == 0 };
         let (low, high) = self.spending.bounds();
@@ -78,7 +78,7 @@ impl Bucket {
         self.past.push(SpentRecord { at: self.spending.now(), high, doubtful: self.doubtful });
     }
 
-    /// Whether it may have held less than this at some moment from `from` to `to`.
+    /// Whether the bucket may have held less than `cost` at some time from `from` to `to`.
     fn was_short(&self, cost: u64, from: i64, to: i64) -> bool {
         let next = self.past.partition_point(|spent| spent.at <= from);
         let before = next.checked_sub(1).map_or(0, |last| {

@@ -1,13 +1,13 @@
-//! Computes what is spent of a bucket, for the check alone: it shares nothing with the algorithms.
+//! Computes the spent amount of a bucket, only for the check. It shares no code with the algorithms.
 
 use super::{GrantLifetime, LeakyLimit, Limit, Numbers};
 
-/// A lower and an upper bound of what is spent: both are equal as long as every request was answered.
+/// A lower and an upper bound of the spent amount. Both are equal as long as every request was answered.
 #[derive(Clone)]
 pub enum SpentBounds {
-    /// It is refilled continuously.
+    /// The bucket is refilled continuously.
     Refilled { numbers: Numbers, low: i128, high: i128, since: i64 },
-    /// Each grant stops counting at a moment of its own.
+    /// Each grant stops counting at its own time.
     Counted { low: Charges, high: Charges, now: i64 },
 }
 
@@ -111,7 +111,7 @@ pub struct Charges {
 struct CountedGrant {
     at: i64,
     until: i64,
-    /// The sum of this charge and all before it.
+    /// The sum of this charge and all charges before it.
     total: i128,
 }
 

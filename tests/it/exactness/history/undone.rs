@@ -1,8 +1,9 @@
-//! Judges refusals of a store that charges one bucket of a request after the other, and undoes that when a later one refuses.
+//! Judges the refusals of a store that charges the buckets of a request one by one, and undoes the charges when a later
+//! bucket refuses.
 //!
-//! Meanwhile a bucket can be short although nothing was granted. The request that is being refused has charged it, and what it
-//! paid has not been given back yet. (What has refilled since the charge is not given back.) So a refusal is right if a bucket
-//! could be short for three reasons together: what was granted, what other requests may just have paid, and what each refused
+//! Before this, a bucket can be short although nothing was granted: the request that is being refused has charged it, and the
+//! payment is not yet given back. (The refill since the charge is not given back.) So a refusal is right if a bucket could be
+//! short because of three amounts together: what was granted, what other requests may just have paid, and what each refused
 //! request may have lost. Any other refusal is wrong.
 
 use stores::Source;
@@ -13,11 +14,11 @@ use super::{Answer, Findings, History, Kind, Limit, Numbers, Record};
 /// from the deny cache may be as old as its entries.
 pub const KEPT: i64 = 350_000;
 
-/// What a request may have taken from a bucket.
+/// The amount that a request may have taken from a bucket.
 struct Charge {
-    /// The last moment at which it can have been taken.
+    /// The last time at which it can have been taken.
     last: i64,
-    /// In units of the limit.
+    /// The amount, in units of the limit.
     spent: i128,
 }
 
@@ -48,7 +49,8 @@ impl Refusals {
     }
 }
 
-/// The refused requests whose buckets could pay, if refused ones keep what they paid for so long; `None`: not at all.
+/// Returns the refused requests whose buckets could pay. `kept` is how long refused requests keep what they paid; `None` if
+/// they never pay.
 fn refused_for_nothing(history: &History, kept: Option<i64>) -> Vec<&Record> {
     let numbers = |bucket: usize| match &history.buckets[bucket] {
         Limit::TokenBucket(numbers) => numbers,
@@ -67,7 +69,7 @@ fn refused_for_nothing(history: &History, kept: Option<i64>) -> Vec<&Record> {
     refused.filter(could_pay).map(|(_, record)| record).collect()
 }
 
-/// What `other` may have taken from a bucket by the time at which `refused` was.
+/// Returns what `other` may have taken from a bucket at the time of the request `refused`.
 fn charge(other: &Record, bucket: usize, numbers: &Numbers, refused: &Record, kept: Option<i64>) -> Option<Charge> {
     let (_, cost) = other.charges.iter().find(|(index, _)| *index == bucket)?;
     if other.sent > refused.answered {
@@ -90,7 +92,7 @@ fn charge(other: &Record, bucket: usize, numbers: &Numbers, refused: &Record, ke
     Some(Charge { last: other.answered.min(refused.answered), spent })
 }
 
-/// The most that may be spent of a bucket while a request was under way: what was taken since some moment, less the refill
+/// Returns the largest amount that may be spent of a bucket during a request: the charges since some time, less the refill
 /// since then.
 fn most_spent(mut charges: Vec<Charge>, numbers: &Numbers, refused: &Record) -> i128 {
     // The later its last moment, the more of it is left.

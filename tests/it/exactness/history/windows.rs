@@ -102,11 +102,11 @@ pub fn most_within(length: i64, grants: &[Grant]) -> i128 {
     most
 }
 
-/// The largest excess of any window, in units; negative if every window has less than it may. A window begins when the request
-/// of some grant was sent and ends when some grant was answered, and every grant in between counts.
+/// Returns the largest excess of any window, in units. It is negative if every window has less than allowed. A window begins
+/// when the request of some grant was sent and ends when some grant was answered. Every grant in between counts.
 ///
-/// The ends are visited in order. For each beginning the tree has the sum of the grants between it and the end, minus the refill;
-/// a grant adds its price to every beginning before it. That takes n log n steps.
+/// The ends are visited in order. For each beginning, the tree has the sum of the grants between it and the end, minus the
+/// refill. A grant adds its price to every beginning before it. This takes n log n steps.
 fn excess_of_bucket(numbers: &Numbers, grants: &[Grant]) -> i128 {
     let mut begins: Vec<i64> = grants.iter().map(|grant| grant.sent).collect();
     begins.sort_unstable();
@@ -124,10 +124,10 @@ fn excess_of_bucket(numbers: &Numbers, grants: &[Grant]) -> i128 {
     most
 }
 
-/// A sequence of numbers that adds a value to a prefix and finds the largest number of a prefix.
+/// A sequence of numbers that can add a value to a prefix and find the largest number of a prefix.
 struct Tree {
     width: usize,
-    /// For each node: the largest number below it, without what was added to the nodes above.
+    /// For each node: the largest number below it, without the values that were added to the nodes above.
     peaks: Vec<i128>,
     added: Vec<i128>,
 }
@@ -182,7 +182,7 @@ mod tests {
 
     use super::{ClockOffset, Grant, GrantLifetime, Limit, Numbers, WindowLimit, excess, most_within, periods};
 
-    /// Every pair of a beginning and an end, one by one.
+    /// Checks every pair of a beginning and an end, one by one.
     fn one_by_one(numbers: &Numbers, grants: &[Grant]) -> i128 {
         let windows = grants.iter().flat_map(|from| grants.iter().map(move |to| (from.sent, to.answered)));
         let too_much = |(begin, end): (i64, i64)| {
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// A grant that may have been decided in either of two periods counts in neither.
+    /// A grant that may have been decided in one of two periods counts in neither.
     #[test]
     fn a_grant_counts_in_the_period_in_which_it_was_surely_decided() {
         let window = WindowLimit { limit: 2, counting: GrantLifetime::Epoch(100) };

@@ -1,4 +1,4 @@
-//! The cases by section: the frames that are sent, and what a server has to do.
+//! The test cases by section of the RFCs: the bytes to send, and the required reaction of the server.
 
 use crate::support::http2_frames::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PRIORITY, PUSH_PROMISE,
@@ -16,15 +16,16 @@ pub const WHOLE: u8 = END_HEADERS | END_STREAM;
 /// The reaction of a server that a section requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
-    /// The connection goes on.
+    /// The connection continues.
     Lives,
-    /// Stream 1 gets a response with 200, and the connection goes on.
+    /// Stream 1 gets a response with 200, and the connection continues.
     Serves,
-    /// Stream 1 is reset with this code, and the connection goes on.
+    /// Stream 1 is reset with this code, and the connection continues.
     Resets(u32),
-    /// The connection is closed, with this code, or with PROTOCOL_ERROR: the h2 crate says that of most errors.
+    /// The connection is closed with this code, or with PROTOCOL_ERROR, which the h2 crate uses for most errors.
     Closes(u32),
-    /// Either: an endpoint may treat an error of a stream as one of the connection (section 5.4.2).
+    /// The stream is reset or the connection closed: an endpoint may treat a stream error as a connection error (section
+    /// 5.4.2).
     Fails(u32),
 }
 use Reaction::{Closes, Fails, Lives, Resets, Serves};
@@ -32,12 +33,12 @@ use Reaction::{Closes, Fails, Lives, Resets, Serves};
 /// A section, the bytes that are sent for it, and the required reaction.
 type Case = (&'static str, Vec<u8>, Reaction);
 
-/// A block for `/slow`, which is answered after a while.
+/// Returns a header block for `/slow`, which is answered after a while.
 fn slow() -> Vec<u8> {
     block("GET", "/slow", &[])
 }
 
-/// A block with these pseudo-header fields, and others after them.
+/// Returns the head with these pseudo-header fields and other fields.
 fn pseudo(fields: &[(&str, &str)]) -> Vec<u8> {
     frame(HEADERS, WHOLE, 1, &fields_block(fields))
 }
@@ -46,12 +47,12 @@ pub fn setting(name: u8, value: u32) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[&[0, name][..], &value.to_be_bytes()].concat())
 }
 
-/// The head of a GET, followed by these bytes.
+/// Returns the head of a GET, followed by these bytes.
 fn head_and(more: &[u8]) -> Vec<u8> {
     frame(HEADERS, WHOLE, 1, &[&block("GET", "/", &[])[..], more].concat())
 }
 
-/// The head of a GET in the static table, preceded by these bytes.
+/// Returns the head of a GET from the static table, preceded by these bytes.
 fn after(before: &[u8]) -> Vec<u8> {
     frame(HEADERS, WHOLE, 1, &[before, &[0x82, 0x86, 0x84, 0x01, 6], b"a.test"].concat())
 }

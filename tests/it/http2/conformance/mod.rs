@@ -1,5 +1,5 @@
-//! RFC 9113 and RFC 7541, section by section: frames that a client may send are served, and each one that it must not send ends
-//! its stream or the connection with the code of that section.
+//! RFC 9113 and RFC 7541, section by section: valid frames are served, and each invalid frame ends its stream or the
+//! connection with the code of its section.
 
 mod cases;
 
@@ -18,7 +18,7 @@ use crate::tls::BOTH;
 use cases::Reaction::{self, Closes, Fails, Lives, Resets, Serves};
 use cases::{COMPRESSION, PROTOCOL, STREAM_CLOSED, WHOLE, compression, frames, messages, setting};
 
-/// What has followed: the frames up to the acknowledgement of a last PING and to what is expected, or to the end.
+/// Returns the frames that follow: up to the acknowledgement of a last PING and the expected frame, or to the end.
 fn follow(client: &mut FrameClient, bytes: &[u8], expected: Reaction) -> Vec<Frame> {
     // The server may have closed the connection before.
     let _ = client.try_write(&[bytes, &frame(PING, 0, 0, b"the end.")].concat());
@@ -32,7 +32,7 @@ fn follow(client: &mut FrameClient, bytes: &[u8], expected: Reaction) -> Vec<Fra
     frames
 }
 
-/// Whether a server may do `found` where this is expected.
+/// Whether the reaction `found` is allowed where `expected` is required.
 fn is_admitted(expected: Reaction, found: Reaction) -> bool {
     match expected {
         Fails(code) => [Resets(code), Closes(code), Closes(PROTOCOL)].contains(&found),
@@ -43,7 +43,7 @@ fn is_admitted(expected: Reaction, found: Reaction) -> bool {
     }
 }
 
-/// What a server has done, by the frames that it sent.
+/// Returns the reaction of a server, according to the frames that it sent.
 fn judge(frames: &[Frame]) -> Reaction {
     let of = |kind: u8| frames.iter().find(|frame| frame.kind == kind);
     match (of(GOAWAY), of(RST_STREAM), of(HEADERS)) {
@@ -116,7 +116,7 @@ fn a_preface_is_answered_with_settings_and_anything_else_ends_the_connection() {
     assert!(frames.iter().all(|frame| matches!(frame.kind, SETTINGS | GOAWAY)), "{frames:?}");
 }
 
-/// Sections 6.9.1 and 6.9.2: how much of a response is sent is up to the client's windows, also after they have changed.
+/// Sections 6.9.1 and 6.9.2: the client's windows limit how much of a response is sent, also after a change of the windows.
 #[test]
 fn a_response_is_sent_as_far_as_the_windows_of_its_client_admit() {
     let upstream = upstream();
@@ -141,7 +141,7 @@ fn a_response_is_sent_as_far_as_the_windows_of_its_client_admit() {
     assert_eq!(data(&mut client), b"o");
 }
 
-/// RFC 7541, sections 2.3.2 and 4.4: a field that was indexed is known by its index to later requests of the connection.
+/// RFC 7541, sections 2.3.2 and 4.4: later requests of the connection can name an indexed field by its index.
 #[test]
 fn indexed_fields_are_known_to_later_requests() {
     let upstream = upstream();
@@ -159,7 +159,7 @@ fn indexed_fields_are_known_to_later_requests() {
     assert!(is_admitted(Closes(COMPRESSION), Closes(code)), "{code}");
 }
 
-/// Section 5.1: of a stream that has ended, and of one that its client has reset.
+/// Section 5.1: frames of a stream that has ended, and of a stream that its client has reset.
 #[test]
 fn frames_of_closed_streams_are_errors_or_ignored() {
     let upstream = upstream();

@@ -1,4 +1,4 @@
-//! Which server the gateway finds: by sentinels that are away, hang or lie, and what a reload and the tools ask.
+//! The gateway finds its server by sentinels, some of which are down, hang or lie. Also tests reloads and commands.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub fn store(sentinels: &str, rest: &str) -> String {
     format!("store: {{redis: {{{sentinels}{rest}}}}}\non_store_failure: deny\n{RULES}")
 }
 
-/// A sentinel that names the server on this port, whatever it is.
+/// Starts a sentinel that names the server on this port as the master.
 fn lying_sentinel(named: u16) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();

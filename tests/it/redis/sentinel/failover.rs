@@ -11,21 +11,21 @@ use crate::support::{
     Answers, Client, Gateway, Redis, Relay, Upstream, eventually, now, print_measured, short_or_long,
 };
 
-/// Waits until another server than `from` accepts writes, and until a sentinel names it. Returns when both was so, in microseconds
-/// since the start of the load.
+/// Waits until a server other than `from` accepts writes and a sentinel names it. Returns this time, in microseconds since
+/// the start of the load.
 #[track_caller]
 fn promotion(group: &SentinelGroup, from: usize, load: &Load) -> i64 {
     promotion_after(|| (), group, from, load)
 }
 
-/// Has the sentinels move the master, and waits for that.
+/// Orders the sentinels to move the master, and waits until they have done so.
 #[track_caller]
 fn ordered_promotion(group: &SentinelGroup, load: &Load) -> i64 {
     promotion_after(|| drop(group.sentinels[0].try_command(&["SENTINEL", "FAILOVER", "mymaster"])), group, 0, load)
 }
 
-/// Gives the order again while no other server is a master: sentinels give up if they have just not heard from the
-/// replica, and some undo a promotion of which they have not heard in time.
+/// Repeats the order while no other server is a master. Sentinels give up if they have just not heard from the replica, and
+/// some undo a promotion if they hear of it too late.
 #[track_caller]
 fn promotion_after(order: impl Fn(), group: &SentinelGroup, from: usize, load: &Load) -> i64 {
     let deadline = now() + Duration::from_secs(40);
@@ -68,7 +68,7 @@ fn promotion_after(order: impl Fn(), group: &SentinelGroup, from: usize, load: &
     }
 }
 
-/// Two gateways that ask sentinels and refuse without Redis survive a [`Failover`] under load.
+/// Two gateways that use sentinels and refuse without Redis go through a [`Failover`] under load.
 #[track_caller]
 fn survive(
     fault: &str,
@@ -117,8 +117,8 @@ fn a_master_that_is_alive_is_left_when_the_sentinels_move_it() {
     }
 }
 
-/// Redis' own command: the master waits until its replica has everything, and then changes places with it. Sentinels take no
-/// part, and name the successor only when they have noticed that the old master is a replica.
+/// Redis' own command: the master waits until its replica has all data, and then they exchange their roles. Sentinels take no
+/// part. They name the successor only after they have noticed that the old master is a replica.
 #[test]
 fn a_master_that_changes_places_with_its_replica_is_left_when_the_sentinels_have_noticed() {
     for _ in 0..short_or_long(1, 5) {
@@ -139,7 +139,7 @@ fn a_master_that_needs_a_replica_stops_when_that_is_promoted() {
     }
 }
 
-/// A master with a replica that hears of it through a relay, and one sentinel.
+/// Starts a master, a replica that is connected to it through a relay, and one sentinel.
 fn group_with_relay() -> (SentinelGroup, Relay) {
     let master = Redis::start();
     let relay = Relay::start(master.port);

@@ -1,4 +1,4 @@
-//! The login of the sentinels and that of the server are two things: passwords, users, TLS.
+//! The login to the sentinels is separate from the login to the server: passwords, users, TLS.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::redis::connection::says;
 use crate::support::sentinel::{MASTER, Sentinel, SentinelGroup, SentinelSetup};
 use crate::support::{Certificates, Gateway, Redis, Upstream, free_port};
 
-/// The user that docs/stores.md tells an operator to make, as a line of sentinel.conf.
+/// Returns the user of docs/stores.md as a line of sentinel.conf.
 fn documented_user(password: &str) -> String {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/stores.md")).unwrap();
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER gateway ")).expect("the page has the line");

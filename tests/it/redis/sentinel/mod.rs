@@ -1,4 +1,4 @@
-//! A Redis that sentinels move from server to server, and one whose name is moved.
+//! A Redis that sentinels move from server to server, and a Redis whose host name is moved.
 
 mod discovery;
 mod failover;

@@ -1,4 +1,4 @@
-//! The name of a Redis is moved to another server, as providers of Redis do.
+//! The host name of a Redis server is moved to another server, as hosting providers do.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{Gateway, GatewayBuilder, MovableName, Redis, Relay, Upstrea
 
 const NAME: &str = "redis.tollgate.test";
 
-/// Two servers that are reached at one port, of two addresses.
+/// Two servers with the same port on two addresses.
 struct Servers {
     first: Redis,
     second: Redis,
@@ -21,7 +21,7 @@ impl Servers {
         Servers::of(Redis::start(), Redis::start())
     }
 
-    /// The second is a replica of the first.
+    /// Starts a server, and a second one as its replica.
     fn replicated() -> Servers {
         let first = Redis::start();
         let port = first.port.to_string();
@@ -35,13 +35,14 @@ impl Servers {
         Servers { first, second, _relay: relay }
     }
 
-    /// With one thread: the wrapper that moves names crashes if its file changes while two threads read it.
+    /// Starts a gateway with one thread, because the wrapper for host names crashes if its file changes while two threads
+    /// read it.
     fn gateway(&self, upstream: &Upstream, name: &MovableName, timeout: &str) -> Gateway {
         let rules = format!("threads: 1\n{RULES}");
         self.builder(upstream, name, timeout, &rules).interval("redis_name", Duration::from_millis(100)).start()
     }
 
-    /// A gateway that does not look the name up every tenth of a second.
+    /// Returns a gateway that does not look up the name every tenth of a second.
     fn builder(&self, upstream: &Upstream, name: &MovableName, timeout: &str, rules: &str) -> GatewayBuilder {
         let url = format!("redis://{NAME}:{}", self.first.port);
         let text = format!("store: {{redis: {{url: \"{url}\", timeout: {timeout}}}}}\non_store_failure: deny\n{rules}");
@@ -90,8 +91,8 @@ fn a_demoted_server_is_left_for_the_one_that_its_name_leads_to_now() {
     gateway.expect("rate_limiter_store_up", &[], 1.0);
 }
 
-/// Redis' own command, as a provider may use it: the master waits until its replica has everything, and then changes places
-/// with it; then the name follows.
+/// Redis' own command, as a provider may use it: the master waits until its replica has all data, and then they exchange
+/// their roles. Afterwards the host name is moved.
 #[test]
 fn a_master_that_changes_places_with_its_replica_under_load_is_followed_by_its_name() {
     for _ in 0..short_or_long(1, 5) {

@@ -1,4 +1,4 @@
-//! Orders sentinels to move a master that is alive: until it hears of that, two servers say that they are masters, and the
+//! Sentinels are ordered to move a master that is alive. Until it notices this, two servers claim to be masters, and
 //! sentinels name both.
 
 use super::discovery::{RULES, is_decided};

@@ -1,4 +1,4 @@
-//! The manifests and the compose file for a Redis Cluster: they change nothing of the others but where Redis is.
+//! The manifests and the compose file for a Redis Cluster: they differ from the others only in the address of Redis.
 
 use serde_yaml::Value;
 

@@ -1,4 +1,4 @@
-//! Checks docker-compose.yml and the files that it mounts: every path and name that one uses exists in the other.
+//! docker-compose.yml and the files that it mounts: every path and name in them exists.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The compose file for a Redis with sentinels: what it adds to docker-compose.yml exists, and its files, run as processes of
-//! this machine, survive the loss of the master.
+//! The compose file for a Redis with sentinels: everything that it names exists. Its files, run as processes of this machine,
+//! survive the loss of the master.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -108,16 +108,16 @@ fn its_gateway_yaml_differs_only_in_where_redis_is_and_names_the_sentinels() {
     assert!(at(&compose, "services redis-2 healthcheck test").is_sequence());
 }
 
-/// A container of the file, as a process with a data directory of its own.
+/// A container of the file, run as a process with its own data directory.
 struct Process {
-    /// Its /data and /etc/redis.
+    /// The directory for its /data and /etc/redis.
     directory: TempDir,
     arguments: Vec<String>,
     child: Child,
 }
 
 impl Process {
-    /// Of `start CONFIGURATION LINE…`, with these texts of the configurations replaced.
+    /// Starts the process of `start CONFIGURATION LINE…`. `replaced` are texts of the configurations and their replacements.
     #[track_caller]
     fn start(configuration: &str, lines: &[String], replaced: &[(&str, String)]) -> Process {
         let directory = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! The Debian package: what is in it, where it comes from, and what dpkg keeps. deploy/try-deb installs it.
+//! The Debian package: its content, the origin of the content, and the files that dpkg keeps. deploy/try-deb installs it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::{read, root};
 use crate::support::{not_checked, tollgate};
 
-/// Runs a program and returns what it prints. `None` where the program is not installed.
+/// Runs a program and returns its output. `None` if the program is not installed.
 #[track_caller]
 fn printed(program: impl AsRef<Path>, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program.as_ref()).args(arguments).env("SOURCE_DATE_EPOCH", "1750000000").output().ok()?;
@@ -18,7 +18,7 @@ fn printed(program: impl AsRef<Path>, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// An unpacked archive of scripts/release, with another program.
+/// Returns an unpacked archive in the form of scripts/release, with another program.
 fn release() -> TempDir {
     let folder = TempDir::new().unwrap();
     let write = |name: &str, text: &str| {
@@ -45,7 +45,7 @@ fn release() -> TempDir {
     folder
 }
 
-/// Packs a release. `None` where dpkg is not there.
+/// Packs a release. `None` if dpkg is not installed.
 fn package(release: &Path, out: &Path) -> Option<PathBuf> {
     if Command::new("dpkg-deb").arg("--version").output().is_err() {
         not_checked("dpkg-deb is not installed");
@@ -56,7 +56,7 @@ fn package(release: &Path, out: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(file.trim()))
 }
 
-/// What a package contains, unpacked, and its control files in DEBIAN.
+/// Unpacks a package into a folder. Its control files are then in DEBIAN.
 fn unpacked(file: &Path, folder: &Path) {
     printed("dpkg-deb", &["--raw-extract", file.to_str().unwrap(), folder.to_str().unwrap()]).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The manifests for an Envoy Gateway: they change nothing of those in deploy/kubernetes but that gateways decide.
+//! The manifests for an Envoy Gateway: they differ from deploy/kubernetes only in that the gateways decide for other proxies.
 
 use config::OriginalRequest;
 use request::door::Door;

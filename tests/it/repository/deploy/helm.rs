@@ -1,4 +1,4 @@
-//! The Helm chart: what it renders is valid, runs a valid gateway.yaml, and is what deploy/kubernetes shows.
+//! The Helm chart: its output is valid, has a valid gateway.yaml, and is equal to deploy/kubernetes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub const EVERY_VALUE: &str = "tests/it/repository/deploy/every-value.yaml";
 const EXAMPLE: &str = "deploy/helm/example.yaml";
 /// The values of deploy/kubernetes.
 pub const REDIS: [&str; 2] = [EXAMPLE, "deploy/helm/redis.yaml"];
-/// What only Helm adds, or what only Helm needs.
+/// Labels and annotations that exist only with Helm.
 const OF_HELM: [&str; 5] = [
     "app.kubernetes.io/instance",
     "app.kubernetes.io/version",
@@ -27,7 +27,7 @@ const OF_HELM: [&str; 5] = [
     "checksum/restart",
 ];
 
-/// Where scripts/need-helm puts what it fetches.
+/// Returns the folder in which scripts/need-helm puts its downloads.
 fn tools() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_tollgate")).ancestors().nth(2).unwrap().join("tools")
 }
@@ -81,7 +81,7 @@ pub fn of_kind<'v>(objects: &'v [Value], kind: &str) -> &'v Value {
     objects.iter().find(|object| text(object, "kind") == kind).unwrap_or_else(|| panic!("no {kind}"))
 }
 
-/// Removes the labels and annotations of Helm, and the gateway.yaml becomes a document like the others.
+/// Removes Helm's labels and annotations, and parses gateway.yaml into a document like the others.
 fn comparable(value: &mut Value) {
     match value {
         Value::Mapping(map) => {
@@ -143,7 +143,7 @@ pub fn config(objects: &[Value]) -> Config {
         .unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// The paths of all values; those of free maps end at the map.
+/// Collects the paths of all values. In a map with free keys, the path ends at the map.
 fn paths(values: &Value, schema: &serde_json::Value, prefix: &str, found: &mut BTreeSet<String>) {
     let properties = schema["properties"].as_object();
     for (key, value) in values.as_mapping().into_iter().flatten() {
@@ -158,7 +158,7 @@ fn paths(values: &Value, schema: &serde_json::Value, prefix: &str, found: &mut B
     }
 }
 
-/// As `paths`, of the schema.
+/// Collects the paths of a schema, in the form of `paths`.
 fn named(schema: &serde_json::Value, prefix: &str, found: &mut BTreeSet<String>) {
     for (key, inner) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{prefix}{key}");
@@ -335,7 +335,7 @@ fn the_values_for_tls_have_a_listener_and_its_certificate() {
     validate(&helm, &objects);
 }
 
-/// Values without a store: buckets in memory.
+/// Values without a store, so buckets are in memory.
 const IN_MEMORY: [&str; 1] = [EXAMPLE];
 
 #[test]

@@ -1,4 +1,4 @@
-//! The Helm chart with listeners that decide for other proxies: who can reach them, and where.
+//! The Helm chart with listeners that decide for other proxies: their peers and their addresses.
 
 use serde_yaml::Value;
 
@@ -7,21 +7,21 @@ use super::{at, read, text};
 
 const DECIDE: [&str; 2] = ["deploy/helm/decide.yaml", REDIS[1]];
 
-/// The Service of the listeners that decide.
+/// Returns the Service of the listeners that decide.
 fn decide_service(objects: &[Value]) -> &Value {
     let is_it =
         |object: &&Value| text(object, "kind") == "Service" && text(object, "metadata name").ends_with("-decide");
     objects.iter().find(is_it).unwrap()
 }
 
-/// Name, number and protocol of each port of a Service.
+/// Returns the name, number and protocol of each port of a Service.
 fn ports(service: &Value) -> Vec<(&str, u64, Option<&str>)> {
     let ports = at(service, "spec ports").as_sequence().unwrap();
     let entry = |port| (text(port, "targetPort"), at(port, "port").as_u64().unwrap(), at(port, "appProtocol").as_str());
     ports.iter().map(entry).collect()
 }
 
-/// The ports of each rule of the NetworkPolicy, with the first of its peers.
+/// Returns the ports of each rule of the NetworkPolicy, with the first of the rule's peers.
 fn reached(objects: &[Value]) -> Vec<(Vec<&str>, &Value)> {
     let rules = at(of_kind(objects, "NetworkPolicy"), "spec ingress").as_sequence().unwrap();
     let entry = |rule| {

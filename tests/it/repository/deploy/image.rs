@@ -1,4 +1,4 @@
-//! The image: what the Dockerfile says, and what it is built from.
+//! The container image: the instructions of the Dockerfile, and the files from which the image is built.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub fn words(line: &str) -> Vec<String> {
     serde_json::from_str(list).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
-/// The instructions of the Dockerfile's last stage, each in one line.
+/// Returns the instructions of the Dockerfile's last stage, each in one line.
 fn last_stage() -> Vec<String> {
     let whole = read("Dockerfile").replace("\\\n", " ");
     let lines: Vec<_> = whole.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -55,7 +55,7 @@ fn the_image_runs_without_a_shell_and_without_root() {
     }
 }
 
-/// The commands of the Dockerfile that write what goes with the program, in a folder that has what they have there.
+/// Runs the Dockerfile's commands that write files beside the program, in a folder with the files that they need.
 #[test]
 fn the_image_has_its_bill_of_materials_and_the_licences() {
     let folder = tempfile::TempDir::new().unwrap();

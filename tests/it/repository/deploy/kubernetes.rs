@@ -1,4 +1,4 @@
-//! The manifests of Kubernetes: they agree with each other, with the image, and with the gateway.yaml in them.
+//! The Kubernetes manifests: they agree with each other, with the image, and with the gateway.yaml in them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::support::{Client, Gateway, Upstream};
 
 const FOLDER: &str = "deploy/kubernetes";
 
-/// Every manifest, by its kind: there is one of each.
+/// Returns every manifest by its kind. There is one of each kind.
 fn manifests() -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(root().join(FOLDER)).unwrap() {
@@ -40,7 +40,7 @@ fn container(manifests: &BTreeMap<String, Value>) -> &Value {
     at(pod(manifests), "containers 0")
 }
 
-/// The number after a port's name.
+/// Returns the number of the port with this name.
 fn port(manifests: &BTreeMap<String, Value>, name: &str) -> u64 {
     let ports = at(container(manifests), "ports").as_sequence().unwrap();
     let found = ports.iter().find(|port| text(port, "name") == name).unwrap_or_else(|| panic!("no port {name}"));

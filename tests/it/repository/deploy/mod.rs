@@ -1,4 +1,4 @@
-//! Holds what is shipped to run Tollgate with - image, compose file, units, alerts - to what the program does.
+//! The files for deployment (image, compose files, units, alerts) agree with the program.
 
 mod cluster;
 mod compose;

@@ -1,5 +1,5 @@
-//! Checks the manifests and the compose file for PostgreSQL. The manifests change nothing of those in deploy/kubernetes but where
-//! the buckets are, and add a job that runs as the gateways do; the compose file names only what exists.
+//! The manifests and the compose file for PostgreSQL. The manifests differ from deploy/kubernetes only in the store and in a
+//! job that runs like the gateways. The compose file names only what exists.
 
 use serde_yaml::Value;
 
@@ -8,7 +8,7 @@ use super::{around_store, assert_patches, at, manifest, parse, read, root, text,
 const FOLDER: &str = "kubernetes-postgres";
 const BASE: &str = "kubernetes";
 
-/// The files that a workload mounts from secrets, in the folder that its container, or that of the base, has for them.
+/// Returns the files that a workload mounts from secrets, with the folder that `mounts` has for them.
 fn secrets(workload: &Value, mounts: &Value) -> Vec<String> {
     let of_volume = |volume: &Value| -> Vec<String> {
         let name = text(volume, "name");

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::root;
 use crate::support::{Client, eventually, free_port, not_checked};
 
-/// What deploy/processes starts, on free ports, ended when its test is.
+/// The processes that deploy/processes starts on free ports. They are ended with the test.
 struct Processes {
     child: Child,
     directory: TempDir,
@@ -42,14 +42,14 @@ impl Processes {
         std::fs::read_to_string(self.directory.path().join(name)).unwrap()
     }
 
-    /// The address at this index among the words of a process' line; `None` where the process was left out.
+    /// Returns the address at this index in the line of a process; `None` if the process was not started.
     fn address(&self, name: &str, index: usize) -> Option<std::net::SocketAddr> {
         let said = self.said("stdout");
         let line = said.lines().find(|line| line.split(' ').next() == Some(name))?;
         Some(line.split(' ').nth(index).unwrap().parse().unwrap())
     }
 
-    /// As Ctrl-C does.
+    /// Ends the processes as Ctrl-C does.
     fn end(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = Command::new("kill").arg(self.child.id().to_string()).status();

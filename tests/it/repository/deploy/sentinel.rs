@@ -1,11 +1,11 @@
-//! The manifests for a Redis with sentinels: they change nothing of those in deploy/kubernetes but where Redis is.
+//! The manifests for a Redis with sentinels: they differ from deploy/kubernetes only in the address of Redis.
 
 use super::{around_store, assert_patches, at, manifest, parse, redis_of, text, texts};
 
 const FOLDER: &str = "kubernetes-sentinel";
 const BASE: &str = "kubernetes";
 
-/// Those of a deployment, as they are mounted.
+/// Returns the secrets of a deployment, as they are mounted.
 fn secrets(folder: &str) -> Vec<String> {
     let deployment = manifest(folder, "deployment");
     let volumes = at(&deployment, "spec template spec volumes").as_sequence().unwrap();

@@ -1,4 +1,4 @@
-//! The unit of systemd: what it starts is there, and it waits for longer than a drain takes.
+//! The systemd unit: the program that it starts exists, and it waits longer than a drain takes.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::support::{not_checked, print_measured};
 const UNIT: &str = "deploy/systemd/tollgate.service";
 const PROGRAM: &str = "/usr/local/bin/tollgate";
 
-/// The values of a setting, in their order.
+/// Returns the values of a setting, in their order.
 fn settings<'u>(unit: &'u str, name: &str) -> Vec<&'u str> {
     unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
 }

@@ -1,4 +1,4 @@
-//! Holds the alerts, their runbook and the dashboard to the metrics that a running gateway has.
+//! The alerts, their runbook and the dashboard use only metrics that a running gateway has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::support::{
 
 const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 const TESTS: &str = "deploy/prometheus/alerts.test.yaml";
-/// What Prometheus adds, or a histogram has.
+/// The labels that Prometheus or a histogram adds.
 const ADDED: [&str; 3] = ["job", "instance", "le"];
 
 struct Alert {
@@ -49,7 +49,7 @@ fn panels(dashboard: &Value) -> &Vec<Value> {
     dashboard["panels"].as_array().unwrap()
 }
 
-/// Each panel's expressions, by its title.
+/// Returns the expressions of each panel, with the title of the panel.
 fn shown(dashboard: &Value) -> Vec<(&str, &Value)> {
     panels(dashboard)
         .iter()
@@ -60,11 +60,11 @@ fn shown(dashboard: &Value) -> Vec<(&str, &Value)> {
         .collect()
 }
 
-/// Label names and the values that were seen, of each metric; a histogram's three series each by its own name.
+/// The names of labels and their observed values, for each metric. The three series of a histogram count as three metrics.
 type Series = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// All that gateways count: with Redis and without it, tokens, rules of every mode and every `on_store_failure`; and what those
-/// with a cluster and with PostgreSQL count besides.
+/// Returns all series of gateways: with Redis and without it, with tokens, with rules of every mode and every
+/// `on_store_failure`, with a cluster, and with PostgreSQL.
 fn counted() -> Series {
     let mut series = counted_with_redis().0;
     let (mut cluster, postgres, upstream) = (RedisCluster::start(Replicas::None), Postgres::start(), Upstream::start());
@@ -87,7 +87,7 @@ fn counted() -> Series {
     series
 }
 
-/// Adds the series of a gateway to others. Returns them as text.
+/// Adds the series of a gateway to `series`. Returns the page of metrics.
 fn read_series(gateway: &Gateway, series: &mut Series) -> String {
     let text = Client::connect(gateway.admin).get("/metrics", &[("Connection", "close")]).body;
     let label = Regex::new(r#"([a-z_]+)="([^"]*)""#).unwrap();
@@ -150,7 +150,7 @@ policies:
     (series, text)
 }
 
-/// Whether every metric and label of an expression is there, and every value that a label is to have. Says what is not.
+/// Checks that every metric, label and label value of an expression exists. Returns a message for each that does not.
 fn check(expression: &str, legend: &str, series: &Series) -> Vec<String> {
     let metric = Regex::new(r"\b((?:rate_limiter_|tollgate_|process_)[a-z_]+)\b(?:\{([^}]*)\})?").unwrap();
     let matcher = Regex::new(r#"([a-z_]+)\s*(=~|!~|!=|=)\s*"([^"]*)""#).unwrap();
@@ -267,7 +267,7 @@ fn every_alert_has_a_test_and_an_entry_in_the_runbook() {
     }
 }
 
-/// Runs promtool, if it is there.
+/// Runs promtool, if it is installed.
 #[track_caller]
 fn promtool(arguments: &[&str], input: &str) {
     let mut command = Command::new("promtool");

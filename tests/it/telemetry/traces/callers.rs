@@ -1,4 +1,4 @@
-//! Tests which requests are traced, and the trace context that the upstream gets.
+//! The requests that are traced, and the trace context that the upstream gets.
 
 use super::{ALL, CALLERS, TRACE, caller, start, the};
 use crate::support::collector::Collector;

@@ -1,4 +1,4 @@
-//! Tests the delivery of spans, on which no request waits.
+//! The delivery of spans. No request waits for it.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use super::{ALL, is_well, start};
 use crate::support::collector::Collector;
 use crate::support::{Gateway, Lateness, Orphan, Upstream, eventually, free_port, now};
 
-/// For as long an export is tried again. What a busy machine adds to a first attempt is less.
+/// The time within which an export is repeated. It is longer than a first attempt on a busy machine.
 const TIMEOUT: (&str, &str) = ("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
 
 #[test]

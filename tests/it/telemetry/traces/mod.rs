@@ -1,4 +1,4 @@
-//! Traces, from outside: a collector reads what the gateway sends it.
+//! Traces from outside: a collector reads what the gateway sends.
 
 mod callers;
 mod delivery;
@@ -15,7 +15,7 @@ fn caller(flags: &str) -> String {
     format!("00-{TRACE}-{CALLER}-{flags}")
 }
 
-/// Traces to this collector, and soon.
+/// Starts a gateway that soon sends its traces to this collector.
 fn start(collector: &Collector, upstream: &Upstream, rest: &str, variables: &[(&str, &str)]) -> Gateway {
     let url = collector.url();
     let ours = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*url), ("OTEL_BSP_SCHEDULE_DELAY", "20")];
@@ -24,7 +24,7 @@ fn start(collector: &Collector, upstream: &Upstream, rest: &str, variables: &[(&
 }
 
 const ALL: (&str, &str) = ("OTEL_TRACES_SAMPLER", "always_on");
-/// Those alone whose callers say so.
+/// Only requests are traced whose callers set the sampled flag.
 const CALLERS: [(&str, &str); 2] =
     [("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0")];
 
@@ -33,7 +33,7 @@ fn the<'s>(spans: &'s [Span], role: &str) -> &'s Span {
     spans.iter().find(|span| span.role() == role).unwrap_or_else(|| panic!("no {role} in {spans:#?}"))
 }
 
-/// Requests and readiness do not change, whatever becomes of spans.
+/// Checks that requests and readiness are unaffected, whatever happens to spans.
 #[track_caller]
 fn is_well(gateway: &Gateway, requests: usize) {
     let mut client = gateway.client();

@@ -1,4 +1,4 @@
-//! Tests the content of spans, and what they never contain.
+//! The content of spans, and what they never contain.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::support::collector::{Collector, Span};
 use crate::support::mint::{Signer, epoch};
 use crate::support::{Client, Redis, Upstream, eventually};
 
-/// One that is granted, and no more.
+/// A rule that grants one request.
 const ONE: &str = "rules: [{name: one, limit_keys: [ip:address], algorithm_config: {rate: 1/day}}]\n";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests the environment variables of traces, valid and invalid.
+//! The environment variables of traces, valid and invalid.
 
 use std::process::Stdio;
 
