@@ -26,7 +26,7 @@ pub(super) fn linger(body: ReceivedBody, guard: Option<StreamGuard>) {
                 }
             }
         };
-        // After the time, the rest is not read.
+        // If the time runs out, the rest stays unread.
         let _ = time::timeout(LONGEST, discarding).await;
         drop(guard);
     });

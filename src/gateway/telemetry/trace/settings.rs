@@ -1,6 +1,6 @@
 //! Reads the settings of traces from the environment: OpenTelemetry's variables, and one of Tollgate.
 //!
-//! The SDK ignores invalid values, so its behaviour would not be what the operator wants. So every variable is checked here
+//! The SDK ignores invalid values, and would then do something that the operator does not want. So every variable is checked here
 //! first, and the gateway does not start if one is invalid.
 
 use std::ffi::OsString;
