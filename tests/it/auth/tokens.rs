@@ -236,7 +236,7 @@ impl Issuer {
     }
 }
 
-/// How long a gateway waits between two fetches of a key set that unknown keys ask for.
+/// Returns the shortest time between two fetches of a key set that unknown keys cause.
 pub(super) fn cooldown() -> Duration {
     shortened_or_real(Duration::from_secs(1), Duration::from_secs(10))
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use crate::support::Certificates;
 use crate::support::authority::{Authority, IssuedCertificate};
 
-/// The files of `good` or `bad`.
+/// Returns the files of the folder `good` or `bad`.
 pub fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(folder);
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -54,7 +54,7 @@ fn expired() -> &'static IssuedCertificate {
     &EXPIRED
 }
 
-/// Reads a file as if all the files that it names existed.
+/// Parses a configuration as if all files that it names existed.
 pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
     parse_for(Purpose::Run, bytes)
 }

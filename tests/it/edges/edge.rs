@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::repository::docs;
 use crate::support::{Client, Gateway, Upstream, free_port, not_checked, now};
 
-/// The text of a section of docs/edges.md, from its heading to the next one of its level.
+/// Returns the text of a section of docs/edges.md, up to the next heading of its level.
 pub fn section(heading: &str) -> String {
     let page = docs::read("docs/edges.md");
     let level = heading.split(' ').next().unwrap();
@@ -19,13 +19,13 @@ pub fn section(heading: &str) -> String {
     rest.split(&format!("\n{level} ")).next().unwrap().to_owned()
 }
 
-/// The gateway of a section, and the API behind the edge.
+/// Starts the gateway of a section, and the API behind the proxy.
 pub fn gateway(heading: &str) -> (Gateway, Upstream) {
     let config = gateway_config(heading);
     (Gateway::deciding().with(&config).start(), Upstream::start())
 }
 
-/// The gateway.yaml of a section, on a port that is chosen at the start.
+/// Returns the gateway.yaml of a section, with port 0.
 pub fn gateway_config(heading: &str) -> String {
     let text = section(heading);
     let file = docs::blocks(&text, "yaml")[0].replace("127.0.0.1:9100", "127.0.0.1:0");
@@ -33,7 +33,7 @@ pub fn gateway_config(heading: &str) -> String {
     file.replace("admin: 127.0.0.1:9901\n", "")
 }
 
-/// A program that runs as the edge.
+/// A proxy that runs as a process.
 pub struct Edge {
     pub address: SocketAddr,
     child: Child,
@@ -41,8 +41,8 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Writes files, in which the ports of the page are replaced, and starts the program with these arguments. In both, `FOLDER` is where
-    /// the files are.
+    /// Writes files, in which the ports of the page are replaced, and starts the program with these arguments. In files and
+    /// arguments, `FOLDER` stands for the folder of the files.
     pub fn start(
         program: &Path,
         arguments: &[&str],
@@ -92,7 +92,7 @@ impl Edge {
         Client::connect(self.address)
     }
 
-    /// What it has printed.
+    /// Returns the output of the proxy.
     pub fn output(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("output")).unwrap()
     }
@@ -124,7 +124,7 @@ fn with_gateways(text: &str, gateways: &[SocketAddr]) -> String {
     lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// A file of the page for a machine that may be slow: its edge would take a gateway that is late for one that is lost.
+/// Extends the timeouts in a file of the page, because on a slow machine the proxy would take a late gateway for a lost one.
 pub fn patient(file: &str) -> String {
     let longer = file.replace("250ms", "20s").replace("0.25s", "20s").replace("timeout = 1000", "timeout = 60000");
     assert_ne!(longer, file);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::edge::pypi_program;
 
-/// A client of gRPC, which ends with its test.
+/// A gRPC client. It ends with its test.
 pub struct Caller {
     child: Child,
     input: ChildStdin,
@@ -21,7 +21,8 @@ impl Caller {
         Caller::start(&[target.to_string()])
     }
 
-    /// Over TLS, with a certificate and its key, to a server for `localhost` that this authority has certified. All are paths.
+    /// Makes a client over TLS, with a certificate and its key. The server has a certificate of this authority for
+    /// `localhost`. All arguments are paths.
     pub fn over_tls(target: SocketAddr, authority: &Path, certificate: Option<(&Path, &Path)>) -> Caller {
         let files = std::iter::once(authority).chain(certificate.into_iter().flat_map(|(own, key)| [own, key]));
         let files = files.map(|file| file.display().to_string());
@@ -36,7 +37,7 @@ impl Caller {
         Caller { child, input, output }
     }
 
-    /// The answer to a call: its code, with the message of an `OK`.
+    /// Returns the answer to a call: the code, and the message if the code is `OK`.
     pub fn call(&mut self, call: &Value) -> Value {
         writeln!(self.input, "{call}").unwrap();
         let mut line = String::new();
@@ -44,14 +45,14 @@ impl Caller {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// The message that answers this one.
+    /// Returns the message that answers this message.
     pub fn message(&mut self, method: &str, message: &Value) -> Value {
         let answer = self.call(&json!({"method": method, "message": message}));
         assert_eq!(answer["code"], "OK", "{answer} to {message}");
         answer["message"].clone()
     }
 
-    /// Asks about descriptors in the domain `edge`: each its entries, and its hits if it names them.
+    /// Sends a call for descriptors in the domain `edge`. Each has entries and perhaps hits.
     pub fn ask(&mut self, descriptors: &[(&str, Option<u64>)]) -> Value {
         self.ask_in("edge", descriptors)
     }
@@ -69,7 +70,7 @@ impl Drop for Caller {
     }
 }
 
-/// `a=1,b=2` as a descriptor.
+/// Returns the descriptor for entries in the form `a=1,b=2`.
 pub fn descriptor(entries: &str, hits: Option<u64>) -> Value {
     let entry = |entry: &str| {
         let (key, value) = entry.split_once('=').unwrap();
@@ -82,7 +83,7 @@ pub fn descriptor(entries: &str, hits: Option<u64>) -> Value {
     descriptor
 }
 
-/// The code and the level of each status.
+/// Returns the code and the level of each status.
 pub fn levels(answer: &Value) -> Vec<(u64, Option<u64>)> {
     let level = |status: &Value| {
         let known = !status["duration_until_reset"].is_null();
@@ -91,7 +92,7 @@ pub fn levels(answer: &Value) -> Vec<(u64, Option<u64>)> {
     answer["statuses"].as_array().map_or(Vec::new(), |statuses| statuses.iter().map(level).collect())
 }
 
-/// The value of a header in an answer.
+/// Returns the value of a header in an answer.
 pub fn field<'a>(headers: &'a Value, name: &str) -> Option<&'a str> {
     let header = |one: &'a Value| if one["header"].is_null() { one } else { &one["header"] };
     headers.as_array()?.iter().map(header).find(|one| one["key"] == name)?["value"].as_str()

@@ -26,7 +26,7 @@ fn config(settings: &str, rest: &str) -> String {
     )
 }
 
-/// Asks about a request in the fields of `x-forwarded`.
+/// Sends a call that describes a request in the fields of `x-forwarded`.
 pub fn forwarded(client: &mut Client, method: &str, url: &str, more: &[(&str, &str)]) -> Response {
     let (scheme, rest) = url.split_once("://").unwrap();
     let (host, path) = rest.split_at(rest.find('/').unwrap());

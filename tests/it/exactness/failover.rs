@@ -32,32 +32,33 @@ pub enum Back {
 /// A client of one gateway.
 #[derive(Clone)]
 pub struct LoadClient {
-    /// The index of the limit that it asks for.
+    /// The index of the limit for which the client sends requests.
     pub sample: usize,
     pub user: String,
 }
 
-/// What is played.
+/// A fault and the gateways that go through it.
 pub struct Failover<'f> {
-    /// By which name it is printed.
+    /// The name of the fault in the output.
     pub fault: &'f str,
-    /// They refuse without a store.
+    /// The gateways. They refuse when the store is down.
     pub gateways: &'f [Gateway; 2],
     pub samples: &'f [Sample],
     pub clients: Vec<LoadClient>,
     pub bound: Bound,
     pub back: Back,
-    /// The sum of a gateway's series of `rate_limiter_store_up`, as long as all is well.
+    /// The sum of a gateway's series of `rate_limiter_store_up` when everything works.
     pub up: f64,
 }
 
-/// The limit of most failovers.
+/// Returns the limit of most failovers.
 pub fn token_bucket() -> [Sample; 1] {
     [Sample { name: "token_bucket", limit: Numbers::per_second(RATE, BURST).into() }]
 }
 
 impl<'f> Failover<'f> {
-    /// Of a store on one server, asked for these limits as [`Load::callers`] says, which may lose all that was granted.
+    /// Makes a failover of a store on one server, with clients as [`Load::callers`] says. The fault may lose all granted
+    /// amounts.
     pub fn of_one_server(fault: &'f str, gateways: &'f [Gateway; 2], samples: &'f [Sample]) -> Failover<'f> {
         let callers = Load::start(samples).callers();
         let clients = callers.into_iter().map(|sample| LoadClient { sample, user: "one".to_owned() }).collect();
@@ -65,8 +66,8 @@ impl<'f> Failover<'f> {
         Failover { fault, gateways, samples, clients, bound, back, up: 1.0 }
     }
 
-    /// Plays the fault. `happens` returns when the successor accepted writes and was named, if there is one. Returns the most that was
-    /// granted beyond a window, in units of its limit.
+    /// Runs the fault. `happens` returns the time at which the successor accepted writes and was announced, if there is one.
+    /// Returns the largest amount that was granted beyond a window, in units of its limit.
     #[track_caller]
     pub fn survive(&self, happens: impl FnOnce(&Load) -> Option<i64>) -> i128 {
         let Failover { fault, samples, .. } = self;

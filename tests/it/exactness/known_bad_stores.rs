@@ -9,7 +9,7 @@ use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
 use super::history::{Answer, Findings, Kind, Limit, Numbers};
 use crate::support::{Answers, Redis, Relay, print_measured};
 
-/// Two gateways, and 24 callers who all ask one bucket for one token and never rest for long.
+/// Returns two gateways with 24 callers. All callers ask one bucket for one token, with short pauses.
 pub fn gateways(limit: impl Into<Limit>) -> Gateways {
     Gateways {
         hooks: vec![Hooks::default(); 2],
@@ -25,7 +25,8 @@ pub fn gateways(limit: impl Into<Limit>) -> Gateways {
     }
 }
 
-/// Plays it with each gateway's mistake, and without; how long answers of Redis are on their way is the same for both.
+/// Runs the gateways with and without their flaws, and checks that the flaws are found. `late` is the delay of Redis' answers
+/// in both runs.
 #[track_caller]
 pub fn is_noticed(as_what: &[Kind], flaws: [Flaw; 2], gateways: Gateways, late: Duration) {
     let redis = Redis::start();

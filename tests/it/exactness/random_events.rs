@@ -35,7 +35,7 @@ fn limits() -> Vec<Limit> {
     ]
 }
 
-/// A gap to the next request: none, shorter than a step, or longer than a window.
+/// Returns a random time until the next request: zero, shorter than a step, or longer than a window.
 pub fn gap() -> i64 {
     match fastrand::u8(0..20) {
         0..4 => 0,

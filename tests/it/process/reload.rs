@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::support::mint::Signer;
 use crate::support::{Client, Gateway, Lateness, Upstream, eventually, mint, now, print_measured, short_or_long};
 
-/// One bucket for each `u`, with so much in it; nothing comes back while a test runs.
+/// Returns a rule with one bucket of this size for each `u`. Nothing is refilled during a test.
 pub fn burst(burst: u64) -> String {
     format!("rules: [{{name: r, limit_keys: [\"query:u\"], algorithm_config: {{rate: 1/day, burst: {burst}}}}}]\n")
 }

@@ -17,24 +17,24 @@ use stores::{EventSink, Source, Store, StoreError, TakeReply, Worker, breaker};
 use crate::support::charge::{plan, spend, tagged_key, unrefilled};
 use crate::support::{Lateness, Redis, RedisCluster, Replicas, eventually, now, print_measured};
 
-/// The longest that a decision may wait, where a node hangs or is lost.
+/// The longest wait for a decision in tests in which a node hangs or is lost.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
-/// The same where none does: the tests load the machine, and no call may fail for that.
+/// The longest wait in other tests. It is long, because the tests load the machine and no call may fail for that reason.
 pub const PATIENT: Duration = Duration::from_secs(10);
-/// The time by which a timer may be late on a machine that does other things.
+/// The largest delay of a timer on a busy machine.
 pub const LATE: Duration = Duration::from_millis(1500);
 
-/// A bucket under this hash tag, of which nothing comes back while a test runs.
+/// Returns a charge to a bucket under this hash tag. Nothing is refilled during a test.
 pub fn charge(bucket: u8, tag: u8, burst: u64) -> Charge {
     spend(tagged_key(bucket, tag), unrefilled(burst), Cost::ONE)
 }
 
-/// A gateway on this cluster, which knows one of its nodes and waits so long for one.
+/// Makes a gateway's store on this cluster. It knows one node, and waits for this long for a node.
 pub fn gateway(servers: &RedisCluster, seed: usize, timeout: Duration) -> Arc<Store> {
     gateway_at([&servers.masters[seed]], timeout, EventSink::new(|_| ()))
 }
 
-/// A gateway that knows these nodes.
+/// Makes a gateway's store that knows these nodes.
 pub fn gateway_at<'r>(nodes: impl IntoIterator<Item = &'r Redis>, timeout: Duration, events: EventSink) -> Arc<Store> {
     let nodes = nodes.into_iter().map(|node| HostPort::new("127.0.0.1", node.port)).collect();
     let settings = Settings {
@@ -48,7 +48,7 @@ pub fn gateway_at<'r>(nodes: impl IntoIterator<Item = &'r Redis>, timeout: Durat
     Arc::new(Store::open(&settings.into(), 1, Clock::system(), events))
 }
 
-/// What the requests of a load came to.
+/// The results of the requests of a load.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub granted: u64,
@@ -134,7 +134,7 @@ fn under_load(cluster: &RedisCluster, plans: &[Plan], timeout: Duration, fault: 
     })
 }
 
-/// Asks again and again until the answer is yes.
+/// Repeats the question until the answer is yes.
 pub async fn eventually_async(mut question: impl AsyncFnMut() -> bool) {
     let deadline = now() + Duration::from_secs(20);
     while !question().await {
@@ -143,7 +143,7 @@ pub async fn eventually_async(mut question: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// A bucket under each hash tag.
+/// Returns a plan for a bucket under each hash tag.
 pub fn everywhere(burst: u64) -> Vec<Plan> {
     (0..16).map(|tag| plan([charge(1, tag, burst)])).collect()
 }
@@ -416,7 +416,7 @@ fn a_refused_request_gets_back_what_a_slow_node_charged_after_the_refusal() {
     });
 }
 
-/// The slots of the hash tags of a master's buckets.
+/// Returns the slots of the hash tags of a master's buckets.
 pub fn tag_slots(master: &Redis) -> Vec<u16> {
     let keys = master.keys();
     let slot =

@@ -10,13 +10,13 @@ rules:
   - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 2/day}}
 ";
 
-/// The `store` section with these lines in it, and a long timeout unless they say otherwise.
+/// Returns a `store` section with these lines, and a long timeout unless the lines set one.
 pub fn store(url: &str, rest: &str) -> String {
     let timeout = if rest.contains("timeout:") { "" } else { "    timeout: 5s\n" };
     format!("store:\n  redis:\n    url: {url}\n{timeout}{rest}\non_store_failure: deny\n{RULES}")
 }
 
-/// The user that docs/stores.md tells an operator to make.
+/// Returns the user of docs/stores.md, as an ACL command.
 pub fn documented_user() -> Vec<String> {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/stores.md")).unwrap();
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER ")).expect("the page has the line");
@@ -34,7 +34,7 @@ pub fn statuses(gateway: &Gateway) -> [u16; 3] {
     [(); 3].map(|()| client.get("/", &[("X-User", "a")]).status)
 }
 
-/// Waits until the log has a line about a store that is down, with all of these in it.
+/// Waits until the log has a line about a store that is down, with all of these words.
 #[track_caller]
 pub fn says(gateway: &Gateway, words: &[&str]) {
     let said = |line: &str| line.contains("store is down") && words.iter().all(|word| line.contains(word));

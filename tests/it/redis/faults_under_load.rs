@@ -10,17 +10,17 @@ use crate::support::{
     Answers, Gateway, Lateness, Redis, Relay, Upstream, eventually, free_port, now, print_measured, short_or_long,
 };
 
-/// The token bucket of every client here.
+/// The rate of every client's token bucket.
 pub const RATE: u64 = 40;
 pub const BURST: u64 = 40;
 
-/// How many clients ask each gateway all the time for a token. Of each other limit, one does.
+/// The number of clients that always ask each gateway for a token. Each other limit has one client.
 pub const CALLERS: usize = 3;
 
-/// One request, as its client saw it: in microseconds since the start, rounded away from each other.
+/// One request, as its client recorded it, in microseconds since the start. The beginning is rounded down, the end up.
 #[derive(Clone)]
 pub struct RequestRecord {
-    /// By its index, the limit that was asked.
+    /// The index of the limit that was charged.
     pub sample: usize,
     pub sent: i64,
     pub answered: i64,
@@ -33,7 +33,7 @@ fn text(port: u16, on_store_failure: &str, samples: &[Sample]) -> String {
     format!("store: {{redis: {{url: \"redis://127.0.0.1:{port}\"}}}}\non_store_failure: {on_store_failure}\n{rules}")
 }
 
-/// What all clients of a test see and do together.
+/// The state that all clients of a test share.
 pub struct Load {
     pub samples: Vec<Sample>,
     start: Instant,
@@ -48,17 +48,17 @@ impl Load {
         Load { samples: samples.to_vec(), start: now(), refused, over: AtomicBool::new(false) }
     }
 
-    /// In microseconds since the start.
+    /// Returns the microseconds since the start.
     pub fn micros(&self) -> i64 {
         micros(self.start)
     }
 
-    /// What its moments are on the clock of the Redis on this port.
+    /// Returns the offset of the clock of the Redis server on this port.
     pub fn clock(&self, port: u16) -> ClockOffset {
         ClockOffset::measure(port, self.start)
     }
 
-    /// The same of a server on this machine that cannot be asked that way.
+    /// Returns the offset for a server on this machine that does not report its time.
     pub fn clock_of_this_machine(&self) -> ClockOffset {
         ClockOffset::of_this_machine(self.start)
     }
@@ -75,14 +75,14 @@ impl Load {
         eventually("all is spent", || counts().zip(&before).all(|(now, before)| now > before + 20));
     }
 
-    /// The limits, each as often as clients ask for it: by the index in its samples.
+    /// Returns the indexes of the limits in `samples`, each as often as it has clients.
     pub fn callers(&self) -> Vec<usize> {
         let of = |index: usize| if index == 0 { CALLERS } else { 1 };
         (0..self.samples.len()).flat_map(|index| std::iter::repeat_n(index, of(index))).collect()
     }
 }
 
-/// Ends the load when it is dropped, also by a panic: the threads of the callers are waited for.
+/// Ends the load when it is dropped, also after a panic, because the threads of the callers are waited for.
 pub struct Ending<'l>(pub &'l Load);
 
 impl Drop for Ending<'_> {
@@ -94,7 +94,7 @@ impl Drop for Ending<'_> {
 const DENIED: &str = "denied";
 const ALLOWED: &str = "allowed";
 
-/// Asks for one of the limits again and again as soon as it is answered, nearly. A connection that fails is a panic.
+/// Sends requests for one of the limits, each soon after the last answer. Panics if a connection fails.
 pub fn ask_on(gateway: &Gateway, sample: usize, user: &str, load: &Load) -> Vec<RequestRecord> {
     let (mut client, mut seen) = (gateway.client(), Vec::new());
     let header = load.samples[sample].header();
@@ -110,7 +110,7 @@ pub fn ask_on(gateway: &Gateway, sample: usize, user: &str, load: &Load) -> Vec<
     seen
 }
 
-/// What a fault may cost beyond what every window allows.
+/// The amount that a fault may add to what every window allows.
 #[derive(Clone, Copy)]
 pub enum Bound {
     Nothing,
@@ -138,7 +138,7 @@ impl Bound {
     }
 }
 
-/// [`survive_with`] a limit of each algorithm.
+/// Runs [`survive_with`] with a limit of each algorithm.
 #[track_caller]
 pub fn survive(fault: &str, bound: Bound, redis: &mut Redis, port: u16, happens: impl FnOnce(&mut Redis)) {
     survive_with(&short_samples(), fault, bound, redis, port, happens);
@@ -216,7 +216,7 @@ fn survive_with(
     again(&allowing, &samples[0], ALLOWED);
 }
 
-/// What was granted of one of the limits.
+/// Returns the grants of one of the limits.
 pub fn grants(seen: &[RequestRecord], sample: usize) -> Vec<Grant> {
     let granted = seen.iter().filter(|seen| seen.sample == sample && seen.status == 200);
     granted.map(|seen| Grant { sent: seen.sent, answered: seen.answered, cost: 1000 }).collect()
@@ -226,7 +226,7 @@ pub fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-/// Kills Redis so many times, and starts it again each time a moment later.
+/// Kills Redis this many times, and starts it again a moment later each time.
 pub fn kill_and_restart(redis: &mut Redis, times: u64) {
     for _ in 0..times {
         redis.kill();

@@ -60,13 +60,13 @@ pub const PAGES: &[&str] = &[
     "docs/warnings.md",
 ];
 
-/// The fenced blocks of a language.
+/// Returns the fenced blocks of a language.
 pub fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
     let fence = format!("```{language}\n");
     page.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
-/// A fragment is in a file that is otherwise complete.
+/// Completes a fragment to a whole file.
 pub fn whole(block: &str) -> String {
     let file: serde_yaml::Mapping = serde_yaml::from_str(block).unwrap();
     let listeners = file.get("listeners").and_then(serde_yaml::Value::as_sequence);
@@ -80,7 +80,7 @@ pub fn whole(block: &str) -> String {
     format!("{first}{block}")
 }
 
-/// What check says of a block of a page.
+/// Returns the result of `check` for a block of a page.
 pub fn checked(purpose: Purpose, name: &str, block: &str) -> Result<Config, Problems> {
     let keys = serde_json::json!({"keys": [es256().jwk]}).to_string();
     let certificates = Certificates::shared();
@@ -154,7 +154,7 @@ fn the_readme_and_the_shipped_file_have_no_warnings() {
     assert_eq!(warnings("gateway.yaml", &read("gateway.yaml")), [""; 0]);
 }
 
-/// The pages of the configuration, one after the other.
+/// Returns the pages about the configuration as one text.
 pub fn configuration() -> String {
     PAGES.iter().filter(|name| name.starts_with("docs/configuration/")).map(|name| read(name)).collect()
 }
@@ -233,7 +233,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
     headings(page).into_iter().map(|(.., anchor)| anchor).collect()
 }
 
-/// The section of a page below a heading, with the sections within it.
+/// Returns the section of a page below a heading, with its subsections.
 pub fn section(page: &str, anchor: &str) -> String {
     let level = |line: &str| line.chars().take_while(|letter| *letter == '#').count();
     let headings = headings(page);

@@ -20,7 +20,7 @@ pub fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The folders of sources: the program's, and those of its crates.
+/// Returns the source folders of the program and of its crates.
 pub fn source_folders() -> Vec<PathBuf> {
     let crates = std::fs::read_dir(root().join("crates")).unwrap();
     let mut found: Vec<_> = crates.map(|entry| entry.unwrap().path().join("src")).collect();
@@ -29,12 +29,12 @@ pub fn source_folders() -> Vec<PathBuf> {
     found
 }
 
-/// The sources of the program and of its crates.
+/// Returns the source files of the program and of its crates.
 pub fn all_sources() -> Vec<PathBuf> {
     source_folders().iter().flat_map(|folder| sources(folder)).collect()
 }
 
-/// The crate of a source file, by its folder; of the program `tollgate`.
+/// Returns the crate of a source file, by its folder. The program itself is `tollgate`.
 pub fn crate_of(path: &Path) -> String {
     match path.strip_prefix(root().join("crates")) {
         Ok(inner) => inner.iter().next().unwrap().to_str().unwrap().to_owned(),
@@ -42,7 +42,7 @@ pub fn crate_of(path: &Path) -> String {
     }
 }
 
-/// The crate of a source file and its modules: `["tollgate", "gateway", "forward"]` for `src/gateway/forward/mod.rs`.
+/// Returns the crate and the modules of a source file: `["tollgate", "gateway", "forward"]` for `src/gateway/forward/mod.rs`.
 pub fn module(path: &Path) -> Vec<String> {
     let own = crate_of(path);
     let inner = path.iter().skip_while(|part| *part != "src").skip(1).collect::<PathBuf>().with_extension("");
@@ -54,7 +54,7 @@ pub fn module(path: &Path) -> Vec<String> {
     names
 }
 
-/// Every path that a source file names by `crate::` or `super::`, from its crate, groups in braces taken apart.
+/// Returns every path that a source file names by `crate::` or `super::`, from its crate. Groups in braces are expanded.
 pub fn imports(path: &Path) -> Vec<Vec<String>> {
     let text = std::fs::read_to_string(path).unwrap();
     let here = module(path);
@@ -78,7 +78,7 @@ pub fn imports(path: &Path) -> Vec<Vec<String>> {
     found
 }
 
-/// A line without its indentation, and without `pub`, `pub(crate)` or `pub(super)`.
+/// Returns a line without its indentation, and without `pub`, `pub(crate)` or `pub(super)`.
 pub fn without_visibility(line: &str) -> &str {
     let item = line.trim_start();
     let Some(rest) = item.strip_prefix("pub") else { return item };
@@ -158,8 +158,8 @@ fn resolve(here: &[String], inner: bool, names: &[String]) -> Option<Vec<String>
     Some(from)
 }
 
-/// For every source file, by its crate and modules, the files that it imports from. A name that a `mod.rs` only re-exports
-/// counts as an import from the file that defines it.
+/// Returns the files that each source file imports from, by crate and modules. A name that a `mod.rs` only re-exports counts
+/// as an import from the file that defines it.
 pub fn file_graph() -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let files: BTreeMap<_, _> = all_sources().into_iter().map(|path| (module(&path), path)).collect();
     let exports: BTreeMap<_, _> =
@@ -201,7 +201,7 @@ fn re_exports(here: &[String], path: &Path) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// The groups of files that import each other in a circle.
+/// Returns the groups of files that import each other in a circle.
 pub fn circles(graph: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>) -> Vec<BTreeSet<Vec<String>>> {
     let reached = |start: &Vec<String>| {
         let (mut found, mut open) = (BTreeSet::new(), vec![start]);

@@ -31,7 +31,7 @@ pub fn document(gateway: &Gateway) -> Value {
     response.json()
 }
 
-/// Waits for a document in which this holds: one is good for half a second.
+/// Waits for a document for which `holds` is true. A document is sent again for half a second.
 #[track_caller]
 pub fn eventually_reported(gateway: &Gateway, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let mut reported = Value::Null;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::document::{BROWSER, RULES, ask, document, eventually_reported};
 use crate::support::{Gateway, Upstream, not_checked};
 
-/// What the page has become after five seconds of the browser's clock, which stands still while it waits for an answer.
-/// `None`: there is no browser.
+/// Returns the page after five seconds of the browser's clock, which stops while the browser waits for an answer. `None`
+/// without a browser.
 pub fn shown(address: SocketAddr) -> Option<RenderedPage> {
     let folder = tempfile::TempDir::new().unwrap();
     let mut command = Command::new("chromium");
@@ -34,7 +34,7 @@ pub fn shown(address: SocketAddr) -> Option<RenderedPage> {
 pub struct RenderedPage(pub String);
 
 impl RenderedPage {
-    /// The cells of each rule.
+    /// Returns the cells of each rule.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let (_, body) = self.0.split_once("<tbody").unwrap();
         let rows = body.split("</tbody>").next().unwrap().split("<tr").skip(1);
@@ -69,7 +69,7 @@ fn played(gateway: &Gateway, documents: Vec<Option<Value>>) -> Upstream {
     played_with(gateway, documents, None, "")
 }
 
-/// The same with this last hour, and a script after the page that acts as its reader would.
+/// Serves a gateway's page like `played`, with this last hour, and a script after the page that acts like its reader.
 pub fn played_with(gateway: &Gateway, documents: Vec<Option<Value>>, hour: Option<Value>, acts: &str) -> Upstream {
     let page = ask(gateway, "/", &[BROWSER]);
     let policy = page.field("content-security-policy").unwrap();
@@ -96,7 +96,7 @@ pub fn played_with(gateway: &Gateway, documents: Vec<Option<Value>>, hour: Optio
     })
 }
 
-/// A document at this moment since the start, and what it counts of plans/user.
+/// Returns a document at this time since the start, with these counts of plans/user.
 pub fn at(document: &Value, uptime: f64, allowed: u64, refused: u64) -> Value {
     let mut document = document.clone();
     document["uptime"] = uptime.into();

@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use super::mint::Signer;
 use super::{Gateway, eventually};
 
-/// The key of tokens and of pseudonyms.
+/// The secret key for tokens and for pseudonyms.
 pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 pub(crate) const TO_FILE: &str = "access_log: {to: access.jsonl}\n";
 
-/// What is in a log: every line of it whole.
+/// Returns the lines of a log. Every line must be complete.
 #[track_caller]
 pub(crate) fn lines(gateway: &Gateway) -> Vec<Value> {
     read(&gateway.file("access.jsonl"))
 }
 
-/// A reader may see the beginning of a line that is being written, up to the end of a page, and soon its end.
+/// Reads a log. A line that is being written may be incomplete for a moment, so it is read again.
 #[track_caller]
 pub(crate) fn read(file: &Path) -> Vec<Value> {
     let mut text = String::new();
@@ -37,7 +37,7 @@ pub(crate) fn parse(line: &str) -> Value {
     serde_json::from_str(line).unwrap()
 }
 
-/// The lines, once there are so many.
+/// Waits until the log has this many lines, and returns them.
 #[track_caller]
 pub(crate) fn wait_for(gateway: &Gateway, count: usize) -> Vec<Value> {
     let mut found = Vec::new();

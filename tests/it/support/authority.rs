@@ -30,27 +30,27 @@ impl Authority {
         Authority { issuer, next: AtomicU64::new(1) }
     }
 
-    /// Its own certificate.
+    /// Returns the certificate of the authority.
     pub(crate) fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// For these names; the first one is the subject's too.
+    /// Issues a certificate for these names. The first name is also the subject's.
     pub(crate) fn issue(&self, names: &[&str]) -> IssuedCertificate {
         self.issue_until(names, 2090)
     }
 
-    /// For a program with a name of SPIFFE's kind.
+    /// Issues a certificate with a SPIFFE URI.
     pub(crate) fn issue_with_uri(&self, names: &[&str], uri: &str) -> IssuedCertificate {
         self.sign(names, 2090, Some(uri))
     }
 
-    /// Valid until the beginning of this year.
+    /// Issues a certificate that is valid until the beginning of this year.
     pub(crate) fn issue_until(&self, names: &[&str], year: i32) -> IssuedCertificate {
         self.sign(names, year, None)
     }
 
-    /// Valid for so long from now, to the second.
+    /// Issues a certificate that is valid for this time from now, to the second.
     pub(crate) fn issue_for(&self, names: &[&str], time: Duration) -> IssuedCertificate {
         self.sign_until(names, 1970, UNIX_EPOCH.elapsed().unwrap() + time, None)
     }
@@ -75,17 +75,17 @@ impl Authority {
         IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem(), serial }
     }
 
-    /// A list that revokes these certificates, as PEM.
+    /// Returns a revocation list with these certificates, as PEM.
     pub(crate) fn revoke(&self, revoked: &[&IssuedCertificate]) -> String {
         self.revoke_until(revoked, 2090)
     }
 
-    /// The same, up to date until the beginning of this year.
+    /// Returns a revocation list that is valid until the beginning of this year.
     pub(crate) fn revoke_until(&self, revoked: &[&IssuedCertificate], year: i32) -> String {
         self.revocation_list(revoked, year, Duration::ZERO)
     }
 
-    /// A list that is up to date for so long from now, to the second.
+    /// Returns a revocation list that is valid for this time from now, to the second.
     pub(crate) fn revoke_for(&self, revoked: &[&IssuedCertificate], time: Duration) -> String {
         self.revocation_list(revoked, 1970, UNIX_EPOCH.elapsed().unwrap() + time)
     }

@@ -4,16 +4,16 @@ use std::sync::LazyLock;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// Everything as PEM.
+/// A certificate authority and certificates that it has signed, all as PEM.
 pub(crate) struct Certificates {
     pub authority: String,
-    /// For `localhost`: the certificate and its key.
+    /// The certificate for `localhost`, and its key.
     pub server: (String, String),
     pub client: (String, String),
 }
 
 impl Certificates {
-    /// One set, shared by all tests that need none of their own.
+    /// Returns one set that tests share.
     pub(crate) fn shared() -> &'static Certificates {
         static SHARED: LazyLock<Certificates> = LazyLock::new(Certificates::new);
         &SHARED

@@ -7,7 +7,7 @@ use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
 use ledger::cost::Cost;
 
-/// What a request spends of a bucket.
+/// Returns the charge of a request to a bucket.
 pub(crate) fn spend(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge {
     Charge {
         key,
@@ -20,25 +20,25 @@ pub(crate) fn spend(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge 
     }
 }
 
-/// A token bucket of which nothing comes back while a test runs.
+/// Returns a token bucket that is not refilled during a test.
 pub(crate) fn unrefilled(burst: u64) -> Algorithm {
     let rate = Rate { amount: Cost::ONE, period: Micros(3_600_000_000) };
     Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap())
 }
 
-/// The key of a bucket under this hash tag of a cluster.
+/// Returns the key of a bucket under this hash tag of a cluster.
 pub(crate) fn tagged_key(bucket: u8, tag: u8) -> BucketKey {
     let mut key = [bucket; 16];
     key[..4].copy_from_slice(&[0, 0, 0, tag]);
     BucketKey(key)
 }
 
-/// A request with one enforced limit.
+/// Returns a plan with one enforced limit.
 pub(crate) fn plan_of(charge: Charge) -> Plan {
     plan([charge])
 }
 
-/// A request with these enforced limits.
+/// Returns a plan with these enforced limits.
 pub(crate) fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
     Plan { enforced: charges.into_iter().collect(), ..Plan::default() }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// One connection.
+/// A client with one connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: TcpStream,
@@ -16,12 +16,12 @@ pub(crate) struct Response {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: String,
-    /// Of a body in chunks.
+    /// The trailers of a chunked body.
     pub trailers: Vec<(String, String)>,
 }
 
 impl Response {
-    /// The value of a field in any case; several lines joined as a list.
+    /// Returns the value of a field, whatever the case of its name. Several lines are joined to a list.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
         let values: Vec<_> = self.fields.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).collect();
         (!values.is_empty()).then(|| values.iter().map(|(_, value)| &**value).collect::<Vec<_>>().join(", "))
@@ -44,7 +44,7 @@ impl Client {
         Client::over(TcpStream::connect(address).unwrap())
     }
 
-    /// Takes an accepted connection, in a test that is the upstream itself.
+    /// Makes a client of an accepted connection, for a test that is the upstream itself.
     pub(crate) fn over(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -78,7 +78,7 @@ impl Client {
         self.stream.write_all(bytes)
     }
 
-    /// Its stream, to write while responses are read.
+    /// Returns the stream, so that a test can write while it reads responses.
     pub(crate) fn writer(&self) -> TcpStream {
         self.stream.try_clone().unwrap()
     }
@@ -87,7 +87,7 @@ impl Client {
         self.stream.local_addr().unwrap().port()
     }
 
-    /// Closes its side for writing.
+    /// Closes the client's side of the connection.
     pub(crate) fn finish(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }

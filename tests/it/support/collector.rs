@@ -45,7 +45,7 @@ pub struct Span {
     parent: Vec<u8>,
     #[prost(string, tag = "5")]
     pub name: String,
-    /// 1 internal, 2 server, 3 client.
+    /// The kind: 1 is internal, 2 server, 3 client.
     #[prost(int32, tag = "6")]
     pub kind: i32,
     #[prost(fixed64, tag = "7")]
@@ -138,17 +138,17 @@ impl Span {
         hexadecimal(&self.id)
     }
 
-    /// Empty if the span has none.
+    /// Returns the id of the parent span; empty if there is no parent.
     pub fn parent(&self) -> String {
         hexadecimal(&self.parent)
     }
 
-    /// The value of an attribute as text.
+    /// Returns the value of an attribute as text.
     pub fn get(&self, key: &str) -> Option<String> {
         find(&self.attributes, key)
     }
 
-    /// The trace and span of each link.
+    /// Returns the trace id and the span id of each link.
     pub fn links(&self) -> Vec<(String, String)> {
         self.links.iter().map(|link| (hexadecimal(&link.trace), hexadecimal(&link.span))).collect()
     }
@@ -157,7 +157,7 @@ impl Span {
         self.status.as_ref().is_some_and(|status| status.code == 2)
     }
 
-    /// The role of the span, by its name or its kind.
+    /// Returns the role of the span, by its name or its kind.
     pub fn role(&self) -> &'static str {
         match (self.kind, &*self.name) {
             (1, "decide") => "decision",
@@ -175,19 +175,19 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector that accepts everything.
+    /// Starts a collector that accepts everything.
     pub fn start() -> Collector {
         Collector::on(TcpListener::bind("127.0.0.1:0").unwrap())
     }
 
-    /// As `start`, on a listener of the test.
+    /// Starts such a collector on a listener of the test.
     pub fn on(listener: TcpListener) -> Collector {
         Collector::over(Upstream::listening(listener, |_, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         }))
     }
 
-    /// A collector that answers as `upstream` does.
+    /// Makes a collector that answers like `posts`.
     pub fn over(posts: Upstream) -> Collector {
         Collector { posts }
     }
@@ -209,7 +209,7 @@ impl Collector {
         self.resources().into_iter().flat_map(|resources| resources.scopes).flat_map(|scope| scope.spans).collect()
     }
 
-    /// An attribute of the resource that sent the first spans.
+    /// Returns an attribute of the resource that sent the first spans.
     pub fn resource(&self, key: &str) -> Option<String> {
         find(&self.resources().first()?.resource.as_ref()?.attributes, key)
     }

@@ -23,7 +23,7 @@ pub(crate) fn tollgate(arguments: &[&str]) -> CommandOutput {
     tollgate_with(arguments, &[])
 }
 
-/// The same, with these variables besides.
+/// Runs `tollgate` with these arguments and environment variables to its end.
 pub(crate) fn tollgate_with(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     let output = program.args(arguments).envs(variables.iter().copied()).output().unwrap();
@@ -31,7 +31,7 @@ pub(crate) fn tollgate_with(arguments: &[&str], variables: &[(&str, &str)]) -> C
     CommandOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// The commands that the `-h` of a command lists, but for `help` itself: all that clap knows.
+/// Returns the commands that the `-h` of a command lists, without `help`.
 #[track_caller]
 pub(crate) fn subcommands(command: &[&str]) -> Vec<String> {
     let help = tollgate(&[command, &["-h"]].concat());

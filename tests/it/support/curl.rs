@@ -5,22 +5,22 @@ use std::process::Command;
 
 use super::Gateway;
 
-/// What curl has printed, and its exit code: 0, or why it failed.
+/// The result of curl: its exit code, which is 0 or the reason for its failure, and its output.
 #[derive(Debug)]
 pub(crate) struct CurlOutput {
     pub code: i32,
     /// The status of the last response; 0 without one.
     pub status: u16,
-    /// Heads and body.
+    /// The heads and the body.
     pub text: String,
 }
 
-/// Requests `https://HOST/` at the first listener, with these arguments more.
+/// Requests `https://HOST/` from the first listener, with these additional arguments.
 pub(crate) fn curl(gateway: &Gateway, host: &str, arguments: &[&str]) -> CurlOutput {
     curl_at(gateway, gateway.http, host, arguments)
 }
 
-/// The same at another listener.
+/// Requests `https://HOST/` from another listener.
 pub(crate) fn curl_at(gateway: &Gateway, address: SocketAddr, host: &str, arguments: &[&str]) -> CurlOutput {
     let resolve = format!("{host}:{}:{}", address.port(), address.ip());
     let output = Command::new("curl")

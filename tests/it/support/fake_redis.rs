@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-/// Answers every call of the take script with `reply`.
+/// Serves a connection: answers every call of the take script with `reply`.
 pub(crate) fn serve_fake_redis(stream: TcpStream, reply: &[u8]) {
     let mut writer = stream.try_clone().unwrap();
     let mut reader = BufReader::new(stream);
@@ -27,7 +27,7 @@ pub(crate) fn serve_fake_redis(stream: TcpStream, reply: &[u8]) {
     }
 }
 
-/// Names the server on this port as the master, whatever it is asked for.
+/// Serves a connection of a sentinel: names the server on this port as the master.
 pub(crate) fn serve_fake_sentinel(stream: TcpStream, port: u16) {
     let mut writer = stream.try_clone().unwrap();
     let mut reader = BufReader::new(stream);

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::{Client, ConfigDirectory, Upstream, eventually, now};
 
-/// A file next to gateway.yaml: the certificate authorities that the gateway takes for those of the system.
+/// A file next to gateway.yaml: the authorities that the gateway uses as those of the system.
 pub(crate) const SYSTEM_ROOTS: &str = "system-roots.pem";
 
 pub(crate) struct Gateway {
-    /// The first listener.
+    /// The address of the first listener.
     pub http: SocketAddr,
-    /// All listeners, in the order in which the gateway announces them.
+    /// The addresses of all listeners, in the order in which the gateway announces them.
     pub listeners: Vec<SocketAddr>,
     pub admin: SocketAddr,
     child: Child,
@@ -55,7 +55,7 @@ impl Gateway {
         Gateway { http, listeners, admin, child, output: Some(output), directory }
     }
 
-    /// Starts it again after its exit, at the same addresses.
+    /// Starts the gateway again after its exit, at the same addresses.
     #[track_caller]
     pub(crate) fn start_again(&mut self) {
         let file = self.file("gateway.yaml");
@@ -66,7 +66,7 @@ impl Gateway {
         *self = Gateway::launch(Gateway::command(&file), directory);
     }
 
-    /// The text of its gateway.yaml, with two threads unless it says otherwise; without a URL it names no upstream.
+    /// Returns the text of a gateway.yaml. It has two threads unless `rest` sets a number, and no upstream without a URL.
     pub(crate) fn text(upstream: &str, rest: &str) -> String {
         let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };
         let threads = if rest.lines().any(|line| line.starts_with("threads:")) { "" } else { "threads: 2\n" };
@@ -81,7 +81,7 @@ impl Gateway {
         self.reload_file(&Gateway::text(&format!("http://{}", upstream.address), rest));
     }
 
-    /// The same, for a file that names several upstreams.
+    /// Replaces gateway.yaml in the same way by a file that names several upstreams.
     #[track_caller]
     pub(crate) fn reload_text(&self, text: &str) {
         self.reload_file(&Gateway::text("", text));
@@ -99,7 +99,7 @@ impl Gateway {
         });
     }
 
-    /// How many changed configurations have come into force since the start.
+    /// Returns how many changed configurations have come into force since the start.
     pub(crate) fn successful_reloads(&self) -> usize {
         self.errors().matches("configuration reloaded").count()
     }
@@ -114,8 +114,8 @@ impl Gateway {
         Client::connect(self.http)
     }
 
-    /// Waits until it has refused a head, for which it needs no store. With one thread it has seen all that happened to its
-    /// connections before.
+    /// Waits until the gateway has refused a head, which needs no store. A gateway with one thread has then noticed
+    /// everything that happened to its connections before.
     #[track_caller]
     pub(crate) fn answers_without_the_store(&self) {
         let mut client = self.client();
@@ -123,7 +123,7 @@ impl Gateway {
         assert_eq!(client.response("GET").unwrap().status, 400);
     }
 
-    /// The sum of those series of a metric whose labels contain all of these.
+    /// Returns the sum of those series of a metric whose labels contain all of these.
     #[track_caller]
     pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         self.find_metric(name, labels).unwrap_or_else(|| panic!("there is no {name}"))
@@ -139,7 +139,7 @@ impl Gateway {
         (!series.is_empty()).then_some(sum)
     }
 
-    /// Waits until a metric has this value: what is counted after a response may be a moment late.
+    /// Waits until a metric has this value, because a response may be counted a moment later.
     #[track_caller]
     pub(crate) fn expect(&self, name: &str, labels: &[&str], value: f64) {
         let deadline = now() + Duration::from_secs(20);
@@ -158,14 +158,14 @@ impl Gateway {
         assert!(done.success());
     }
 
-    /// Tells it to leave, and waits until it drains.
+    /// Orders the gateway to exit, and waits until it drains.
     #[track_caller]
     pub(crate) fn drain(&self) {
         self.signal("TERM");
         self.expect_logged("draining");
     }
 
-    /// The CPU time that it has used so far.
+    /// Returns the CPU time that the gateway has used.
     pub(crate) fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         // After the name, which may contain anything: the 12th and 13th fields are user and system time in ticks.
@@ -174,7 +174,7 @@ impl Gateway {
         Duration::from_millis(ticks * 10)
     }
 
-    /// Its resident memory in bytes.
+    /// Returns the gateway's resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -185,7 +185,7 @@ impl Gateway {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its exit: the status, and how long that took.
+    /// Waits until the gateway exits. Returns the status, and how long that took.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> (ExitStatus, Duration) {
         let start = now();
@@ -197,19 +197,19 @@ impl Gateway {
         (status.unwrap(), start.elapsed())
     }
 
-    /// A file next to its gateway.yaml.
+    /// Returns the path of a file next to gateway.yaml.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Puts this text in the place of a file next to its gateway.yaml, at once: it never sees a part of it.
+    /// Replaces the text of a file next to gateway.yaml in one step, so that the gateway never reads a part of it.
     pub(crate) fn replace(&self, name: &str, text: &str) {
         let new = self.file(&format!("{name}.new"));
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.file(name)).unwrap();
     }
 
-    /// Its standard output after `ready`. Dropping it closes the pipe.
+    /// Returns the gateway's standard output after `ready`. Dropping it closes the pipe.
     pub(crate) fn output(&mut self) -> BufReader<ChildStdout> {
         self.output.take().unwrap()
     }
@@ -218,13 +218,13 @@ impl Gateway {
         self.child.id()
     }
 
-    /// Whether it has written this to standard error: what a test waits for. To show that something is absent, or how often
-    /// it is there, it takes [`Gateway::errors`].
+    /// Whether the gateway has written this to standard error. For tests that wait. To check that a text is absent, or how
+    /// often it occurs, use [`Gateway::errors`].
     pub(crate) fn has_logged(&self, text: &str) -> bool {
         std::fs::read_to_string(self.directory.path().join("stderr")).unwrap().contains(text)
     }
 
-    /// Waits until it has written this to standard error.
+    /// Waits until the gateway has written this to standard error.
     #[track_caller]
     pub(crate) fn expect_logged(&self, text: &str) {
         let deadline = now() + Duration::from_secs(20);
@@ -234,8 +234,8 @@ impl Gateway {
         }
     }
 
-    /// What it has written to standard error so far. It writes on a thread of its own, so a line may be a moment late: this waits
-    /// until the text has stopped growing.
+    /// Returns what the gateway has written to standard error. A separate thread writes it, so a line may be late: this
+    /// function waits until the text no longer grows.
     pub(crate) fn errors(&self) -> String {
         let read = || std::fs::read_to_string(self.directory.path().join("stderr")).unwrap();
         let mut errors = read();

@@ -16,17 +16,17 @@ pub(crate) struct GatewayBuilder {
 }
 
 impl Gateway {
-    /// A gateway in front of `upstream`.
+    /// Returns a gateway with this upstream.
     pub(crate) fn before(upstream: &Upstream) -> GatewayBuilder {
         Gateway::before_url(&format!("http://{}", upstream.address))
     }
 
-    /// A gateway that decides for other proxies, and proxies nothing.
+    /// Returns a gateway that decides for other proxies, and proxies nothing.
     pub(crate) fn deciding() -> GatewayBuilder {
         Gateway::before_url("")
     }
 
-    /// A gateway in front of the upstream with this URL.
+    /// Returns a gateway with the upstream of this URL.
     pub(crate) fn before_url(upstream: &str) -> GatewayBuilder {
         GatewayBuilder {
             upstream: upstream.to_owned(),
@@ -40,7 +40,7 @@ impl Gateway {
 }
 
 impl GatewayBuilder {
-    /// Adds lines to gateway.yaml. It names the upstream, and one listener unless these lines name others.
+    /// Adds lines to gateway.yaml. The file already names the upstream, and one listener unless the lines name listeners.
     pub(crate) fn with(mut self, lines: &str) -> GatewayBuilder {
         if !self.config.is_empty() && !self.config.ends_with('\n') {
             self.config.push('\n');
@@ -60,7 +60,7 @@ impl GatewayBuilder {
         files.iter().fold(self, |builder, (name, text)| builder.file(name, text))
     }
 
-    /// Sets a variable in its environment.
+    /// Sets a variable in the gateway's environment.
     pub(crate) fn variable(mut self, name: &str, value: &str) -> GatewayBuilder {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
@@ -71,30 +71,31 @@ impl GatewayBuilder {
         variables.iter().fold(self, |builder, (name, value)| builder.variable(name, value))
     }
 
-    /// Changes an interval that no setting changes (`crates/base/src/interval.rs`). Needs the feature `test-hooks`.
+    /// Changes an interval for which there is no setting (`crates/base/src/interval.rs`). Needs the feature `test-hooks`.
     pub(crate) fn interval(mut self, name: &str, length: Duration) -> GatewayBuilder {
         self.intervals.push(format!("{name}={}", length.as_millis()));
         self
     }
 
-    /// As [`GatewayBuilder::interval`], but only in the short form of a proof: its long form takes as long as a release.
+    /// Changes an interval like [`GatewayBuilder::interval`], but only in the short form of a proof. The long form has the
+    /// real intervals.
     pub(crate) fn short_interval(self, name: &str, length: Duration) -> GatewayBuilder {
         if intervals_are_shortened() { self.interval(name, length) } else { self }
     }
 
-    /// Shortens the heartbeats by which gateways on one Redis learn of each other.
+    /// Shortens the heartbeats by which gateways on one Redis know of each other.
     pub(crate) fn short_heartbeats(self) -> GatewayBuilder {
         self.short_interval("heartbeat", Duration::from_millis(200))
             .short_interval("gateway_ttl", Duration::from_millis(1500))
     }
 
-    /// Runs shell commands in its process before it starts.
+    /// Runs shell commands in the gateway's process before the program starts.
     pub(crate) fn shell(mut self, commands: &str) -> GatewayBuilder {
         self.shell = Some(commands.to_owned());
         self
     }
 
-    /// Starts it, and waits until it is ready.
+    /// Starts the gateway, and waits until it is ready.
     #[track_caller]
     pub(crate) fn start(self) -> Gateway {
         let directory = ConfigDirectory::new();

@@ -25,7 +25,7 @@ pub(crate) struct Http2Client {
     runtime: Arc<Runtime>,
 }
 
-/// A response that has been received as a whole.
+/// A response that was received completely.
 #[derive(Clone, Debug)]
 pub(crate) struct Http2Response {
     pub status: u16,
@@ -45,7 +45,7 @@ impl Http2Response {
     }
 }
 
-/// A request that has been sent, as far as it has been.
+/// A request whose head, and perhaps a part of the body, has been sent.
 pub(crate) struct Http2Request {
     response: ResponseFuture,
     body: SendStream<Bytes>,
@@ -53,7 +53,7 @@ pub(crate) struct Http2Request {
 }
 
 impl Http2Client {
-    /// Over TCP.
+    /// Connects over TCP.
     pub(crate) fn connect(address: SocketAddr) -> Http2Client {
         let runtime = runtime();
         let stream = runtime.block_on(tokio::net::TcpStream::connect(address)).unwrap();
@@ -61,7 +61,7 @@ impl Http2Client {
         Http2Client::over(runtime, stream, "a.test")
     }
 
-    /// The same with room for so many bytes of all responses that are not read: more than for those of one of them.
+    /// Connects over TCP, with a window for this many unread bytes of all responses.
     pub(crate) fn connect_wide(address: SocketAddr, window: u32) -> Http2Client {
         let runtime = runtime();
         let stream = runtime.block_on(tokio::net::TcpStream::connect(address)).unwrap();
@@ -69,12 +69,12 @@ impl Http2Client {
         Http2Client::with_window(runtime, stream, "a.test", Some(window))
     }
 
-    /// Over TLS, for this name.
+    /// Connects over TLS, with this server name.
     pub(crate) fn connect_tls(settings: &TlsSettings, address: SocketAddr, name: &str) -> Http2Client {
         Http2Client::over_tls(settings, TcpStream::connect(address).unwrap(), name)
     }
 
-    /// The same over a connection on which something has been sent already.
+    /// Makes a TLS handshake on a connection on which something was already sent.
     pub(crate) fn over_tls(settings: &TlsSettings, stream: TcpStream, name: &str) -> Http2Client {
         let runtime = runtime();
         let mut config = settings.config();
@@ -124,7 +124,7 @@ impl Http2Client {
         self.send("GET", target, fields, &[])
     }
 
-    /// The same for another host.
+    /// Requests a target from another host.
     pub(crate) fn get_of(&mut self, authority: &str, target: &str) -> Http2Response {
         let own = std::mem::replace(&mut self.authority, authority.to_owned());
         let response = self.get(target, &[]);
@@ -166,7 +166,8 @@ impl Http2Client {
         Http2Request { response, body, runtime: Arc::clone(&self.runtime) }
     }
 
-    /// The same without a body, where the server may be leaving: `None` if it accepts no more.
+    /// Sends the head of a request without a body, while the server may be closing the connection. `None` if it accepts no
+    /// more.
     pub(crate) fn try_begin(&mut self, method: &str, target: &str) -> Option<Http2Request> {
         let uri = format!("http://{}{target}", self.authority);
         let request = Request::builder().method(method).uri(uri).version(http::Version::HTTP_2).body(()).unwrap();
@@ -182,7 +183,7 @@ impl Http2Client {
         self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, closed).await.is_ok() })
     }
 
-    /// Whether a further request can be sent, as far as is known by now.
+    /// Whether another request can be sent, as far as the client knows.
     pub(crate) fn accepts_requests(&self) -> bool {
         let sender = self.sender.clone();
         self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, sender.ready()).await }).is_ok_and(|r| r.is_ok())
@@ -190,7 +191,7 @@ impl Http2Client {
 }
 
 impl Http2Request {
-    /// Writes a part of the body, as the server takes it.
+    /// Writes a part of the body, as fast as the server accepts it.
     ///
     /// # Errors
     /// If the stream is closed.
@@ -198,7 +199,7 @@ impl Http2Request {
         write(&self.runtime, &mut self.body, part, end)
     }
 
-    /// Hands over a part of the body, which is sent as the server takes it.
+    /// Queues a part of the body, which is sent as the server accepts it.
     pub(crate) fn write_ahead(&mut self, part: &[u8], end: bool) {
         self.body.send_data(Bytes::copy_from_slice(part), end).unwrap();
     }
@@ -222,7 +223,7 @@ impl Http2Request {
         self.body.send_reset(h2::Reason::CANCEL);
     }
 
-    /// Waits for the head of the response; its body is read as the caller wants.
+    /// Waits for the head of the response. The caller reads the body.
     ///
     /// # Errors
     /// If the stream is reset, or the connection closed.
@@ -233,7 +234,7 @@ impl Http2Request {
         Ok((Response::from_parts(head, ()), received, body))
     }
 
-    /// Waits for the head of the response, while the request goes on.
+    /// Waits for the head of the response, while the request continues.
     ///
     /// # Errors
     /// If the stream is reset, or the connection closed.
@@ -265,7 +266,7 @@ impl Http2Request {
     }
 }
 
-/// A request and a response that are both under way.
+/// A request and a response that are both not complete.
 pub(crate) struct Http2Streaming {
     received: RecvStream,
     body: SendStream<Bytes>,
@@ -273,7 +274,7 @@ pub(crate) struct Http2Streaming {
 }
 
 impl Http2Streaming {
-    /// The next part of the response; empty at its end.
+    /// Returns the next part of the response; empty at its end.
     ///
     /// # Errors
     /// If the stream is reset, or the connection closed.
@@ -285,7 +286,7 @@ impl Http2Streaming {
         Ok(part.to_vec())
     }
 
-    /// The response up to its end.
+    /// Returns the rest of the response.
     ///
     /// # Errors
     /// If the stream is reset, or the connection closed.
@@ -300,7 +301,7 @@ impl Http2Streaming {
         }
     }
 
-    /// Hands over a further part of the request, which is sent as the server takes it.
+    /// Queues a further part of the request, which is sent as the server accepts it.
     pub(crate) fn write_ahead(&mut self, part: &[u8], end: bool) {
         self.body.send_data(Bytes::copy_from_slice(part), end).unwrap();
     }

@@ -28,7 +28,7 @@ pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const PADDED: u8 = 8;
 pub(crate) const WITH_PRIORITY: u8 = 32;
 
-/// One frame, as it was received.
+/// One received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub kind: u8,
@@ -38,7 +38,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The code of a reset or of a GOAWAY.
+    /// Returns the error code of a RST_STREAM or GOAWAY frame.
     pub(crate) fn error_code(&self) -> u32 {
         let at = if self.kind == GOAWAY { 4 } else { 0 };
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
@@ -50,21 +50,21 @@ trait Transport: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Transport for T {}
 
-/// One connection.
+/// A connection of frames.
 pub(crate) struct FrameClient {
     transport: Box<dyn Transport>,
     tcp: TcpStream,
 }
 
 impl FrameClient {
-    /// Connects, and exchanges the first settings.
+    /// Connects, and exchanges the first SETTINGS frames.
     pub(crate) fn connect(address: SocketAddr) -> FrameClient {
         let mut client = FrameClient::silent(address);
         client.greet();
         client
     }
 
-    /// The same over TLS, for this name.
+    /// Connects over TLS with this server name, and exchanges the first SETTINGS frames.
     pub(crate) fn connect_tls(settings: &TlsSettings, address: SocketAddr, name: &str) -> FrameClient {
         let FrameClient { tcp, .. } = FrameClient::silent(address);
         let mut config = settings.config();
@@ -96,7 +96,8 @@ impl FrameClient {
         FrameClient { transport: Box::new(stream.try_clone().unwrap()), tcp: stream }
     }
 
-    /// Of an upstream: the next frame of a stream, while settings and pings are answered. `None` once the connection is closed.
+    /// For an upstream: returns the next frame of a stream. Answers SETTINGS and PING frames. `None` after the end of the
+    /// connection.
     pub(crate) fn next_of_stream(&mut self) -> Option<Frame> {
         loop {
             let frame = self.next()?;
@@ -115,15 +116,15 @@ impl FrameClient {
         self.try_write(bytes).unwrap();
     }
 
-    /// The same, where the connection may be closed before.
+    /// Writes bytes to a connection that may already be closed.
     ///
     /// # Errors
-    /// If it is.
+    /// If the connection is closed.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.transport.write_all(bytes)
     }
 
-    /// The next frame; `None` once the connection is closed.
+    /// Returns the next frame; `None` after the end of the connection.
     pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.transport.read_exact(&mut head).ok()?;
@@ -133,7 +134,7 @@ impl FrameClient {
         Some(Frame { kind, flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff, payload })
     }
 
-    /// Reads up to a frame that is wanted.
+    /// Reads frames up to a wanted one.
     #[track_caller]
     pub(crate) fn until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
         loop {
@@ -144,33 +145,33 @@ impl FrameClient {
         }
     }
 
-    /// The status of the response of a stream, or the code with which the stream was reset.
+    /// Returns the status of the response of a stream, or the code with which the stream was reset.
     #[track_caller]
     pub(crate) fn outcome(&mut self, stream: u32) -> Result<u16, u32> {
         let frame = self.until(|frame| frame.stream == stream && matches!(frame.kind, HEADERS | RST_STREAM));
         if frame.kind == RST_STREAM { Err(frame.error_code()) } else { Ok(status(&frame.payload)) }
     }
 
-    /// Everything up to the end of the connection.
+    /// Returns all frames up to the end of the connection.
     pub(crate) fn rest(&mut self) -> Vec<Frame> {
         std::iter::from_fn(|| self.next()).collect()
     }
 
-    /// The same connection, to be read by another thread. Not over TLS.
+    /// Returns the same connection for another thread to read from. Not possible over TLS.
     pub(crate) fn reader(&self) -> FrameClient {
         let copy = || self.tcp.try_clone().unwrap();
         FrameClient { transport: Box::new(copy()), tcp: copy() }
     }
 
-    /// Closes its side for writing.
+    /// Closes the client's side of the connection.
     pub(crate) fn finish_writing(&self) {
         // The server may have closed the connection before.
         let _ = self.tcp.shutdown(Shutdown::Write);
     }
 }
 
-/// Starts an upstream of HTTP/2 without TLS, which greets with these settings; `serve` gets each connection after that, with its
-/// number, counted from 0.
+/// Starts an upstream that speaks HTTP/2 without TLS and begins with these settings. `serve` then gets each connection with
+/// its number, counted from 0.
 pub(crate) fn upstream(
     settings: &'static [u8],
     serve: impl Fn(usize, &mut FrameClient) + Send + Sync + 'static,
@@ -193,10 +194,10 @@ pub(crate) fn upstream(
     address
 }
 
-/// A setting of the most streams that the other side may open at the same time.
+/// The setting MAX_CONCURRENT_STREAMS with the value 0.
 pub(crate) const NO_STREAMS: &[u8] = &[0, 3, 0, 0, 0, 0];
 
-/// The head of a response: its status, one of those that HPACK has in its table, and fields.
+/// Returns the head of a response with a status of HPACK's static table, and fields.
 pub(crate) fn response(stream: u32, status: u16, fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
     let index = INDEXED.iter().position(|known| *known == status).unwrap();
     let block = [&[0x88 + u8::try_from(index).unwrap()], &*fields_block(fields)].concat();
@@ -215,17 +216,17 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// A GET without a body, for this path.
+/// Returns a GET request without a body, for this path.
 pub(crate) fn get(stream: u32, path: &str) -> Vec<u8> {
     request(stream, "GET", path, &[], END_STREAM)
 }
 
-/// The head of a request, in one frame.
+/// Returns the head of a request, in one frame.
 pub(crate) fn request(stream: u32, method: &str, path: &str, fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
     frame(HEADERS, flags | END_HEADERS, stream, &block(method, path, fields))
 }
 
-/// A block of header fields, in which nothing is compressed.
+/// Returns a block of header fields without compression.
 pub(crate) fn block(method: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     let pseudo = [(":method", method), (":scheme", "http"), (":authority", "a.test"), (":path", path)];
     fields_block(&[&pseudo[..], fields].concat())
@@ -261,7 +262,7 @@ fn length(length: usize, block: &mut Vec<u8>) {
 /// The statuses in HPACK's static table, from index 8 on.
 const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
 
-/// The status in a block of the server's: the first field, indexed or as a literal.
+/// Returns the status in a header block from the server. It is the first field, indexed or as a literal.
 pub(crate) fn status(block: &[u8]) -> u16 {
     let block = match block {
         // A change of the table's size.

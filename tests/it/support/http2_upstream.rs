@@ -10,13 +10,14 @@ use h2::SendStream;
 use h2::server::SendResponse;
 use http::{Request, Response};
 
-/// A message with its length in front, as gRPC sends them.
+/// A gRPC message, with the prefix that contains its length.
 pub(crate) const MESSAGE: &[u8] = &[0, 0, 0, 0, 1, b'm'];
 
 const PART: &[u8] = &[b'x'; 16 << 10];
 
-/// Answers `/large/N` with N bytes, `/messages/N` with N messages, each in a frame of its own, and `/stuck` never, of which it reads
-/// nothing. Of the body for `/slow` it reads a part in each millisecond. All else it answers with the length of its body.
+/// Answers by the path: `/large/N` with N bytes, `/messages/N` with N messages in a frame each. It never answers `/stuck`,
+/// and reads nothing of it. For `/slow`, it reads a part of the body each millisecond. It answers everything else with the
+/// length of the body.
 #[derive(Clone)]
 pub(crate) struct Http2Upstream {
     pub address: SocketAddr,
@@ -31,7 +32,7 @@ impl Http2Upstream {
         Http2Upstream::with_streams(None)
     }
 
-    /// The same, with at most so many streams on each connection.
+    /// Starts the upstream with at most this many streams on each connection.
     pub(crate) fn with_streams(most: Option<u32>) -> Http2Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -67,17 +68,17 @@ impl Http2Upstream {
         upstream
     }
 
-    /// How many connections there have been.
+    /// Returns how many connections were opened.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// How many requests have begun.
+    /// Returns how many requests have begun.
     pub(crate) fn begun(&self) -> usize {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// How many bytes of long responses flow control has let it send.
+    /// Returns how many bytes of long responses were sent, as far as flow control permitted.
     pub(crate) fn sent(&self) -> usize {
         self.sent.load(Ordering::Relaxed)
     }

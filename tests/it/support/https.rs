@@ -10,7 +10,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::Certificates;
 
-/// Uses the server's certificate, which is for `localhost`.
+/// Starts the server. It uses the server certificate for `localhost`.
 pub(crate) fn serve(certificates: &Certificates, answer: String) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = CertificateDer::pem_slice_iter(certificates.server.0.as_bytes()).collect::<Result<_, _>>().unwrap();

@@ -32,7 +32,7 @@ impl Lateness {
         Lateness(wakeups)
     }
 
-    /// By how much any request since the beginning may have been delayed by the machine.
+    /// Returns the longest time by which the machine may have delayed any request since the beginning.
     pub(crate) fn of_a_request(&self) -> Duration {
         let wakeups = self.0.lock().unwrap();
         // It may be late at present.

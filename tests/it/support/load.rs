@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use super::{Client, eventually};
 
-/// Clients that keep their connections as long as the gateway does, until the load ends.
+/// Clients that use their connections as long as the gateway keeps them open, until the load ends.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
@@ -15,7 +15,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Opens each new connection to the address that `to` returns.
+    /// Starts the load. Each new connection is opened to the address that `to` returns.
     pub(crate) fn on(to: impl Fn() -> SocketAddr + Send + Sync + 'static) -> Load {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let to = Arc::new(to);
@@ -44,7 +44,7 @@ impl Load {
         eventually("a hundred more answers", || self.answered.load(Ordering::Relaxed) > before + 100);
     }
 
-    /// Ends the load, and returns how many requests were answered: all that were sent. Panics if one was not.
+    /// Ends the load, and returns how many requests were answered. Panics if a request was not answered.
     #[track_caller]
     pub(crate) fn end(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
 use serde_json::{Value, json};
 
-/// A key that signs.
+/// A key that signs tokens.
 pub(crate) enum Signer {
     Hmac(hmac::Algorithm, Vec<u8>),
     Rsa(RsaKeyPair, &'static dyn signature::RsaEncoding),
@@ -32,7 +32,7 @@ pub(crate) fn encode(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Seconds since the epoch.
+/// Returns the seconds since the epoch.
 #[allow(clippy::disallowed_methods, reason = "a token's times are those of the wall clock")]
 pub(crate) fn epoch() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
@@ -59,7 +59,7 @@ impl Signer {
         }
     }
 
-    /// A token of a header and claims with exactly this text.
+    /// Returns a token whose header and claims have exactly this text.
     pub(crate) fn token_of(&self, header: &str, claims: &str) -> String {
         let message = format!("{}.{}", encode(header), encode(claims));
         format!("{message}.{}", encode(self.sign(message.as_bytes())))
@@ -74,7 +74,7 @@ fn pem_file(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys").join(name)).unwrap()
 }
 
-/// The one RSA key of the tests: making one takes seconds.
+/// Returns the RSA key of all tests. There is one, because making a key takes seconds.
 pub(crate) fn rsa(encoding: &'static dyn signature::RsaEncoding) -> SigningKey {
     let private = pem_file("rsa.pem");
     let der = rcgen::KeyPair::from_pem(&private).unwrap().serialize_der();
@@ -113,20 +113,20 @@ pub(crate) fn eddsa() -> SigningKey {
 }
 
 impl SigningKey {
-    /// The key as a member of a set, under a name.
+    /// Returns the key as a member of a key set, under this name.
     pub(crate) fn jwk_as(&self, id: &str) -> Value {
         with(&self.jwk, "kid", json!(id))
     }
 }
 
-/// An object with one member set.
+/// Returns an object with one member set.
 pub(crate) fn with(object: &Value, name: &str, value: Value) -> Value {
     let mut object = object.clone();
     object[name] = value;
     object
 }
 
-/// An object with one member taken out.
+/// Returns an object with one member removed.
 pub(crate) fn without(object: &Value, name: &str) -> Value {
     let mut object = object.clone();
     object.as_object_mut().unwrap().remove(name);

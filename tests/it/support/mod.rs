@@ -63,8 +63,8 @@ pub(crate) use upstream::{Upstream, continue_upload};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Waits until `holds`, for twenty seconds at most: a machine that is busy with other tests may need most of them. What must
-/// happen sooner is measured by its test.
+/// Waits until `holds` is true, for at most twenty seconds. A machine that is busy with other tests may need most of this
+/// time. If something must happen sooner, the test measures the time.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = now() + Duration::from_secs(20);
@@ -74,13 +74,13 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for as long as what must not happen would take. It costs its whole time in every run, so that a tidy test counts its
-/// uses: prefer an injected clock, or an event after which it could no longer happen.
+/// Waits for the time in which an unwanted event would happen. This takes the whole time in every run, so a test limits the
+/// number of uses. Prefer an injected clock, or an event after which the unwanted one is impossible.
 pub(crate) fn wait_for_nothing(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Prints what a test has measured. `cargo test -- --nocapture` shows it, and the documentation cites it.
+/// Prints the measurements of a test. `cargo test -- --nocapture` shows them, and the documentation cites them.
 #[allow(clippy::print_stdout, reason = "a test's standard output is kept by cargo unless it is asked for")]
 pub(crate) fn print_measured(line: &str) {
     println!("{line}");
@@ -91,8 +91,8 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Reports what could not be tested on this machine. It writes to the terminal: cargo hides the output of a test that passes.
-/// Where `CI` is set, the test fails: nobody reads the output there.
+/// Reports what could not be tested on this machine. It writes to the terminal, because cargo hides the output of a passed
+/// test. If `CI` is set, the test fails instead, because nobody reads the output there.
 #[track_caller]
 pub(crate) fn not_checked(why: &str) {
     assert!(!is_continuous_integration(std::env::var("CI").ok().as_deref()), "NOT CHECKED: {why}, and CI is set");

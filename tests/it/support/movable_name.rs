@@ -11,14 +11,14 @@ pub(crate) struct MovableName {
 }
 
 impl MovableName {
-    /// A name that leads to 127.0.0.1 at first.
+    /// Makes a name that first resolves to 127.0.0.1.
     pub(crate) fn new(name: &'static str) -> MovableName {
         let movable = MovableName { name, folder: TempDir::new().unwrap() };
         movable.point("127.0.0.1");
         movable
     }
 
-    /// Makes the name lead to this address.
+    /// Makes the name resolve to this address.
     pub(crate) fn point(&self, address: &str) {
         self.write(&format!("{address} {}\n127.0.0.1 localhost\n", self.name));
     }
@@ -38,7 +38,7 @@ impl MovableName {
         self.folder.path().join("hosts")
     }
 
-    /// The environment of a process that is to know the name.
+    /// Returns the environment for a process that uses the name.
     pub(crate) fn variables(&self) -> [(&'static str, String); 2] {
         [("LD_PRELOAD", "libnss_wrapper.so".to_owned()), ("NSS_WRAPPER_HOSTS", self.hosts().display().to_string())]
     }

@@ -8,12 +8,12 @@ use super::{Gateway, eventually};
 pub(crate) struct Orphan(String);
 
 impl Orphan {
-    /// The process with this id.
+    /// Returns the process with this id.
     pub(crate) fn new(id: String) -> Orphan {
         Orphan(id)
     }
 
-    /// The process to which `gateway` has handed over, by the gateway's log.
+    /// Returns the process to which `gateway` has handed over, according to the gateway's log.
     #[track_caller]
     pub(crate) fn of(gateway: &Gateway, handovers: usize) -> Orphan {
         eventually("it hands over", || gateway.errors().matches("handed over").count() == handovers);
@@ -38,8 +38,8 @@ impl Orphan {
     }
 }
 
-/// Upgrades a gateway so many times, and what it has been handed over to. After each handover the previous process ends, without an error,
-/// and `clients_go_on` waits until clients have been answered by the next one.
+/// Upgrades a gateway this many times, each time from the process of the last upgrade. After each handover the previous
+/// process exits without an error, and `clients_go_on` waits until clients have got answers from the next one.
 #[track_caller]
 pub(crate) fn hand_over(gateway: &mut Gateway, times: usize, clients_go_on: impl Fn()) {
     let mut current: Option<Orphan> = None;
@@ -58,7 +58,7 @@ pub(crate) fn hand_over(gateway: &mut Gateway, times: usize, clients_go_on: impl
     }
 }
 
-/// Waits until each of these counts of answers has risen by more than twenty.
+/// Waits until each of these counts of answers has grown by more than twenty.
 #[track_caller]
 pub(crate) fn await_more(served: &[AtomicUsize]) {
     let before: Vec<_> = served.iter().map(|served| served.load(Ordering::Relaxed)).collect();

@@ -15,7 +15,7 @@ pub(crate) struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// With so many connections to the server, which its clients share.
+    /// Starts a pgbouncer. Its clients share this many connections to the server.
     #[track_caller]
     pub(crate) fn before(postgres: &Postgres, connections: usize) -> PgBouncer {
         let (port, directory) = (free_port(), TempDir::new().unwrap());

@@ -46,7 +46,7 @@ impl Postgres {
         Postgres::start_with("")
     }
 
-    /// With TLS, also for clients that do not ask for it.
+    /// Starts a server with TLS. Clients may also connect without TLS.
     #[track_caller]
     pub(crate) fn start_tls(certificates: &Certificates) -> Postgres {
         let folder = TempDir::new().unwrap();
@@ -64,7 +64,7 @@ impl Postgres {
         postgres
     }
 
-    /// With further lines of postgresql.conf.
+    /// Starts a server with additional lines of postgresql.conf.
     #[track_caller]
     pub(crate) fn start_with(settings: &str) -> Postgres {
         let directory = TempDir::new().unwrap();
@@ -90,12 +90,12 @@ impl Postgres {
         postgres
     }
 
-    /// The `store` section of a gateway.yaml, with an `on_store_failure`. Its timeout is long, for a busy machine.
+    /// Returns the `store` section of a gateway.yaml, with an `on_store_failure`. The timeout is long, for a busy machine.
     pub(crate) fn store(&self, on_store_failure: &str) -> String {
         self.store_with(", timeout: 2s", on_store_failure)
     }
 
-    /// As [`Postgres::store`], with further keys of `postgres`.
+    /// Returns the section of [`Postgres::store`], with additional keys of `postgres`.
     pub(crate) fn store_with(&self, keys: &str, on_store_failure: &str) -> String {
         format!(
             "store: {{postgres: {{url: \"postgres://tollgate@127.0.0.1:{}/limits\"{keys}}}}}\n\
@@ -104,7 +104,7 @@ impl Postgres {
         )
     }
 
-    /// The same as settings, with the tables created. For a test that loads the machine: nothing depends on how busy it is.
+    /// Returns the settings of a store, after the tables were created. Timeouts are long, for tests that load the machine.
     #[track_caller]
     pub(crate) fn settings(&self) -> Settings {
         let settings = Settings {
@@ -121,7 +121,7 @@ impl Postgres {
         settings
     }
 
-    /// Creates the tables that a file wants, as an administrator does.
+    /// Creates the tables for a configuration, as an administrator does.
     #[track_caller]
     pub(crate) fn init(&self, file: &Path) {
         let output = self.try_init(file);
@@ -134,24 +134,24 @@ impl Postgres {
         command.output().unwrap()
     }
 
-    /// Runs statements as the administrator, and returns the rows, their columns separated by `|`.
+    /// Runs statements as the administrator. Returns the rows; their columns are separated by `|`.
     #[track_caller]
     pub(crate) fn sql(&self, text: &str) -> String {
         self.sql_as(ADMIN, text).unwrap()
     }
 
-    /// As any user.
+    /// Runs statements as any user.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the error of the server.
     pub(crate) fn sql_as(&self, user: &str, text: &str) -> Result<String, String> {
         self.psql(user, "limits", &["-c", text])
     }
 
-    /// Runs statements as the administrator, each in a transaction of its own, until one fails.
+    /// Runs statements as the administrator, each in its own transaction, until one fails.
     ///
     /// # Errors
-    /// What the server says.
+    /// Returns the error of the server.
     pub(crate) fn run_script(&self, text: &str) -> Result<String, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
@@ -173,7 +173,7 @@ impl Postgres {
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }
 
-    /// Runs statements in a session that goes on after this call, and waits until it sleeps in one of them.
+    /// Runs statements in a session that continues after this call, and waits until the session sleeps in one of them.
     pub(crate) fn hold(&self, text: &str) {
         let url = format!("postgres://{ADMIN}@127.0.0.1:{}/limits", self.port);
         let mut command = Command::new(self.programs.join("psql"));
@@ -199,7 +199,7 @@ impl Postgres {
         assert!(done.success());
     }
 
-    /// Starts a replica of it.
+    /// Starts a replica of this server.
     #[track_caller]
     pub(crate) fn replica(&self) -> Postgres {
         let directory = TempDir::new().unwrap();
@@ -245,12 +245,12 @@ impl Postgres {
         eventually("its processes have ended", || !children.iter().any(runs));
     }
 
-    /// What it has logged since it was started.
+    /// Returns the log of the server since its start.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
-    /// Ends it as `pg_ctl stop` does, in this mode: `immediate` is a crash.
+    /// Ends the server as `pg_ctl stop` does, in this mode. `immediate` is a crash.
     #[track_caller]
     pub(crate) fn stop(&mut self, mode: &str) {
         let data = self.data();
@@ -259,7 +259,7 @@ impl Postgres {
         self.child.take().unwrap().wait().unwrap();
     }
 
-    /// Starts it on the same port, with the data that it had.
+    /// Starts the server on the same port, with its old data.
     #[track_caller]
     pub(crate) fn launch(&mut self) {
         let log = File::create(self.directory.path().join("log")).unwrap();
@@ -269,7 +269,7 @@ impl Postgres {
         eventually("PostgreSQL answers", || self.psql(ADMIN, "postgres", &["-c", "SELECT 1"]).is_ok());
     }
 
-    /// Replaces who may log in, and how.
+    /// Replaces the rules for who may log in, and how.
     pub(crate) fn set_hba(&self, text: &str) {
         std::fs::write(self.data().join("pg_hba.conf"), text).unwrap();
         self.signal_server("HUP");

@@ -29,7 +29,7 @@ impl Redis {
         Redis::start_with(&[])
     }
 
-    /// With settings of redis.conf as arguments.
+    /// Starts a server with settings of redis.conf as arguments.
     #[track_caller]
     pub(crate) fn start_with(arguments: &[&str]) -> Redis {
         let port = free_port();
@@ -42,14 +42,14 @@ impl Redis {
         redis
     }
 
-    /// Also listens with TLS, on the second port, and asks clients for a certificate of the authority. It is always
-    /// redis-server: other servers may be built without TLS.
+    /// Starts a server that also listens with TLS, on the second port, and requires a client certificate of the authority.
+    /// The program is always redis-server, because other servers may be built without TLS.
     #[track_caller]
     pub(crate) fn start_tls(certificates: &Certificates) -> (Redis, u16) {
         Redis::start_tls_with(certificates, &[])
     }
 
-    /// The same with settings of redis.conf as arguments.
+    /// Starts such a server with settings of redis.conf as arguments.
     #[track_caller]
     pub(crate) fn start_tls_with(certificates: &Certificates, more: &[&str]) -> (Redis, u16) {
         let directory = TempDir::new().unwrap();
@@ -72,7 +72,7 @@ impl Redis {
         (redis, tls)
     }
 
-    /// The `store` section of a gateway.yaml, with an `on_store_failure`.
+    /// Returns the `store` section of a gateway.yaml, with an `on_store_failure`.
     pub(crate) fn store(&self, on_store_failure: &str) -> String {
         format!(
             "store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\non_store_failure: {on_store_failure}\n",
@@ -80,18 +80,18 @@ impl Redis {
         )
     }
 
-    /// As [`Redis::store`], with a longer timeout, for a test that loads the machine.
+    /// Returns the section of [`Redis::store`] with a longer timeout, for a test that loads the machine.
     pub(crate) fn patient_store(&self) -> String {
         let url = format!("redis://127.0.0.1:{}", self.port);
         format!("store: {{redis: {{url: \"{url}\", timeout: 10s}}}}\non_store_failure: deny\n")
     }
 
-    /// Whether a call has arrived that it has not read, since it is stopped.
+    /// Whether a call has arrived that the stopped server has not read.
     pub(crate) fn has_unread_calls(&self) -> bool {
         self.unread_bytes() > 0
     }
 
-    /// How many bytes have arrived that it has not read, since it is stopped.
+    /// Returns how many bytes have arrived that the stopped server has not read.
     pub(crate) fn unread_bytes(&self) -> u64 {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let at = format!(":{:04X}", self.port);
@@ -132,13 +132,13 @@ impl Redis {
         assert!(done.success());
     }
 
-    /// Kills it, as a crash does.
+    /// Kills the server, as a crash does.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts it again on the same port, empty.
+    /// Starts the server again on the same port, without data.
     #[track_caller]
     pub(crate) fn restart(&mut self) {
         self.child = launch(&self.server, self.port, self.directory.path(), &self.arguments);
@@ -166,7 +166,7 @@ impl Drop for Redis {
     }
 }
 
-/// The program that the tests take for Redis.
+/// Returns the program that the tests use as Redis.
 pub(super) fn server() -> OsString {
     std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| REDIS_SERVER.into())
 }
@@ -181,14 +181,14 @@ fn launch(server: &OsStr, port: u16, directory: &Path, arguments: &[String]) -> 
     })
 }
 
-/// `nodes` of a cluster or of sentinels, with the servers on these ports of this machine.
+/// Returns the `nodes` of a cluster or of sentinels, for servers on these ports of this machine.
 pub(crate) fn node_list(ports: impl IntoIterator<Item = u16>) -> String {
     let nodes: Vec<String> = ports.into_iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
     format!("[{}]", nodes.join(", "))
 }
 
-/// A port that was free a moment ago: redis-server cannot choose one itself. It is below those that the system gives to
-/// connections, of which tests make thousands, and no other call returns it.
+/// Returns a port that was free a moment ago, because redis-server cannot choose a port. It is below the ports that the
+/// system gives to connections, of which tests open thousands. No other call returns it.
 pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU32 = AtomicU32::new(0);
     loop {

@@ -16,9 +16,9 @@ pub(crate) enum Replicas {
 }
 
 pub(crate) struct RedisCluster {
-    /// Each has a third of the slots.
+    /// The masters. Each has a third of the slots.
     pub masters: Vec<Redis>,
-    /// In the order of their masters.
+    /// The replicas, in the order of their masters.
     pub replicas: Vec<Redis>,
 }
 
@@ -28,7 +28,7 @@ impl RedisCluster {
         RedisCluster::start_with(replicas, &[])
     }
 
-    /// With settings of redis.conf as arguments of each node.
+    /// Starts a cluster with settings of redis.conf as arguments of each node.
     #[track_caller]
     pub(crate) fn start_with(replicas: Replicas, settings: &[&str]) -> RedisCluster {
         let masters = (0..3).map(|_| node(settings)).collect();
@@ -39,7 +39,7 @@ impl RedisCluster {
         RedisCluster::of(masters, replicas)
     }
 
-    /// Of masters alone, which listen with TLS as well. Returns the port of the first.
+    /// Starts a cluster of masters only, which also listen with TLS. Also returns the port of the first master.
     #[track_caller]
     pub(crate) fn start_tls(certificates: &Certificates) -> (RedisCluster, u16) {
         let node = |_| {
@@ -76,7 +76,8 @@ impl RedisCluster {
         cluster
     }
 
-    /// The `store` section of a gateway.yaml, with an `on_store_failure` and these keys in `redis`. It names one node.
+    /// Returns the `store` section of a gateway.yaml, with an `on_store_failure` and these keys in `redis`. It names one
+    /// node.
     pub(crate) fn store(&self, on_store_failure: &str, rest: &str) -> String {
         let nodes = node_list([self.masters[2].port]);
         format!(
@@ -85,7 +86,7 @@ impl RedisCluster {
         )
     }
 
-    /// Of the masters.
+    /// Returns the addresses of the masters.
     pub(crate) fn addresses(&self) -> Vec<HostPort> {
         self.masters.iter().map(|master| HostPort::new("127.0.0.1", master.port)).collect()
     }
@@ -94,7 +95,7 @@ impl RedisCluster {
         self.masters.iter().chain(&self.replicas)
     }
 
-    /// Waits until all nodes serve, and all replicas are in step.
+    /// Waits until all nodes serve, and all replicas have the data of their masters.
     #[track_caller]
     pub(crate) fn wait_until_it_serves(&self) {
         eventually("the cluster serves all slots", || {
@@ -106,14 +107,14 @@ impl RedisCluster {
         });
     }
 
-    /// A node of no cluster, which has no slots.
+    /// Starts a node that is in no cluster and has no slots.
     #[track_caller]
     pub(crate) fn lone_node() -> Redis {
         node(&[])
     }
 
-    /// Cuts a master off from all others, which goes on to serve its clients: it answers that the cluster is down. Its replica
-    /// takes its place.
+    /// Cuts a master off from all other nodes. It still answers its clients, but reports that the cluster is down. Its
+    /// replica replaces it.
     #[track_caller]
     pub(crate) fn cut_off(&self, master: usize) {
         let (cut_off, replica) = (&self.masters[master], &self.replicas[master]);

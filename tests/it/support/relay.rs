@@ -24,12 +24,12 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// In front of this port.
+    /// Starts a relay to this port.
     pub(crate) fn start(redis: u16) -> Relay {
         Relay::start_at(("127.0.0.1", 0), redis)
     }
 
-    /// The same, listening at an address of this machine.
+    /// Starts a relay to this port that listens at an address of this machine.
     pub(crate) fn start_at(address: (&str, u16), redis: u16) -> Relay {
         let listener = TcpListener::bind(address).unwrap();
         let port = listener.local_addr().unwrap().port();

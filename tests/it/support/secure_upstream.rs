@@ -14,13 +14,13 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Certificates;
 
-/// One request, as it was received.
+/// One received request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecureRequest {
-    /// The number of its connection, counted from 0.
+    /// The number of the connection, counted from 0.
     pub connection: usize,
     pub is_h2: bool,
-    /// Of HTTP/2.
+    /// The authority of an HTTP/2 request.
     pub authority: String,
     pub path: String,
     pub body: usize,
@@ -44,17 +44,17 @@ struct Connection {
 }
 
 impl SecureUpstream {
-    /// With HTTP/2 and without TLS.
+    /// Starts an upstream with HTTP/2 and without TLS.
     pub(crate) fn h2c() -> SecureUpstream {
         SecureUpstream::start(None, true)
     }
 
-    /// With TLS, by the server's certificate, and with HTTP/2 for clients that ask for it if `protocols` has `h2`.
+    /// Starts an upstream with TLS and the server certificate. Clients can use HTTP/2 if `protocols` has `h2`.
     pub(crate) fn tls(certificates: &Certificates, protocols: &[&str]) -> SecureUpstream {
         SecureUpstream::start(Some(config(certificates, protocols, false)), false)
     }
 
-    /// The same, for clients with a certificate of the same authority.
+    /// Starts an upstream with TLS that requires a client certificate of the same authority.
     pub(crate) fn mutual_tls(certificates: &Certificates) -> SecureUpstream {
         SecureUpstream::start(Some(config(certificates, &["http/1.1"], true)), false)
     }

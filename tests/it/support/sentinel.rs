@@ -13,10 +13,10 @@ use super::{Redis, eventually};
 /// The name of the master.
 pub(crate) const MASTER: &str = "mymaster";
 
-/// A command after which a sentinel decides as ever, and sooner: intervals in milliseconds. A replica becomes the master only if
-/// its state is known from the time of the last five pings, and that is asked for once in a second. A former master becomes a
-/// replica only while the state of the new one is known from the time of the last two INFO.
-/// One that has stood still for two seconds trusts nothing for another half minute, which is shortened too.
+/// Returns a command after which a sentinel decides as usual, but sooner. Intervals are in milliseconds. A replica becomes
+/// the master only if its state is at most as old as the last five pings, and the state is requested once a second. A former
+/// master becomes a replica only while the state of the new one is at most as old as the last two INFO commands. A sentinel
+/// that has stood still for two seconds trusts nothing for another half minute, which is shortened too.
 pub(crate) const fn sooner(info_period: &str) -> [&str; 12] {
     [
         "SENTINEL",
@@ -34,7 +34,7 @@ pub(crate) const fn sooner(info_period: &str) -> [&str; 12] {
     ]
 }
 
-/// A command after which a sentinel has the intervals with which it is shipped.
+/// A command after which a sentinel has its default intervals.
 pub(crate) const AS_SHIPPED: [&str; 10] = [
     "SENTINEL",
     "DEBUG",
@@ -48,17 +48,17 @@ pub(crate) const AS_SHIPPED: [&str; 10] = [
     "2000",
 ];
 
-/// Servers, of which one is the master, and sentinels.
+/// Several servers, one of which is the master, and their sentinels.
 pub(crate) struct SentinelGroup {
     pub servers: Vec<Redis>,
     pub sentinels: Vec<Sentinel>,
 }
 
-/// How a group is set up.
+/// The setup of a group.
 pub(crate) struct SentinelSetup<'s> {
     pub replicas: usize,
     pub sentinels: usize,
-    /// How long a server may be silent before it is considered down, in milliseconds.
+    /// The silence after which a server counts as down, in milliseconds.
     pub down_after: u64,
     /// Settings of redis.conf, as arguments of each server.
     pub server: &'s [&'s str],
@@ -82,7 +82,7 @@ impl Default for SentinelSetup<'_> {
 }
 
 impl SentinelGroup {
-    /// Returns when the replicas have caught up and the sentinels know each other.
+    /// Starts a group. Returns when the replicas have all data and the sentinels know each other.
     #[track_caller]
     pub(crate) fn with(setup: &SentinelSetup<'_>) -> SentinelGroup {
         // A replica that asks for everything gets it at once.
@@ -103,13 +103,13 @@ impl SentinelGroup {
         group
     }
 
-    /// `sentinel: {…}` with these keys besides the master and the sentinels.
+    /// Returns `sentinel: {…}` with the master, the sentinels and these additional keys.
     pub(crate) fn section(&self, more: &str) -> String {
         let nodes = node_list(self.sentinels.iter().map(|sentinel| sentinel.port));
         format!("sentinel: {{master: {MASTER}, nodes: {nodes}{more}}}")
     }
 
-    /// The `store` section of a gateway.yaml, with an `on_store_failure`.
+    /// Returns the `store` section of a gateway.yaml, with an `on_store_failure`.
     pub(crate) fn store(&self, on_store_failure: &str) -> String {
         format!("store: {{redis: {{{}}}}}\non_store_failure: {on_store_failure}\n", self.section(""))
     }
@@ -119,7 +119,7 @@ impl SentinelGroup {
         self.sentinels.iter().any(|sentinel| sentinel.names() == Some(self.servers[server].port))
     }
 
-    /// Makes this server the master without the sentinels, and then has them watch over it.
+    /// Makes this server the master without the sentinels, and then lets them watch it.
     #[track_caller]
     pub(crate) fn promote_by_hand(&self, server: usize) {
         let promoted = &self.servers[server];
@@ -148,15 +148,16 @@ impl SentinelGroup {
 }
 
 impl Redis {
-    /// `master`, or `slave` and the state of its link to the master. Empty if it does not say: one whose role changes closes
-    /// its connections.
+    /// Returns `master`, or `slave` and the state of its link to the master. Empty without an answer: a server whose role
+    /// changes closes its connections.
     pub(crate) fn role(&self) -> String {
         role_at(self.port, None)
     }
 }
 
 impl Redis {
-    /// Whether it is a master, with the replicas that it needs. Of a cluster, only the master of the last third of the slots is.
+    /// Whether the server is a master with the replicas that it needs. In a cluster, only the master of the last third of the
+    /// slots is.
     pub(crate) fn accepts_writes(&self) -> bool {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).unwrap();
         let Ok(mut connection) = client.get_connection_with_timeout(Duration::from_secs(1)) else { return false };
@@ -164,7 +165,7 @@ impl Redis {
     }
 }
 
-/// [`Redis::role`] of the server on this port, with a name and a password if it wants them.
+/// Returns [`Redis::role`] of the server on this port. `login` is a name and a password.
 pub(crate) fn role_at(port: u16, login: Option<(&str, &str)>) -> String {
     let ask = || {
         let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).ok()?;
@@ -181,7 +182,7 @@ pub(crate) fn role_at(port: u16, login: Option<(&str, &str)>) -> String {
 }
 
 impl Sentinel {
-    /// A sentinel that watches over the server on this port.
+    /// Starts a sentinel that watches the server on this port.
     #[track_caller]
     pub(crate) fn start(master: u16, setup: &SentinelSetup<'_>) -> Sentinel {
         let (port, directory) = (free_port(), TempDir::new().unwrap());
@@ -209,7 +210,7 @@ impl Sentinel {
         sentinel
     }
 
-    /// The port of the server that it names.
+    /// Returns the port of the server that the sentinel names.
     pub(crate) fn names(&self) -> Option<u16> {
         match self.try_command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])? {
             Value::Array(address) => redis::from_redis_value(address.into_iter().nth(1)?).ok(),
@@ -224,7 +225,7 @@ impl Sentinel {
         answer.unwrap_or_else(|| panic!("the sentinel refuses {words:?}"))
     }
 
-    /// The same; `None` if it refuses.
+    /// Runs any command; `None` if the sentinel refuses it.
     pub(crate) fn try_command(&self, words: &[&str]) -> Option<Value> {
         self.ask(words, Duration::from_secs(1))
     }
@@ -248,7 +249,7 @@ impl Sentinel {
         assert!(done.success());
     }
 
-    /// Kills it, as a crash does.
+    /// Kills the sentinel, as a crash does.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

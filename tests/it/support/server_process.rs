@@ -23,13 +23,13 @@ impl ServerProcess {
         ServerProcess { address, child }
     }
 
-    /// Kills it (SIGKILL).
+    /// Kills the server (SIGKILL).
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts it again after it was killed, at the same address.
+    /// Starts the killed server again, at the same address.
     pub(crate) fn start_again(&mut self) {
         *self = ServerProcess::listening(&self.address.to_string());
     }

@@ -30,7 +30,7 @@ impl TakeScript {
         TakeScript::with(redis, &script::take())
     }
 
-    /// With a script whose text was changed.
+    /// Loads a script whose text was changed.
     pub fn with(redis: &Redis, script: &str) -> TakeScript {
         let script = script::at_chosen_moment(script);
         TakeScript { connection: redis.connection(), sha: redis.command(&["SCRIPT", "LOAD", &script]) }
@@ -43,7 +43,7 @@ impl TakeScript {
         CompleteReply { now, healed, settlements }
     }
 
-    /// The reply to a gateway that has heard the time `near`.
+    /// Returns the reply to a gateway that knows the time `near` from an earlier reply.
     #[track_caller]
     pub fn reply(&mut self, plans: &[Plan], near: Timestamp, now: Timestamp) -> Reply {
         let call = Call::new(plans);
@@ -53,13 +53,13 @@ impl TakeScript {
         decoded
     }
 
-    /// What the server sends for a call.
+    /// Returns the raw reply of the server to a call.
     #[track_caller]
     pub fn raw_reply(&mut self, call: &Call<'_>, near: Timestamp, now: Timestamp) -> Value {
         self.connection.req_command(&call.command(&self.sha, PREFIX, near, Some(now))).unwrap()
     }
 
-    /// The value of a bucket's key, as words; `None` if the key does not exist.
+    /// Returns the value of a bucket's key, as words; `None` if the key does not exist.
     pub fn stored(&mut self, key: &BucketKey) -> Option<Vec<u64>> {
         let bytes: Option<Vec<u8>> = redis::cmd("GET").arg(key_name(PREFIX, key)).query(&mut self.connection).unwrap();
         let words = |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();

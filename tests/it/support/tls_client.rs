@@ -11,12 +11,12 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Strea
 
 use super::authority::IssuedCertificate;
 
-/// What clients have in common; sessions are resumed among the clients of one.
+/// The settings that several clients share. Clients with the same settings can resume sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsSettings(Arc<ClientConfig>);
 
 impl TlsSettings {
-    /// Trusts this authority, and shows this certificate.
+    /// Makes settings that trust this authority and present this certificate.
     pub(crate) fn new(
         authority: &str,
         shows: Option<&IssuedCertificate>,
@@ -37,12 +37,12 @@ impl TlsSettings {
         TlsSettings(Arc::new(config))
     }
 
-    /// For another client.
+    /// Returns the settings for another client.
     pub(crate) fn config(&self) -> ClientConfig {
         ClientConfig::clone(&self.0)
     }
 
-    /// Connects and makes the handshake.
+    /// Connects and makes the TLS handshake.
     ///
     /// # Errors
     /// If the handshake fails.
@@ -50,7 +50,7 @@ impl TlsSettings {
         self.over(TcpStream::connect(address)?, name)
     }
 
-    /// The same over a connection on which something has been sent already.
+    /// Makes the handshake on a connection on which something was already sent.
     pub(crate) fn over(&self, mut stream: TcpStream, name: &str) -> io::Result<TlsClient> {
         stream.set_read_timeout(Some(Duration::from_secs(15)))?;
         stream.set_nodelay(true)?;
@@ -76,10 +76,10 @@ impl TlsClient {
         self.response().0
     }
 
-    /// The same, where the connection may be closed before.
+    /// Sends a request like `get` on a connection that may already be closed.
     ///
     /// # Errors
-    /// If it is.
+    /// If the connection is closed.
     pub(crate) fn try_get(&mut self, host: &str, target: &str) -> io::Result<u16> {
         write!(self.stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")?;
         self.stream.flush()?;
@@ -94,7 +94,7 @@ impl TlsClient {
         self.stream.flush().unwrap();
     }
 
-    /// Reads one response that says how long it is: its status, its head and its body.
+    /// Reads one response that states its length. Returns its status, head and body.
     pub(crate) fn response(&mut self) -> (u16, String, String) {
         let head = self.until("\r\n\r\n");
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -119,13 +119,13 @@ impl TlsClient {
         }
     }
 
-    /// Reads to the end, which must be announced.
+    /// Whether the connection ends with `close_notify`. Reads to the end.
     pub(crate) fn is_closed_cleanly(&mut self) -> bool {
         let mut rest = Vec::new();
         self.stream.read_to_end(&mut rest).is_ok()
     }
 
-    /// Whether the connection is not closed, in whatever way: waits until it is, or something is sent.
+    /// Whether the connection stays open. Waits until it is closed in any way, or something is received.
     pub(crate) fn is_open(&mut self) -> bool {
         self.stream.read(&mut [0; 1]).is_ok_and(|length| length > 0)
     }
@@ -134,12 +134,12 @@ impl TlsClient {
         self.stream.conn.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// The certificate that the gateway has presented.
+    /// Returns the certificate that the gateway has presented.
     pub(crate) fn certificate(&self) -> Vec<u8> {
         self.stream.conn.peer_certificates().unwrap()[0].to_vec()
     }
 
-    /// Says that nothing more will be sent.
+    /// Sends `close_notify`: the client will send nothing more.
     pub(crate) fn announce_end(&mut self) {
         self.stream.conn.send_close_notify();
         self.stream.flush().unwrap();

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use super::Client;
 
-/// One request, as it was received.
+/// One received request.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedRequest {
     pub line: String,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
     pub trailers: Vec<(String, String)>,
-    /// The number of its connection, counted from 0.
+    /// The number of the connection, counted from 0.
     pub connection: usize,
 }
 
@@ -33,19 +33,20 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// Answers everything with 200 `ok`.
+    /// Starts an upstream that answers every request with 200 `ok`.
     pub(crate) fn start() -> Upstream {
         Upstream::answering(|_, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         })
     }
 
-    /// `answer` is called with each request, and writes to its connection.
+    /// Starts an upstream that calls `answer` with each request. `answer` writes to the connection.
     pub(crate) fn answering(answer: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static) -> Upstream {
         Upstream::listening(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
     }
 
-    /// Answers with 200 `ok`: what begins with `/slow` once the test has sent a message for it, all else at once.
+    /// Starts an upstream that answers with 200 `ok`: paths that begin with `/slow` when the test has sent a message, all
+    /// others at once.
     pub(crate) fn answering_when_told() -> (Upstream, mpsc::Sender<()>) {
         let (answer, told) = mpsc::channel();
         let told = Mutex::new(told);
@@ -58,7 +59,7 @@ impl Upstream {
         (upstream, answer)
     }
 
-    /// As [`Upstream::answering`], on a listener of the test.
+    /// Starts an upstream like [`Upstream::answering`] on a listener of the test.
     pub(crate) fn listening(
         listener: TcpListener,
         answer: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static,
@@ -88,7 +89,7 @@ impl Upstream {
     }
 }
 
-/// Is the upstream of one upload that waits for `100 Continue`: answers it, has `upload` send `hello`, and answers that.
+/// Serves one upload that waits for `100 Continue`: sends this response, lets `upload` send `hello`, and answers.
 #[track_caller]
 pub(crate) fn continue_upload(listener: &TcpListener, upload: impl FnOnce()) {
     let mut upstream = Client::over(listener.accept().unwrap().0);

@@ -84,7 +84,7 @@ fn paths(descriptors: &Value, above: &[String], found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// Plays calls against both meanings. Returns what could not be carried over.
+/// Plays calls against both meanings of these files. Returns the remarks on what could not be converted.
 #[track_caller]
 pub fn play(files: &[&str]) -> Vec<String> {
     let Import { text, losses } = read(files).unwrap_or_else(|problems| panic!("{problems:?}"));
@@ -132,7 +132,7 @@ pub fn play(files: &[&str]) -> Vec<String> {
     losses.iter().map(Loss::line).collect()
 }
 
-/// What is printed for these files, or the problems in them.
+/// Returns the import of these files, or the problems in them.
 pub fn read(files: &[&str]) -> Result<Import, Vec<String>> {
     let names: Vec<String> = (1..=files.len()).map(|number| format!("{number}.yaml")).collect();
     let files: Vec<ImportedFile<'_>> =

@@ -18,7 +18,7 @@ struct Level {
     shared: bool,
 }
 
-/// The service: what it has read, and what it has counted.
+/// The model of the service: the files that it has read, and its counters.
 #[derive(Default)]
 pub struct Service {
     domains: HashMap<String, Level>,
@@ -77,7 +77,7 @@ impl Service {
         service
     }
 
-    /// Whether a call with this descriptor is over a limit, `now` in seconds.
+    /// Counts a call with this descriptor, and returns whether it is over a limit. `now` is in seconds.
     pub fn is_over(&mut self, domain: &str, entries: &Entries, now: u64) -> bool {
         let Some(mut level) = self.domains.get(domain) else { return false };
         let mut counter = domain.to_owned();

@@ -10,7 +10,7 @@ use boon::{Compiler, SchemaIndex, Schemas};
 use config::schema;
 use serde_json::{Value, json};
 
-/// As `tollgate schema` prints it, and compiled.
+/// The schema that `tollgate schema` prints, as JSON and compiled.
 pub struct Schema {
     schemas: Schemas,
     index: SchemaIndex,
@@ -30,12 +30,12 @@ impl Schema {
         self.schemas.validate(file, self.index).is_err()
     }
 
-    /// Why it rejects a file.
+    /// Returns the reason why the schema rejects a file; `None` if it accepts the file.
     pub fn refusal(&self, file: &Value) -> Option<String> {
         self.schemas.validate(file, self.index).err().map(|error| format!("{error:#}"))
     }
 
-    /// The mappings whose keys it lists, with JSON pointers to them.
+    /// Returns the mappings whose keys the schema lists, with JSON pointers to them.
     pub fn sections(&self) -> Vec<(String, &Value)> {
         let mut sections = Vec::new();
         for pointer in nodes(&self.text) {
@@ -61,7 +61,7 @@ impl Schema {
         alternatives.filter_map(|one| self.resolve(one)[name].as_i64().or_else(|| self.bound(one, name))).next()
     }
 
-    /// Every key, with its path; `*` is each member of a list.
+    /// Returns every key with its path. `*` stands for each member of a list.
     pub fn properties(&self) -> Vec<Property<'_>> {
         let mut found = Vec::new();
         self.add_properties(&self.text, &[], None, &mut found);
@@ -93,17 +93,17 @@ impl Schema {
     }
 }
 
-/// A key of the file.
+/// A key of the configuration file.
 pub struct Property<'s> {
     pub path: Vec<&'s str>,
-    /// The algorithm of the rules that have it, if not all may.
+    /// The algorithm of the rules that may have the key; `None` if all may have it.
     pub algorithm: Option<&'s str>,
     /// The schema at the key itself.
     pub said: &'s Value,
     pub resolved: &'s Value,
 }
 
-/// JSON pointers to everything in a value, itself first.
+/// Returns JSON pointers to everything in a value, beginning with the value itself.
 pub fn nodes(value: &Value) -> Vec<String> {
     let mut found = vec![String::new()];
     let mut add = |key: &str, inner: &Value| {

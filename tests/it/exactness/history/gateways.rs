@@ -23,31 +23,31 @@ use super::{Answer, ClockOffset, History, Limit, Record, micros};
 use crate::support::charge::{self, spend};
 use crate::support::{Redis, now, print_measured};
 
-/// The most that a decision waits for where nothing may depend on how busy the machine is.
+/// The longest wait of a decision in tests that must not depend on how busy the machine is.
 pub const PATIENT: Micros = Micros(5_000_000);
 
 #[derive(Clone)]
 pub struct Gateways {
-    /// One gateway for each.
+    /// The hooks of each gateway.
     pub hooks: Vec<Hooks>,
     pub workers: usize,
-    /// On each worker.
+    /// The number of callers on each worker.
     pub callers: usize,
     pub buckets: Vec<Limit>,
-    /// By which limit a gateway counts in place of one of the buckets; the argument is the gateway's number.
+    /// Replaces a limit by the limit that a gateway wrongly uses. The first argument is the number of the gateway.
     pub mistaken: fn(usize, Limit) -> Limit,
     pub clocks: Clocks,
-    /// The next request of a caller: buckets and costs in thousandths. The argument is the caller's number.
+    /// Returns the next request of a caller: buckets, and costs in thousandths. The argument is the caller's number.
     pub request: fn(usize) -> Vec<(usize, u64)>,
-    /// The mean of how long a caller waits after a grant, and after a refusal.
+    /// The mean pause of a caller after a grant, and after a refusal.
     pub pauses: [Duration; 2],
     pub lasting: Duration,
-    /// The most that a decision waits for.
+    /// The longest wait of a decision.
     pub timeout: Micros,
 }
 
-/// One to seven tokens, of one to four buckets: the first; one of the next three; that of the caller, one of the next eight;
-/// and one of those that follow.
+/// Returns a request for one to seven tokens from one to four buckets: the first; one of the next three; one of the next
+/// eight, which belongs to the caller; and one of the `others` after these.
 pub fn random_request(caller: usize, others: usize) -> Vec<(usize, u64)> {
     let cost = || if fastrand::bool() { fastrand::u64(1..=7) * 1000 } else { fastrand::u64(1_000..=7_000) };
     let mut charges = vec![(0, cost())];
@@ -63,12 +63,12 @@ pub fn random_request(caller: usize, others: usize) -> Vec<(usize, u64)> {
     charges
 }
 
-/// What the clocks of a run show.
+/// The clocks in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clocks {
-    /// What Redis' clock shows when the load begins, in microseconds since the Unix epoch; `None`: the time.
+    /// The time of Redis' clock when the load begins, in microseconds since the Unix epoch; `None` for the real time.
     pub begin: Option<i64>,
-    /// By how many hours the gateways' clocks are wrong, one after the other, and again from the first.
+    /// By how many hours the clocks of the gateways are wrong. The fourth gateway begins again with the first number.
     pub hours_wrong: [i64; 3],
 }
 
@@ -87,15 +87,15 @@ impl Clocks {
     }
 }
 
-/// What happened while the gateways were under load.
+/// The history of gateways under load.
 pub struct Run {
     pub history: History,
-    /// How often Redis was asked.
+    /// The number of calls to Redis.
     pub calls: u64,
 }
 
-/// Plays once more, twice at most, where a clock of this machine moved meanwhile. A store whose time is wrong shows that in each
-/// run.
+/// Repeats the run, at most twice, if a clock of this machine was moved during it. A store with a wrong time shows this in
+/// each run.
 pub fn undisturbed(mut play: impl FnMut() -> Run) -> Run {
     for _ in 0..2 {
         let run = play();
@@ -108,8 +108,8 @@ pub fn undisturbed(mut play: impl FnMut() -> Run) -> Run {
 }
 
 impl Gateways {
-    /// `port` is where Redis is for them: there may be something in front of it. `begin` is called when all are connected and
-    /// nobody has asked yet.
+    /// Runs the gateways. `port` is the port at which they reach Redis, perhaps through a relay. `begin` is called when all
+    /// are connected and no request has been sent.
     pub fn play(&self, redis: &Redis, port: u16, begin: impl Fn() + Sync) -> Run {
         let start = now();
         let ahead = AtomicI64::new(0);
@@ -127,7 +127,7 @@ impl Gateways {
         run
     }
 
-    /// The same on a PostgreSQL, whose clock is that of this machine.
+    /// Runs the gateways on a PostgreSQL server that uses the clock of this machine.
     pub fn play_on_postgres(&self, settings: &postgres::Settings, begin: impl Fn() + Sync) -> Run {
         let start = now();
         let open = |gateway, hooks, report| {
@@ -137,7 +137,7 @@ impl Gateways {
         self.play_in(&open, start, ClockOffset::of_this_machine(start), &begin)
     }
 
-    /// The same on a Redis Cluster with these nodes, whose clocks are that of this machine.
+    /// Runs the gateways on a Redis Cluster with these nodes, which use the clock of this machine.
     pub fn play_on_cluster(&self, nodes: &[HostPort], begin: impl Fn() + Sync) -> Run {
         let start = now();
         let cluster = cluster::Settings { nodes: nodes.to_vec(), place: Place::DEFAULT };
@@ -246,7 +246,7 @@ impl Gateways {
     }
 }
 
-/// Buckets by their index, and costs in thousandths.
+/// Returns a plan for buckets by their index, and costs in thousandths.
 pub fn plan(algorithms: &[Algorithm], charges: &[(usize, u64)]) -> Plan {
     charge::plan(charges.iter().map(|(index, cost)| {
         let key = BucketKey([u8::try_from(index + 1).unwrap(); 16]);

@@ -20,20 +20,20 @@ pub enum Limit {
     Leaky(LeakyLimit),
 }
 
-/// At most `limit` counts at any moment.
+/// A limit under which at most `limit` counts at any time.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowLimit {
     pub limit: u64,
     pub counting: GrantLifetime,
 }
 
-/// A queue: its places become free one after the other, each at a moment of its own.
+/// A queue. Its places become free one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct LeakyLimit {
-    /// The places that leave, and how many there are: `1 + delay_after + queue`.
+    /// The rate at which places become free, and their number: `1 + delay_after + queue`.
     pub places: Numbers,
     pub delay_after: u64,
-    /// In microseconds.
+    /// The longest wait, in microseconds.
     pub max_wait: u64,
 }
 
@@ -49,20 +49,20 @@ impl LeakyLimit {
         (self.places.price(self.delay_after * 1000) + waited).min(self.places.capacity())
     }
 
-    /// How long a request with so much ahead of it waits, in microseconds.
+    /// Returns the delay of a request with this much ahead of it, in microseconds.
     pub fn delay(&self, ahead: i128) -> i64 {
         let waiting = (ahead - self.places.price(self.delay_after * 1000)).max(0);
         let refill = i128::from(self.places.amount);
         i64::try_from((waiting + refill - 1) / refill).unwrap()
     }
 
-    /// The token bucket that bounds the moments at which requests go on.
+    /// Returns the token bucket that limits the times at which requests are forwarded.
     pub fn moments(&self) -> Numbers {
         Numbers { burst: 1 + self.delay_after, ..self.places }
     }
 }
 
-/// The time for which a grant counts. Lengths and moments are in microseconds.
+/// The time for which a grant counts. All times are in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub enum GrantLifetime {
     /// Until the end of a period of this length. One period begins at the Unix epoch.
@@ -82,21 +82,21 @@ pub enum GrantLifetime {
 pub struct CalendarPeriods {
     pub unit: CalendarUnit,
     pub zone: &'static str,
-    /// Empty for the default.
+    /// The anchor of the periods; empty for the default.
     pub anchor: &'static str,
-    /// When they begin.
+    /// The beginnings of the periods.
     pub begins: [i64; 3],
 }
 
-/// A limit of an algorithm, as a test with a real gateway has it.
+/// A limit with its rule in a real gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Its algorithm, which is also the name of its rule.
+    /// The algorithm. It is also the name of the rule.
     pub name: &'static str,
     pub limit: Limit,
 }
 
-/// One of each algorithm, which two clients spend within a second and which come back within two.
+/// Returns one limit of each algorithm. Two clients use it up within a second, and it is full again within two.
 pub fn short_samples() -> Vec<Sample> {
     let places = Numbers::per_second(20, 20);
     vec![
@@ -112,7 +112,7 @@ pub fn short_samples() -> Vec<Sample> {
     ]
 }
 
-/// One of each algorithm, and of each way in which it counts, of which nearly nothing comes back during a test.
+/// Returns one limit of each algorithm and each way in which it counts. Nearly nothing is refilled during a test.
 pub fn long_samples() -> Vec<Sample> {
     const HOUR: i64 = 3_600_000_000;
     let slow = Numbers { burst: 20, amount: 20_000, period: 3_600_000_000 };
@@ -130,7 +130,7 @@ pub fn long_samples() -> Vec<Sample> {
 }
 
 impl Sample {
-    /// A rule of gateway.yaml: the value of the header of this name has a bucket.
+    /// Returns the rule for gateway.yaml. Each value of the header with this name has a bucket.
     pub fn rule(&self) -> String {
         format!("{{name: {}, limit_keys: [\"header:{}\"], {}}}", self.name, self.header(), self.limit.yaml())
     }
@@ -140,13 +140,13 @@ impl Sample {
     }
 }
 
-/// The rules of these limits, in block form.
+/// Returns the rules of these limits, in block form.
 pub fn rules(samples: &[Sample]) -> String {
     let rules: String = samples.iter().map(|sample| format!("  - {}\n", sample.rule())).collect();
     format!("rules:\n{rules}")
 }
 
-/// A moment as RFC 3339 writes it.
+/// Parses a time of RFC 3339.
 pub fn utc(text: &str) -> i64 {
     text.parse::<jiff::Timestamp>().unwrap().as_microsecond()
 }
@@ -162,7 +162,7 @@ impl Limit {
         Limit::Window(WindowLimit { limit, counting })
     }
 
-    /// The most that requests of cost 1 can be granted at one moment, in units.
+    /// Returns the most that requests of cost 1 can get at one time, in units.
     pub fn capacity(&self) -> i128 {
         match self {
             Limit::TokenBucket(numbers) => numbers.capacity(),
@@ -171,7 +171,7 @@ impl Limit {
         }
     }
 
-    /// The most that may be spent before this cost is granted, in units.
+    /// Returns the most that may be spent so that this cost is still granted, in units.
     pub fn room(&self, cost: u64) -> i128 {
         match self {
             Limit::TokenBucket(_) | Limit::Window(_) => self.capacity() - self.price(cost),
@@ -180,8 +180,8 @@ impl Limit {
         }
     }
 
-    /// The same as clients of a gateway see it: the responses of a queue come after their moments, so it is these that a
-    /// window has.
+    /// Returns the limit that the responses of a gateway keep. A queue delays responses, so a window has the times of
+    /// forwarding.
     #[must_use]
     pub fn of_responses(&self) -> Limit {
         match self {
@@ -190,7 +190,7 @@ impl Limit {
         }
     }
 
-    /// So many thousandths, in units: those of a token bucket, or thousandths.
+    /// Converts thousandths to the units of the limit: those of a token bucket, or thousandths.
     pub fn price(&self, cost: u64) -> i128 {
         match self {
             Limit::TokenBucket(numbers) => numbers.price(cost),
@@ -208,7 +208,7 @@ impl Limit {
         }
     }
 
-    /// As a store takes it.
+    /// Returns the algorithm for a store.
     pub fn algorithm(&self) -> Algorithm {
         match self {
             Limit::TokenBucket(numbers) => {
@@ -248,7 +248,7 @@ impl Limit {
         }
     }
 
-    /// As gateway.yaml has it, in a rule.
+    /// Returns the numbers of the limit in gateway.yaml, within a rule.
     pub fn yaml(&self) -> String {
         let (name, numbers) = match self {
             Limit::TokenBucket(Numbers { burst, amount, period }) => {
@@ -281,7 +281,7 @@ impl Limit {
 }
 
 impl GrantLifetime {
-    /// Until when a grant at this moment counts. `before` is until when the grant before it counts.
+    /// Returns until when a grant at this time counts. `before` is until when the grant before it counts.
     pub fn until(&self, at: i64, before: Option<i64>) -> i64 {
         match self {
             GrantLifetime::Epoch(length) => (at.div_euclid(*length) + 1) * length,

@@ -24,12 +24,12 @@ pub use limit::{
     CalendarPeriods, GrantLifetime, LeakyLimit, Limit, Sample, WindowLimit, long_samples, rules, short_samples, utc,
 };
 
-/// Microseconds since `start`, on the test's clock.
+/// Returns the microseconds since `start`, on the test's clock.
 pub fn micros(start: Instant) -> i64 {
     i64::try_from(start.elapsed().as_micros()).unwrap()
 }
 
-/// How far the store's clock is ahead of the test's, and how wrong that number may be, in microseconds.
+/// How far the store's clock is ahead of the test's, and the possible error of this number, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClockOffset {
     pub ahead: i64,
@@ -37,8 +37,8 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// Of a Redis on a port of this machine, and a test that began at `start`. Both clocks run at the same rate, so the
-    /// shortest of several round trips is valid for the whole test.
+    /// Measures the offset of a Redis server on a port of this machine, for a test that began at `start`. Both clocks run at
+    /// the same rate, so the shortest of several round trips is valid for the whole test.
     pub fn measure(port: u16, start: Instant) -> ClockOffset {
         let client = ::redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(5)).unwrap();
@@ -53,20 +53,21 @@ impl ClockOffset {
         ClockOffset { ahead, tolerance: round_trip / 2 + 5 }
     }
 
-    /// Of a store that uses the clock of this machine, and a test that began at `start`.
+    /// Returns the offset of a store that uses the clock of this machine, for a test that began at `start`.
     pub fn of_this_machine(start: Instant) -> ClockOffset {
         let wall = i64::try_from(Clock::system().now().0).unwrap();
         ClockOffset { ahead: wall - micros(start), tolerance: 5_000 }
     }
 
-    /// The first and the last time on the store's clock that an event between these two moments can have had.
+    /// Returns the first and the last time on the store's clock that an event between these two times can have.
     pub fn bounds(&self, sent: i64, answered: i64) -> (i64, i64) {
         (sent + self.ahead - self.tolerance, answered + self.ahead + self.tolerance)
     }
 }
 
-/// A bucket's numbers: `amount` is refilled in each `period`. Amounts are in thousandths of a token, times in microseconds.
-/// What is spent is counted in units, of which `period` make a thousandth: in each microsecond `amount` units are refilled.
+/// The numbers of a bucket: `amount` is refilled in each `period`. Amounts are in thousandths of a token, times in
+/// microseconds. The spent amount is counted in units: a thousandth has `period` units, so in each microsecond `amount` units
+/// are refilled.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers {
     pub burst: u64,
@@ -112,15 +113,15 @@ mod checks {
 
     use super::{ClockOffset, Limit, replay, undone, windows};
 
-    /// One request. Times are microseconds of the test's own clock, rounded away from each other.
+    /// One request. Times are in microseconds of the test's clock. The beginning is rounded down and the end is rounded up.
     #[derive(Clone, Debug)]
     pub struct Record {
-        /// The index of the gateway and of its worker, and the number of the request there.
+        /// The indexes of the gateway and of its worker, and the number of the request there.
         pub worker: (usize, usize),
         pub number: u64,
         pub sent: i64,
         pub answered: i64,
-        /// Buckets, by their index in [`History::buckets`], and costs.
+        /// The charges: buckets by their index in [`History::buckets`], and costs.
         pub charges: Vec<(usize, u64)>,
         pub answer: Answer,
     }
@@ -152,7 +153,7 @@ mod checks {
         pub clock: ClockOffset,
     }
 
-    /// What can be wrong with an answer.
+    /// The mistake that an answer shows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Kind {
         /// Some window has more grants than the limit promises.
@@ -205,7 +206,7 @@ mod checks {
             findings
         }
 
-        /// The same for a store that undoes the charges of refused requests, `late` microseconds later than usual.
+        /// Checks the history of a store that undoes the charges of refused requests, `late` microseconds later than usual.
         pub fn check_undone(&self, late: i64) -> Findings {
             let mut findings = self.check_from_outside();
             undone::check(self, late, &mut findings);
@@ -227,7 +228,7 @@ mod checks {
             findings
         }
 
-        /// What was granted of one bucket.
+        /// Returns the grants of one bucket.
         pub fn grants(&self, bucket: usize) -> Vec<windows::Grant> {
             let granted = self.records.iter().filter(|record| matches!(record.answer, Answer::Granted { .. }));
             let grant = |record: &Record| {
@@ -250,9 +251,9 @@ mod checks {
             self.records.iter().filter_map(moment).collect()
         }
 
-        /// Whether some decision of the store is outside of its request by less than a millisecond, which no mistake of a store
-        /// explains: a clock of this machine has moved for a moment, by more than it was measured to. Levels do not agree then
-        /// either, since the order of decisions is that of the clock.
+        /// Whether some decision has a time outside of its request by less than a millisecond. No mistake of a store explains
+        /// this: a clock of this machine was moved for a moment, by more than the measured error. Levels do not agree then
+        /// either, because the clock determines the order of decisions.
         pub fn shows_a_moved_clock(&self) -> bool {
             self.records.iter().any(|record| match record.answer {
                 Answer::Granted { now, .. } | Answer::Refused { now, source: Source::Store, .. } => {

@@ -61,7 +61,7 @@ impl SpentBounds {
         }
     }
 
-    /// Narrows the bounds to these.
+    /// Narrows the bounds to these values.
     pub fn narrow(&mut self, least: i128, most: i128) {
         match self {
             SpentBounds::Refilled { low, high, .. } => (*low, *high) = (least, most),
@@ -75,7 +75,7 @@ impl SpentBounds {
         }
     }
 
-    /// Sets the bounds to these, whatever they were.
+    /// Sets the bounds to these values, whatever they were.
     pub fn correct(&mut self, least: i128, most: i128) {
         match self {
             SpentBounds::Refilled { low, high, .. } => (*low, *high) = (least, most),
@@ -91,7 +91,8 @@ impl SpentBounds {
         }
     }
 
-    /// The most that is spent at a moment if it was `high` at an earlier one and nothing was charged since.
+    /// Returns the most that is spent at a later time, if `high` was spent at an earlier one and nothing was charged since
+    /// then.
     pub fn later(&self, high: i128, at: i64, moment: i64) -> i128 {
         match self {
             SpentBounds::Refilled { numbers, .. } => (high - numbers.refill(at, moment)).max(0),
@@ -100,7 +101,7 @@ impl SpentBounds {
     }
 }
 
-/// Charges in order, each with the moment from which it no longer counts.
+/// Charges in order, each with the time from which it no longer counts.
 #[derive(Clone)]
 pub struct Charges {
     counting: GrantLifetime,

@@ -10,8 +10,8 @@ use stores::Source;
 
 use super::{Answer, Findings, History, Kind, Limit, Numbers, Record};
 
-/// How long a refused request may keep what it paid, in microseconds: its charges are undone after its answer, and a refusal
-/// from the deny cache may be as old as its entries.
+/// The longest time for which a refused request may keep its payment, in microseconds. Its charges are undone after its
+/// answer, and a refusal from the deny cache may be as old as the cache's entries.
 pub const KEPT: i64 = 350_000;
 
 /// The amount that a request may have taken from a bucket.
@@ -22,20 +22,20 @@ struct Charge {
     spent: i128,
 }
 
-/// Finds refusals at which every bucket of the request could pay. `late` is how much later than usual charges are undone.
+/// Finds refusals although every bucket of the request could pay. `late` is how much later than usual charges are undone.
 pub fn check(history: &History, late: i64, findings: &mut Findings) {
     for refused in refused_for_nothing(history, Some(KEPT + late)) {
         findings.add(Kind::Unjustified, || format!("{refused:?}"));
     }
 }
 
-/// How many requests were refused, and of these how many although all buckets could pay what was granted.
+/// The number of refused requests, and the numbers of those whose buckets could have paid according to the grants.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusals {
     pub all: usize,
-    /// By a node, whose bucket another request had charged and then got back.
+    /// Refusals by a node whose bucket was charged by another request that later got its payment back.
     pub wrong_by_node: usize,
-    /// Without a call, by a level that a node had shown at such a moment.
+    /// Refusals without a call, because of a level that a node had reported at such a time.
     pub wrong_by_cache: usize,
 }
 

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use super::{ClockOffset, GrantLifetime, LeakyLimit, Limit, Numbers, WindowLimit};
 
-/// The grants, by the clock of the caller.
+/// A grant, with times of the caller's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
     pub sent: i64,
     pub answered: i64,
-    /// In thousandths of a token.
+    /// The cost, in thousandths of a token.
     pub cost: u64,
 }
 
-/// What was granted beyond the promise of the limit, in its units; zero or negative if nothing was.
+/// Returns how much was granted beyond the limit, in its units. It is zero or negative if the limit was kept.
 ///
-/// For a token bucket, or the places of a queue: the most that any window has beyond the burst and the refill. For periods: the
-/// sum of what each has beyond the limit, without grants that may belong to either of two periods. For a sliding window or a
-/// log: the most that any time as long as the window has beyond the limit.
+/// For a token bucket or the places of a queue, this is the largest excess of any window over the burst and the refill. For
+/// periods, it is the sum of the excesses of all periods, without grants that may belong to either of two periods. For a
+/// sliding window or a log, it is the largest excess in any time of the window's length.
 pub fn excess(limit: &Limit, grants: &[Grant], clock: &ClockOffset) -> i128 {
     match limit {
         Limit::TokenBucket(numbers) | Limit::Leaky(LeakyLimit { places: numbers, .. }) => {
@@ -42,7 +42,7 @@ pub fn excess(limit: &Limit, grants: &[Grant], clock: &ClockOffset) -> i128 {
     }
 }
 
-/// The most that any one period or window has beyond the limit, in its units.
+/// Returns the largest excess of any one period or window over the limit, in its units.
 pub fn most_in_a_window(limit: &Limit, grants: &[Grant], clock: &ClockOffset) -> i128 {
     match limit {
         Limit::Window(window) if matches!(window.counting, GrantLifetime::Epoch(_) | GrantLifetime::Calendar(_)) => {
@@ -52,8 +52,8 @@ pub fn most_in_a_window(limit: &Limit, grants: &[Grant], clock: &ClockOffset) ->
     }
 }
 
-/// As [`excess`], for a store whose clock differs from the test's by an unknown amount: where periods begin is not known, so any
-/// time as long as one may overlap two of them.
+/// Returns the excess like [`excess`], for a store whose clock differs from the test's by an unknown amount. The beginnings
+/// of periods are not known, so any time of a period's length may overlap two periods.
 pub fn excess_anywhere(limit: &Limit, grants: &[Grant]) -> i128 {
     match limit {
         Limit::Window(WindowLimit { counting: GrantLifetime::Epoch(length), .. }) => {
@@ -63,8 +63,8 @@ pub fn excess_anywhere(limit: &Limit, grants: &[Grant]) -> i128 {
     }
 }
 
-/// What was granted in each period, in thousandths, by the end of the period. Counts only grants that cannot have been
-/// decided in another one.
+/// Returns the amount granted in each period, in thousandths, by the end of the period. Counts only grants that cannot have
+/// been decided in another period.
 pub fn periods(window: &WindowLimit, grants: &[Grant], clock: &ClockOffset) -> BTreeMap<i64, i128> {
     let mut periods = BTreeMap::new();
     for grant in grants {
@@ -77,7 +77,7 @@ pub fn periods(window: &WindowLimit, grants: &[Grant], clock: &ClockOffset) -> B
     periods
 }
 
-/// The most that was granted within any time shorter than this, in thousandths.
+/// Returns the most that was granted within any time shorter than this, in thousandths.
 pub fn most_within(length: i64, grants: &[Grant]) -> i128 {
     let mut begins: Vec<usize> = (0..grants.len()).collect();
     begins.sort_by_key(|index| grants[*index].sent);

@@ -255,7 +255,7 @@ pub fn messages() -> Vec<Case> {
     ]
 }
 
-/// Sections of RFC 7541. "test" by its code of appendix B is 49 50 9f.
+/// Returns the cases for RFC 7541. In the code of its appendix B, "test" is 49 50 9f.
 pub fn compression() -> Vec<Case> {
     let coded = [0x49, 0x50, 0x9f];
     let literal = |first: u8, value: &[u8]| head_and(&[&[first][..], value].concat());

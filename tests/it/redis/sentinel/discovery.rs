@@ -9,11 +9,11 @@ use crate::support::{Gateway, Lateness, Upstream, eventually, node_list, now, se
 
 pub const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 1000/day}}\n";
 
-/// Sentinels that never move the master by themselves.
+/// The setup of sentinels that never move the master by themselves.
 pub const STEADY: SentinelSetup<'_> =
     SentinelSetup { replicas: 1, sentinels: 2, down_after: 600_000, server: &[], sentinel: &[] };
 
-/// Waits until Redis decides a request.
+/// Waits until Redis decides about a request.
 #[track_caller]
 pub fn is_decided(gateway: &Gateway) {
     let mut client = gateway.client();
@@ -21,7 +21,7 @@ pub fn is_decided(gateway: &Gateway) {
     eventually("a request is decided by Redis", decided);
 }
 
-/// The `store` section with these sentinels, and these keys in `redis`.
+/// Returns the `store` section with these sentinels, and these keys in `redis`.
 pub fn store(sentinels: &str, rest: &str) -> String {
     format!("store: {{redis: {{{sentinels}{rest}}}}}\non_store_failure: deny\n{RULES}")
 }

@@ -16,7 +16,7 @@ use crate::support::not_checked;
 const CHART: &str = "deploy/helm/tollgate";
 pub const EVERY_VALUE: &str = "tests/it/repository/deploy/every-value.yaml";
 const EXAMPLE: &str = "deploy/helm/example.yaml";
-/// The values of deploy/kubernetes.
+/// The values for the manifests of deploy/kubernetes.
 pub const REDIS: [&str; 2] = [EXAMPLE, "deploy/helm/redis.yaml"];
 /// Labels and annotations that exist only with Helm.
 const OF_HELM: [&str; 5] = [
@@ -32,7 +32,7 @@ fn tools() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_tollgate")).ancestors().nth(2).unwrap().join("tools")
 }
 
-/// A Helm that works, and the chart packed by scripts/chart with the schema of this program.
+/// A working Helm, and the chart that scripts/chart has packed with the schema of this program.
 pub struct Helm {
     program: PathBuf,
     chart: PathBuf,
@@ -56,7 +56,7 @@ impl Helm {
         Some(Self { program, chart, folder })
     }
 
-    /// What a command prints, or why it fails.
+    /// Runs a command. Returns its output, or its error.
     pub fn run(&self, command: &[&str], values: &[&str], more: &[&str]) -> Result<String, String> {
         let mut helm = Command::new(&self.program);
         helm.args(command).arg(&self.chart).current_dir(root());
@@ -113,7 +113,7 @@ pub fn assert_same(name: &str, rendered: &Value, shown: &Value) {
     );
 }
 
-/// The gateway.yaml of a ConfigMap as a pod reads it. Its variables and files are those that the Deployment brings.
+/// Returns the gateway.yaml of a ConfigMap as a pod reads it, with the variables and files of the Deployment.
 #[track_caller]
 pub fn config(objects: &[Value]) -> Config {
     let data = at(of_kind(objects, "ConfigMap"), "data");
@@ -283,7 +283,7 @@ fn with_every_value_set_the_objects_are_valid_and_agree() {
     validate(&helm, &objects);
 }
 
-/// Holds the objects to the schemas of Kubernetes' API, which have no schema for the kinds of the Prometheus operator.
+/// Validates the objects by the schemas of Kubernetes' API. Kinds of the Prometheus operator have no schema there.
 pub fn validate(helm: &Helm, objects: &[Value]) {
     let file = helm.folder.path().join("objects.yaml");
     // JSON, because what reads it knows YAML 1.1.

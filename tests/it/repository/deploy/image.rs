@@ -8,7 +8,7 @@ use super::{read, root};
 use crate::repository::imports::source_folders;
 use crate::support::not_checked;
 
-/// What a Dockerfile says in the exec form; without a shell in the image there is no other.
+/// Returns the words of an instruction in the exec form. The image has no shell, so there is no other form.
 #[track_caller]
 pub fn words(line: &str) -> Vec<String> {
     let list = &line[line.find('[').unwrap_or_else(|| panic!("not in exec form: {line}"))..];

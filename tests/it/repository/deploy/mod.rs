@@ -29,13 +29,13 @@ pub fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// A manifest, or another YAML file, of a folder in `deploy`.
+/// Returns a manifest or another YAML file of a folder in `deploy`.
 #[track_caller]
 pub fn manifest(folder: &str, name: &str) -> Value {
     serde_yaml::from_str(&read(&format!("deploy/{folder}/{name}.yaml"))).unwrap()
 }
 
-/// Asserts that the folder patches these manifests of deploy/kubernetes, each by one that is applied to it.
+/// Asserts that the folder patches these manifests of deploy/kubernetes, and that each patch is applied to its manifest.
 #[track_caller]
 pub fn assert_patches(folder: &str, patches: &[&str]) {
     let kustomization = manifest(folder, "kustomization");
@@ -51,13 +51,13 @@ pub fn assert_patches(folder: &str, patches: &[&str]) {
     }
 }
 
-/// The lines of a gateway.yaml before and after those that say where a store is.
+/// Returns the lines of a gateway.yaml before and after its store settings.
 pub fn around_store<'f>(file: &'f str, store: &str) -> (&'f str, &'f str) {
     let (before, rest) = file.split_once(&format!("  {store}:\n")).unwrap();
     (before, rest.split_once("  # As in deployment.yaml.\n").unwrap().1)
 }
 
-/// Where a path in a YAML document leads; the keys are separated by spaces, because some have dots in them.
+/// Returns the value at a path in a YAML document. Keys are separated by spaces, because some contain dots.
 pub fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
     path.split(' ').fold(value, |value, key| match key.parse::<usize>() {
         Ok(index) if value.is_sequence() => &value[index],
@@ -70,12 +70,12 @@ pub fn text<'v>(value: &'v Value, path: &str) -> &'v str {
     at(value, path).as_str().unwrap_or_else(|| panic!("{path} is no text in {value:?}"))
 }
 
-/// The texts of a list; none where there is no list.
+/// Returns the texts of a list; empty if there is no list.
 pub fn texts<'v>(value: &'v Value, path: &str) -> Vec<&'v str> {
     at(value, path).as_sequence().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// A gateway.yaml as it is read inside of the container: with no variable set, and the secrets where they are mounted.
+/// Parses a gateway.yaml as in the container: without variables, and with the secrets at their mount paths.
 #[track_caller]
 pub fn parse(text: &str, secrets: &[(&str, &str)]) -> Config {
     let read = |path: &Path| {
