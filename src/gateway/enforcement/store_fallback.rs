@@ -46,7 +46,7 @@ pub(super) fn fall_back(
         for (_, metrics) in plan.enforced.iter().filter_map(|charge| snapshot.limit(charge.limit)) {
             metrics.requests.increment(1);
         }
-        // The caller gives back what was charged.
+        // Dropping `partial` gives back what was charged.
         return Err(refusal);
     }
     let rest = take_locally(gateway, unanswered, is_local);

@@ -306,7 +306,8 @@ async fn select(exchange: &Exchange<'_>) -> Result<Attempt, Fault> {
     };
     let clock = &exchange.forwarder.gateway.clock;
     let failed = &exchange.report.failed;
-    // First tries to select without waiting. This fails only until the names of the upstream have been looked up.
+    // First tries to select without waiting. A second try is needed only before the names of the upstream were first looked
+    // up.
     let select = || {
         let failed_at = |address: &EndpointAddress| failed.iter().any(|failed| failed.endpoint == *address);
         let turn = if failed.is_empty() { Turn::Next } else { Turn::Drawn };

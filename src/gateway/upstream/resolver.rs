@@ -16,8 +16,7 @@ const REFRESH: Duration = Duration::from_secs(30);
 /// The interval while a name has not been resolved yet.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The number of shares into which one endpoint's weight is divided. Most small numbers of addresses divide it without a
-/// rest.
+/// The number of shares into which one endpoint's weight is divided. Every number of addresses up to 12 divides it evenly.
 const SHARES: u64 = 27_720;
 
 /// The known addresses of an upstream, for each endpoint of its configuration.

@@ -26,7 +26,7 @@ use decision::cors::CorsAnswer;
 use decision::refusal::Refusal;
 use request::grpc_timeout::is_grpc_type;
 
-/// The longest time for which a client may read nothing of a response. The response has some hundred bytes.
+/// The longest time for a client to accept a response. The response has some hundred bytes.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The reason why a head is rejected.
