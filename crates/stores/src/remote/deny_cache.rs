@@ -1,10 +1,9 @@
 //! Caches *short* buckets, which cannot pay yet, so that requests for them are refused without a call.
 //!
-//! A reply contains the level of a bucket. Other gateways can only lower this level: only buckets that nothing but time
-//! refills are cached. So at any later moment the bucket holds at most that level plus the refill since the call was
-//! *sent*, which was before the script ran. A request that even this upper bound cannot pay is refused without a call,
-//! because the store would refuse it too. If requests with different rates charge one bucket, the bound refills at the
-//! highest of these rates.
+//! A reply contains the level of a bucket. Only buckets that nothing but time refills are cached, so other gateways can only
+//! lower this level. Later, the bucket holds at most this level plus the refill since the call was *sent*, which was before
+//! the script ran. A request that cannot be paid even by this amount is refused without a call, because the store would
+//! refuse it too. If requests with different rates charge one bucket, the highest of these rates counts.
 //!
 //! The store's clock is assumed to run faster by a thousandth, far more than the real difference between clocks. In any
 //! case the store is asked again after a second. A lost entry costs only a call, so the size of the cache is limited.
@@ -135,8 +134,7 @@ impl DenyCache {
             let known = known
                 .and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), self.max_age(charge.limit), now));
             let short = known.and_then(|(state, latest)| {
-                // Other requests may have refilled the bucket at a higher rate, so the bucket must be short at that
-                // rate too.
+                // Other requests may have refilled the bucket at a higher rate, so it must be short at that rate too.
                 let bound = charge.algorithm.at_fastest();
                 let step = bound.step(Some(&state), charge.cost, latest);
                 let step = match step.charge {
@@ -171,8 +169,7 @@ impl DenyCache {
 }
 
 impl ShortBucket {
-    /// Returns the state, and the latest time that the store's clock can show at `now`. `None` if the entry is no
-    /// longer valid.
+    /// Returns the state, and the latest time of the store's clock at `now`. `None` if the entry is no longer valid.
     fn at_most(self, epoch: u64, max_age: Micros, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
         let counts = self.epoch == epoch && passed <= max_age;
@@ -210,8 +207,7 @@ mod tests {
         Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
     }
 
-    /// Makes a cache with a bucket of 1 per second that a store has just drained. The store's clock shows 5 s, and this
-    /// process's clock 1000 s.
+    /// Makes a cache with a bucket of 1 per second that was just drained, at 5 s on the store's clock and 1000 s here.
     fn drained() -> (DenyCache, Timestamp) {
         let (deny_cache, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
         let drained = plan([charge(1, 1000, 1, 1000)]);
@@ -375,8 +371,7 @@ mod tests {
             }
         }
 
-        /// Checks the invariant of the cache: the store would refuse the request too, whatever other gateways take, and
-        /// however long the call was delayed.
+        /// Checks the invariant: the store would refuse too, whatever other gateways take and however late the call was.
         #[test]
         fn nothing_is_refused_that_redis_would_grant(
             rate in 1u64..5_000,
