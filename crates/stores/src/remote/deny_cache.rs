@@ -38,11 +38,11 @@ const SKEW: u64 = 1_000;
 #[derive(Clone, Debug)]
 struct ShortBucket {
     state: State,
-    /// The time of that level, on the store's clock.
+    /// The time of the level, on the store's clock.
     decided: Timestamp,
-    /// The time just before that call was sent, on this process's clock.
+    /// The time just before the call for the level was sent, on this process's clock.
     sent: Timestamp,
-    /// The epoch of the cache at that time.
+    /// The epoch of the cache when the call was sent.
     epoch: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct SendStamp {
 pub struct DenyCache {
     short: Cache<BucketKey, ShortBucket>,
     undone: UndoneCharges,
-    /// The limits whose buckets other gateways may undo charges of: limits that a request may have to pay together with others.
+    /// The limits whose charges other gateways may undo, because a request may have to pay several limits together.
     undoable: ArcSwap<HashSet<LimitId>>,
     /// How long an entry for a bucket of these limits is valid.
     max_age_with_undone: Micros,
