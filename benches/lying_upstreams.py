@@ -3,7 +3,7 @@
 
     cargo build --release && python3 benches/lying_upstreams.py [--clients 100] [--all]
 
-First the invalid responses of benches/responses.txt and surplus bytes behind valid ones, each sent whole, byte by byte and in random
+First the invalid responses of tests/responses.txt and surplus bytes behind valid ones, each sent whole, byte by byte and in random
 parts. `alien` is a response, or a part of one, that belongs to another request; after each lie another client must get its own
 response. Prints a row where the gateway does not refuse what it should, or nginx or HAProxy pass it on; --all prints every row.
 
@@ -20,14 +20,12 @@ import pathlib
 import random
 import re
 import socket
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 
-import raw
 import rig
+import three_proxies
 
 EVIL = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Smuggled: 1\r\n\r\nevil"
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
@@ -72,15 +70,14 @@ listen all
 NGINX = """proxy_pass http://up{upstream}; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_next_upstream off;
 proxy_connect_timeout 2s; proxy_read_timeout 2s; proxy_send_timeout 2s; send_timeout 2s; client_body_timeout 2s; client_max_body_size 0;
 proxy_request_buffering off;"""
-NAMES = ["gateway", "nginx", "HAProxy"]
+NAMES = three_proxies.NAMES
 
 
 def lies():
     """What a client should get, and the bytes of each lie."""
-    for line in (rig.ROOT / "benches/responses.txt").read_text(encoding="ascii").splitlines():
-        if line and not line.startswith("#"):
-            expected, text = line.split(" ", 1)
-            yield expected, text, raw.unescaped(text) + EVIL
+    for line in three_proxies.lines("responses.txt"):
+        expected, text = line.split(" ", 1)
+        yield expected, text, three_proxies.unescaped(text) + EVIL
     for right in RIGHT:
         status = re.findall(rb"HTTP/1.1 (\d+)", right)[-1].decode()
         for name, surplus in SURPLUS.items():
@@ -96,20 +93,14 @@ def parts(sent, split):
         place += size
 
 
-class Upstream:
+class Upstream(three_proxies.Server):
     """Answers `/NUMBER/SPLIT/PORT` with that lie, `/phase/NAME` as that phase does, and all else with what is good."""
 
     def __init__(self, all_lies):
         self.lies = all_lies
         # Those that have been sent whole.
         self.told = collections.Counter()
-        self.socket = socket.create_server(("127.0.0.1", 0), backlog=4096)
-        self.port = self.socket.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            threading.Thread(target=self.serve, args=(self.socket.accept()[0],), daemon=True).start()
+        super().__init__()
 
     def serve(self, stream):
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -336,18 +327,13 @@ def phase(port, name, clients, seconds):
 
 
 def start(name, folder, upstream):
-    port = rig.free_port()
-    if name == "gateway":
-        command = [rig.program(), "run", "-c", folder.write("gateway.yaml", GATEWAY.format(port=port, upstream=upstream))]
-    elif name == "nginx":
-        # rig's own upstream is another one.
-        extra = f"upstream up{upstream} {{ server 127.0.0.1:{upstream}; keepalive 64; }}"
-        command = folder.nginx("nginx", port, 1, NGINX.format(upstream=upstream), extra=extra)
-    else:
-        command = ["/usr/sbin/haproxy", "-db", "-f", folder.write("haproxy.cfg", HAPROXY.format(port=port, upstream=upstream))]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    rig.wait_for(port)
-    return process, port
+    # rig's own upstream is another one.
+    extra = f"upstream up{upstream} {{ server 127.0.0.1:{upstream}; keepalive 64; }}"
+    return three_proxies.start(
+        name, folder,
+        gateway=lambda port: GATEWAY.format(port=port, upstream=upstream),
+        nginx=lambda port: folder.nginx("nginx", port, 1, NGINX.format(upstream=upstream), extra=extra),
+        haproxy=lambda port: HAPROXY.format(port=port, upstream=upstream))
 
 
 def compare_lies(proxies, upstream, all_lies, shows_all):

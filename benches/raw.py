@@ -10,11 +10,10 @@ on, `N passed on` where N requests reached the upstream, `waits` where a second 
 import concurrent.futures
 import re
 import socket
-import subprocess
 import tempfile
-import threading
 
 import rig
+import three_proxies
 
 HAPROXY = """
 defaults
@@ -26,41 +25,18 @@ listen raw
   bind 127.0.0.1:{port}
   server upstream 127.0.0.1:{upstream}
 """
-ESCAPES = {"r": b"\r", "n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\"}
-
-
-def unescaped(text):
-    """The bytes that a line of heads.txt means."""
-    parts = b""
-    for times, repeated, byte, escape, plain in re.findall(r"\\\*(\d+)\((.*?)\)|\\x(..)|\\(.)|([^\\]+)", text):
-        if times:
-            parts += unescaped(repeated) * int(times)
-        elif byte:
-            parts += bytes([int(byte, 16)])
-        else:
-            parts += ESCAPES[escape] if escape else plain.encode()
-    return parts
 
 
 def heads():
-    for line in (rig.ROOT / "tests/heads.txt").read_text(encoding="ascii").splitlines():
-        if line and not line.startswith("#"):
-            status, name, text = re.fullmatch(r"(\d+) (.*?): (.*)", line).groups()
-            yield name, unescaped(text), status
+    for line in three_proxies.lines("heads.txt"):
+        status, name, text = re.fullmatch(r"(\d+) (.*?): (.*)", line).groups()
+        yield name, three_proxies.unescaped(text), status
 
 
-class Upstream:
+class Upstream(three_proxies.Server):
     """Answers every request that it can find in what comes, and counts them."""
 
-    def __init__(self):
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        self.seen = 0
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            threading.Thread(target=self.serve, args=(self.socket.accept()[0],), daemon=True).start()
+    seen = 0
 
     def serve(self, stream):
         read = b""
@@ -99,23 +75,16 @@ def ask(port, upstream, head):
 
 def start(name, folder, upstream):
     """A proxy before this upstream: its process and its port."""
-    port = rig.free_port()
-    if name == "gateway":
-        file = folder.write("gateway.yaml", f"listen: 127.0.0.1:{port}\nupstream: http://127.0.0.1:{upstream.port}\n")
-        command = [rig.program(), "run", "-c", file]
-    elif name == "nginx":
-        passing = f"proxy_pass http://127.0.0.1:{upstream.port}; proxy_http_version 1.1;"
-        command = folder.nginx("nginx", port, 1, passing)
-    else:
-        file = folder.write("haproxy.cfg", HAPROXY.format(port=port, upstream=upstream.port))
-        command = ["/usr/sbin/haproxy", "-db", "-f", file]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    rig.wait_for(port)
-    return process, port
+    passing = f"proxy_pass http://127.0.0.1:{upstream.port}; proxy_http_version 1.1;"
+    return three_proxies.start(
+        name, folder,
+        gateway=lambda port: f"listen: 127.0.0.1:{port}\nupstream: http://127.0.0.1:{upstream.port}\n",
+        nginx=lambda port: folder.nginx("nginx", port, 1, passing),
+        haproxy=lambda port: HAPROXY.format(port=port, upstream=upstream.port))
 
 
 def main():
-    names, all_heads = ["gateway", "nginx", "haproxy"], list(heads())
+    names, all_heads = three_proxies.NAMES, list(heads())
     with tempfile.TemporaryDirectory() as made:
         folder = rig.Folder(made)
         upstreams = [Upstream() for _ in names]

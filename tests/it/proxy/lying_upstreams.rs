@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::byte_lists::{entries, unescaped};
 use crate::support::{Client, Gateway, Upstream};
 
 /// A response that must never reach a client.
@@ -66,102 +67,6 @@ fn surplus() -> [(&'static str, String); 9] {
     ]
 }
 
-/// Heads with two possible meanings or without a valid meaning.
-const WRONG_LINES: [&str; 34] = [
-    "Content-Length: 2\r\nContent-Length: 65",
-    "Content-Length: 2\r\nContent-Length: 2",
-    "Content-Length: 2, 65",
-    "Content-Length: 2,2",
-    "Content-Length: +2",
-    "Content-Length: -2",
-    "Content-Length: 0x2",
-    "Content-Length: 2 65",
-    "Content-Length: 2;",
-    "Content-Length:",
-    "Content-Length: 99999999999999999999",
-    "Content-Length: \"2\"",
-    "Content-Length : 2",
-    "Content-Length\t: 2",
-    " Content-Length: 2",
-    "Content_Length: 2",
-    "Content.Length: 2",
-    "X: y\r\n Content-Length: 2",
-    "X: y\r\n\tz",
-    ": 2",
-    "X",
-    "X Y: 2",
-    "X: a\rContent-Length: 2",
-    "X: a\nContent-Length: 2",
-    "X: a\0b",
-    "Transfer-Encoding: gzip, chunked",
-    "Transfer-Encoding: chunked, chunked",
-    "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
-    "Transfer-Encoding: identity",
-    "Transfer-Encoding: xchunked",
-    "Transfer-Encoding: chunked;a=b",
-    "Transfer-Encoding: \"chunked\"",
-    "Transfer_Encoding: chunked",
-    "Transfer-Encoding:",
-];
-
-const WRONG_STATUS_LINES: [&str; 17] = [
-    "",
-    " ",
-    "HTTP/1.1",
-    "HTTP/1.1 ",
-    "HTTP/1.1  200 OK",
-    "HTTP/1.1 20 OK",
-    "HTTP/1.1 2000 OK",
-    "HTTP/1.1 099 OK",
-    "HTTP/1.1 2x0 OK",
-    "HTTP/1.1 +20 OK",
-    "HTTP/1.1\t200 OK",
-    "HTTP/1.2 200 OK",
-    "HTTP/2 200 OK",
-    "HTTP/11 200 OK",
-    "http/1.1 200 OK",
-    "ICY 200 OK",
-    "HTTP/1.1 200 O\rK",
-];
-
-const WRONG_CHUNKS: [&str; 24] = [
-    "\r\n",
-    "x\r\nevil\r\n0\r\n\r\n",
-    "-2\r\nok\r\n0\r\n\r\n",
-    "+2\r\nok\r\n0\r\n\r\n",
-    "0x2\r\nok\r\n0\r\n\r\n",
-    " 2\r\nok\r\n0\r\n\r\n",
-    "2 \r\nok\r\n0\r\n\r\n",
-    "2\nok\r\n0\r\n\r\n",
-    "2\r\nok\n0\r\n\r\n",
-    "2\r\nokk\r\n0\r\n\r\n",
-    "2\r\no\r\n0\r\n\r\n",
-    "2\r\nok0\r\n\r\n",
-    "2;a\nok\r\n0\r\n\r\n",
-    "2;a=\0\r\nok\r\n0\r\n\r\n",
-    ";a\r\n\r\n",
-    "100000000\r\nok\r\n0\r\n\r\n",
-    "10000000000000002\r\nok\r\n0\r\n\r\n",
-    "2\r\nok\r\n0\r\n\n",
-    "2\r\nok\r\n0\r\nX\r\n\r\n",
-    "2\r\nok\r\n0\r\n X: y\r\n\r\n",
-    "2\r\nok\r\n0\r\n: y\r\n\r\n",
-    "2\r\nok\r\n0\r\nX: a\rb\r\n\r\n",
-    "2\r\nok\r\n0\r\nX: y\n\r\n",
-    "2\r\nok\r\n",
-];
-
-/// Invalid interim responses.
-const WRONG_INTERIM: [&str; 7] = [
-    "HTTP/1.1 100 Continue\n\r\n",
-    "HTTP/1.1 100 Continue\r\nX\r\n\r\n",
-    "HTTP/1.1 103 Hints\r\nContent-Length: 4\r\n\r\nevil",
-    "HTTP/1.1 103 Hints\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nevil\r\n0\r\n\r\n",
-    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
-    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
-    "HTTP/1.1 99 Early\r\n\r\n",
-];
-
 fn lies() -> Vec<Lie> {
     let mut lies = Vec::new();
     let mut add = |name: String, method, first: String, later: String, then, expected| {
@@ -179,21 +84,8 @@ fn lies() -> Vec<Lie> {
             add(format!("{name}, {then:?}"), "GET", text.clone(), String::new(), then, Expected::Failure);
         }
     };
-    for lines in WRONG_LINES {
-        wrong(&format!("{lines:?}"), format!("HTTP/1.1 200 OK\r\n{lines}\r\n\r\n{EVIL}"));
-    }
-    for line in WRONG_STATUS_LINES {
-        wrong(&format!("{line:?}"), format!("{line}\r\nContent-Length: 2\r\n\r\nok{EVIL}"));
-    }
-    for interim in WRONG_INTERIM {
-        wrong(&format!("{interim:?}"), format!("{interim}{EVIL}"));
-    }
-    for chunks in WRONG_CHUNKS {
-        // What comes behind a missing end is no chunk either.
-        wrong(
-            &format!("chunks {chunks:?}"),
-            format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}{EVIL}"),
-        );
+    for (_, text) in entries(include_str!("../../responses.txt")) {
+        wrong(text, String::from_utf8(unescaped(text)).unwrap() + EVIL);
     }
     add(
         "33 hints".into(),

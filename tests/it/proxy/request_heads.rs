@@ -2,47 +2,16 @@
 
 use std::time::Duration;
 
+use crate::support::byte_lists::{entries, unescaped};
 use crate::support::{Client, Gateway, Response, Upstream};
 
 /// Invalid heads by name, with the status of the response to each.
 fn bad_heads() -> Vec<(&'static str, Vec<u8>, u16)> {
-    let lines = include_str!("../../heads.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let head = |line: &'static str| {
-        let (status, rest) = line.split_once(' ').unwrap();
-        let (name, bytes) = rest.split_once(": ").unwrap();
+    let head = |(status, text): (&'static str, &'static str)| {
+        let (name, bytes) = text.split_once(": ").unwrap();
         (name, unescaped(bytes), status.parse().unwrap())
     };
-    lines.map(head).collect()
-}
-
-/// Returns the bytes for which a line of heads.txt stands.
-fn unescaped(text: &str) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::new(), text);
-    while let Some((before, escape)) = rest.split_once('\\') {
-        bytes.extend(before.as_bytes());
-        let (one, after) = escape.split_at(1);
-        rest = after;
-        match one {
-            "r" => bytes.push(b'\r'),
-            "n" => bytes.push(b'\n'),
-            "t" => bytes.push(b'\t'),
-            "0" => bytes.push(0),
-            "\\" => bytes.push(b'\\'),
-            "x" => {
-                bytes.push(u8::from_str_radix(&after[..2], 16).unwrap());
-                rest = &after[2..];
-            }
-            "*" => {
-                let (times, text) = after.split_once('(').unwrap();
-                let (text, after) = text.split_once(')').unwrap();
-                bytes.extend(unescaped(text).repeat(times.parse().unwrap()));
-                rest = after;
-            }
-            other => panic!("{other} in {text}"),
-        }
-    }
-    bytes.extend(rest.as_bytes());
-    bytes
+    entries(include_str!("../../heads.txt")).map(head).collect()
 }
 
 /// The sizes of the parts in which bytes are written.
