@@ -6,7 +6,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use crate::support::websocket::{SWITCHED, UPGRADE};
-use crate::support::{Client, Gateway, Lateness, Upstream, eventually, now};
+use crate::support::{Client, Gateway, Upstream, eventually};
 
 #[test]
 fn a_request_and_its_response_arrive_as_they_were_sent() {
@@ -229,44 +229,6 @@ fn a_large_body_arrives_whole_in_both_directions() {
 }
 
 #[test]
-fn an_upstream_that_refuses_connections_is_a_502() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let gateway = Gateway::before_url(&format!("http://{gone}")).start();
-    let response = gateway.client().get("/", &[]);
-    assert_eq!(response.status, 502);
-    assert_eq!(response.json()["type"], "about:blank");
-    assert!(!format!("{response:?}").contains(&gone.port().to_string()), "{response:?}");
-    assert_eq!(response.field("x-tollgate-reason"), None);
-    gateway.expect("tollgate_upstream_errors_total", &["connect_failed"], 1.0);
-    gateway.expect("tollgate_http_requests_total", &["502", "gateway"], 1.0);
-}
-
-#[test]
-fn an_upstream_that_sends_nothing_is_a_504_in_time() {
-    let upstream = Upstream::answering(|_, _| std::thread::sleep(Duration::from_secs(5)));
-    let gateway = Gateway::start(&upstream, "upstream_timeouts: {read: 300ms}");
-    let late = Lateness::measure();
-    let start = now();
-    let response = gateway.client().get("/", &[]);
-    assert_eq!(response.status, 504);
-    assert!(start.elapsed() < Duration::from_secs(2) + late.of_a_request(), "{:?}", start.elapsed());
-    gateway.expect("tollgate_upstream_errors_total", &["read_timeout"], 1.0);
-}
-
-#[test]
-fn an_upstream_that_sends_nonsense_or_closes_is_a_502() {
-    let upstream = Upstream::answering(|seen, stream| {
-        if seen.line.contains("nonsense") {
-            let _ = stream.write_all(b"this is no HTTP\r\n\r\n");
-        }
-        let _ = stream.shutdown(std::net::Shutdown::Both);
-    });
-    let gateway = Gateway::start(&upstream, "");
-    assert_eq!(gateway.client().send("POST", "/nonsense", &[], "x").status, 502);
-    assert_eq!(gateway.client().send("POST", "/hang-up", &[], "x").status, 502);
-}
-
-#[test]
 fn a_name_is_resolved_in_the_background_and_every_address_tried() {
     // `localhost` may resolve to ::1 first, on which nothing listens.
     let upstream = Upstream::start();
@@ -277,17 +239,6 @@ fn a_name_is_resolved_in_the_background_and_every_address_tried() {
         Gateway::before_url("http://no-such-name.invalid:80").with("upstream_timeouts: {connect: 500ms}").start();
     assert_eq!(gateway.client().get("/", &[]).status, 502);
     gateway.expect("tollgate_upstream_errors_total", &["unresolved"], 1.0);
-}
-
-#[test]
-fn a_failed_request_shows_what_it_was_charged_and_ends_its_connection() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let gateway = Gateway::before_url(&format!("http://{gone}"))
-        .with("rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 3/day}}]")
-        .start();
-    let response = gateway.client().get("/", &[]);
-    assert_eq!((response.status, response.number("ratelimit-remaining")), (502, 2));
-    assert_eq!(response.field("connection").as_deref(), Some("close"));
 }
 
 #[test]
@@ -350,95 +301,6 @@ fn an_upgrade_is_charged_and_then_a_tunnel() {
     client.write("ping");
     client.until("ping");
     assert_eq!(gateway.client().get("/", &UPGRADE).status, 429);
-}
-
-#[test]
-fn an_upstream_that_fails_after_100_continue_is_a_502() {
-    let upstream = Upstream::answering(|_, stream| {
-        let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
-        let _ = stream.shutdown(std::net::Shutdown::Both);
-    });
-    let gateway = Gateway::start(&upstream, "");
-    let mut client = gateway.client();
-    client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\nok");
-    assert_eq!(client.response("POST").unwrap().status, 502);
-    gateway.expect("tollgate_http_requests_total", &["code=\"502\"", "origin=\"gateway\""], 1.0);
-}
-
-#[test]
-fn an_idempotent_request_is_sent_once_more_when_its_pooled_connection_breaks_and_no_other() {
-    let upstream = Upstream::answering(|seen, stream| {
-        if seen.line.contains("/break") {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        } else {
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-        }
-    });
-    let gateway = Gateway::start(&upstream, "");
-    for (method, sightings) in [("GET", 2), ("POST", 1)] {
-        let mut client = gateway.client();
-        assert_eq!(client.send(method, "/warm", &[], "").status, 200);
-        assert_eq!(client.send(method, "/break", &[], "").status, 502);
-        let line = format!("{method} /break HTTP/1.1");
-        assert_eq!(upstream.seen().iter().filter(|seen| seen.line == line).count(), sightings, "{method}");
-    }
-    gateway.expect("tollgate_upstream_errors_total", &["kind=\"closed\""], 3.0);
-}
-
-#[test]
-fn without_retries_nothing_is_sent_twice() {
-    let upstream = Upstream::answering(|seen, stream| {
-        if seen.line.contains("/break") {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        } else {
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-        }
-    });
-    let api = |retries: &str| {
-        format!("upstreams: {{api: {{endpoints: [\"http://{}\"], ejection: false{retries}}}}}\n", upstream.address)
-    };
-    for (text, sightings) in [
-        (api(", retries: {max: 0}") + "routes: [{name: all, upstream: api}]", 1u8),
-        (api("") + "routes: [{name: all, upstream: api, retries: {max: 0}}]", 1),
-        (api(", retries: {max: 1}") + "routes: [{name: all, upstream: api}]", 2),
-    ] {
-        let gateway = Gateway::before_url("").with(&text).start();
-        let (mut client, before) = (gateway.client(), upstream.count());
-        assert_eq!(client.get("/warm", &[]).status, 200);
-        assert_eq!(client.get("/break", &[]).status, 502);
-        assert_eq!(upstream.count() - before, 1 + usize::from(sightings), "{text}");
-        gateway.expect("tollgate_upstream_retries_total", &[], f64::from(sightings) - 1.0);
-        // A single endpoint has its own numbers.
-        let endpoint = format!("endpoint=\"{}\"", upstream.address);
-        gateway.expect("tollgate_endpoint_requests_total", &[&endpoint], 1.0 + f64::from(sightings));
-        gateway.expect("tollgate_endpoint_failures_total", &[&endpoint], 1.0);
-        gateway.expect("tollgate_endpoint_up", &[&endpoint], 1.0);
-    }
-}
-
-#[test]
-fn repeats_are_in_the_budget_of_retries() {
-    let upstream = Upstream::answering(|seen, stream| {
-        if seen.line.contains("/break") {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        } else {
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-        }
-    });
-    let text = format!(
-        "upstreams: {{api: {{endpoints: [\"http://{}\"], ejection: false, retries: {{budget: 0%}}}}}}
-routes: [{{name: all, upstream: api}}]",
-        upstream.address
-    );
-    let gateway = Gateway::before_url("").with(&text).start();
-    for _ in 0..15 {
-        let mut client = gateway.client();
-        assert_eq!(client.get("/warm", &[]).status, 200);
-        assert_eq!(client.get("/break", &[]).status, 502);
-    }
-    // Ten are saved up at the start.
-    gateway.expect("tollgate_upstream_retries_total", &[], 10.0);
-    assert_eq!(upstream.seen().iter().filter(|seen| seen.line.contains("/break")).count(), 25);
 }
 
 #[test]

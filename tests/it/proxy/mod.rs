@@ -4,6 +4,7 @@ mod cors;
 mod early_responses;
 mod error_pages;
 mod exchange_memory;
+mod failed_attempts;
 mod fd_exhaustion;
 mod forwarding;
 mod http10;

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 
 use crate::support::Gateway;
 use crate::support::http2::Http2Client;
+use crate::support::http2_upstream;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
@@ -114,28 +115,12 @@ fn read_lines(reader: &mut impl BufRead) -> Option<String> {
 
 /// Starts an upstream that answers in the same way over HTTP/2.
 fn http2_upstream(seen: &Seen) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
     let seen = Arc::clone(seen);
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async move {
-            listener.set_nonblocking(true).unwrap();
-            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let seen = Arc::clone(&seen);
-                tokio::spawn(async move {
-                    let Ok(mut server) = h2::server::handshake(stream).await else { return };
-                    while let Some(Ok((request, respond))) = server.accept().await {
-                        let seen = Arc::clone(&seen);
-                        tokio::spawn(async move { drop(serve_http2(request, respond, &seen).await) });
-                    }
-                });
-            }
-        });
-    });
-    address
+    let answer = move |request, respond| {
+        let seen = Arc::clone(&seen);
+        async move { serve_http2(request, respond, &seen).await }
+    };
+    http2_upstream::serve(h2::server::Builder::new(), || {}, answer)
 }
 
 async fn serve_http2(

@@ -1,5 +1,6 @@
 //! The gateway and its Redis: connections, outages, and replies that cannot be right.
 
+mod breaker;
 mod cluster;
 mod cluster_faults;
 mod cluster_gateways;

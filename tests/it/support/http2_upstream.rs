@@ -18,13 +18,52 @@ const PART: &[u8] = &[b'x'; 16 << 10];
 /// Answers by the path: `/large/N` with N bytes, `/messages/N` with N messages in a frame each. It never answers `/stuck`,
 /// and reads nothing of it. For `/slow`, it reads a part of the body each millisecond. It answers everything else with the
 /// length of the body.
-#[derive(Clone)]
 pub(crate) struct Http2Upstream {
     pub address: SocketAddr,
+    counts: Counts,
+}
+
+#[derive(Clone, Default)]
+struct Counts {
     connections: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,
     /// The number of sent bytes of long responses.
     sent: Arc<AtomicUsize>,
+}
+
+/// Serves HTTP/2 without TLS on a free port, on a thread of its own, and returns its address. `connected` is called for each
+/// connection. What `answer` returns for a request is run beside all others; an error of it is that the stream was reset.
+pub(crate) fn serve<A>(
+    options: h2::server::Builder,
+    connected: impl Fn() + Send + 'static,
+    answer: impl Fn(Request<h2::RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
+) -> SocketAddr
+where
+    A: Future<Output = Result<(), h2::Error>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = Arc::new(answer);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            listener.set_nonblocking(true).unwrap();
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                connected();
+                let (options, answer) = (options.clone(), Arc::clone(&answer));
+                tokio::spawn(async move {
+                    let Ok(mut server) = options.handshake::<_, Bytes>(stream).await else { return };
+                    while let Some(Ok((request, respond))) = server.accept().await {
+                        let answered = answer(request, respond);
+                        tokio::spawn(async move { drop(answered.await) });
+                    }
+                });
+            }
+        });
+    });
+    address
 }
 
 impl Http2Upstream {
@@ -34,55 +73,44 @@ impl Http2Upstream {
 
     /// Starts the upstream with at most this many streams on each connection.
     pub(crate) fn with_streams(most: Option<u32>) -> Http2Upstream {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let upstream =
-            Http2Upstream { address, connections: Arc::default(), begun: Arc::default(), sent: Arc::default() };
-        let serving = upstream.clone();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async move {
-                listener.set_nonblocking(true).unwrap();
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                loop {
-                    let (stream, _) = listener.accept().await.unwrap();
-                    serving.connections.fetch_add(1, Ordering::Relaxed);
-                    let upstream = serving.clone();
-                    tokio::spawn(async move {
-                        // A server that reads slowly, and not one that counts unread frames.
-                        let mut options = h2::server::Builder::new();
-                        if let Some(most) = most {
-                            options.max_concurrent_streams(most);
-                        }
-                        let handshake = options.data_frame_budget(usize::MAX).handshake(stream);
-                        let Ok(mut server) = handshake.await else { return };
-                        while let Some(Ok((request, respond))) = server.accept().await {
-                            let upstream = upstream.clone();
-                            // An error: the stream was reset.
-                            tokio::spawn(async move { drop(upstream.answer(request, respond).await) });
-                        }
-                    });
-                }
-            });
-        });
-        upstream
+        let mut options = h2::server::Builder::new();
+        if let Some(most) = most {
+            options.max_concurrent_streams(most);
+        }
+        // A server that reads slowly, and not one that counts unread frames.
+        options.data_frame_budget(usize::MAX);
+        let upstream = Counts::default();
+        let (connected, answering) = (upstream.clone(), upstream.clone());
+        let address = serve(
+            options,
+            move || {
+                connected.connections.fetch_add(1, Ordering::Relaxed);
+            },
+            move |request, respond| {
+                let counts = answering.clone();
+                async move { counts.answer(request, respond).await }
+            },
+        );
+        Http2Upstream { address, counts: upstream }
     }
 
     /// Returns how many connections were opened.
     pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+        self.counts.connections.load(Ordering::Relaxed)
     }
 
     /// Returns how many requests have begun.
     pub(crate) fn begun(&self) -> usize {
-        self.begun.load(Ordering::Relaxed)
+        self.counts.begun.load(Ordering::Relaxed)
     }
 
     /// Returns how many bytes of long responses were sent, as far as flow control permitted.
     pub(crate) fn sent(&self) -> usize {
-        self.sent.load(Ordering::Relaxed)
+        self.counts.sent.load(Ordering::Relaxed)
     }
+}
 
+impl Counts {
     async fn answer(
         &self,
         request: Request<h2::RecvStream>,
