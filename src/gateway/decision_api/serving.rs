@@ -107,11 +107,19 @@ async fn answer(
     let response = match target {
         CallTarget::Http => http_door::answer(call, snapshot, (peer, settings)).await?,
         CallTarget::ExtAuthz => {
-            let reply = ext_authz::answer(envoy, call, body).await?;
+            let reply = match grpc::message(body) {
+                Ok(message) => ext_authz::answer(envoy, call, &message).await?,
+                Err(FrameError::TooLong) => ext_authz::refuse_too_long(envoy, call),
+                Err(error) => error.into(),
+            };
             call.reply(reply)
         }
         CallTarget::Rls => {
-            let reply = rls::answer(envoy, call, body).await?;
+            let reply = match grpc::message(body) {
+                Ok(message) => rls::answer(envoy, call, &message).await?,
+                Err(FrameError::TooLong) => rls::refuse_too_long(envoy, call),
+                Err(error) => error.into(),
+            };
             call.reply(reply)
         }
         CallTarget::Health => call.reply(grpc::health::answer(envoy, body)),

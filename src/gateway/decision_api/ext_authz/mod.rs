@@ -4,13 +4,11 @@ pub mod checked_request;
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use bytes::Bytes;
-
 use super::call::Call;
 use super::grpc::envoy_call::{EnvoyCall, fields, options};
-use super::grpc::frame::{self, FrameError};
+use super::grpc::frame;
 use super::grpc::messages::{CheckRequest, CheckResponse, DeniedResponse, HttpStatus, OkResponse, RpcStatus};
-use super::grpc::{Reply, Status, message};
+use super::grpc::{Reply, Status};
 use super::original_request::{DescribedRequest, describe};
 use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
 use crate::gateway::enforcement::{
@@ -26,6 +24,14 @@ use request::door::Door;
 use request::request::{ClientAddress, Request};
 use request::scheme::{Scheme, SchemeSource};
 
+/// Refuses a call whose message is too long. The client determines this length, so the answer must be a refusal. After an
+/// error, the other proxy may let the request pass.
+pub(crate) fn refuse_too_long(envoy: EnvoyCall<'_>, call: &mut Call<'_>) -> Reply {
+    let refusal = Refusal::bad_request(413);
+    envoy.refuse_unread(call, Door::ExtAuthz, &refusal);
+    denied(envoy, call, &RefusalResponse::of(refusal), None)
+}
+
 /// Answers a call of `Check`, with which Envoy asks whether a request may pass.
 ///
 /// # Errors
@@ -33,22 +39,8 @@ use request::scheme::{Scheme, SchemeSource};
 pub(crate) async fn answer(
     envoy: EnvoyCall<'_>,
     call: &mut Call<'_>,
-    body: Result<Bytes, FrameError>,
+    message: &CheckRequest,
 ) -> Result<Reply, ClientFault> {
-    Ok(match message(body) {
-        Ok(message) => decide(envoy, call, &message).await?,
-        // The client determines this length, so the answer must be a refusal. After an error, the other proxy may let the
-        // request pass.
-        Err(FrameError::TooLong) => {
-            let refusal = Refusal::bad_request(413);
-            envoy.refuse_unread(call, Door::ExtAuthz, &refusal);
-            denied(envoy, call, &RefusalResponse::of(refusal), None)
-        }
-        Err(error) => error.into(),
-    })
-}
-
-async fn decide(envoy: EnvoyCall<'_>, call: &mut Call<'_>, message: &CheckRequest) -> Result<Reply, ClientFault> {
     let asked = match checked_request::read(message) {
         Ok(asked) => asked,
         // The invalid field comes from the client, so its request is refused.

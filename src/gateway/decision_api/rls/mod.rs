@@ -8,9 +8,9 @@ use bytes::Bytes;
 
 use super::call::Call;
 use super::grpc::envoy_call::{EnvoyCall, count, fields, values};
-use super::grpc::frame::{self, FrameError};
+use super::grpc::frame;
 use super::grpc::messages::{Code, RateLimitRequest, RateLimitResponse};
-use super::grpc::{Reply, Status, message};
+use super::grpc::{Reply, Status};
 use crate::gateway::enforcement::descriptors::{CallFindings, decide_descriptors};
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::enforcement::{Decision, RequestPurpose};
@@ -24,6 +24,13 @@ use request::scheme::{Scheme, SchemeSource};
 const MOST_DESCRIPTORS: usize = 128;
 const MOST_ENTRIES: usize = 64;
 
+/// Refuses a call whose message is too long.
+pub(crate) fn refuse_too_long(envoy: EnvoyCall<'_>, call: &mut Call<'_>) -> Reply {
+    envoy.refuse_unread(call, Door::Rls, &Refusal::bad_request(413));
+    let response = RateLimitResponse { overall_code: Code::OverLimit.into(), ..RateLimitResponse::default() };
+    Reply::Message(frame::write(&response))
+}
+
 /// Answers a call of `ShouldRateLimit`, with which Envoy asks whether a request with certain descriptors may pass.
 ///
 /// # Errors
@@ -31,22 +38,8 @@ const MOST_ENTRIES: usize = 64;
 pub(crate) async fn answer(
     envoy: EnvoyCall<'_>,
     call: &mut Call<'_>,
-    body: Result<Bytes, FrameError>,
+    message: &RateLimitRequest,
 ) -> Result<Reply, ClientFault> {
-    Ok(match message(body) {
-        Ok(message) => decide(envoy, call, &message).await?,
-        Err(FrameError::TooLong) => {
-            envoy.refuse_unread(call, Door::Rls, &Refusal::bad_request(413));
-            Reply::Message(frame::write(&RateLimitResponse {
-                overall_code: Code::OverLimit.into(),
-                ..RateLimitResponse::default()
-            }))
-        }
-        Err(error) => error.into(),
-    })
-}
-
-async fn decide(envoy: EnvoyCall<'_>, call: &mut Call<'_>, message: &RateLimitRequest) -> Result<Reply, ClientFault> {
     let metrics = &envoy.api.shared.rate_limit;
     let invalid = |what| Ok(Reply::Failure(Status::InvalidArgument, what));
     if message.descriptors.len() > MOST_DESCRIPTORS {
