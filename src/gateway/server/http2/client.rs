@@ -80,6 +80,8 @@ impl Http2Client {
     pub(crate) fn new(request: ClientStream, lifecycle: &Lifecycle) -> Http2Client {
         let mut cut = ConnectionCut::default();
         cut.begin(|| lifecycle.tunnel());
+        // The reset of a stream that is cut is written by the connection.
+        request.guard.delay_exit(|| lifecycle.tunnel());
         Http2Client {
             body: request.body,
             left: request.body_bytes,

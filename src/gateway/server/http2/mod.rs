@@ -223,6 +223,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
             }
         }
         self.count_rejected();
+        self.streams.close();
     }
 
     /// Counts streams that were opened but not accepted, because the h2 crate has answered or reset them.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::gateway::server::connection_guard::ConnectionGuard;
 use crate::gateway::server::connection_handle::ConnectionHandle;
@@ -35,6 +36,8 @@ struct State {
     /// The timers that no stream has borrowed.
     timers: Mutex<Vec<ReusableTimer>>,
     handle: ConnectionHandle,
+    /// Held from the first stream on, until the connection is closed: the process waits for it when it exits.
+    exit: Mutex<Option<watch::Receiver<bool>>>,
     /// The guard of the connection. Streams hold it too, because they may outlive the connection.
     guard: ConnectionGuard,
 }
@@ -50,6 +53,7 @@ impl Streams {
             waker: Mutex::default(),
             timers: Mutex::default(),
             handle,
+            exit: Mutex::default(),
             guard,
         }))
     }
@@ -68,6 +72,11 @@ impl Streams {
     pub(crate) fn wake_at_end(&self, waker: &Waker) {
         *self.0.waker.lock() = Some(waker.clone());
         self.0.is_awaited.store(true, Ordering::Release);
+    }
+
+    /// Notes that the connection is closed. The process no longer waits for it.
+    pub(crate) fn close(&self) {
+        *self.0.exit.lock() = None;
     }
 
     /// Counts a stream, also for its client. `most` is the number of streams that the client may have, in addition to one
@@ -107,6 +116,13 @@ impl StreamGuard {
     /// Returns the handle of the connection, for the application.
     pub(crate) fn handle(&self) -> &ConnectionHandle {
         &self.streams.0.handle
+    }
+
+    /// Makes the process wait for the connection when it exits, so that the last frames of the streams are written. `exit`
+    /// subscribes to the channel on whose receivers the process waits. Called for each stream, and has an effect for the
+    /// first one.
+    pub(crate) fn delay_exit(&self, exit: impl FnOnce() -> watch::Receiver<bool>) {
+        self.streams.0.exit.lock().get_or_insert_with(exit);
     }
 
     /// Lends a timer to the stream: a new timer, or the timer of a stream that has ended, which is still set. The stream gives
