@@ -17,13 +17,14 @@ use foldhash::fast::RandomState;
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong};
 use parking_lot::Mutex;
-use pingora::protocols::Stream;
 use pingora::upstreams::peer::PeerOptions;
 use tokio::sync::watch;
 
 use super::fault::{Stage, UpstreamFault};
+use super::http2_counted_frames::CountedFrames;
 use super::upstream_pool::UpstreamStream;
 use crate::gateway::server::connection_limits::{ConnectionLimits, CountGuard};
+use crate::gateway::server::http2::frame_counts::FrameCounts;
 use crate::gateway::telemetry::labels::UpstreamError;
 use base::time::{Clock, Micros, Timestamp, sleep, timeout};
 
@@ -96,6 +97,7 @@ pub(crate) enum Place {
 #[derive(Debug)]
 struct SharedConnection {
     requests: SendRequest<Bytes>,
+    frames: Arc<FrameCounts>,
     opened: Timestamp,
     /// The most concurrent requests; below, the number of current requests.
     most: usize,
@@ -197,6 +199,7 @@ impl Http2Pool {
             builder.initial_connection_window_size(window);
         }
         let (stream, file) = stream.into_parts();
+        let (stream, frames) = CountedFrames::new(stream);
         let (requests, mut connection) = builder.handshake(stream).await.map_err(|error| failed(Some(&error)))?;
         let mut pings = connection.ping_pong().ok_or_else(|| failed(None))?;
         // The server's settings arrive before the answer to this ping.
@@ -219,6 +222,7 @@ impl Http2Pool {
         let now = self.clock.now();
         let shared = Arc::new(SharedConnection {
             requests,
+            frames,
             opened: now,
             most: options.max_h2_streams,
             streams: AtomicUsize::new(0),
@@ -377,6 +381,11 @@ impl Http2Stream {
         self.0.requests.clone()
     }
 
+    /// The counts of the frames that the server sends on the connection.
+    pub(crate) fn frames(&self) -> Arc<FrameCounts> {
+        Arc::clone(&self.0.frames)
+    }
+
     /// Notes that the connection accepts no more requests.
     pub(crate) fn close(&self) {
         self.0.is_closed.store(true, Ordering::Relaxed);
@@ -394,7 +403,7 @@ impl Drop for Http2Stream {
 
 /// Reads and writes for all streams of a connection, until the connection ends.
 async fn drive(
-    connection: Connection<Stream, Bytes>,
+    connection: Connection<CountedFrames, Bytes>,
     pings: Option<(Duration, PingPong)>,
     is_closed: Arc<AtomicBool>,
     file: CountGuard,

@@ -15,7 +15,7 @@ use super::http2_pool::Http2Stream;
 use super::relay_sides::{HasBody, UpstreamSide};
 use crate::gateway::server::body_part::BodyPart;
 use crate::gateway::server::http1::request_head::Size;
-use crate::gateway::server::http2::message_body::{self, SendEnd, poll_part};
+use crate::gateway::server::http2::message_body::{self, SendEnd, is_malformed, poll_part};
 use crate::gateway::server::http2::received_body::ReceivedBody;
 use crate::gateway::telemetry::labels::UpstreamError;
 
@@ -86,7 +86,7 @@ impl UpstreamSide for Http2Upstream {
             }
         };
         let (head, body) = Response::into_parts(response);
-        self.response = ReadState::Body(ReceivedBody::new(body));
+        self.response = ReadState::Body(ReceivedBody::new(body, self.stream.frames()));
         Poll::Ready(received_response(&head, &self.size))
     }
 
@@ -126,7 +126,8 @@ fn failed(error: &h2::Error, stage: Stage) -> UpstreamFault {
             _ => false,
         };
     let stage = if is_refused && stage == Stage::Sent { Stage::Refused } else { stage };
-    // The h2 crate itself has found a violation of the protocol.
-    let kind = if error.is_library() { UpstreamError::InvalidAnswer } else { UpstreamError::Closed };
+    // The h2 crate or the gateway has found a violation of the protocol.
+    let kind =
+        if error.is_library() || is_malformed(error) { UpstreamError::InvalidAnswer } else { UpstreamError::Closed };
     UpstreamFault::new(kind, format!("H2Error: {error}"), stage)
 }

@@ -20,6 +20,7 @@ mod http1_client;
 pub mod http1_response_head;
 mod http1_upstream;
 mod http2_client;
+mod http2_counted_frames;
 mod http2_heads;
 pub(super) mod http2_pool;
 mod http2_upstream;

@@ -41,4 +41,4 @@ macro_rules! forward_writes {
     };
 }
 
-pub(in crate::gateway::server) use forward_writes;
+pub(in crate::gateway) use forward_writes;

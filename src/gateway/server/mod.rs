@@ -11,7 +11,7 @@ pub(crate) mod connection_handle;
 pub(crate) mod connection_limits;
 mod connections_per_client;
 pub(crate) mod decision_clients;
-mod forward_writes;
+pub(super) mod forward_writes;
 pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod listener;

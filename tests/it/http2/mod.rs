@@ -8,6 +8,7 @@ mod drains;
 mod floods;
 mod grpc;
 mod heads;
+mod malformed_trailers;
 mod refusals;
 mod refused_streams;
 mod response_heads;

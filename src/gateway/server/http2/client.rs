@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 use super::SEND_BUFFER;
 use super::application::ClientStream;
 use super::lingering_stream::linger;
-use super::message_body::{self, poll_part};
+use super::message_body::{self, is_malformed, poll_part};
 use super::received_body::ReceivedBody;
 use super::streams::StreamGuard;
 use super::upstream_wait::UpstreamWait;
@@ -153,7 +153,13 @@ impl Http2Client {
                 }
                 Poll::Ready(Ok(part))
             }
-            Poll::Ready(Err(_)) => Poll::Ready(Err(ClientFault::Gone)),
+            Poll::Ready(Err(error)) => {
+                // Found here, not by the h2 crate, which has reset the stream otherwise.
+                if is_malformed(&error) {
+                    self.reset_for(Reason::PROTOCOL_ERROR);
+                }
+                Poll::Ready(Err(ClientFault::Gone))
+            }
             Poll::Pending => {
                 if let Poll::Ready(fault) = self.poll_request_ends(cx) {
                     return Poll::Ready(Err(fault));
@@ -255,9 +261,13 @@ impl Http2Client {
 
     /// Resets the stream, so that the client does not take the response for a complete one.
     pub(crate) fn reset(&mut self) {
+        self.reset_for(Reason::INTERNAL_ERROR);
+    }
+
+    fn reset_for(&mut self, reason: Reason) {
         match &mut self.responder {
-            Responder::Waiting(respond) => respond.send_reset(Reason::INTERNAL_ERROR),
-            Responder::Streaming(stream) => stream.send_reset(Reason::INTERNAL_ERROR),
+            Responder::Waiting(respond) => respond.send_reset(reason),
+            Responder::Streaming(stream) => stream.send_reset(reason),
             Responder::Done => {}
         }
         self.responder = Responder::Done;

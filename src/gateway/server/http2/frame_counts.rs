@@ -1,10 +1,13 @@
 //! Counts the frames that a client sends, from the heads of the frames alone (RFC 9113, section 4.1).
 //!
 //! The counts show whether a block of header fields is incomplete, how many streams were opened, and how often a client
-//! resets streams or sends frames without content. The h2 crate reads the content.
+//! resets streams or sends frames without content. Of trailers, the fields are counted ([`TrailerCounts`]). The h2 crate reads
+//! all other content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::trailer_counts::{BlockCounter, TrailerCounts};
 
 /// The bytes that a client sends before its first frame.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -17,6 +20,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// The counts of the frames on one connection, which the task of the connection reads. Every count wraps around.
@@ -36,6 +40,7 @@ pub struct FrameCounts {
     idle_frames: AtomicU32,
     /// The number of frames in the current turn of the connection.
     turn: AtomicU32,
+    trailers: TrailerCounts,
 }
 
 impl FrameCounts {
@@ -74,6 +79,11 @@ impl FrameCounts {
         self.turn.load(Ordering::Relaxed)
     }
 
+    /// The numbers of fields in trailers. On a connection to an upstream also in heads of responses without a body.
+    pub fn trailers(&self) -> &TrailerCounts {
+        &self.trailers
+    }
+
     /// Begins a turn of the connection's task. In one turn, a bounded number of frames is read.
     pub fn begin_turn(&self) {
         self.turn.store(0, Ordering::Relaxed);
@@ -94,6 +104,8 @@ pub struct FrameCounter {
     is_continued: bool,
     /// The highest stream that the client has opened.
     last_stream: u32,
+    /// The block that may be trailers.
+    block: Option<BlockCounter>,
     counts: Arc<FrameCounts>,
 }
 
@@ -106,12 +118,18 @@ impl Default for FrameCounter {
             payload: 0,
             is_continued: false,
             last_stream: 0,
+            block: None,
             counts: Arc::default(),
         }
     }
 }
 
 impl FrameCounter {
+    /// Makes a counter for the frames of a server, which begins without a preface and opens no streams.
+    pub(crate) fn of_server() -> FrameCounter {
+        FrameCounter { preface: 0, last_stream: u32::MAX, ..FrameCounter::default() }
+    }
+
     pub fn counts(&self) -> &Arc<FrameCounts> {
         &self.counts
     }
@@ -120,7 +138,12 @@ impl FrameCounter {
     pub fn count(&mut self, mut bytes: &[u8]) {
         bytes = skip(&mut self.preface, bytes);
         loop {
+            let before = bytes;
             bytes = skip(&mut self.payload, bytes);
+            if let Some(block) = &mut self.block {
+                block.count(before.get(..before.len() - bytes.len()).unwrap_or_default());
+                self.end_block();
+            }
             if bytes.is_empty() {
                 break;
             }
@@ -140,6 +163,16 @@ impl FrameCounter {
         self.counts.in_block.store(in_block, Ordering::Relaxed);
     }
 
+    /// Notes the trailers once their last frame is complete.
+    fn end_block(&mut self) {
+        if self.payload == 0
+            && !self.is_continued
+            && let Some(block) = self.block.take()
+        {
+            block.end(&self.counts.trailers);
+        }
+    }
+
     fn begin_frame(&mut self) {
         let [high, middle, low, kind, flags, stream @ ..] = self.head;
         self.payload = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
@@ -155,12 +188,18 @@ impl FrameCounter {
                     // The reserved bit is removed. Streams of clients have odd numbers, and each number is higher than
                     // the one before.
                     let stream = u32::from_be_bytes(stream) & 0x7fff_ffff;
+                    self.block = None;
                     if stream % 2 == 1 && stream > self.last_stream {
                         self.last_stream = stream;
                         add(&self.counts.opened);
+                    } else if flags & END_STREAM != 0 {
+                        self.block = Some(BlockCounter::new(stream, flags, self.payload));
                     }
+                } else if let Some(block) = &mut self.block {
+                    block.continue_in(self.payload);
                 }
                 self.is_continued = flags & END_HEADERS == 0;
+                self.end_block();
             }
             RST_STREAM => add(&self.counts.resets),
             _ => add(&self.counts.idle_frames),

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::SendStream;
+use h2::{Reason, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::received_body::ReceivedBody;
@@ -30,6 +30,11 @@ pub(crate) fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Resul
             None => return poll_end(body, cx),
         }
     }
+}
+
+/// Whether the message violates the protocol in a way that was found here, and not by the h2 crate.
+pub(crate) fn is_malformed(error: &h2::Error) -> bool {
+    error.reason() == Some(Reason::PROTOCOL_ERROR) && !error.is_reset() && !error.is_go_away()
 }
 
 fn poll_end(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Result<BodyPart, h2::Error>> {

@@ -17,6 +17,7 @@ pub(crate) mod preface;
 pub(crate) mod received_body;
 mod request_head;
 pub(crate) mod streams;
+pub(crate) mod trailer_counts;
 mod upstream_wait;
 
 use std::future::poll_fn;
@@ -308,7 +309,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
 
     /// Makes the body of a stream. The connection keeps track of the body from then on.
     fn receive(&mut self, body: RecvStream) -> ReceivedBody {
-        let body = ReceivedBody::new(body);
+        let body = ReceivedBody::new(body, Arc::clone(&self.frames));
         // Bodies of ended streams are removed before the list would grow.
         if self.bodies.len() == self.bodies.capacity() {
             self.bodies.retain(WaitingBody::is_wanted);

@@ -7,12 +7,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
-use h2::RecvStream;
+use h2::{Reason, RecvStream};
 use http::HeaderMap;
 use parking_lot::Mutex;
+
+use super::frame_counts::FrameCounts;
 
 /// Shorter parts are copied, so that they do not hold the memory into which other parts were read.
 const SMALL: usize = 8 << 10;
@@ -31,6 +33,8 @@ pub(crate) struct WaitingBody(Weak<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     stream: RecvStream,
+    /// The counts of the frames on the stream's connection.
+    frames: Arc<FrameCounts>,
     /// The parts that were taken out before they were read.
     waiting: VecDeque<Bytes>,
     /// The small parts that arrived after those in `waiting`, joined.
@@ -40,8 +44,9 @@ struct State {
 }
 
 impl ReceivedBody {
-    pub(crate) fn new(stream: RecvStream) -> ReceivedBody {
-        let state = State { stream, waiting: VecDeque::new(), small: BytesMut::new(), reader: None };
+    /// Makes the body of a stream. `frames` are the counts of its connection.
+    pub(crate) fn new(stream: RecvStream, frames: Arc<FrameCounts>) -> ReceivedBody {
+        let state = State { stream, frames, waiting: VecDeque::new(), small: BytesMut::new(), reader: None };
         ReceivedBody(Arc::new(Mutex::new(state)))
     }
 
@@ -78,9 +83,13 @@ impl ReceivedBody {
     ///
     /// # Errors
     ///
-    /// If the peer reset the stream, or its connection failed.
+    /// If the peer reset the stream, or its connection failed. `PROTOCOL_ERROR` if the peer has sent fields that the h2 crate
+    /// has left out: pseudo-header fields, or fields beyond its bound.
     pub(crate) fn poll_trailers(&self, cx: &mut Context<'_>) -> Poll<Result<Option<HeaderMap>, h2::Error>> {
-        self.0.lock().stream.poll_trailers(cx)
+        let state = &mut *self.0.lock();
+        let Some(trailers) = ready!(state.stream.poll_trailers(cx))? else { return Poll::Ready(Ok(None)) };
+        let sent = state.frames.trailers().take(state.stream.stream_id().into());
+        Poll::Ready(if sent == Some(trailers.len()) { Ok(Some(trailers)) } else { Err(Reason::PROTOCOL_ERROR.into()) })
     }
 
     /// Takes the parts that have arrived out of the h2 crate, and wakes the task when more parts arrive. These parts still
@@ -116,6 +125,13 @@ impl WaitingBody {
         // has to wake.
         let reader = state.reader.clone();
         state.take_out(&mut Context::from_waker(reader.as_ref().unwrap_or(Waker::noop())));
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // Trailers that nobody has read.
+        self.frames.trailers().take(self.stream.stream_id().into());
     }
 }
 
