@@ -25,7 +25,7 @@ use ledger::algorithm::AlgorithmKind;
 use ledger::bucket_key::BucketKey;
 use ledger::cost::{Cost, ExtraDecimals};
 use request::matcher::QuotedText;
-use rules::partial::Knowledge;
+use rules::partial_evaluation::Knowledge;
 
 const EXAMPLE: &str = "\
 Example: show what a client has left under the rule `free`, reset it, and show a bucket by its name in the access log.

@@ -1,6 +1,6 @@
 //! Tests properties of the fields that are read from a client's certificate, on any input.
 
-use base::tls::client_certificate::ClientCertificate;
+use base::tls::client_certificate_properties::ClientCertificate;
 use sha2::{Digest, Sha256};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;

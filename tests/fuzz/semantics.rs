@@ -98,7 +98,7 @@ pub fn token() {
         };
         let Ok(value) = HeaderValue::from_bytes(&bytes) else { return "no value" };
         let (head, ()) = http::Request::builder().header("authorization", value).body(()).unwrap().into_parts();
-        let client = request::request::ClientAddress::new(IpAddr::from([127, 0, 0, 1]), 64);
+        let client = request::client_address::ClientAddress::new(IpAddr::from([127, 0, 0, 1]), 64);
         let request = request::request::Request::new(&head, client);
         let tokens = Verifier::new(&settings, Clock::manual(now));
         let found = tokens.find(&request);

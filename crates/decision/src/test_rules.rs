@@ -8,8 +8,9 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::cost::Cost;
 use request::attribute::Attribute;
+use request::client_address::ClientAddress;
 use request::matcher::Expectation;
-use request::request::{ClientAddress, Request};
+use request::request::Request;
 use rules::rule::{
     Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price,
     RefusalStatus, Rule, RuleSource,

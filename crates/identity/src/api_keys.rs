@@ -195,7 +195,7 @@ impl fmt::Debug for Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use request::request::ClientAddress;
+    use request::client_address::ClientAddress;
 
     #[test]
     fn a_fingerprint_prints_as_it_is_parsed() {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::HeaderMap;
 use ipnet::IpNet;
 
-use request::request::ClientAddress;
+use request::client_address::ClientAddress;
 
 /// The trusted proxies, and the length of the IPv6 prefix that identifies one client.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,8 +16,9 @@ use ledger::algorithm::token_bucket::TokenBucket;
 use ledger::bucket_key::{Descriptor, KeySeed, LimitIdentity};
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
 use ledger::cost::Cost;
+use request::client_address::ClientAddress;
 use request::identity::Claims;
-use request::request::{ClientAddress, Request};
+use request::request::Request;
 use stores::memory;
 use stores::memory::Memory;
 

@@ -26,7 +26,7 @@ impl BucketKey {
             return None;
         }
         for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            *byte = request::percent::hex_pair(digits)?;
+            *byte = request::percent_encoding::hex_pair(digits)?;
         }
         Some(BucketKey(key))
     }

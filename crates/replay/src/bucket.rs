@@ -10,7 +10,7 @@ use ledger::algorithm::State;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, LimitId};
 use rules::explanation::{Explanation, PickedKey, RuleOutcome};
-use rules::partial::Observation;
+use rules::partial_evaluation::Observation;
 
 /// Identifies a bucket of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,7 +9,7 @@ use http::{Method, Request, Uri};
 use super::foreign_entry::{ForeignEntry, LogFields};
 use super::timestamps::{LogTimestamp, nginx};
 use base::split::{split_once, split_once_at};
-use request::percent::hex_pair;
+use request::percent_encoding::hex_pair;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use config::Config;
 use request::attribute::Attribute;
-use rules::partial::{Knowledge, Observation};
+use rules::partial_evaluation::{Knowledge, Observation};
 use rules::route::route_set::{PartialChoice, RouteChoice};
 
 /// The route and the upstream that a file chooses for a request.

@@ -12,7 +12,8 @@ use super::field_map::FieldMap;
 use identity::client_ip;
 use request::attribute::Attribute;
 use request::claim_list::words;
-use request::request::{ClientAddress, Request};
+use request::client_address::ClientAddress;
+use request::request::Request;
 
 /// A request as another program's log recorded it.
 #[derive(Debug)]

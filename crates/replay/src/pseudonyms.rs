@@ -8,7 +8,7 @@ use base::pseudonym::{Pseudonym, PseudonymKey};
 use decision::access_log_line::LoggedValue;
 use request::attribute::Attribute;
 use request::matcher::{Expectation, Text};
-use rules::partial::Observation;
+use rules::partial_evaluation::Observation;
 use rules::rule::{Action, Condition, Override, Policy};
 use rules::rule_set::RuleSet;
 

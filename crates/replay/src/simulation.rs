@@ -24,7 +24,7 @@ use ledger::charge::{Plan, settle};
 use request::attribute::Attribute;
 use request::door::Door;
 use rules::explanation::{Explanation, PolicyEnd, PolicyOutcome};
-use rules::partial::{Knowledge, Observation};
+use rules::partial_evaluation::{Knowledge, Observation};
 use rules::rule::{Mode, Otherwise};
 use rules::rule_set::Answer;
 

@@ -1,6 +1,6 @@
 //! Lists the properties of a client's certificate by which rules may count.
 
-use base::tls::client_certificate::ClientCertificate;
+use base::tls::client_certificate_properties::ClientCertificate;
 
 /// A property of a client's certificate that rules can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

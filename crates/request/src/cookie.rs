@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::header::COOKIE;
 
 use super::folded_name::is_folded;
-use super::percent;
+use super::percent_encoding;
 use super::request::Request;
 use base::split::split_once;
 
@@ -14,7 +14,7 @@ use base::split::split_once;
 pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
     let (_, value) = pairs(request).find(|(found, _)| *found == name)?;
     let value = unquoted(value);
-    (!value.is_empty()).then(|| percent::decode(value))
+    (!value.is_empty()).then(|| percent_encoding::decode(value))
 }
 
 /// Whether upstreams might read a different value than [`value`]: the cookie is repeated, or has characters that upstreams read
@@ -36,7 +36,7 @@ pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) ->
         if inner.len() < name.len() || found == name {
             return None;
         }
-        let decoded = percent::decode(inner);
+        let decoded = percent_encoding::decode(inner);
         let is_alias = !is_known(found) && (*decoded == *name || is_folded(&decoded, name));
         is_alias.then_some(decoded)
     })
@@ -70,7 +70,7 @@ fn unquoted(value: &[u8]) -> &[u8] {
 mod tests {
     use http::header::HeaderValue;
 
-    use super::super::request::ClientAddress;
+    use super::super::client_address::ClientAddress;
     use super::*;
 
     /// Checks the value of the cookie `session` in a request with these `Cookie` fields.

@@ -2,7 +2,8 @@
 //!
 //! ```
 //! use request::attribute::Attribute;
-//! use request::request::{ClientAddress, Request};
+//! use request::client_address::ClientAddress;
+//! use request::request::Request;
 //!
 //! let (head, ()) = http::Request::get("/search?q=a%20b").header("x-team", "blue").body(()).unwrap().into_parts();
 //! let request = Request::new(&head, ClientAddress::new([203, 0, 113, 7].into(), 64));
@@ -17,6 +18,7 @@
 pub mod attribute;
 pub mod attribute_value;
 pub mod claim_list;
+pub mod client_address;
 mod client_certificate_field;
 pub mod cookie;
 pub mod door;
@@ -26,7 +28,7 @@ pub mod identity;
 pub mod list_file;
 pub mod matcher;
 pub mod path;
-pub mod percent;
+pub mod percent_encoding;
 pub mod query;
 pub mod request;
 pub mod scheme;

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::num::NonZeroU8;
 
-use super::percent::hex_pair;
+use super::percent_encoding::hex_pair;
 use base::byte_set::ByteSet;
 
 /// The error for a path that can be read in more than one way.

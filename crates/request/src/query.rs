@@ -3,21 +3,22 @@
 use std::borrow::Cow;
 
 use super::folded_name::is_folded;
-use super::percent;
+use super::percent_encoding;
 use super::request::Request;
 use base::split::split_once;
 
 /// Returns the decoded value of a parameter: `+` becomes a space, and an invalid escape stays as it was sent. `None` if the
 /// parameter is absent or empty.
 pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
-    let (_, value) = pairs(request).map(name_and_value).find(|(found, _)| *percent::decode_form(found) == *name)?;
-    (!value.is_empty()).then(|| percent::decode_form(value))
+    let (_, value) =
+        pairs(request).map(name_and_value).find(|(found, _)| *percent_encoding::decode_form(found) == *name)?;
+    (!value.is_empty()).then(|| percent_encoding::decode_form(value))
 }
 
 /// Whether a parameter occurs more than once.
 pub(crate) fn is_repeated(request: &Request<'_>, name: &[u8]) -> bool {
     let names = pairs(request).map(|pair| name_and_value(pair).0);
-    names.filter(|found| *percent::decode_form(found) == *name).nth(1).is_some()
+    names.filter(|found| *percent_encoding::decode_form(found) == *name).nth(1).is_some()
 }
 
 /// Returns the decoded name of another parameter that upstreams may read as the parameter `name`. A name for which `is_known`
@@ -33,7 +34,7 @@ pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) ->
             if found.len() < name.len() {
                 return None;
             }
-            let found = percent::decode_form(found);
+            let found = percent_encoding::decode_form(found);
             let is_alias = is_split && *found == *name || is_folded(&found, name) && !is_known(&found);
             is_alias.then_some(found)
         })

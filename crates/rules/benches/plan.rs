@@ -17,9 +17,10 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::cost::Cost;
 use request::attribute::Attribute;
+use request::client_address::ClientAddress;
 use request::identity::Claims;
 use request::matcher::{Expectation, Text};
-use request::request::{ClientAddress, Request};
+use request::request::Request;
 use rules::claimed_numbers::{ClaimedNumber, ClaimedNumbers, NumberKind};
 use rules::rule::{
     Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override,

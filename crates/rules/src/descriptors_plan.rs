@@ -98,9 +98,9 @@ mod tests {
     use ledger::charge::Charge;
     use ledger::cost::Cost;
     use request::attribute::Attribute;
+    use request::client_address::ClientAddress;
     use request::door::Door;
     use request::matcher::{Expectation, Text};
-    use request::request::ClientAddress;
     use request::sent_descriptor::SentDescriptor;
 
     /// A rule for descriptors whose entry `a` has this value.

@@ -159,8 +159,9 @@ mod tests {
     use base::time::Timestamp;
     use proptest::prelude::*;
     use request::attribute::Attribute;
+    use request::client_address::ClientAddress;
     use request::identity::Claims;
-    use request::request::{ClientAddress, Request};
+    use request::request::Request;
 
     #[track_caller]
     fn check(index: &Index, value: &str, indices: &[u32]) {

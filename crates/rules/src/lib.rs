@@ -7,7 +7,8 @@
 //! ```
 //! use base::position::Position;
 //! use ledger::Timestamp;
-//! use request::request::{ClientAddress, Request};
+//! use request::client_address::ClientAddress;
+//! use request::request::Request;
 //! use rules::rule::{Mode, Otherwise, Policy, RuleSource};
 //! use rules::rule_set::RuleSet;
 //! use rules::ruling::Answer;
@@ -41,12 +42,12 @@ pub mod explanation;
 pub mod index;
 pub mod number_changes;
 mod overrides;
-pub mod partial;
+pub mod partial_evaluation;
 mod plan;
+mod policy_walk;
 mod resolved;
 pub mod route;
 pub mod rule;
+mod rule_mode;
 pub mod rule_set;
 pub mod ruling;
-mod shadow;
-mod walk;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::claimed_numbers::ClaimedNumbers;
-pub use super::shadow::Mode;
+pub use super::rule_mode::Mode;
 use base::position::Position;
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::answer::ExplainedRefusal;
 use super::sample_request::SampleRequest;
 use crate::cli::failure::Failure;
-use base::tls::client_certificate::ClientCertificate;
+use base::tls::client_certificate_properties::ClientCertificate;
 use base::tls::identity::TlsIdentity;
 use base::tls::server::{ClientAuth, Server, Session};
 use config::{Config, Listener};

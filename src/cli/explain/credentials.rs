@@ -218,7 +218,7 @@ fn urls(settings: &Settings) -> String {
 async fn fetch(tokens: &Verifier) -> String {
     let errors = RefCell::new(Vec::new());
     for remote in tokens.remotes() {
-        let report = |issuer: &str, outcome: Result<usize, jwt::jwks::FetchError>| {
+        let report = |issuer: &str, outcome: Result<usize, jwt::remote_key_set::FetchError>| {
             if let Err(failure) = outcome {
                 errors.borrow_mut().push(format!("keys of {issuer}: {failure}"));
             }

@@ -8,8 +8,9 @@ use super::report::{Descriptor, Entry, Report, Subject};
 use super::{Arguments, by_rules};
 use crate::cli::failure::Failure;
 use config::Config;
+use request::client_address::ClientAddress;
 use request::door::Door;
-use request::request::{ClientAddress, ONLY_LISTENER, Request};
+use request::request::{ONLY_LISTENER, Request};
 use request::sent_descriptor::SentDescriptor;
 
 /// Explains the decision about the descriptor on the command line.

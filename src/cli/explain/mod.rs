@@ -47,7 +47,7 @@ use request::grpc_timeout;
 use request::identity::Claims;
 use request::request::Request;
 use request::sent_descriptor::SentDescriptor;
-use rules::partial::Knowledge;
+use rules::partial_evaluation::Knowledge;
 use rules::rule_set;
 use sample_request::{RequestArguments, SampleRequest};
 

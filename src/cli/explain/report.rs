@@ -13,7 +13,7 @@ use rules::explanation::{
     Date, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, MatchedElement, PickedKey,
     PolicyEnd, PolicyOutcome, RuleOutcome, SkipReason,
 };
-use rules::partial::Observation;
+use rules::partial_evaluation::Observation;
 use rules::rule::{Action, Condition, Mode, Otherwise};
 
 /// The report on one explained decision.

@@ -8,7 +8,7 @@ use config::Config;
 use request::attribute::Attribute;
 use request::request::Request;
 use rules::explanation::Failure;
-use rules::partial::Observation;
+use rules::partial_evaluation::Observation;
 use rules::route::forwarding::{Forwarding, Rewrite};
 use rules::route::redirect::RedirectedRequest;
 use rules::route::route_set::Route;

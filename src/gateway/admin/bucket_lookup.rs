@@ -8,11 +8,11 @@ use ledger::algorithm::Algorithm;
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 use request::attribute::Attribute;
+use request::client_address::ClientAddress;
 use request::matcher::QuotedText;
 use request::path;
-use request::request::ClientAddress;
 use rules::explanation::{ExplainedCharge, PickedKey, RuleCharges};
-use rules::partial::{Knowledge, Observation};
+use rules::partial_evaluation::{Knowledge, Observation};
 use rules::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
 use rules::rule_set::CompiledLimit;
 

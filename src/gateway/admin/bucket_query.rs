@@ -24,7 +24,7 @@ use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::{Cost, ExtraDecimals};
 use ledger::store_time::StoreTime;
-use rules::partial::Knowledge;
+use rules::partial_evaluation::Knowledge;
 use stores::memory::Memory;
 use stores::{GivenBack, Inspector};
 

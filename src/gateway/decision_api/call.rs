@@ -22,9 +22,9 @@ use crate::gateway::telemetry::trace::{EndedRequest, RequestTrace};
 use base::time::Timestamp;
 use base::tls::server::Session;
 use decision::access_log_line::{Kind, Origin};
+use request::client_address::ClientAddress;
 use request::door::Door;
 use request::identity::Identity;
-use request::request::ClientAddress;
 use request::scheme::{Scheme, SchemeSource};
 use stores::Caller;
 

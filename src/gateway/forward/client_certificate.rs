@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 
-use base::tls::client_certificate::ClientCertificate;
+use base::tls::client_certificate_properties::ClientCertificate;
 
 /// Returns the value of `X-Forwarded-Client-Cert`: the properties of the certificate as pairs of a name and a value. Leaves out
 /// a property with characters that a field cannot contain.

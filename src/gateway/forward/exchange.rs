@@ -26,7 +26,7 @@ use crate::gateway::upstream::BalanceKey;
 use crate::gateway::upstream::endpoint::Attempt;
 use base::endpoint_address::EndpointAddress;
 use base::time::{Micros, Timestamp};
-use base::tls::client_certificate::ClientCertificate;
+use base::tls::client_certificate_properties::ClientCertificate;
 use decision::access_log_line::{Kind, LoggedAttempt};
 use decision::cors::CorsAnswer;
 use decision::error_pages::ErrorPage;

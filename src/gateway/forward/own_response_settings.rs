@@ -9,7 +9,8 @@ use base::tls::identity::TlsIdentity;
 use config::Config;
 use decision::cors::CorsAnswer;
 use decision::error_pages::{ErrorPage, ErrorPages};
-use request::request::{ClientAddress, Request};
+use request::client_address::ClientAddress;
+use request::request::Request;
 use request::scheme::SchemeSource;
 
 /// The settings for responses that the gateway makes itself, for one request.

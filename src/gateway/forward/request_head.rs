@@ -13,7 +13,7 @@ use super::request_target::RequestTarget;
 use crate::gateway::server::http1::head_parts::target;
 use crate::gateway::server::http1::request_head::Body;
 use request::attribute::is_alias;
-use request::request::address_text;
+use request::client_address::address_text;
 use rules::route::forwarding::Rewrite;
 use rules::route::header_changes::ResolvedChanges;
 

@@ -11,7 +11,7 @@ pub(super) mod fallback_events;
 pub(super) mod file_fingerprint;
 pub(super) mod file_look;
 pub(super) mod housekeeping;
-pub(super) mod jwks_fetches;
+pub(super) mod jwks_tasks;
 pub(super) mod reload;
 pub(super) mod reload_report;
 pub(super) mod signal_listener;

@@ -15,7 +15,7 @@ use super::config_warnings::warn;
 use super::config_watch::{ConfigChange, ConfigWatch};
 use super::file_fingerprint::{INTERVAL, Trigger};
 use super::file_look::{FileLook, LookOutcome};
-use super::jwks_fetches::JwksFetches;
+use super::jwks_tasks::JwksFetches;
 use super::reload_report::{Changes, brief, first_position};
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::state::GatewayState;
@@ -29,7 +29,7 @@ use base::interval::fixed_interval;
 use base::time::Timestamp;
 use base::tls::server::Server;
 use config::{API_KEYS_FILE, Config, Log, Source};
-use identity::jwt::jwks::RemoteKeySet;
+use identity::jwt::remote_key_set::RemoteKeySet;
 
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);

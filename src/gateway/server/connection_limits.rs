@@ -15,7 +15,7 @@ use crate::gateway::runtime::log_throttle::LogThrottle;
 use base::time::Clock;
 use config::Bounds;
 use identity::client_ip::Settings as ClientIp;
-use request::request::ClientAddress;
+use request::client_address::ClientAddress;
 
 /// The limits on the connections of one process, shared by all listeners and threads.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::connection_guard::CountGuard;
 use config::Bounds;
-use request::request::ClientAddress;
+use request::client_address::ClientAddress;
 
 use crate::gateway::runtime::response_buffers::HeldForClient;
 

@@ -20,7 +20,7 @@ use super::telemetry::top_refused::TopRefused;
 use super::telemetry::trace::Tracer;
 use base::time::Clock;
 use config::{Bounds, ResponseBufferSize};
-use identity::jwt::jwks::RemoteKeySet;
+use identity::jwt::remote_key_set::RemoteKeySet;
 use lifecycle::Lifecycle;
 use snapshot::Snapshot;
 use stores::Store;

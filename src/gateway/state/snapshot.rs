@@ -13,7 +13,7 @@ use base::time::{Clock, Timestamp};
 use base::tls::server::Session;
 use config::{Config, ListSize};
 use decision::access_log_line::Kind;
-use identity::jwt::jwks::RemoteKeySet;
+use identity::jwt::remote_key_set::RemoteKeySet;
 use identity::token_auth::TokenAuth;
 use ledger::charge::LimitId;
 use rules::rule_set::CompiledLimit;

@@ -5,7 +5,8 @@ use std::path::Path;
 use base::time::{Clock, Timestamp};
 use config::{Config, Environment};
 use proptest::prelude::*;
-use request::request::{ClientAddress, Request};
+use request::client_address::ClientAddress;
+use request::request::Request;
 use rules::denier::DenierId;
 use rules::rule_set::Answer;
 

@@ -7,7 +7,8 @@ use config::{Config, Environment};
 use decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
 use decision::refusal::Refusal;
 use decision::speaking_limit::refusal;
-use request::request::{ClientAddress, Request};
+use request::client_address::ClientAddress;
+use request::request::Request;
 use rules::rule_set::Answer;
 use stores::memory::{Memory, Settings};
 

@@ -1,6 +1,6 @@
 //! Defines the properties of a client's TLS connection by which rules may count.
 
-use super::client_certificate::ClientCertificate;
+use super::client_certificate_properties::ClientCertificate;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsIdentity {

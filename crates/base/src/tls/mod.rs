@@ -4,7 +4,7 @@ mod any_certificate;
 pub mod certificate_error;
 mod certificate_file;
 pub mod client;
-pub mod client_certificate;
+pub mod client_certificate_properties;
 pub mod identity;
 mod names;
 mod pem;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
-use super::client_certificate::name_text;
+use super::client_certificate_properties::name_text;
 
 /// The largest number of names that a report lists for a certificate.
 const REPORTED: usize = 3;

@@ -7,10 +7,10 @@ use super::constraints::{Constraints, never_missing};
 use super::file::LocatedRule;
 use super::texts::root;
 use request::attribute::Attribute;
+use request::client_address::ClientAddress;
 use request::door::Door;
 use request::matcher::{Expectation, Text};
 use request::path;
-use request::request::ClientAddress;
 use rules::rule::Rule;
 
 /// Values that are unlikely to be in a file.

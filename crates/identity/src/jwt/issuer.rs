@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use serde_json::Value;
 
 use super::error::{Invalid, TokenError};
-use super::jwks::RemoteKeySet;
 use super::keys::Key;
+use super::remote_key_set::RemoteKeySet;
 use super::settings::{Issuer, KeySource};
 use super::token::UnverifiedToken;
 use base::time::Timestamp;

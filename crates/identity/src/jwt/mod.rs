@@ -8,8 +8,8 @@ mod cache;
 mod error;
 mod issuer;
 mod json;
-pub mod jwks;
 pub mod keys;
+pub mod remote_key_set;
 mod settings;
 pub mod token;
 
@@ -25,7 +25,7 @@ use base::time::Clock;
 use cache::{Cache, CachedToken};
 pub use error::{Invalid, TokenError};
 use issuer::TrustedIssuer;
-use jwks::RemoteKeySet;
+use remote_key_set::RemoteKeySet;
 use request::attribute::Attribute;
 use request::identity::Claims;
 use request::request::Request;
@@ -48,10 +48,10 @@ impl Verifier {
 
     /// Makes the verifier that replaces `before`. The fetched keys of `before` are kept if the new settings still use them.
     pub fn after(before: Option<&Verifier>, settings: &Settings, clock: Clock) -> Verifier {
-        let known = |wanted: &jwks::Settings| {
+        let known = |wanted: &remote_key_set::Settings| {
             before.and_then(|before| before.remotes().find(|remote| remote.settings() == wanted)).cloned()
         };
-        let fetched = |wanted: &jwks::Settings| {
+        let fetched = |wanted: &remote_key_set::Settings| {
             known(wanted).unwrap_or_else(|| Arc::new(RemoteKeySet::new(wanted.clone(), clock.clone())))
         };
         let trusted = |issuer: &Issuer| TrustedIssuer {

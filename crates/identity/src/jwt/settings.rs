@@ -2,8 +2,8 @@
 
 use jsonwebtoken::Algorithm;
 
-use super::jwks;
 use super::keys::KeySet;
+use super::remote_key_set;
 use crate::on_invalid::OnInvalid;
 use base::time::Micros;
 use ledger::algorithm::token_bucket::TokenBucket;
@@ -47,7 +47,7 @@ pub struct Issuer {
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeySource {
     Fixed(KeySet),
-    Fetched(jwks::Settings),
+    Fetched(remote_key_set::Settings),
     /// A secret that is unknown, because the configuration is only examined. No token can be verified.
     Unknown,
 }

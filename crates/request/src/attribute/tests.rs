@@ -1,7 +1,7 @@
 //! Tests the values of attributes, and which requests have more than one reading.
 
 use super::*;
-use crate::request::ClientAddress;
+use crate::client_address::ClientAddress;
 use crate::sent_descriptor::SentDescriptor;
 
 /// Checks the value of `attribute` in a request with this target and these fields. The value is `AMBIGUOUS` if it has

@@ -5,10 +5,10 @@ use super::parts::{ExplainedCharge, ExplainedNumber, PickedKey, RuleCharges};
 use crate::claimed_numbers::{ClaimedAmount, ClaimedNumber};
 use crate::compiled_limit::CompiledLimit;
 use crate::compiled_rule::Slot;
-use crate::partial::{Knowledge, Observation};
+use crate::partial_evaluation::{Knowledge, Observation};
+use crate::policy_walk::Observer;
 use crate::rule::Rule;
 use crate::rule_set::RuleSet;
-use crate::walk::Observer;
 use ledger::charge::{Charge, LimitId};
 use request::attribute::Attribute;
 

@@ -1,7 +1,7 @@
 //! Defines the parts of an explanation: the outcome of each policy and each rule, and the undecided parts.
 
 use crate::claimed_numbers::{ClaimResult, ClaimedNumber};
-use crate::partial::Observation;
+use crate::partial_evaluation::Observation;
 use crate::rule::{Condition, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
 use crate::rule_set::Answer;
 use base::time::Timestamp;

@@ -11,7 +11,7 @@ use proptest::sample::{Index, select};
 
 use super::{Exemption, ExplainedPolicy, ExplainedRule, Explanation, PolicyEnd, PolicyOutcome, RuleOutcome};
 use crate::claimed_numbers::{ClaimedNumber, ClaimedNumbers, NumberKind};
-use crate::partial::{Knowledge, Observation};
+use crate::partial_evaluation::{Knowledge, Observation};
 use crate::rule::{
     Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override,
     OverrideNumbers, Policy, Price, RefusalStatus, Rule, RuleSource,
@@ -25,9 +25,10 @@ use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
 use request::attribute::Attribute;
+use request::client_address::ClientAddress;
 use request::identity::{Claims, KnownKey};
 use request::matcher::{Expectation, Text};
-use request::request::{ClientAddress, Request};
+use request::request::Request;
 
 /// There are only a few attributes, so that rules and requests often share one.
 const ATTRIBUTES: [&str; 7] = ["header:x-a", "query:b", "cookie:c", "jwt:plan", "key:plan", "ip:address", "path"];

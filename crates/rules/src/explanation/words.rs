@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::parts::{ExplainedNumber, Failure, MatchedElement, PickedKey};
 use crate::claimed_numbers::{ClaimResult, ClaimedNumber};
-use crate::partial::Element;
+use crate::partial_evaluation::Element;
 use crate::rule::Condition;
 use base::rfc3339;
 use base::time::Timestamp;

@@ -110,7 +110,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use request::request::ClientAddress;
+    use request::client_address::ClientAddress;
 
     /// Changes these fields with a route that sets `X-Tenant` to the value of `X-Org`. Returns the fields that arrive.
     fn changed(fields: &[(&'static str, &'static [u8])]) -> Vec<(String, Vec<u8>)> {

@@ -11,7 +11,7 @@ use super::target::Target;
 use super::{DEFAULT, RouteId, UpstreamId};
 use crate::compiled_rule::{CompiledCondition, Slot, conditions_of};
 use crate::index::{Index, among};
-use crate::partial::{Knowledge, Observation};
+use crate::partial_evaluation::{Knowledge, Observation};
 use crate::resolved::Values;
 use crate::rule::Condition;
 use base::position::Position;
@@ -249,8 +249,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use request::client_address::ClientAddress;
     use request::matcher::{Expectation, Text};
-    use request::request::ClientAddress;
 
     fn condition(attribute: &str, text: &str) -> Condition {
         let attribute = Attribute::parse(attribute).unwrap();

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use sha2::{Digest, Sha256};
 
 use super::UpstreamId;
-use crate::partial::Observation;
+use crate::partial_evaluation::Observation;
 use crate::rule::{Fold, LimitKey};
 use request::attribute::Attribute;
 

@@ -12,11 +12,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::gateway::decision_api::grpc::messages::{AttributeContext, CheckRequest, HttpRequest, Peer, TlsSession};
 use crate::gateway::server::http1::request_head::LONGEST_NAME;
 use crate::gateway::server::http1::syntax::is_disguised_framing;
-use base::tls::client_certificate::ClientCertificate;
+use base::tls::client_certificate_properties::ClientCertificate;
 use base::tls::identity::{TlsIdentity, without_final_dot};
 use config::Bounds;
 use decision::refusal::Refusal;
-use request::percent;
+use request::percent_encoding;
 use request::sent_descriptor::SentDescriptor;
 
 /// The request about which Envoy asks, as read from its call.
@@ -73,7 +73,7 @@ pub fn read(call: &CheckRequest) -> Result<AskedRequest<'_>, Unusable> {
 /// Returns the TLS properties that rules may read. The other proxy states whether a certificate was verified.
 fn tls(peer: Option<&Peer>, session: Option<&TlsSession>) -> Result<Option<TlsIdentity>, Unusable> {
     let pem = peer.map(|peer| &*peer.certificate).filter(|pem| !pem.is_empty());
-    let certificate = pem.map(|pem| ClientCertificate::read_pem(&percent::decode(pem.as_bytes())));
+    let certificate = pem.map(|pem| ClientCertificate::read_pem(&percent_encoding::decode(pem.as_bytes())));
     let certificate = certificate.transpose().map_err(|_| Unusable::Certificate)?;
     let server_name = session.map(|session| String::from_utf8_lossy(&session.sni).to_ascii_lowercase());
     let server_name = server_name.map(|name| without_final_dot(&name).to_owned());

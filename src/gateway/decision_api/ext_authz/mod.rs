@@ -20,8 +20,9 @@ use checked_request::{AskedRequest, Unusable};
 use decision::cors::CorsAnswer;
 use decision::reason::Reason;
 use decision::refusal::Refusal;
+use request::client_address::ClientAddress;
 use request::door::Door;
-use request::request::{ClientAddress, Request};
+use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
 
 /// Refuses a call whose message is too long. The client determines this length, so the answer must be a refusal. After an

@@ -16,8 +16,9 @@ use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::enforcement::{Decision, RequestPurpose};
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use decision::refusal::Refusal;
+use request::client_address::ClientAddress;
 use request::door::Door;
-use request::request::{ClientAddress, Request};
+use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
 
 /// The most descriptors and entries of a call. No proxy sends as many.

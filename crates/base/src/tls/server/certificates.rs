@@ -5,18 +5,17 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 use super::certificate::{ServerCertificate, content_hash, read_chain};
+use super::client_verifier;
 use super::{
     CertificateSettings, ClientAuth, FileError, FileKey, MinVersion, ReadFile, Settings, UnknownNames, Unusable,
     Validity,
@@ -25,7 +24,6 @@ use crate::named_file::NamedFile;
 use crate::time::Timestamp;
 use crate::tls::identity::without_final_dot;
 use crate::tls::names::parent;
-use crate::tls::{certificate_file, pem, timestamp};
 
 /// The certificates that one listener presents to clients. All of them have come into force together.
 #[derive(Debug)]
@@ -182,19 +180,19 @@ impl Entry {
             (Some(certificate), None) => read_chain(certificate).map(|_| None),
             (None, _) => Ok(None),
         };
-        let verifier = verifier(settings.client_auth, contents, provider);
+        let (ca, lists) = (contents.client_ca.as_deref(), contents.client_crl.as_deref());
+        let verifier = client_verifier::verifier(settings.client_auth, ca, lists, provider);
         let (certificate, verifier) = match (certificate, verifier) {
             (Ok(certificate), Ok(verifier)) => (certificate, verifier),
             (certificate, verifier) => return Err(certificate.err().into_iter().chain(verifier.err()).collect()),
         };
         let Some(certificate) = certificate else { return Ok(None) };
-        let authority =
-            verifier.is_some().then(|| content_hash([contents.client_ca.as_deref(), contents.client_crl.as_deref()]));
+        let authority = verifier.is_some().then(|| content_hash([ca, lists]));
         let is_alike = |entry: &&Arc<Entry>| entry.authority == authority && entry.client_auth == settings.client_auth;
         let kept = known.filter(is_alike).last().map(|entry| Arc::clone(&entry.config.ticketer));
         let unusable = |error: rustls::Error| vec![Unusable::because(FileKey::CertFile, error)];
         let ticketer = kept.map_or_else(ring::Ticketer::new, Ok).map_err(unusable)?;
-        let lists_end = contents.client_crl.as_deref().filter(|_| verifier.is_some()).and_then(lists_end);
+        let lists_end = lists.filter(|_| verifier.is_some()).and_then(client_verifier::lists_end);
         let config = server_config(&certificate, server, provider, verifier.clone(), ticketer).map_err(unusable)?;
         let out_of_date = lists_end.map(|end| {
             let mut config = config.clone();
@@ -245,10 +243,7 @@ impl Entry {
     /// Whether this entry accepts a client that presents the chain `shown`. An empty chain means that the client has no
     /// certificate.
     pub(super) fn admits(&self, shown: &[CertificateDer<'_>], now: Timestamp) -> bool {
-        let Some(verifier) = &self.verifier else { return true };
-        let Some((own, others)) = shown.split_first() else { return self.client_auth != ClientAuth::Required };
-        let now = UnixTime::since_unix_epoch(Duration::from_micros(now.0));
-        verifier.verify_client_cert(own, others, now).is_ok()
+        self.verifier.as_ref().is_none_or(|verifier| client_verifier::admits(&**verifier, self.client_auth, shown, now))
     }
 }
 
@@ -297,40 +292,6 @@ impl ProducesTickets for NoTickets {
     fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
         None
     }
-}
-
-/// Returns when the first of these revocation lists is out of date. Lists that cannot be read are reported elsewhere.
-fn lists_end(pem: &[u8]) -> Option<Timestamp> {
-    let lists = pem::revocation_lists(pem).unwrap_or_default();
-    let ends = lists.iter().filter_map(|list| {
-        let (_, list) = CertificateRevocationList::from_der(list).ok()?;
-        list.next_update().map(timestamp)
-    });
-    ends.min()
-}
-
-/// Makes the verifier of client certificates. `None` if clients are not asked for a certificate.
-fn verifier(
-    client_auth: ClientAuth,
-    contents: &Contents<'_>,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, Unusable> {
-    // The files are read even if they are not used, so that a mistake in them is reported.
-    let Some(ca) = &contents.client_ca else { return Ok(None) };
-    let roots = certificate_file::authorities(ca).map_err(|what| Unusable::because(FileKey::ClientCaFile, what))?;
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    let (builder, key) = match &contents.client_crl {
-        None => (builder, FileKey::ClientCaFile),
-        Some(crl) => {
-            let key = FileKey::ClientCrlFile;
-            let lists = pem::revocation_lists(crl).map_err(|error| Unusable::because(key, error))?;
-            // An old list would accept a certificate that has been revoked since.
-            (builder.with_crls(lists).enforce_revocation_expiration(), key)
-        }
-    };
-    let builder = if client_auth == ClientAuth::Optional { builder.allow_unauthenticated() } else { builder };
-    let verifier = builder.build().map_err(|error| Unusable::because(key, certificate_file::bad_lists(&error)))?;
-    Ok((client_auth != ClientAuth::Off).then_some(verifier))
 }
 
 /// The content of the files of one entry. `None` for a file that the entry does not name.

@@ -7,6 +7,7 @@
 
 mod certificate;
 mod certificates;
+mod client_verifier;
 mod session;
 
 use std::borrow::Cow;

@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use super::UnknownNames;
 use super::certificates::{Certificates, Entry};
 use crate::time::Timestamp;
-use crate::tls::client_certificate::ClientCertificate;
+use crate::tls::client_certificate_properties::ClientCertificate;
 use crate::tls::identity::{TlsIdentity, without_final_dot};
 
 /// The result of a TLS handshake with a client. Used to decide which requests the client may send on the connection.

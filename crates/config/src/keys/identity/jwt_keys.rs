@@ -11,7 +11,7 @@ use crate::language::suggest::listed;
 use crate::language::value_kind::{ParseText, ValueKind};
 use identity::jwt::algorithm::{algorithm_name, shortest_secret};
 use identity::jwt::keys::{Key, KeyError, KeySet, Origin};
-use identity::jwt::{KeySource, jwks};
+use identity::jwt::{KeySource, remote_key_set};
 
 const JWKS_URL: ValueKind<ParseText<String>> = ValueKind::reporting(
     "URL",
@@ -20,7 +20,7 @@ const JWKS_URL: ValueKind<ParseText<String>> = ValueKind::reporting(
         &[r"^(https://[^/?#@]+|http://(localhost|127[0-9.]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?)([/?#]|$)"],
         "be an https URL (http only to this machine), without a user",
     )),
-    |url| jwks::is_acceptable(url).then(|| url.to_owned()),
+    |url| remote_key_set::is_acceptable(url).then(|| url.to_owned()),
     |field, must| field.clone().hidden().must(must),
 );
 
@@ -72,7 +72,7 @@ pub(crate) fn keys(
     }
     if *key == "jwks_url" {
         let url = JWKS_URL.read(field.clone())?;
-        return Some(KeySource::Fetched(jwks::Settings { issuer, url }));
+        return Some(KeySource::Fetched(remote_key_set::Settings { issuer, url }));
     }
     let set = match *key {
         "secret" => secret(field.written()?.as_bytes(), algorithms),

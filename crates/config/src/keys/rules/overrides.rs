@@ -17,7 +17,7 @@ use crate::language::suggest::{listed, nearest};
 use crate::language::tree::Entry;
 use base::position::Position;
 use request::attribute::Attribute;
-use request::request::ClientAddress;
+use request::client_address::ClientAddress;
 use rules::rule::{Fold, KeyPart, LimitKey, Override, OverrideNumbers};
 
 /// The largest number of reported problems in one file.

@@ -14,8 +14,8 @@ use crate::language::value_kind::ValueKind;
 use crate::language::value_types::{NETWORK, SCALAR};
 use base::position::Position;
 use request::attribute::Attribute;
+use request::client_address::ClientAddress;
 use request::matcher::{Expectation, Text};
-use request::request::ClientAddress;
 use rules::rule::Condition;
 
 pub(crate) const CONDITIONS: Type =

@@ -10,7 +10,7 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
 use base::time::Timestamp;
-use identity::jwt::jwks::{FetchError, RemoteKeySet};
+use identity::jwt::remote_key_set::{FetchError, RemoteKeySet};
 
 /// The tasks that fetch the keys of token issuers for the configuration in force.
 #[derive(Default)]
