@@ -10,9 +10,6 @@ use crate::support::{Gateway, Upstream, eventually, print_measured};
 const EXCHANGES: u64 = 40;
 /// The most bytes for one exchange: two buffers of 64 KiB in each direction, the task, and the allocator's overhead.
 const MOST: u64 = 400 << 10;
-/// The most bytes with an HTTP/2 upstream, whose window is 256 KiB instead of 64 KiB. An HTTP/2 client's connection is
-/// included.
-const MOST_OF_HTTP2: u64 = 640 << 10;
 
 /// Returns the growth of the gateway's memory for each exchange, when the memory no longer changes.
 fn grown(gateway: &Gateway, before: u64) -> u64 {
@@ -113,7 +110,7 @@ fn endless_responses_of_http2_that_nobody_reads_hold_little() {
     let unread: Vec<_> = clients.iter_mut().map(begin).collect();
     let each = grown(&gateway, before);
     print_measured(&format!("HTTP/2: {} KiB for each response and its client's connection", each >> 10));
-    assert!(each < MOST_OF_HTTP2, "to HTTP/2: {each}");
+    assert!(each < MOST, "to HTTP/2: {each}");
     drop(unread);
     let gateway = before_http2(upstream.address);
     let before = gateway.resident_bytes();
@@ -127,7 +124,7 @@ fn endless_responses_of_http2_that_nobody_reads_hold_little() {
         .collect();
     let each = grown(&gateway, before);
     print_measured(&format!("HTTP/2 to HTTP/1.1: {} KiB for each response", each >> 10));
-    assert!(each < MOST_OF_HTTP2, "to HTTP/1.1: {each}");
+    assert!(each < MOST, "to HTTP/1.1: {each}");
     drop(clients);
 }
 
