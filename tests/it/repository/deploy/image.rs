@@ -114,12 +114,21 @@ fn the_image_is_built_from_existing_files() {
         let manifest = folder.strip_prefix(root()).unwrap().with_file_name("Cargo.toml");
         manifest.starts_with("crates").then(|| manifest.to_str().unwrap().to_owned())
     });
-    expected.extend(crates);
+    let crates: Vec<String> = crates.collect();
+    expected.extend(crates.clone());
     expected.sort();
     assert_eq!(copied.into_iter().collect::<Vec<_>>(), expected);
-    // Cargo wants every target that the manifest names to be there, also for the dependencies alone.
-    for path in manifest.lines().filter_map(|line| line.strip_prefix("path = \"")) {
-        assert!(dockerfile.contains(path.trim_end_matches('"')), "the Dockerfile lacks {path}");
+    // Cargo wants every target that a manifest names to be there, also for the dependencies alone.
+    for name in crates.iter().map(String::as_str).chain(["Cargo.toml"]) {
+        let text = read(name);
+        let folder = Path::new(name).parent().unwrap();
+        let paths: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("path = \"")).collect();
+        let targets = text.lines().filter(|line| line.starts_with("[[")).count();
+        assert_eq!(paths.len(), targets, "{name}: every target has a path");
+        for path in paths {
+            let path = folder.join(path.trim_end_matches('"'));
+            assert!(dockerfile.contains(path.to_str().unwrap()), "the Dockerfile lacks {}", path.display());
+        }
     }
     let version = |text: &str| -> Vec<u32> { text.split('.').map(|part| part.parse().unwrap()).collect() };
     let builds = dockerfile.lines().find_map(|line| line.strip_prefix("ARG RUST=")).unwrap();
