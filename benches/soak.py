@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Minutes of mixed traffic, and whether memory or files grow.
 
-    cargo build --release && python3 benches/soak.py [--minutes 3] [--rate N]
+    cargo build --release && python3 benches/soak.py [--minutes 3] [--rate N] [--reloads 2] [--idle]
 
-Requests with keys that come once and keys that return, refusals, invalid heads, connections that go at once, and two
+Requests with keys that come once and keys that return, refusals, invalid heads, connections that go at once, and some
 reloads in each cycle; a third of them in plain HTTP/1.1, the others over TLS, by HTTP/1.1 and HTTP/2. A cycle is 25 seconds
 of traffic and 10 seconds of rest, after which every bucket is full and every connection closed. What is held then cannot be of a
 request under way: the memory of the process without its mapped files, buckets, connections, lines of /metrics, and open files.
 Prints that after each rest, and in the end how fast the memory grew over the second half, with the standard error of that. With --rate
-each of the three kinds of traffic has at most so many requests a second, beside other work on the machine. Needs nginx, wrk, h2load and
-openssl.
+each of the three kinds of traffic has at most so many requests a second, beside other work on the machine; with --idle there is none,
+and the reloads alone are measured. Needs nginx, wrk, h2load and openssl.
 """
 
 import argparse
@@ -44,7 +44,7 @@ rules: [{{name: key, limit_keys: [query:k], algorithm_config: {{rps: 1, burst: {
 """
 
 
-LOAD, RELOADS, REST = 25, (10, 20), 10
+LOAD, REST = 25, 10
 
 
 def held(gateway):
@@ -81,6 +81,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--rate", type=int)
+    parser.add_argument("--reloads", type=int, default=2, help="in each cycle")
+    parser.add_argument("--idle", action="store_true")
     given = parser.parse_args()
     # Each of 32 connections waits so many milliseconds, each of 8 has its share.
     delay = f"delay = function() return {32_000 // given.rate} end" if given.rate else ""
@@ -104,16 +106,18 @@ def main():
                 mixed = folder.write("mixed.lua", LUA.replace("{first}", str(cycle * 100_000_000)) + delay)
                 wrk = ["wrk", "-t1", "-c32", f"-d{LOAD}s", "-s", mixed]
                 load = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-                        for command in ([*wrk, plain], [*wrk, tls], ["timeout", str(LOAD), "sh", "-c", again])]
+                        for command in ([*wrk, plain], [*wrk, tls], ["timeout", str(LOAD), "sh", "-c", again])
+                        if not given.idle]
                 with rig.ending(*load):
                     started = time.monotonic()
-                    for reload, after in enumerate(RELOADS):
-                        time.sleep(max(0, started + after - time.monotonic()))
-                        file.write_text(FILE.format(upstream=rig.UPSTREAM, burst=5 + reload), encoding="ascii")
+                    for reload in range(given.reloads):
+                        time.sleep(max(0, started + LOAD * (reload + 1) / (given.reloads + 1) - time.monotonic()))
+                        file.write_text(FILE.format(upstream=rig.UPSTREAM, burst=5 + reload % 2), encoding="ascii")
                         gateway.process.send_signal(signal.SIGHUP)
                     for protocol, process in zip(requests, load):
                         requests[protocol] += answered(process.communicate()[0], r"(\d+) requests in")
-                    load[-1].wait()
+                    for process in load:
+                        process.wait()
                 time.sleep(REST)
                 memory, counts = held(gateway)
                 samples.append((time.monotonic() - begin, memory))
@@ -121,7 +125,7 @@ def main():
                 print(f"{samples[-1][0]:5.0f} s  {memory:6.2f} MiB  {counted}", flush=True)
             for protocol, count in requests.items():
                 print(f"{protocol}: {count} requests")
-            text = (folder.path / "h2load").read_text(encoding="utf-8")
+            text = "" if given.idle else (folder.path / "h2load").read_text(encoding="utf-8")
             done, failed = (answered(text, rf"(\d+) {what}") for what in ("done", "errored"))
             print(f"HTTP/2 over TLS: {done} requests, {failed} failed")
     per_second, error = slope(samples[len(samples) // 2:])
