@@ -8,7 +8,7 @@ reloads in each cycle; a third of them in plain HTTP/1.1, the others over TLS, b
 of traffic and 10 seconds of rest, after which every bucket is full and every connection closed. What is held then cannot be of a
 request under way: the memory of the process without its mapped files, buckets, connections, lines of /metrics, and open files.
 Prints that after each rest, and in the end how fast the memory grew over the second half, with the standard error of that. With --rate
-each of the three kinds of traffic has at most so many requests a second, beside other work on the machine; with --idle there is none,
+each of the three kinds of traffic has at most so many requests a second, beside other work on the machine; --idle leaves the traffic out,
 and the reloads alone are measured. Needs nginx, wrk, h2load and openssl.
 """
 
