@@ -22,7 +22,7 @@ use crate::gateway::server::http1::downstream_stream::DownstreamStream;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http2::application::Http2Request;
 use crate::gateway::server::http2::client::Http2Client;
-use crate::gateway::server::request_client::{RequestClient, Reuse};
+use crate::gateway::server::request_client::{RequestClient, Reuse, WaitEnd};
 use crate::gateway::state::snapshot::Snapshot;
 use base::time::timeout;
 use config::{Decide, RefuseWith};
@@ -46,7 +46,7 @@ pub(super) async fn serve(
     };
     let mut call = Call::begin(api, head, connection, &snapshot);
     let asked = Asked::of(&call, &snapshot)?;
-    let answer = client.until_cut(answer(&mut call, &snapshot, asked, Ok(Bytes::new()))).await;
+    let answer = client.until(WaitEnd::RequestEnds, answer(&mut call, &snapshot, asked, Ok(Bytes::new()))).await;
     let reuse = finish(&mut client, &mut call, answer).await;
     drop(call);
     client.end(reuse)
@@ -67,7 +67,7 @@ pub(super) async fn serve_http2(api: &DecisionApi, request: Http2Request) {
         false => Ok(Ok(Bytes::new())),
     };
     let answer = match body {
-        Ok(body) => client.until_cut(answer(&mut call, &snapshot, asked, body)).await,
+        Ok(body) => client.until(WaitEnd::RequestEnds, answer(&mut call, &snapshot, asked, body)).await,
         Err(fault) => Err(fault),
     };
     finish(&mut client, &mut call, answer).await;

@@ -8,11 +8,14 @@ use std::time::Duration;
 use pingora::upstreams::peer::{ALPN, HttpPeer, Peer};
 
 use super::connect_error::{describe, upstream_error};
-use super::exchange::{Exchange, FailedAttempt};
+use super::exchange::{ForwardedRequest, ResponseSource};
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarder::Forwarder;
 use super::http2_pool::{Http2Stream, Place};
+use super::transfer::Timeouts;
 use super::upstream_pool::UpstreamStream;
+use crate::gateway::server::connection_guard::CountGuard;
+use crate::gateway::server::request_client::Reuse;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::labels::UpstreamError;
@@ -24,18 +27,38 @@ use base::time::{Micros, Timestamp};
 /// The shortest timeout of an attempt, even if less of the request's time is left.
 const LEAST: Micros = Micros(1000);
 
-/// The state that all attempts to send one request share.
+/// The attempts to send one request to its upstream: what all of them share, and the last one.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
+    /// The current or last attempt, which holds a place at its endpoint. `None` while the next endpoint is being selected.
+    pub current: Option<Attempt>,
+    /// The attempts that failed and were followed by another one.
+    pub failed: Vec<FailedAttempt>,
     /// The time by which the request must have ended. It is set before the first connection is made. `None` if the duration is
     /// not limited.
     pub deadline: Option<Timestamp>,
+    /// The time at which the request got the connection on which it was sent. `None` if the request was not sent.
+    pub sent: Option<Timestamp>,
+    /// The number of bytes that were read of the request's body.
+    pub request_bytes: usize,
+    /// The guard that counts the connection to the upstream. `None` for a client of HTTP/1, whose connection is counted
+    /// together with one to an upstream, and for a stream on a shared connection.
+    counted_connection: Option<CountGuard>,
     /// Whether the request was repeated after an upstream had closed the connection or refused the request without processing
     /// it.
     repeated: bool,
     /// The last time at which a used connection was closed without a response, or a request was refused. Connections that
     /// were opened earlier are not used.
-    failed: Option<Timestamp>,
+    connection_failed: Option<Timestamp>,
+}
+
+/// An attempt that failed and was followed by another attempt.
+#[derive(Debug)]
+pub(super) struct FailedAttempt {
+    pub endpoint: EndpointAddress,
+    pub error: UpstreamError,
+    /// The time from the arrival of the request's head to the failure.
+    pub failed_after: Micros,
 }
 
 /// The connection of an attempt: an HTTP/1.1 connection of its own, or a stream on a shared HTTP/2 connection.
@@ -46,16 +69,24 @@ pub(super) enum UpstreamConnection {
 }
 
 /// An attempt that has a connection to its endpoint, with the timeouts that apply to it.
-#[derive(Debug)]
-pub(super) struct UpstreamAttempt<C> {
-    pub connection: C,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UpstreamAttempt {
     pub reuse: ConnectionUse,
     pub key: u64,
+    pub scheme: config::Scheme,
     /// The time at which the attempt got its connection.
     pub since: Timestamp,
     pub idle_timeout: Micros,
-    pub read_timeout: Micros,
-    pub write_timeout: Micros,
+    pub timeouts: Timeouts,
+}
+
+/// How an attempt has ended, unless a fault ended the exchange with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AttemptEnd {
+    /// The response has been sent. Says whether the client's connection is kept.
+    Responded(Reuse),
+    /// Another attempt follows.
+    Retry,
 }
 
 /// Whether a connection had served another request before.
@@ -72,23 +103,20 @@ pub(super) enum Repeatable {
     No,
 }
 
-impl Attempts {
+impl ForwardedRequest<'_, '_> {
     /// Selects an endpoint and connects to it. If the connection fails, tries other endpoints, as far as the retries of the
     /// upstream allow.
     ///
     /// # Errors
     /// If no endpoint can be selected or connected to, or if the process has no file left for the connection.
-    pub(super) async fn connect(
-        &mut self,
-        exchange: &mut Exchange<'_>,
-    ) -> Result<UpstreamAttempt<UpstreamConnection>, Fault> {
+    pub(super) async fn connect(&mut self) -> Result<(UpstreamConnection, UpstreamAttempt), Fault> {
         loop {
-            let attempt = select(exchange).await?;
-            let endpoint = std::sync::Arc::clone(&attempt.endpoint);
-            exchange.report.attempt = Some(attempt);
-            let forwarder = exchange.forwarder;
+            let current = self.select().await?;
+            let endpoint = std::sync::Arc::clone(&current.endpoint);
+            self.attempts.current = Some(current);
+            let forwarder = self.received.forwarder;
             let now = forwarder.gateway.clock.now();
-            let timeouts = exchange.overrides().map(|overrides| overrides.timeouts).unwrap_or_default();
+            let timeouts = self.overrides().map(|overrides| overrides.timeouts).unwrap_or_default();
             let options = endpoint.options();
             let of = |timeout: Option<Duration>| timeout.map_or(Micros(u64::MAX / 2), Micros::from);
             let (mut read, mut write) = (
@@ -96,38 +124,37 @@ impl Attempts {
                 timeouts.write.unwrap_or(of(options.write_timeout)),
             );
             let mut connect = timeouts.connect.unwrap_or(of(options.total_connection_timeout));
-            if let Some(total) = exchange.total_timeout() {
-                let deadline = *self.deadline.get_or_insert(now.plus(total));
+            if let Some(total) = self.total_timeout() {
+                let deadline = *self.attempts.deadline.get_or_insert(now.plus(total));
                 let left = deadline.since(now).max(LEAST);
                 (read, write, connect) = (read.min(left), write.min(left), connect.min(left));
             }
-            let backpressure = exchange.connection.write_backpressure().unwrap_or(&forwarder.write_backpressure);
+            let backpressure = self.received.connection.write_backpressure().unwrap_or(&forwarder.write_backpressure);
             let window = match backpressure.is_above_threshold() {
                 true => Window::Narrow,
                 false => Window::Whole,
             };
             let key = endpoint.pool_key(window);
-            let connected = |connection, reuse, since| UpstreamAttempt {
-                connection,
+            let attempt = |reuse, since| UpstreamAttempt {
                 reuse,
                 key,
+                scheme: endpoint.scheme,
                 since,
                 idle_timeout: of(options.idle_timeout),
-                read_timeout: read,
-                write_timeout: write,
+                timeouts: Timeouts { read, write },
             };
             let speaks_http2 = options.alpn != ALPN::H1;
-            let since = self.failed.unwrap_or(Timestamp(0));
+            let since = self.attempts.connection_failed.unwrap_or(Timestamp(0));
             if speaks_http2 && let Some(stream) = forwarder.http2_pool.take(key, since) {
                 // The stream is on a shared connection, so the request has no connection to count.
-                exchange.upstream_connection = None;
-                return Ok(connected(UpstreamConnection::Http2(stream), ConnectionUse::Again, now));
+                self.attempts.counted_connection = None;
+                return Ok((UpstreamConnection::Http2(stream), attempt(ConnectionUse::Again, now)));
             }
-            if self.failed.is_none()
+            if self.attempts.connection_failed.is_none()
                 && let Some(stream) = forwarder.pool.take(key, now)
             {
-                count_connection(exchange)?;
-                return Ok(connected(UpstreamConnection::Http1(stream), ConnectionUse::Again, now));
+                self.count_connection()?;
+                return Ok((UpstreamConnection::Http1(stream), attempt(ConnectionUse::Again, now)));
             }
             let mut peer = endpoint.peer(window);
             let connect = Duration::from(connect);
@@ -135,15 +162,15 @@ impl Attempts {
             peer.options.total_connection_timeout = Some(connect);
             // New connections are rare. Their future is on the heap, so that it does not enlarge the task of every request.
             let connection = match speaks_http2 {
-                true => Box::pin(http2_connection(exchange, &peer, key, since)).await,
-                false => Box::pin(new_connection(exchange, &peer, key)).await,
+                true => Box::pin(self.http2_connection(&peer, key, since)).await,
+                false => Box::pin(self.new_connection(&peer, key)).await,
             };
             match connection {
                 Ok(connection) => {
-                    return Ok(connected(connection, ConnectionUse::First, forwarder.gateway.clock.now()));
+                    return Ok((connection, attempt(ConnectionUse::First, forwarder.gateway.clock.now())));
                 }
                 Err(Fault::Upstream(fault)) => {
-                    if !self.fail(exchange, fault.error, Repeatable::Yes) {
+                    if !self.fail(fault.error, Repeatable::Yes) {
                         return Err(fault.into());
                     }
                 }
@@ -152,24 +179,43 @@ impl Attempts {
         }
     }
 
-    /// Handles a failure of the endpoint of the last attempt. Returns whether the request is sent to another endpoint.
-    fn fail(&self, exchange: &mut Exchange<'_>, error: UpstreamError, repeatable: Repeatable) -> bool {
-        let gateway = &exchange.forwarder.gateway;
-        let expired = self.has_expired(gateway.clock.now());
-        // A retry that had only the rest of the request's time does not count as a failure of its endpoint.
-        if !expired || exchange.report.failed.is_empty() {
-            note_failure(exchange, EndpointFailure::Error(error));
+    /// Handles the end of an attempt that had a connection and has failed. `upload` says whether the request can be sent again.
+    ///
+    /// # Errors
+    /// Returns the fault unless another attempt follows.
+    pub(super) fn fail_attempt(
+        &mut self,
+        fault: Fault,
+        attempt: &UpstreamAttempt,
+        upload: Repeatable,
+    ) -> Result<AttemptEnd, Fault> {
+        if let Fault::Upstream(fault) = &fault {
+            if self.response.begun.is_some() {
+                self.fail_while_answering(fault);
+            } else if self.fail_before_response(fault, attempt, upload) {
+                return Ok(AttemptEnd::Retry);
+            }
         }
-        let count = exchange.report.failed.len() + 1;
-        let retry = repeatable == Repeatable::Yes
-            && !expired
-            && may_retry(exchange, |upstream, max| upstream.retry(count, max));
+        Err(fault)
+    }
+
+    /// Handles a failure of the endpoint of the last attempt. Returns whether the request is sent to another endpoint.
+    fn fail(&mut self, error: UpstreamError, repeatable: Repeatable) -> bool {
+        let gateway = &self.received.forwarder.gateway;
+        let expired = self.has_expired();
+        // A retry that had only the rest of the request's time does not count as a failure of its endpoint.
+        if !expired || self.attempts.failed.is_empty() {
+            self.note_failure(EndpointFailure::Error(error));
+        }
+        let count = self.attempts.failed.len() + 1;
+        let retry =
+            repeatable == Repeatable::Yes && !expired && self.may_retry(|upstream, max| upstream.retry(count, max));
         if retry {
-            exchange.count_retry(error);
-            let failed_after = gateway.clock.now().since(exchange.started);
-            exchange.trace.next_attempt();
-            let endpoint = exchange.report.attempt.take().map(|attempt| attempt.endpoint.address.clone());
-            exchange.report.failed.extend(endpoint.map(|endpoint| FailedAttempt { endpoint, error, failed_after }));
+            self.upstream.metrics.count_retry(error);
+            let failed_after = gateway.clock.now().since(self.received.started);
+            self.received.trace.next_attempt();
+            let endpoint = self.attempts.current.take().map(|attempt| attempt.endpoint.address.clone());
+            self.attempts.failed.extend(endpoint.map(|endpoint| FailedAttempt { endpoint, error, failed_after }));
         }
         retry
     }
@@ -182,101 +228,156 @@ impl Attempts {
     /// one. The second attempt may go to any endpoint, on a connection that was opened after the failure. The upstream may have
     /// seen the request twice. The failure is counted as an error of the upstream, but not as a failure of the endpoint. A
     /// request that fails a second time, or that is not repeatable, is handled like a failure on a new connection.
-    pub(super) fn fail_before_response(
-        &mut self,
-        exchange: &mut Exchange<'_>,
-        fault: &UpstreamFault,
-        (reuse, key): (ConnectionUse, u64),
-        upload: Repeatable,
-    ) -> bool {
+    fn fail_before_response(&mut self, fault: &UpstreamFault, attempt: &UpstreamAttempt, upload: Repeatable) -> bool {
+        let forwarder = self.received.forwarder;
         // An upstream that has begun to answer may have processed the request. A refused request was not processed.
-        let is_repeatable = (exchange.head.method.is_idempotent() || fault.stage == Stage::Refused)
+        let is_repeatable = (self.received.head.method.is_idempotent() || fault.stage == Stage::Refused)
             && upload == Repeatable::Yes
             && fault.stage != Stage::Answering
             && !matches!(fault.error, UpstreamError::InvalidAnswer | UpstreamError::TotalTimeout);
         let mut repeatable = if is_repeatable { Repeatable::Yes } else { Repeatable::No };
         let was_closed =
-            fault.error == UpstreamError::Closed && fault.stage == Stage::Sent && reuse == ConnectionUse::Again;
+            fault.error == UpstreamError::Closed && fault.stage == Stage::Sent && attempt.reuse == ConnectionUse::Again;
         if was_closed {
-            exchange.forwarder.pool.discard(key);
+            forwarder.pool.discard(attempt.key);
         }
         let is_unseen = was_closed || fault.stage == Stage::Refused;
         if is_unseen {
-            self.failed = Some(exchange.forwarder.gateway.clock.now());
+            self.attempts.connection_failed = Some(forwarder.gateway.clock.now());
         }
-        let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
-        if is_unseen && !expired && is_repeatable && !self.repeated {
-            if may_retry(exchange, Upstream::repeat) {
-                self.repeated = true;
+        let expired = self.has_expired();
+        if is_unseen && !expired && is_repeatable && !self.attempts.repeated {
+            if self.may_retry(Upstream::repeat) {
+                self.attempts.repeated = true;
                 // The attempt ends here, which frees its place at the endpoint for the repetition.
-                exchange.report.attempt = None;
-                exchange.count_upstream_error(fault.error);
-                exchange.count_retry(fault.error);
+                self.attempts.current = None;
+                self.upstream.metrics.count_error(fault.error);
+                self.upstream.metrics.count_retry(fault.error);
                 return true;
             }
             // The retry budget has already been asked, so it is not asked again.
             repeatable = Repeatable::No;
         }
         let error = if expired && fault.is_timeout() { UpstreamError::TotalTimeout } else { fault.error };
-        self.fail(exchange, error, repeatable)
+        self.fail(error, repeatable)
     }
 
     /// Handles the failure of a response that had begun. Counts the failure for the endpoint, unless the deadline of the
     /// request has cut off the response.
-    pub(super) fn fail_while_answering(&self, exchange: &mut Exchange<'_>, fault: &UpstreamFault) {
-        let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
+    fn fail_while_answering(&mut self, fault: &UpstreamFault) {
         // A slow response that has begun is not a failure of the endpoint.
-        if !(expired && fault.is_timeout()) {
-            self.fail(exchange, fault.error, Repeatable::No);
+        if !(self.has_expired() && fault.is_timeout()) {
+            self.fail(fault.error, Repeatable::No);
         }
     }
 
-    fn has_expired(&self, now: Timestamp) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
+    fn has_expired(&self) -> bool {
+        self.attempts.deadline.is_some_and(|deadline| deadline <= self.received.forwarder.gateway.clock.now())
     }
-}
 
-/// Counts the connection of a request over HTTP/2. A further attempt keeps the count of the attempt before.
-///
-/// # Errors
-/// If no file is left for another connection.
-fn count_connection(exchange: &mut Exchange<'_>) -> Result<(), Fault> {
-    if exchange.upstream_connection.is_none()
-        && let Some(connections) = exchange.connection.upstream_connections()
-    {
-        let count = connections.count(&exchange.forwarder.gateway.clock);
-        exchange.upstream_connection = Some(count.ok_or(Fault::Own(503, "no file for a connection"))?);
-    }
-    Ok(())
-}
-
-/// Connects to an endpoint.
-async fn new_connection(exchange: &mut Exchange<'_>, peer: &HttpPeer, key: u64) -> Result<UpstreamConnection, Fault> {
-    count_connection(exchange)?;
-    Ok(connect(exchange.forwarder, peer, key).await?)
-}
-
-/// Returns a stream on a shared connection to the endpoint, after waiting for one that is being opened, or opens a
-/// connection.
-async fn http2_connection(
-    exchange: &mut Exchange<'_>,
-    peer: &HttpPeer,
-    key: u64,
-    since: Timestamp,
-) -> Result<UpstreamConnection, Fault> {
-    let pool = &exchange.forwarder.http2_pool;
-    let timeout = peer.options.connection_timeout.unwrap_or(Duration::MAX);
-    match pool.place(key, since, peer.options.max_h2_streams, timeout).await? {
-        Place::Stream(stream) => {
-            exchange.upstream_connection = None;
-            Ok(UpstreamConnection::Http2(stream))
+    /// Counts the connection of a request over HTTP/2. A further attempt keeps the count of the attempt before.
+    ///
+    /// # Errors
+    /// If no file is left for another connection.
+    fn count_connection(&mut self) -> Result<(), Fault> {
+        if self.attempts.counted_connection.is_none()
+            && let Some(connections) = self.received.connection.upstream_connections()
+        {
+            let count = connections.count(&self.received.forwarder.gateway.clock);
+            self.attempts.counted_connection = Some(count.ok_or(Fault::Own(503, "no file for a connection"))?);
         }
-        Place::Http1 => new_connection(exchange, peer, key).await,
-        Place::ToOpen(opening) => {
-            count_connection(exchange)?;
-            let connection = connect(exchange.forwarder, peer, key);
-            let is_shared = |connection: &_| matches!(connection, UpstreamConnection::Http2(_));
-            Ok(opening.finish(pool, connection, is_shared).await?)
+        Ok(())
+    }
+
+    /// Connects to an endpoint.
+    async fn new_connection(&mut self, peer: &HttpPeer, key: u64) -> Result<UpstreamConnection, Fault> {
+        self.count_connection()?;
+        Ok(connect(self.received.forwarder, peer, key).await?)
+    }
+
+    /// Returns a stream on a shared connection to the endpoint, after waiting for one that is being opened, or opens a
+    /// connection.
+    async fn http2_connection(
+        &mut self,
+        peer: &HttpPeer,
+        key: u64,
+        since: Timestamp,
+    ) -> Result<UpstreamConnection, Fault> {
+        let forwarder = self.received.forwarder;
+        let pool = &forwarder.http2_pool;
+        let timeout = peer.options.connection_timeout.unwrap_or(Duration::MAX);
+        match pool.place(key, since, peer.options.max_h2_streams, timeout).await? {
+            Place::Stream(stream) => {
+                self.attempts.counted_connection = None;
+                Ok(UpstreamConnection::Http2(stream))
+            }
+            Place::Http1 => self.new_connection(peer, key).await,
+            Place::ToOpen(opening) => {
+                self.count_connection()?;
+                let connection = connect(forwarder, peer, key);
+                let is_shared = |connection: &_| matches!(connection, UpstreamConnection::Http2(_));
+                Ok(opening.finish(pool, connection, is_shared).await?)
+            }
+        }
+    }
+
+    /// Selects the endpoint of the next attempt.
+    async fn select(&self) -> Result<Attempt, Fault> {
+        let upstream = &self.upstream.upstream;
+        let clock = &self.received.forwarder.gateway.clock;
+        let failed = &self.attempts.failed;
+        // First tries to select without waiting. A second try is needed only before the names of the upstream were first looked
+        // up.
+        let select = || {
+            let failed_at = |address: &EndpointAddress| failed.iter().any(|failed| failed.endpoint == *address);
+            let turn = if failed.is_empty() { Turn::Next } else { Turn::Drawn };
+            upstream.select(Choice { turn, key: self.decided.balance_key }, failed_at, || clock.now())
+        };
+        let selected = match select() {
+            Err(UpstreamError::Unresolved) => {
+                Box::pin(upstream.first_lookups()).await;
+                select()
+            }
+            selected => selected,
+        };
+        selected.map_err(Fault::unconnected)
+    }
+
+    /// Asks the upstream whether the request may be retried. The route may limit the number of retries. Counts a retry that the
+    /// budget does not allow.
+    fn may_retry(&self, ask: impl FnOnce(&Upstream, Option<u32>) -> Retry) -> bool {
+        let UpstreamOfRoute { upstream, metrics, .. } = self.upstream;
+        let retry = ask(upstream, self.overrides().and_then(|overrides| overrides.retries));
+        if retry == Retry::OverBudget {
+            metrics.retries_over_budget.increment(1);
+        }
+        retry == Retry::Yes
+    }
+
+    /// Notes that the head of the upstream's response is passed on. The status codes 502 to 504 count as a failure of the
+    /// endpoint, all others as a success.
+    pub(super) fn begin_response(&mut self, status: u16) {
+        self.response.begin(status, ResponseSource::Upstream);
+        if matches!(status, 502..=504) {
+            return self.note_failure(EndpointFailure::Status);
+        }
+        let Some(attempt) = &self.attempts.current else { return };
+        let upstream = &self.upstream.upstream;
+        if upstream.succeeded(&attempt.endpoint, || self.received.forwarder.gateway.clock.now()) {
+            log::info!(upstream = upstream.name(), endpoint:% = attempt.endpoint.address; "endpoint is used again");
+        }
+    }
+
+    fn note_failure(&self, failure: EndpointFailure) {
+        let gateway = &self.received.forwarder.gateway;
+        let UpstreamOfRoute { upstream, metrics, .. } = self.upstream;
+        let Some(attempt) = &self.attempts.current else { return };
+        attempt.count_failure(failure);
+        if upstream.failed(&attempt.endpoint, gateway.clock.now()) {
+            let (name, address) = (upstream.name(), &attempt.endpoint.address);
+            metrics.ejections.increment(1);
+            log::warn!(upstream = name, endpoint:% = address, last = failure.name(); "endpoint ejected");
+            gateway.events.note(EventKind::EndpointEjected, &format!("{address} of {name}"));
         }
     }
 }
@@ -297,70 +398,4 @@ async fn connect(forwarder: &Forwarder, peer: &HttpPeer, key: u64) -> Result<Ups
     let header_bytes = forwarder.gateway.snapshot.load().config.bounds.header_bytes;
     let stream = forwarder.http2_pool.open(key, stream, &peer.options, header_bytes).await?;
     Ok(UpstreamConnection::Http2(stream))
-}
-
-/// Selects the endpoint of the next attempt.
-async fn select(exchange: &Exchange<'_>) -> Result<Attempt, Fault> {
-    let Some(UpstreamOfRoute { upstream, .. }) = exchange.upstream() else {
-        return Err(Fault::unconnected(UpstreamError::Unresolved));
-    };
-    let clock = &exchange.forwarder.gateway.clock;
-    let failed = &exchange.report.failed;
-    // First tries to select without waiting. A second try is needed only before the names of the upstream were first looked
-    // up.
-    let select = || {
-        let failed_at = |address: &EndpointAddress| failed.iter().any(|failed| failed.endpoint == *address);
-        let turn = if failed.is_empty() { Turn::Next } else { Turn::Drawn };
-        upstream.select(Choice { turn, key: exchange.balance_key }, failed_at, || clock.now())
-    };
-    let selected = match select() {
-        Err(UpstreamError::Unresolved) => {
-            Box::pin(upstream.first_lookups()).await;
-            select()
-        }
-        selected => selected,
-    };
-    selected.map_err(Fault::unconnected)
-}
-
-/// Asks the upstream whether a request may be retried. The route may limit the number of retries. Counts a retry that the
-/// budget does not allow.
-fn may_retry(exchange: &Exchange<'_>, ask: impl FnOnce(&Upstream, Option<u32>) -> Retry) -> bool {
-    let Some(UpstreamOfRoute { upstream, metrics, .. }) = exchange.upstream() else { return false };
-    let retry = ask(upstream, exchange.overrides().and_then(|overrides| overrides.retries));
-    if retry == Retry::OverBudget {
-        metrics.retries_over_budget.increment(1);
-    }
-    retry == Retry::Yes
-}
-
-/// Records the status with which the endpoint of the last attempt has answered. The status codes 502 to 504 count as a failure
-/// of the endpoint, all others as a success.
-pub(super) fn answered(exchange: &Exchange<'_>, status: u16) {
-    if matches!(status, 502..=504) {
-        return note_failure(exchange, EndpointFailure::Status);
-    }
-    let (Some(UpstreamOfRoute { upstream, .. }), Some(attempt)) = (exchange.upstream(), &exchange.report.attempt)
-    else {
-        return;
-    };
-    if upstream.succeeded(&attempt.endpoint, || exchange.forwarder.gateway.clock.now()) {
-        log::info!(upstream = upstream.name(), endpoint:% = attempt.endpoint.address; "endpoint is used again");
-    }
-}
-
-fn note_failure(exchange: &Exchange<'_>, failure: EndpointFailure) {
-    let gateway = &exchange.forwarder.gateway;
-    let (Some(UpstreamOfRoute { upstream, metrics, .. }), Some(attempt)) =
-        (exchange.upstream(), &exchange.report.attempt)
-    else {
-        return;
-    };
-    attempt.count_failure(failure);
-    if upstream.failed(&attempt.endpoint, gateway.clock.now()) {
-        let (name, address) = (upstream.name(), &attempt.endpoint.address);
-        metrics.ejections.increment(1);
-        log::warn!(upstream = name, endpoint:% = address, last = failure.name(); "endpoint ejected");
-        gateway.events.note(EventKind::EndpointEjected, &format!("{address} of {name}"));
-    }
 }

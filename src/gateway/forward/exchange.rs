@@ -1,41 +1,54 @@
-//! Holds the state of one request and its response, from the head to the end. Every exchange ends exactly once.
+//! Holds one request and its response as a value that goes through stages: received → decided → forwarding → ended.
 //!
-//! An [`Exchange`] gathers what is reported of a request. The functions that handle the request pass it on. When it is
-//! dropped, the request is counted and logged; this happens nowhere else.
+//! An [`Exchange`] is the guard that owns what each stage has added. Nothing but its transitions makes a later stage: a
+//! [`DecidedStage`] comes from a received exchange, a [`ForwardedRequest`] from a decided one, and each has what its stage needs.
+//! Dropping the guard, wherever that happens, is the end, which `exchange_end` settles.
 
-use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use http::HeaderValue;
 use http::request::Parts;
+use http::{HeaderValue, Version};
 
+use super::attempts::Attempts;
 use super::fault::Fault;
 use super::forwarder::Forwarder;
 use super::own_response_settings::OwnResponses;
 use crate::gateway::enforcement::RequestPurpose;
-use crate::gateway::enforcement::request_record::RequestRecord;
+use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
-use crate::gateway::server::connection_guard::CountGuard;
+use crate::gateway::response::request_id;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
-use crate::gateway::telemetry::access_log::request_end::RequestEnd;
-use crate::gateway::telemetry::labels::{Origin, UpstreamError};
-use crate::gateway::telemetry::trace::{EndedRequest, RequestTrace, UpstreamCall};
+use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::labels::UpstreamError;
+use crate::gateway::telemetry::trace::RequestTrace;
 use crate::gateway::upstream::BalanceKey;
-use crate::gateway::upstream::endpoint::Attempt;
-use base::endpoint_address::EndpointAddress;
 use base::time::{Micros, Timestamp};
 use base::tls::client_certificate_properties::ClientCertificate;
-use decision::access_log_line::{Kind, LoggedAttempt};
+use base::tls::server::Session as TlsSession;
 use decision::cors::CorsAnswer;
 use decision::error_pages::ErrorPage;
+use request::client_address::ClientAddress;
+use request::door::Door;
+use request::identity::Identity;
+use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
-use rules::route::forwarding::{FieldChanges, ForwardedCertificate, Forwarding, Rewrite};
+use rules::route::forwarding::{FieldChanges, ForwardedCertificate, Rewrite};
 use rules::route::overrides::Overrides;
 
-/// One request and its response, from the head to the end: what the gateway knows of them, and what it reports at the end.
+/// One request and its response, from the head to the end. Its drop is the end: the exchange is counted and logged there.
 pub(super) struct Exchange<'f> {
+    pub received: ReceivedExchange<'f>,
+    /// `None` until the decision about the request has been made.
+    decided: Option<DecidedExchange>,
+    /// `None` unless the request is sent to an upstream. Set only after `decided`.
+    attempts: Option<Attempts>,
+    pub response: ResponseReport,
+}
+
+/// What is known of a request as soon as its head has been read.
+pub(super) struct ReceivedExchange<'f> {
     pub forwarder: &'f Forwarder,
     pub head: Parts,
     pub started: Timestamp,
@@ -43,73 +56,176 @@ pub(super) struct Exchange<'f> {
     pub peer: IpAddr,
     /// Whether the peer is trusted. Only a trusted peer's fields, such as `X-Forwarded-For`, determine who the client is.
     pub trusted_peer: bool,
+    pub client: ClientAddress,
     pub connection: ConnectionHandle,
-    /// The route that was chosen for the request, with its upstream or answer. `None` before the decision.
-    pub destination: Option<Arc<Destination>>,
-    /// The rate-limit fields to be added to the response, if there are any.
-    pub rate_limits: Option<Box<RateLimitFields>>,
+    /// The settings for the gateway's own responses. `None` if the configuration has none.
     pub own_responses: Option<Box<OwnResponses>>,
-    pub field_changes: Option<Box<FieldChanges>>,
-    /// The value by which the upstream selects the endpoint. `None` if the upstream does not select by a value, or the request
-    /// lacks the value.
-    pub balance_key: Option<BalanceKey>,
-    /// The guard that counts the connection to the upstream. `None` for a client of HTTP/1, whose connection is counted
-    /// together with one to an upstream, and for a stream on a shared connection.
-    pub upstream_connection: Option<CountGuard>,
+    /// The values to be logged and traced. `None` if the request is neither logged nor traced.
     pub record: Option<Box<RequestRecord>>,
     pub trace: RequestTrace,
-    pub report: Report,
 }
 
-/// An attempt that failed and was followed by another attempt.
+/// What the decision about a request has added to it. The optional values are `None` if the configuration or the request has no
+/// use for them.
 #[derive(Debug)]
-pub(super) struct FailedAttempt {
-    pub endpoint: EndpointAddress,
-    pub error: UpstreamError,
-    /// The time from the arrival of the request's head to the failure.
-    pub failed_after: Micros,
+pub(super) struct DecidedExchange {
+    /// The route that was chosen for the request, with its upstream or answer.
+    pub destination: Arc<Destination>,
+    /// The rate-limit fields to be added to the response.
+    pub rate_limits: Option<Box<RateLimitFields>>,
+    pub field_changes: Option<Box<FieldChanges>>,
+    /// The value by which the upstream selects the endpoint.
+    pub balance_key: Option<BalanceKey>,
 }
 
-/// The values that are reported when a request has ended: in metrics, in logs and in traces.
-#[derive(Debug)]
-pub(super) struct Report {
-    /// The status code of the response. `None` before the response has begun.
-    pub code: Option<u16>,
-    pub origin: Origin,
-    /// Whether the gateway has answered in the place of an upstream, as configured: with a fixed response, a redirect or the
-    /// answer to a preflight.
-    pub answered: bool,
-    /// Whether the decision let the request go to its upstream.
-    pub passed: bool,
-    /// The current or last attempt, with its endpoint.
-    pub attempt: Option<Attempt>,
-    /// The earlier attempts. All of them failed.
-    pub failed: Vec<FailedAttempt>,
-    /// The time at which the request got the connection on which it was sent. `None` if the request was not sent.
-    pub forwarded: Option<Timestamp>,
+/// What is reported of the response, which may begin in any stage.
+#[derive(Debug, Default)]
+pub(super) struct ResponseReport {
+    /// `None` before the response has begun.
+    pub begun: Option<BegunResponse>,
+    /// The number of bytes of the body.
+    pub bytes: usize,
+    /// Why the exchange was not finished. `None` if it was.
     pub fault: Option<Fault>,
-    pub request_bytes: usize,
-    pub response_bytes: usize,
 }
 
-impl Default for Report {
-    fn default() -> Report {
-        Report {
-            code: None,
-            origin: Origin::Gateway,
-            answered: false,
-            passed: false,
-            attempt: None,
-            failed: Vec::new(),
-            forwarded: None,
-            fault: None,
-            request_bytes: 0,
-            response_bytes: 0,
+/// A response whose head has been made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BegunResponse {
+    pub code: u16,
+    pub source: ResponseSource,
+}
+
+/// Who has made a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseSource {
+    Upstream,
+    /// The gateway, in the place of an upstream, as configured: a fixed response, a redirect or the answer to a preflight.
+    Configuration,
+    /// The gateway, because the request was refused or failed.
+    Gateway,
+}
+
+/// A request about which a decision has been made, and which is answered or forwarded now.
+pub(super) struct DecidedStage<'e, 'f> {
+    pub received: &'e mut ReceivedExchange<'f>,
+    pub decided: &'e mut DecidedExchange,
+    pub response: &'e mut ResponseReport,
+    attempts: &'e mut Option<Attempts>,
+}
+
+/// A request that is being sent to its upstream, with what its head, its attempts and its response need.
+pub(super) struct ForwardedRequest<'e, 'f> {
+    pub received: &'e mut ReceivedExchange<'f>,
+    pub decided: &'e DecidedExchange,
+    pub upstream: &'e UpstreamOfRoute,
+    pub attempts: &'e mut Attempts,
+    pub response: &'e mut ResponseReport,
+}
+
+impl<'f> Exchange<'f> {
+    /// Begins the exchange of a request whose head has been read. `snapshot` is the configuration under which the request
+    /// arrived.
+    pub(super) fn begin(
+        forwarder: &'f Forwarder,
+        head: Parts,
+        connection: ConnectionHandle,
+        snapshot: &Arc<Snapshot>,
+    ) -> Exchange<'f> {
+        let gateway = &forwarder.gateway;
+        let peer = connection.socket().and_then(|socket| socket.peer()).map(|peer| peer.to_canonical());
+        let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let started = connection.accepted().unwrap_or_else(|| gateway.clock.now());
+        let mut request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
+        if connection.keeps_request_id(started) {
+            request_id.set_sensitive(false);
         }
+        let client_ip = &snapshot.config.client_ip;
+        let mut received = ReceivedExchange {
+            trusted_peer: client_ip.trusts(peer),
+            client: client_ip.client(peer, &head.headers),
+            trace: gateway.tracer.begin(&head.headers, started),
+            own_responses: None,
+            record: None,
+            forwarder,
+            head,
+            started,
+            request_id,
+            peer,
+            connection,
+        };
+        received.own_responses = OwnResponses::of(&snapshot.config, &received.request(snapshot));
+        if snapshot.access_log.is_some() || received.trace.is_sampled() {
+            received.record = Some(Box::new(received.new_record(snapshot)));
+        }
+        Exchange { received, decided: None, attempts: None, response: ResponseReport::default() }
+    }
+
+    /// Notes the decision about the request.
+    pub(super) fn decide(&mut self, decided: DecidedExchange) -> DecidedStage<'_, 'f> {
+        DecidedStage {
+            received: &mut self.received,
+            decided: self.decided.insert(decided),
+            response: &mut self.response,
+            attempts: &mut self.attempts,
+        }
+    }
+
+    /// Returns what the decision has added. `None` before the decision.
+    pub(super) fn decided(&self) -> Option<&DecidedExchange> {
+        self.decided.as_ref()
+    }
+
+    /// Returns the attempts to send the request to its upstream. `None` if it is not forwarded.
+    pub(super) fn attempts(&self) -> Option<&Attempts> {
+        self.attempts.as_ref()
+    }
+
+    /// Whether any byte of the request may have been sent to an upstream.
+    pub(super) fn was_sent(&self) -> bool {
+        self.attempts.as_ref().is_some_and(|attempts| attempts.sent.is_some())
+    }
+
+    /// Returns the rate-limit fields for the response. `None` if the decision has none, or has not been made.
+    pub(super) fn rate_limits(&self) -> Option<&RateLimitFields> {
+        self.decided.as_ref()?.rate_limits.as_deref()
+    }
+
+    /// Returns the operator's error page for a response with this status. `None` if no page applies.
+    pub(super) fn page(&self, status: u16) -> Option<&ErrorPage> {
+        self.received.page(self.decided.as_ref().map(|decided| &*decided.destination), status)
     }
 }
 
-impl Exchange<'_> {
+impl ReceivedExchange<'_> {
+    /// Returns the request as rules and pages see it before its decision.
+    pub(super) fn request<'r>(&'r self, snapshot: &'r Snapshot) -> Request<'r> {
+        let request = Request::new(&self.head, self.client).with_scheme(self.scheme_source());
+        let request = request.with_tls(self.connection.tls().map(|tls| tls.identity()));
+        request.with_listener(snapshot.config.listener_name(self.connection.listener()))
+    }
+
+    /// The record of a request about which nothing has been decided yet.
+    fn new_record(&self, snapshot: &Arc<Snapshot>) -> RequestRecord {
+        RequestRecord {
+            snapshot: Arc::clone(snapshot),
+            destination: Arc::clone(snapshot.destinations.unrouted()),
+            client: self.client,
+            scheme: self.scheme_source(),
+            listener: self.connection.listener(),
+            door: Door::Proxy,
+            tls: self.connection.tls().map(|tls: &Arc<TlsSession>| RecordedTls::Own(Arc::clone(tls))),
+            descriptors: Vec::new(),
+            identity: Identity::default(),
+            payment: None,
+            decision: None,
+            waited: None,
+            refusal: None,
+            invalid_token: None,
+            denied_by: None,
+        }
+    }
+
     pub(super) fn scheme(&self) -> Scheme {
         self.connection.scheme()
     }
@@ -118,6 +234,11 @@ impl Exchange<'_> {
     pub(super) fn scheme_source(&self) -> SchemeSource {
         let scheme = self.scheme();
         if self.trusted_peer { SchemeSource::TrustedProxy(scheme) } else { SchemeSource::Connection(scheme) }
+    }
+
+    /// Whether the request came over HTTP/1.1, so that its client understands chunks and interim responses.
+    pub(super) fn is_http11(&self) -> bool {
+        self.head.version == Version::HTTP_11
     }
 
     pub(super) fn cors(&self) -> Option<&CorsAnswer> {
@@ -131,36 +252,49 @@ impl Exchange<'_> {
         }
     }
 
+    fn page(&self, destination: Option<&Destination>, status: u16) -> Option<&ErrorPage> {
+        let tls = self.connection.tls().map(|tls| tls.identity());
+        self.own_responses.as_ref()?.page(&self.head, tls, destination, status)
+    }
+}
+
+impl<'e, 'f> DecidedStage<'e, 'f> {
+    /// Begins to forward the request.
+    ///
+    /// # Errors
+    /// If the request has no upstream.
+    pub(super) fn forward(self) -> Result<ForwardedRequest<'e, 'f>, Fault> {
+        let DecidedStage { received, decided, response, attempts } = self;
+        let decided: &'e DecidedExchange = decided;
+        let attempts = attempts.insert(Attempts::default());
+        let upstream = decided.destination.upstream.as_ref();
+        let upstream = upstream.ok_or_else(|| Fault::unconnected(UpstreamError::Unresolved))?;
+        Ok(ForwardedRequest { received, decided, upstream, attempts, response })
+    }
+
     /// Returns the operator's error page for a response with this status. `None` if no page applies.
     pub(super) fn page(&self, status: u16) -> Option<&ErrorPage> {
-        let tls = self.connection.tls().map(|tls| tls.identity());
-        self.own_responses.as_ref()?.page(&self.head, tls, self.destination.as_deref(), status)
+        self.received.page(Some(&self.decided.destination), status)
     }
+}
 
-    pub(super) fn upstream(&self) -> Option<&UpstreamOfRoute> {
-        self.destination.as_ref()?.upstream.as_ref()
-    }
-
-    fn forwarding(&self) -> Option<&Forwarding> {
-        self.destination.as_ref()?.forwarding.as_deref()
-    }
-
+impl ForwardedRequest<'_, '_> {
     /// Returns how the route rewrites the host and the path for the upstream. `None` if the destination has no settings for
     /// forwarding.
     pub(super) fn rewrite(&self) -> Option<&Rewrite> {
-        Some(&self.forwarding()?.rewrite)
+        Some(&self.decided.destination.forwarding.as_ref()?.rewrite)
     }
 
     /// Returns the settings, such as timeouts, with which the route replaces the settings of the upstream.
     pub(super) fn overrides(&self) -> Option<&Overrides> {
-        Some(&self.forwarding()?.overrides)
+        Some(&self.decided.destination.forwarding.as_ref()?.overrides)
     }
 
     /// Returns the certificate of the client, if the route forwards it to the upstream.
     pub(super) fn forwarded_certificate(&self) -> Option<&ClientCertificate> {
-        match self.forwarding()?.client_certificate {
+        match self.decided.destination.forwarding.as_ref()?.client_certificate {
             ForwardedCertificate::No => None,
-            ForwardedCertificate::Yes => self.connection.tls()?.identity().certificate.as_ref(),
+            ForwardedCertificate::Yes => self.received.connection.tls()?.identity().certificate.as_ref(),
         }
     }
 
@@ -169,131 +303,14 @@ impl Exchange<'_> {
     pub(super) fn total_timeout(&self) -> Option<Micros> {
         match self.overrides().and_then(|overrides| overrides.timeouts.total) {
             Some(own) => own.micros(),
-            None => self.upstream()?.upstream.total_timeout(),
+            None => self.upstream.upstream.total_timeout(),
         }
-    }
-
-    pub(super) fn count_upstream_error(&self, error: UpstreamError) {
-        if let Some(one) = self.upstream() {
-            one.metrics.count_error(error);
-        }
-    }
-
-    pub(super) fn count_retry(&self, error: UpstreamError) {
-        if let Some(one) = self.upstream() {
-            one.metrics.count_retry(error);
-        }
-    }
-
-    /// The host and the port to which the request was sent, or would have been sent. For a Unix domain socket, the path
-    /// without a port.
-    fn server(&self) -> Option<(Cow<'_, str>, Option<u16>)> {
-        let upstream = &self.upstream()?.upstream;
-        match &self.report.attempt {
-            Some(Attempt { endpoint, .. }) => Some(match &endpoint.address {
-                EndpointAddress::Inet(address) => (Cow::from(&endpoint.host), Some(address.port())),
-                EndpointAddress::Unix(path) => (path.to_string_lossy(), None),
-            }),
-            None => upstream.first_endpoint().map(|endpoint| match &endpoint.socket {
-                None => (Cow::from(&endpoint.host), Some(endpoint.port)),
-                Some(path) => (path.to_string_lossy(), None),
-            }),
-        }
-    }
-
-    /// Counts and logs why a request was not completed. The throttle limits how often failures of the upstream are logged.
-    fn report_fault(&self, fault: &Fault, code: u16) {
-        let Forwarder { gateway, logs, .. } = self.forwarder;
-        let (id, error) = (self.request_id.to_str().unwrap_or_default(), fault.detail());
-        match fault.upstream_error() {
-            Some(kind) => {
-                self.count_upstream_error(kind);
-                let Some(requests) = logs.upstream_failures.admit(gateway.clock.now()) else { return };
-                let upstream = self.upstream().map_or("", |one| one.upstream.name());
-                // A Unix domain socket has no port.
-                let server = self.server().map_or_else(String::new, |(host, port)| match port {
-                    Some(port) => format!("{host}:{port}"),
-                    None => host.into_owned(),
-                });
-                let kind = kind.name();
-                log::warn!(upstream, server, kind, code, requests, request_id = id, error; "upstream failed");
-            }
-            None => log::debug!(code, request_id = id, error; "request not finished"),
-        }
-    }
-
-    /// Returns the attempts before the last one, for the access log.
-    fn failed_attempts(&self) -> Vec<LoggedAttempt<'static>> {
-        let logged = |failed: &FailedAttempt| LoggedAttempt {
-            endpoint: failed.endpoint.clone(),
-            error: failed.error.name().into(),
-            failed_us: failed.failed_after,
-        };
-        self.report.failed.iter().map(logged).collect()
     }
 }
 
-/// The end of every request.
-impl Drop for Exchange<'_> {
-    fn drop(&mut self) {
-        let gateway = &self.forwarder.gateway;
-        let now = gateway.clock.now();
-        let Report { code, forwarded, request_bytes, response_bytes, answered, .. } = self.report;
-        let code = code.unwrap_or_else(|| {
-            // The client has left: 499 is the code that nginx logs for this. If the upstream has seen the request, the
-            // response counts as the upstream's.
-            self.report.origin = if forwarded.is_some() { Origin::Upstream } else { Origin::Gateway };
-            499
-        });
-        let origin = self.report.origin;
-        let destination = match &self.destination {
-            Some(destination) => Arc::clone(destination),
-            // The request failed before its route was chosen.
-            None => Arc::clone(gateway.snapshot.load().destinations.unrouted()),
-        };
-        let route = &destination.route;
-        route.count_response(self.head.method.as_str(), code, origin);
-        let duration = now.since(self.started);
-        route.duration(origin).record(duration.seconds());
-        let upstream = forwarded.map(|forwarded| now.since(forwarded));
-        if let (Some(upstream), Some(one)) = (upstream, &destination.upstream) {
-            one.metrics.duration.record(upstream.seconds());
-            if let Some(attempt) = &self.report.attempt {
-                attempt.add_duration(upstream);
-            }
-        }
-        if let Some(fault) = &self.report.fault {
-            self.report_fault(fault, code);
-        }
-        let Some(record) = &self.record else { return };
-        let fault = self.report.fault.as_ref();
-        let whole = fault.is_none() && (origin == Origin::Upstream || answered);
-        let end = RequestEnd {
-            kind: record.kind(if whole { Kind::Allowed } else { Kind::Error }),
-            request_id: &self.request_id,
-            route: route.route(),
-            method: self.head.method.as_str(),
-            code,
-            origin,
-            duration,
-            upstream,
-            endpoint: self.report.attempt.as_ref().map(|attempt| &attempt.endpoint.address),
-            failed_attempts: self.failed_attempts(),
-            request_bytes,
-            response_bytes,
-            detail: fault.and_then(Fault::logged_detail),
-        };
-        record.write(&end, &self.head, &gateway.clock);
-        gateway.tracer.end(&self.trace, || EndedRequest {
-            line: record.line(&end, &self.head, end.began(&gateway.clock)),
-            scheme: self.scheme().name(),
-            server: self.connection.socket().and_then(|socket| socket.local()),
-            upstream: self.server().filter(|_| self.report.passed).map(|(host, port)| UpstreamCall {
-                host,
-                port,
-                status: self.report.code.filter(|_| origin == Origin::Upstream),
-                error: fault.and_then(Fault::upstream_error),
-            }),
-        });
+impl ResponseReport {
+    /// Notes that the response has begun.
+    pub(super) fn begin(&mut self, code: u16, source: ResponseSource) {
+        self.begun = Some(BegunResponse { code, source });
     }
 }

@@ -42,6 +42,11 @@ impl UpstreamFault {
         UpstreamFault { error, detail: detail.into(), stage }
     }
 
+    /// Makes the fault of an upstream that has sent an invalid head.
+    pub fn invalid_head(detail: &str) -> UpstreamFault {
+        UpstreamFault::new(UpstreamError::InvalidAnswer, format!("InvalidHTTPHeader: {detail}"), Stage::Answering)
+    }
+
     /// Makes the fault of a connection that the upstream has closed, or that broke. `error` is `None` if the connection was
     /// closed without an error.
     pub fn closed(error: Option<&std::io::Error>, stage: Stage) -> UpstreamFault {
@@ -57,7 +62,7 @@ impl UpstreamFault {
 
 impl From<InvalidHead> for UpstreamFault {
     fn from(InvalidHead(detail): InvalidHead) -> UpstreamFault {
-        UpstreamFault::new(UpstreamError::InvalidAnswer, format!("InvalidHTTPHeader: {detail}"), Stage::Answering)
+        UpstreamFault::invalid_head(detail)
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::chunked::{Coding, write_part};
-use super::exchange::Exchange;
+use super::exchange::ForwardedRequest;
 use super::fault::Fault;
-use super::relay_sides::{ClientSide, HasBody, InterimHead};
+use super::relay_sides::{ClientSide, InterimHead};
 use super::response_head::{self, ClientFraming, FinalHead};
-use crate::gateway::server::body_part::{BodyPart, TrailerLines};
+use crate::gateway::server::body_part::{BodyPart, HasBody, TrailerLines};
 use crate::gateway::server::http1::client::{BUFFER, Client};
 use crate::gateway::server::http1::exchange_io::{BodyRead, ClientFault};
 
@@ -110,17 +110,17 @@ impl ClientSide for Http1Client<'_> {
         }
     }
 
-    fn write_interim(&mut self, head: InterimHead<'_>, _: &Exchange<'_>) -> Result<(), ClientFault> {
+    fn write_interim(&mut self, head: InterimHead<'_>, _: &ForwardedRequest<'_, '_>) -> Result<(), ClientFault> {
         if self.is_http11 {
             response_head::write_interim(head.bytes, head.status, head.reason, &mut self.out);
         }
         Ok(())
     }
 
-    fn write_head(&mut self, head: FinalHead<'_>, exchange: &Exchange<'_>, _: HasBody) -> Result<(), Fault> {
+    fn write_head(&mut self, head: FinalHead<'_>, request: &ForwardedRequest<'_, '_>, _: HasBody) -> Result<(), Fault> {
         self.coding = if head.framing == ClientFraming::Chunked { Coding::Chunked } else { Coding::Plain };
         self.framing = Some(head.framing);
-        response_head::write(head, exchange, &mut self.out);
+        response_head::write(head, request, &mut self.out);
         Ok(())
     }
 

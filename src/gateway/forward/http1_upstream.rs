@@ -6,54 +6,39 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWrite;
 
+use super::attempts::UpstreamAttempt;
 use super::chunked::{Coding, write_part};
 use super::download::{Download, ResponseFraming};
-use super::fault::{Stage, UpstreamFault};
+use super::exchange::ForwardedRequest;
+use super::fault::{Fault, Stage, UpstreamFault};
+use super::forwarder::Forwarder;
+use super::forwarding::OutgoingRequest;
 use super::http1_response_head::{ResponseBody, ResponseHead};
-use super::relay_sides::{HasBody, UpstreamSide};
+use super::relay_sides::UpstreamSide;
+use super::request_head;
 use super::transfer::{FIRST_READ, poll_fill};
 use super::upstream_pool::UpstreamStream;
-use crate::gateway::server::body_part::BodyPart;
+use crate::gateway::server::body_part::{BodyPart, HasBody};
 use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_body::Chunks;
-use crate::gateway::server::http1::request_head::Size;
+use crate::gateway::server::http1::request_head::{Body, Size};
 
 /// One request to an HTTP/1.1 upstream, and its response. Used when the client speaks HTTP/2.
 #[derive(Debug)]
 pub(super) struct Http1Upstream {
-    pub stream: UpstreamStream,
+    stream: UpstreamStream,
     out: Vec<u8>,
     written: usize,
     flushed: bool,
     coding: Coding,
     /// Whether any byte of the request has been sent to the upstream.
-    pub has_begun: bool,
+    has_begun: bool,
     download: Download,
     read: usize,
     size: Size,
 }
 
 impl Http1Upstream {
-    /// Makes the upstream's side of an exchange on this connection. `head` is the head of the request, and is sent first.
-    pub(super) fn new(stream: UpstreamStream, head: Vec<u8>, coding: Coding, size: Size) -> Http1Upstream {
-        Http1Upstream {
-            stream,
-            out: head,
-            written: 0,
-            flushed: true,
-            coding,
-            has_begun: false,
-            download: Download::default(),
-            read: 0,
-            size,
-        }
-    }
-
-    /// Whether the response has ended, and nothing has arrived after it. Only then can the connection serve another request.
-    pub(super) fn is_clean(&self) -> bool {
-        self.download.is_clean()
-    }
-
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
             match ready!(Pin::new(&mut *self.stream).poll_write(cx, rest)) {
@@ -98,6 +83,39 @@ impl Http1Upstream {
 }
 
 impl UpstreamSide for Http1Upstream {
+    type Connection = UpstreamStream;
+
+    fn begin(
+        stream: UpstreamStream,
+        _: &UpstreamAttempt,
+        outgoing: OutgoingRequest<'_>,
+        request: &ForwardedRequest<'_, '_>,
+    ) -> Result<Http1Upstream, Fault> {
+        let mut out = Vec::new();
+        request_head::write(outgoing.head, request, &mut out)?;
+        Ok(Http1Upstream {
+            stream,
+            out,
+            written: 0,
+            flushed: true,
+            coding: if outgoing.head.body == Body::Chunked { Coding::Chunked } else { Coding::Plain },
+            has_begun: false,
+            download: Download::default(),
+            read: 0,
+            size: outgoing.size,
+        })
+    }
+
+    fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    fn release(self, attempt: &UpstreamAttempt, forwarder: &Forwarder) {
+        if self.download.is_clean() {
+            forwarder.pool.put(attempt.key, self.stream, attempt.idle_timeout, forwarder.gateway.clock.now());
+        }
+    }
+
     fn poll_send(&mut self, part: &mut BodyPart, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
         write_part(part, self.coding, &mut self.out);
         self.poll_write(cx)

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::exchange::Exchange;
+use super::exchange::ForwardedRequest;
 use super::fault::Fault;
 use super::http2_heads;
 use super::relay_sides::{ClientSide, InterimHead};
@@ -59,21 +59,26 @@ impl ClientSide for Http2Client {
         self.reset();
     }
 
-    fn write_interim(&mut self, head: InterimHead<'_>, exchange: &Exchange<'_>) -> Result<(), ClientFault> {
+    fn write_interim(&mut self, head: InterimHead<'_>, request: &ForwardedRequest<'_, '_>) -> Result<(), ClientFault> {
         let edit = response_head::edited_interim(head.bytes);
-        match http2_heads::response(&edit, head.status, exchange) {
+        match http2_heads::response(&edit, head.status, request.received) {
             Some(head) => Http2Client::write_interim(self, head),
             None => Ok(()),
         }
     }
 
-    fn write_head(&mut self, head: FinalHead<'_>, exchange: &Exchange<'_>, body: HasBody) -> Result<(), Fault> {
-        if exchange.forwarder.gateway.is_draining() {
-            exchange.connection.close_when_done();
+    fn write_head(
+        &mut self,
+        head: FinalHead<'_>,
+        request: &ForwardedRequest<'_, '_>,
+        body: HasBody,
+    ) -> Result<(), Fault> {
+        if request.received.forwarder.gateway.is_draining() {
+            request.received.connection.close_when_done();
         }
         let status = head.status;
-        let edit = response_head::edited(head, exchange, Wire::Http2);
-        let head = http2_heads::response(&edit, status, exchange);
+        let edit = response_head::edited(head, request, Wire::Http2);
+        let head = http2_heads::response(&edit, status, request.received);
         let head = head.ok_or(Fault::Own(502, "response has no form in HTTP/2"))?;
         Ok(Http2Client::write_head(self, head, body)?)
     }

@@ -5,15 +5,14 @@ use http::header::{CONTENT_LENGTH, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, response};
 
-use super::exchange::Exchange;
-use super::fault::{Fault, Stage, UpstreamFault};
+use super::exchange::{ForwardedRequest, ReceivedExchange};
+use super::fault::{Fault, UpstreamFault};
 use super::head_edit::HeadEdit;
 use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
 use super::request_head::{self, ReceivedHead, Wire};
 use crate::gateway::response::request_id;
 use crate::gateway::server::http1::request_head::Size;
 use crate::gateway::server::http1::syntax::{content_length, is_disguised_framing};
-use crate::gateway::telemetry::labels::UpstreamError;
 
 /// The end of an empty first line. [`HeadEdit`] expects a first line, and edits the fields after it.
 const FIRST_LINE: &[u8] = b"\r\n";
@@ -22,11 +21,15 @@ const FIRST_LINE: &[u8] = b"\r\n";
 ///
 /// # Errors
 /// If the request cannot be expressed in HTTP/2, or its path cannot be rewritten.
-pub(super) fn request(head: ReceivedHead<'_>, exchange: &Exchange<'_>, scheme: Scheme) -> Result<Request<()>, Fault> {
+pub(super) fn request(
+    head: ReceivedHead<'_>,
+    forwarded: &ForwardedRequest<'_, '_>,
+    scheme: Scheme,
+) -> Result<Request<()>, Fault> {
     let invalid = |detail| Fault::Own(400, detail);
     let mut target = Vec::with_capacity(128);
-    request_head::write_target(head, exchange, &mut target)?;
-    let edit = request_head::edited(head, exchange, Wire::Http2);
+    request_head::write_target(head, forwarded, &mut target)?;
+    let edit = request_head::edited(head, forwarded, Wire::Http2);
     let (mut request, ()) = Request::new(()).into_parts();
     let mut authority = None;
     for (name, value) in edit.fields() {
@@ -36,14 +39,14 @@ pub(super) fn request(head: ReceivedHead<'_>, exchange: &Exchange<'_>, scheme: S
         }
         append(&mut request.headers, name, value).ok_or(invalid("field has no form in HTTP/2"))?;
     }
-    keep_out_of_table(&mut request.headers, exchange);
+    keep_out_of_table(&mut request.headers, forwarded.received);
     let mut uri = http::uri::Parts::default();
     uri.scheme = Some(scheme);
     uri.authority = Some(authority.ok_or(invalid("no Host"))?);
     uri.path_and_query =
         Some(PathAndQuery::from_maybe_shared(target).map_err(|_| invalid("target has no form in HTTP/2"))?);
     request.uri = Uri::from_parts(uri).map_err(|_| invalid("target has no form in HTTP/2"))?;
-    request.method = exchange.head.method.clone();
+    request.method = forwarded.received.head.method.clone();
     request.version = Version::HTTP_2;
     Ok(Request::from_parts(request, ()))
 }
@@ -66,18 +69,18 @@ pub(super) fn received_response(
     let mut length = None;
     for (name, value) in &head.headers {
         if *name == CONTENT_LENGTH {
-            let valid = content_length(value.as_bytes()).ok_or(invalid("bad Content-Length"))?;
+            let valid = content_length(value.as_bytes()).ok_or(UpstreamFault::invalid_head("bad Content-Length"))?;
             if length.replace(valid).is_some() {
-                return Err(invalid("repeated Content-Length"));
+                return Err(UpstreamFault::invalid_head("repeated Content-Length"));
             }
         } else if matches!(name.as_str().len(), 14 | 17) && is_disguised_framing(name.as_str().as_bytes()) {
-            return Err(invalid("framing field in another spelling"));
+            return Err(UpstreamFault::invalid_head("framing field in another spelling"));
         }
         put_line(&mut bytes, name, value);
     }
     bytes.put_slice(b"\r\n");
     if bytes.len() > size.bytes {
-        return Err(invalid("head too large"));
+        return Err(UpstreamFault::invalid_head("head too large"));
     }
     let response = ResponseHead {
         length: bytes.len(),
@@ -87,10 +90,6 @@ pub(super) fn received_response(
         persistence: Persistence::Kept,
     };
     Ok((response, bytes))
-}
-
-fn invalid(detail: &str) -> UpstreamFault {
-    UpstreamFault::new(UpstreamError::InvalidAnswer, format!("InvalidHTTPHeader: {detail}"), Stage::Answering)
 }
 
 fn put_line(out: &mut impl BufMut, name: &HeaderName, value: &HeaderValue) {
@@ -114,20 +113,20 @@ pub(super) fn request_bytes(head: &http::request::Parts) -> BytesMut {
 }
 
 /// Keeps the request id out of the HPACK table, because no other message has this id.
-fn keep_out_of_table(fields: &mut HeaderMap, exchange: &Exchange<'_>) {
+fn keep_out_of_table(fields: &mut HeaderMap, received: &ReceivedExchange<'_>) {
     if let Some(id) = fields.get_mut(request_id::NAME) {
-        id.clone_from(&exchange.request_id);
+        id.clone_from(&received.request_id);
     }
 }
 
 /// Makes the head of a response for an HTTP/2 client, in the form of the h2 crate. `None` if a field cannot be expressed in
 /// HTTP/2.
-pub(super) fn response(edit: &HeadEdit<'_>, status: u16, exchange: &Exchange<'_>) -> Option<Response<()>> {
+pub(super) fn response(edit: &HeadEdit<'_>, status: u16, received: &ReceivedExchange<'_>) -> Option<Response<()>> {
     let (mut head, ()) = Response::new(()).into_parts();
     head.status = StatusCode::from_u16(status).ok()?;
     for (name, value) in edit.fields() {
         append(&mut head.headers, name, value)?;
     }
-    keep_out_of_table(&mut head.headers, exchange);
+    keep_out_of_table(&mut head.headers, received);
     Some(Response::from_parts(head, ()))
 }

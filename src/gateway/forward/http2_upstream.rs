@@ -6,14 +6,19 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use h2::client::ResponseFuture;
 use h2::{Reason, SendStream};
-use http::{Request, Response};
+use http::Response;
+use http::uri::Scheme;
 
-use super::fault::{Stage, UpstreamFault};
+use super::attempts::UpstreamAttempt;
+use super::exchange::ForwardedRequest;
+use super::fault::{Fault, Stage, UpstreamFault};
+use super::forwarder::Forwarder;
+use super::forwarding::OutgoingRequest;
 use super::http1_response_head::ResponseHead;
-use super::http2_heads::received_response;
+use super::http2_heads::{self, received_response};
 use super::http2_pool::Http2Stream;
-use super::relay_sides::{HasBody, UpstreamSide};
-use crate::gateway::server::body_part::BodyPart;
+use super::relay_sides::UpstreamSide;
+use crate::gateway::server::body_part::{BodyPart, HasBody};
 use crate::gateway::server::http1::request_head::Size;
 use crate::gateway::server::http2::message_body::{self, SendEnd, is_malformed, poll_part};
 use crate::gateway::server::http2::received_body::ReceivedBody;
@@ -38,27 +43,36 @@ enum ReadState {
     Ended,
 }
 
-impl Http2Upstream {
-    /// Sends the head of a request on a new stream.
-    ///
-    /// # Errors
-    /// If the connection takes no more requests.
-    pub(super) fn begin(
+impl UpstreamSide for Http2Upstream {
+    type Connection = Http2Stream;
+
+    fn begin(
         stream: Http2Stream,
-        request: Request<()>,
-        body: HasBody,
-        size: Size,
-    ) -> Result<Http2Upstream, UpstreamFault> {
-        let sent = stream.requests().send_request(request, body == HasBody::No);
+        attempt: &UpstreamAttempt,
+        outgoing: OutgoingRequest<'_>,
+        request: &ForwardedRequest<'_, '_>,
+    ) -> Result<Http2Upstream, Fault> {
+        let scheme = match attempt.scheme {
+            config::Scheme::Https => Scheme::HTTPS,
+            config::Scheme::Http => Scheme::HTTP,
+        };
+        let head = http2_heads::request(outgoing.head, request, scheme)?;
+        let sent = stream.requests().send_request(head, outgoing.has_body() == HasBody::No);
         let (response, request) = sent.map_err(|error| {
             stream.close();
             failed(&error, Stage::Sent)
         })?;
-        Ok(Http2Upstream { request, response: ReadState::Head(response), size, stream })
+        Ok(Http2Upstream { request, response: ReadState::Head(response), size: outgoing.size, stream })
     }
-}
 
-impl UpstreamSide for Http2Upstream {
+    /// The head is sent at once.
+    fn has_begun(&self) -> bool {
+        true
+    }
+
+    /// Other requests use the connection meanwhile.
+    fn release(self, _: &UpstreamAttempt, _: &Forwarder) {}
+
     fn poll_send(&mut self, part: &mut BodyPart, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
         message_body::poll_send(&mut self.request, part, cx).map_err(|end| match end {
             SendEnd::Failed(error) => error.to_string(),

@@ -1,8 +1,8 @@
 //! Handles a request: receives it, decides about it, forwards it, and reports its end.
 //!
-//! [`exchange::Exchange`] holds the state of a request. When it is dropped, the request is counted and logged, however it
-//! ended. Heads stay the bytes that arrived ([`head_edit`]). If both sides speak HTTP/1.1, a [`transfer`] moves the bytes;
-//! every other pair of protocols has a [`relay`].
+//! [`exchange::Exchange`] goes through these stages as a value. When it is dropped, the request is counted and logged, however it
+//! ended. Heads stay the bytes that arrived ([`head_edit`]). If both sides speak HTTP/1.1, a [`transfer`] moves the bytes; every
+//! other pair of protocols has a [`relay`].
 
 mod attempts;
 pub mod chunked;
@@ -10,6 +10,7 @@ mod client_certificate;
 mod connect_error;
 pub mod download;
 mod exchange;
+mod exchange_end;
 mod fault;
 mod forged_fields;
 mod forwarder;
@@ -36,6 +37,7 @@ mod request_target;
 mod response_head;
 mod trailers;
 mod transfer;
+mod transferred_exchange;
 mod untrusted_forwarded_for;
 mod upload;
 pub(super) mod upstream_pool;
@@ -47,14 +49,17 @@ use super::server::http1::downstream_stream::DownstreamStream;
 use super::server::http2::application::{Http2Application, Http2Request};
 
 impl Http1Application for Forwarder {
-    async fn serve(&self, stream: Box<DownstreamStream>, request: ReceivedRequest) -> Option<Box<DownstreamStream>> {
-        let snapshot = self.gateway.snapshot.load();
-        Box::pin(received::serve(self, stream, request, snapshot)).await
+    fn serve(
+        &self,
+        stream: Box<DownstreamStream>,
+        request: ReceivedRequest,
+    ) -> impl Future<Output = Option<Box<DownstreamStream>>> + Send {
+        Box::pin(received::serve(self, stream, request, self.gateway.snapshot.load()))
     }
 }
 
 impl Http2Application for Forwarder {
-    async fn serve(&self, request: Http2Request) {
-        received::serve_http2(self, request).await;
+    fn serve(&self, request: Http2Request) -> impl Future<Output = ()> + Send {
+        received::serve_http2(self, request)
     }
 }

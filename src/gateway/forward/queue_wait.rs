@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::Gauge;
 
-use super::exchange::Exchange;
+use super::exchange::{DecidedStage, ReceivedExchange};
 use super::fault::Fault;
 use crate::gateway::enforcement::DelayedPass;
 use crate::gateway::server::http1::exchange_io::ClientFault;
@@ -21,21 +21,21 @@ const CHECK: Duration = Duration::from_millis(500);
 /// If the client leaves meanwhile, or the process exits. The place in the queue is not given back.
 pub(super) async fn delay<C: RequestClient>(
     client: &mut C,
-    exchange: &mut Exchange<'_>,
+    DecidedStage { received, decided, .. }: &mut DecidedStage<'_, '_>,
     DelayedPass { delay, fields }: DelayedPass,
 ) -> Result<(), Fault> {
-    exchange.rate_limits = Some(fields);
-    let gateway = &exchange.forwarder.gateway;
+    decided.rate_limits = Some(fields);
+    let gateway = &received.forwarder.gateway;
     let metrics = &gateway.metrics.delays;
     let _waiting = WaitingCount::new(&metrics.waiting);
     let began = gateway.clock.now();
     let elapsed = tokio::select! {
         biased;
         () = sleep_precisely(delay.into()) => Ok(()),
-        fault = client_leaves(client, exchange) => Err(fault),
+        fault = client_leaves(client, received) => Err(fault),
     };
     let waited = gateway.clock.now().since(began);
-    if let Some(record) = &mut exchange.record {
+    if let Some(record) = &mut received.record {
         record.waited = Some(waited);
     }
     if let Err(fault) = elapsed {
@@ -52,11 +52,11 @@ pub(super) async fn delay<C: RequestClient>(
 ///
 /// For a complete request, reading the connection finds this out. If the body is incomplete, or further requests were sent
 /// ahead, the bytes that were read hide it. So the socket is also checked from time to time.
-async fn client_leaves<C: RequestClient>(client: &mut C, exchange: &Exchange<'_>) -> ClientFault {
+async fn client_leaves<C: RequestClient>(client: &mut C, received: &ReceivedExchange<'_>) -> ClientFault {
     let asked = async {
         loop {
             sleep(CHECK).await;
-            if exchange.connection.socket().is_some_and(|socket| socket.has_left()) {
+            if received.connection.socket().is_some_and(|socket| socket.has_left()) {
                 return ClientFault::Gone;
             }
         }

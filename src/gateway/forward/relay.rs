@@ -12,15 +12,17 @@ use bytes::BytesMut;
 use tokio::time::Sleep;
 
 use super::attempts::Repeatable;
-use super::exchange::Exchange;
+use super::exchange::DecidedExchange;
 use super::fault::{Fault, Stage, UpstreamFault};
+use super::forwarding::OutgoingRequest;
 use super::http1_response_head::ResponseHead;
-use super::relay_sides::{ClientSide, HasBody, UpstreamSide};
+use super::relay_sides::{ClientSide, UpstreamSide};
 use super::trailers;
 use super::transfer::Timeouts;
 use super::upload::WaitsFor;
-use crate::gateway::server::body_part::{BodyPart, StatedLength};
+use crate::gateway::server::body_part::{BodyPart, HasBody, StatedLength};
 use crate::gateway::server::http1::exchange_io::ClientFault;
+use crate::gateway::server::http1::request_head::Body;
 use crate::gateway::telemetry::labels::UpstreamError;
 
 /// Moves one request to the upstream's side and its response to the client's side, both at the same time.
@@ -28,6 +30,7 @@ use crate::gateway::telemetry::labels::UpstreamError;
 pub(super) struct Relay<'r, C, U> {
     pub client: &'r mut C,
     pub upstream: U,
+    decided: &'r DecidedExchange,
     pub upload: Uploading,
     pub timeouts: Timeouts,
     /// Whether the client may be waiting for `100 Continue`.
@@ -80,7 +83,7 @@ enum State {
 }
 
 impl Uploading {
-    pub(super) fn new(body: HasBody, left: Option<u64>, length: StatedLength) -> Uploading {
+    fn new(body: HasBody, left: Option<u64>, length: StatedLength) -> Uploading {
         let state = if body == HasBody::Yes { State::Body } else { State::Ended };
         Uploading {
             state,
@@ -120,13 +123,22 @@ impl Uploading {
 }
 
 impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
-    pub(super) fn new(client: &'r mut C, upstream: U, upload: Uploading, timeouts: Timeouts) -> Relay<'r, C, U> {
+    /// Makes the relay of a request whose head the upstream's side has.
+    pub(super) fn new(
+        client: &'r mut C,
+        upstream: U,
+        outgoing: &OutgoingRequest<'_>,
+        timeouts: Timeouts,
+        decided: &'r DecidedExchange,
+    ) -> Relay<'r, C, U> {
+        let length = if let Body::Length(length) = outgoing.head.body { Some(length) } else { None };
         Relay {
             client,
             upstream,
-            upload,
+            decided,
+            upload: Uploading::new(outgoing.has_body(), outgoing.body_left, StatedLength(length)),
             timeouts,
-            expects_continue: false,
+            expects_continue: outgoing.expects_continue,
             response_bytes: 0,
             response_length: StatedLength(None),
             progress: Progress::Waiting,
@@ -138,12 +150,8 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
     ///
     /// # Errors
     /// If the client or the upstream fails, or the head is invalid.
-    pub(super) fn poll_head(
-        &mut self,
-        exchange: &Exchange<'_>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(ResponseHead, BytesMut), Fault>> {
-        if let Err(fault) = self.poll_upload(exchange, cx) {
+    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, BytesMut), Fault>> {
+        if let Err(fault) = self.poll_upload(cx) {
             return Poll::Ready(Err(self.expired(fault)));
         }
         match self.upstream.poll_head(cx) {
@@ -167,14 +175,14 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
     ///
     /// # Errors
     /// If the client or the upstream fails.
-    pub(super) fn poll_body(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let end = ready!(self.poll_rest(exchange, cx));
+    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let end = ready!(self.poll_rest(cx));
         Poll::Ready(end.map_err(|fault| self.expired(fault)))
     }
 
-    fn poll_rest(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         loop {
-            self.poll_upload(exchange, cx)?;
+            self.poll_upload(cx)?;
             if let Some(part) = &mut self.part {
                 let is_last = part.end.is_some();
                 match self.client.poll_send(part, self.upstream.held(), cx) {
@@ -236,8 +244,8 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
     /// # Errors
     /// If, before the response has begun, the client sends no more or the upstream accepts nothing for too long. After the
     /// response has begun, the rest of the request is given up, and the response continues.
-    fn poll_upload(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Result<(), Fault> {
-        match self.poll_rest_of_upload(exchange, cx) {
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+        match self.poll_rest_of_upload(cx) {
             Err(fault) if self.is_answered() && !fault.ends_exchange() => {
                 self.client.give_up_body();
                 self.upload.break_off(fault.detail());
@@ -247,7 +255,8 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         }
     }
 
-    fn poll_rest_of_upload(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Result<(), Fault> {
+    fn poll_rest_of_upload(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+        let decided = self.decided;
         loop {
             let sent = match (self.upload.state, &mut self.upload.part) {
                 (State::Sent | State::Broken, _) => return Ok(()),
@@ -262,7 +271,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
                         if !part.data.is_empty() || part.end.as_ref().is_some_and(|trailers| trailers.len() > 2) {
                             self.upload.repeatable = Repeatable::No;
                         }
-                        part.end = part.end.map(|lines| trailers::request_lines(lines, exchange));
+                        part.end = part.end.map(|lines| trailers::request_lines(lines, decided));
                         self.upload.part = Some(part);
                         continue;
                     }

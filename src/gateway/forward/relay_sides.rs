@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 
-use super::exchange::Exchange;
+use super::attempts::UpstreamAttempt;
+use super::exchange::ForwardedRequest;
 use super::fault::{Fault, UpstreamFault};
+use super::forwarder::Forwarder;
+use super::forwarding::OutgoingRequest;
 use super::http1_response_head::ResponseHead;
 use super::response_head::FinalHead;
-use crate::gateway::server::body_part::BodyPart;
-pub(crate) use crate::gateway::server::body_part::HasBody;
+use crate::gateway::server::body_part::{BodyPart, HasBody};
 use crate::gateway::server::http1::exchange_io::ClientFault;
 
 /// The client's side of a relay: reads the body of the request and writes the response.
@@ -57,13 +59,18 @@ pub(super) trait ClientSide: Send {
     ///
     /// # Errors
     /// If the client has left.
-    fn write_interim(&mut self, head: InterimHead<'_>, exchange: &Exchange<'_>) -> Result<(), ClientFault>;
+    fn write_interim(&mut self, head: InterimHead<'_>, request: &ForwardedRequest<'_, '_>) -> Result<(), ClientFault>;
 
     /// Writes the head of the response. `body` says whether a body follows.
     ///
     /// # Errors
     /// If the client has left, or the head cannot be expressed in the client's protocol.
-    fn write_head(&mut self, head: FinalHead<'_>, exchange: &Exchange<'_>, body: HasBody) -> Result<(), Fault>;
+    fn write_head(
+        &mut self,
+        head: FinalHead<'_>,
+        request: &ForwardedRequest<'_, '_>,
+        body: HasBody,
+    ) -> Result<(), Fault>;
 
     /// Writes a part of the response's body. Ready when all of the part has been sent, except for at most one buffer. `held` is
     /// the number of other bytes of the response that are in memory.
@@ -87,8 +94,29 @@ pub(super) struct InterimHead<'h> {
     pub reason: &'h [u8],
 }
 
-/// The upstream's side of a relay: writes the request and reads the response. Its constructor gets the head of the request.
-pub(super) trait UpstreamSide: Send {
+/// The upstream's side of a relay: writes the request and reads the response.
+pub(super) trait UpstreamSide: Send + Sized {
+    /// The connection, or the place on one, on which the request is sent.
+    type Connection;
+
+    /// Begins the request, whose head is sent first.
+    ///
+    /// # Errors
+    /// If the head cannot be expressed in the upstream's protocol, or the connection takes no more requests.
+    fn begin(
+        connection: Self::Connection,
+        attempt: &UpstreamAttempt,
+        outgoing: OutgoingRequest<'_>,
+        request: &ForwardedRequest<'_, '_>,
+    ) -> Result<Self, Fault>;
+
+    /// Whether any byte of the request may have been sent.
+    fn has_begun(&self) -> bool;
+
+    /// Ends the request, which has been sent completely, and its response. Offers the connection to other requests, if nothing
+    /// of the response is left on it.
+    fn release(self, attempt: &UpstreamAttempt, forwarder: &Forwarder);
+
     /// Writes a part of the request's body. Ready when all of the part has been sent, except for at most one buffer.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::client_certificate;
-use super::exchange::Exchange;
+use super::exchange::ForwardedRequest;
 use super::fault::Fault;
 use super::forged_fields::{Forgery, forgery};
 use super::head_edit::{HeadEdit, Keep};
@@ -35,13 +35,17 @@ pub(super) enum Wire {
 ///
 /// # Errors
 /// If the path is to be rewritten, but does not begin with the prefix that is to be replaced.
-pub(super) fn write(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub(super) fn write(
+    head: ReceivedHead<'_>,
+    request: &ForwardedRequest<'_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
     out.reserve(head.bytes.len() + 512);
-    out.extend_from_slice(exchange.head.method.as_str().as_bytes());
+    out.extend_from_slice(request.received.head.method.as_str().as_bytes());
     out.push(b' ');
-    write_target(head, exchange, out)?;
+    write_target(head, request, out)?;
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    edited(head, exchange, Wire::Http1).write(out);
+    edited(head, request, Wire::Http1).write(out);
     Ok(())
 }
 
@@ -49,9 +53,13 @@ pub(super) fn write(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut V
 ///
 /// # Errors
 /// If the path is to be rewritten, but does not begin with the prefix that is to be replaced.
-pub(super) fn write_target(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub(super) fn write_target(
+    head: ReceivedHead<'_>,
+    request: &ForwardedRequest<'_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
     let target = RequestTarget::parse(target(head.bytes));
-    match exchange.rewrite().and_then(|rewrite| rewrite.path.as_ref()) {
+    match request.rewrite().and_then(|rewrite| rewrite.path.as_ref()) {
         Some(replacement) => {
             let path = replacement.replace(target.path).ok_or(Fault::Own(400, "the path has two readings"))?;
             out.extend_from_slice(&path);
@@ -64,16 +72,16 @@ pub(super) fn write_target(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out:
 
 /// Returns the fields of the request for the upstream, including the fields that the gateway adds. `wire` is the protocol of
 /// the upstream.
-pub(super) fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
+pub(super) fn edited<'h>(head: ReceivedHead<'h>, request: &ForwardedRequest<'_, '_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
     let is_nominated = |name: &[u8]| nominated.iter().any(|option| option.eq_ignore_ascii_case(name));
     // In HTTP/1.1, `TE` counts only if `Connection` names it.
-    let wants_trailers = (is_nominated(b"te") || exchange.connection.is_http2())
+    let wants_trailers = (is_nominated(b"te") || request.received.connection.is_http2())
         && edit.values("te").any(|value| {
             value.split(|byte| *byte == b',').any(|option| option.trim_ascii().eq_ignore_ascii_case(b"trailers"))
         });
-    let trusted = exchange.trusted_peer;
+    let trusted = request.received.trusted_peer;
     let (mut chain, mut has_proto, mut has_forwarded_host) = (Vec::new(), false, false);
     edit.retain(|name, value| {
         let dropped = match name.len() {
@@ -104,30 +112,28 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: 
         };
         if dropped || forged() || is_nominated(name) { Keep::No } else { Keep::Yes }
     });
-    chain.extend_from_slice(address_text(exchange.peer).as_bytes());
+    chain.extend_from_slice(address_text(request.received.peer).as_bytes());
     edit.add("X-Forwarded-For", &chain);
     if !has_proto {
-        edit.add("X-Forwarded-Proto", exchange.scheme().name().as_bytes());
+        edit.add("X-Forwarded-Proto", request.received.scheme().name().as_bytes());
     }
-    let host = exchange.head.headers.get(http::header::HOST);
+    let host = request.received.head.headers.get(http::header::HOST);
     if let Some(host) = host.filter(|_| !has_forwarded_host) {
         edit.add("X-Forwarded-Host", host.as_bytes());
     }
-    edit.add("X-Request-Id", exchange.request_id.as_bytes());
-    add_trace(exchange, &mut edit);
-    if host.is_none()
-        && let Some(one) = exchange.upstream()
-    {
+    edit.add("X-Request-Id", request.received.request_id.as_bytes());
+    add_trace(request, &mut edit);
+    if host.is_none() {
         // Only HTTP/1.0 allows a request without `Host`. The request is forwarded as HTTP/1.1, which requires one.
-        edit.add("Host", one.upstream.authority().as_bytes());
+        edit.add("Host", request.upstream.upstream.authority().as_bytes());
     }
-    if let Some(rewrite) = exchange.rewrite() {
+    if let Some(rewrite) = request.rewrite() {
         rewrite_fields(rewrite, &mut edit, trusted);
     }
-    if let Some(field) = exchange.forwarded_certificate().and_then(client_certificate::field) {
+    if let Some(field) = request.forwarded_certificate().and_then(client_certificate::field) {
         edit.set("X-Forwarded-Client-Cert", field.as_bytes());
     }
-    if let Some(changes) = &exchange.field_changes {
+    if let Some(changes) = &request.decided.field_changes {
         apply(&changes.request, &mut edit);
     }
     if wire == Wire::Http2 {
@@ -152,16 +158,16 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: 
 }
 
 /// Replaces the client's trace context by the gateway's, if the request is traced.
-fn add_trace(exchange: &Exchange<'_>, edit: &mut HeadEdit<'_>) {
-    if !exchange.trace.is_sampled() {
+fn add_trace(request: &ForwardedRequest<'_, '_>, edit: &mut HeadEdit<'_>) {
+    if !request.received.trace.is_sampled() {
         return;
     }
     const STATE: &str = "tracestate";
     let mut fields = HeaderMap::new();
-    for value in exchange.head.headers.get_all(STATE) {
+    for value in request.received.head.headers.get_all(STATE) {
         fields.append(STATE, value.clone());
     }
-    exchange.trace.inject(&mut fields);
+    request.received.trace.inject(&mut fields);
     if !fields.contains_key(STATE) {
         edit.remove(STATE);
     }

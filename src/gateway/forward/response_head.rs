@@ -4,7 +4,7 @@
 use http::HeaderValue;
 use pingora::protocols::http::date::get_cached_date;
 
-use super::exchange::Exchange;
+use super::exchange::ForwardedRequest;
 use super::forged_fields::begins_with;
 use super::head_edit::{HeadEdit, Keep};
 use super::hop_by_hop::{is_hop_by_hop, options};
@@ -13,7 +13,7 @@ use crate::gateway::response::cors_fields::CorsFields;
 use crate::gateway::response::field_writer::{FieldWriter, UpstreamFields};
 use crate::gateway::response::response_fields::ResponseFields;
 use crate::gateway::server::http1::response_head::{connection, status_line};
-pub(super) use crate::gateway::server::request_client::Reuse;
+use crate::gateway::server::request_client::Reuse;
 
 /// How the client finds the end of the response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +43,13 @@ pub(super) struct FinalHead<'h> {
 }
 
 /// Writes the head of a final response, or of the response that accepts an upgrade.
-pub(super) fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
+pub(super) fn write(head: FinalHead<'_>, request: &ForwardedRequest<'_, '_>, out: &mut Vec<u8>) {
     status_line(head.status, head.reason, out);
-    edited(head, exchange, Wire::Http1).write(out);
+    edited(head, request, Wire::Http1).write(out);
 }
 
 /// Returns the fields of a final response, including the fields that the gateway adds. `wire` is the protocol of the client.
-pub(super) fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
+pub(super) fn edited<'h>(head: FinalHead<'h>, request: &ForwardedRequest<'_, '_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
     // If the body is sent in another framing, its `Content-Length` is no longer true.
@@ -73,7 +73,7 @@ pub(super) fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wir
         let is_nominated = || nominated.iter().any(|option| option.eq_ignore_ascii_case(name));
         if dropped || is_nominated() { Keep::No } else { Keep::Yes }
     });
-    if let Some(changes) = &exchange.field_changes {
+    if let Some(changes) = &request.decided.field_changes {
         for (name, value) in &changes.response.0 {
             match value {
                 Some(value) => edit.set(name.as_str(), value.as_bytes()),
@@ -95,9 +95,9 @@ pub(super) fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wir
     if head.framing != ClientFraming::Tunnel && wire == Wire::Http1 {
         edit.add("Connection", connection(head.reuse));
     }
-    let rate_limits = exchange.rate_limits.as_deref().map(|fields| fields.merge_with(&mut edit));
-    let cors = exchange.cors().map(|answer| CorsFields::beside(answer, &edit));
-    let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits, cors };
+    let rate_limits = request.decided.rate_limits.as_deref().map(|fields| fields.merge_with(&mut edit));
+    let cors = request.received.cors().map(|answer| CorsFields::beside(answer, &edit));
+    let fields = ResponseFields { request_id: &request.received.request_id, problem: None, rate_limits, cors };
     fields.write(&mut edit);
     edit
 }

@@ -13,6 +13,7 @@ use super::attempts::Repeatable;
 use super::chunked::{Coding, chunk};
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::trailers;
+use crate::gateway::server::body_part::HasBody;
 use crate::gateway::server::http1::client::{BUFFER, Client};
 use crate::gateway::server::http1::exchange_io::BodyRead;
 use crate::gateway::telemetry::labels::UpstreamError;
@@ -76,7 +77,7 @@ impl Upload {
     pub(super) fn new(
         head: Vec<u8>,
         coding: Coding,
-        has_body: bool,
+        body: HasBody,
         body_left: Option<u64>,
         of_route: Vec<HeaderName>,
     ) -> Upload {
@@ -84,7 +85,7 @@ impl Upload {
             out: head,
             written: 0,
             flushed: true,
-            state: if has_body { UploadState::Body } else { UploadState::Idle },
+            state: if body == HasBody::Yes { UploadState::Body } else { UploadState::Idle },
             coding,
             data: Vec::new(),
             trailers: Vec::new(),

@@ -45,15 +45,18 @@ pub(crate) struct WrittenResponse {
 
 /// A client that has sent a request and waits for the response.
 pub(crate) trait RequestClient: Send {
-    /// Whether [`RequestClient::poll_given_up`] asks the kernel. If not, [`RequestClient::until_given_up`] calls that function
-    /// before the wait, so that the request of a client that has already left goes to no upstream.
-    const ASKS_KERNEL: bool;
-
     /// Becomes ready when the deadline of the request has passed, or the process exits.
     fn poll_request_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
 
     /// Becomes ready when the client of a waiting request has left, or the process exits.
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
+
+    /// Whether [`RequestClient::until`] asks before a wait whether the client has left, so that the request goes to no upstream
+    /// then. To ask a client of HTTP/1 is a system call, which is made only if the request has waited before.
+    fn asks_before_wait(&self) -> bool;
+
+    /// Notes that the request waits.
+    fn note_wait(&mut self);
 
     /// Writes a response of the gateway, and reads the rest of the request as `rest` says.
     fn write_own(
@@ -63,47 +66,49 @@ pub(crate) trait RequestClient: Send {
         rest: Rest,
     ) -> impl Future<Output = WrittenResponse> + Send;
 
-    /// Waits for something that a request needs, such as a connection to an upstream, until the client leaves.
+    /// Waits for something that a request needs, such as a decision or a connection to an upstream.
     ///
     /// # Errors
-    /// If the client leaves, or the process exits.
-    fn until_given_up<T>(
+    /// If the wait has another end, one of `end`.
+    fn until<T>(
         &mut self,
+        end: WaitEnd,
         wait: impl Future<Output = T> + Send,
     ) -> impl Future<Output = Result<T, ClientFault>> + Send {
-        async {
+        async move {
             let mut wait = pin!(wait);
+            // What the request has begun to wait for has cost more than to ask the client.
+            let mut asks = self.asks_before_wait();
             std::future::poll_fn(|cx| {
-                if !Self::ASKS_KERNEL
-                    && let Poll::Ready(fault) = self.poll_given_up(cx)
-                {
+                if asks && let Poll::Ready(fault) = self.poll_end(end, cx) {
                     return Poll::Ready(Err(fault));
                 }
-                match wait.as_mut().poll(cx) {
-                    Poll::Ready(found) => Poll::Ready(Ok(found)),
-                    Poll::Pending if Self::ASKS_KERNEL => self.poll_given_up(cx).map(Err),
-                    Poll::Pending => Poll::Pending,
+                if let Poll::Ready(found) = wait.as_mut().poll(cx) {
+                    return Poll::Ready(Ok(found));
                 }
+                if !std::mem::replace(&mut asks, true) {
+                    self.note_wait();
+                    return self.poll_end(end, cx).map(Err);
+                }
+                Poll::Pending
             })
             .await
         }
     }
 
-    /// Waits for a decision about the request. Does not check whether the client has left, because a store checks this itself.
-    ///
-    /// # Errors
-    /// If the deadline of the request passes, or the process exits.
-    fn until_cut<T>(
-        &mut self,
-        wait: impl Future<Output = T> + Send,
-    ) -> impl Future<Output = Result<T, ClientFault>> + Send {
-        async {
-            let mut wait = pin!(wait);
-            std::future::poll_fn(|cx| match wait.as_mut().poll(cx) {
-                Poll::Ready(found) => Poll::Ready(Ok(found)),
-                Poll::Pending => self.poll_request_ends(cx).map(Err),
-            })
-            .await
+    fn poll_end(&mut self, end: WaitEnd, cx: &mut Context<'_>) -> Poll<ClientFault> {
+        match end {
+            WaitEnd::ClientLeaves => self.poll_given_up(cx),
+            WaitEnd::RequestEnds => self.poll_request_ends(cx),
         }
     }
+}
+
+/// What ends a wait before that which is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitEnd {
+    /// The client leaves, or the process exits.
+    ClientLeaves,
+    /// The deadline of the request passes, or the process exits. The client is not watched: a store does this itself.
+    RequestEnds,
 }

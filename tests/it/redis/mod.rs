@@ -26,4 +26,5 @@ mod secrets;
 mod sentinel;
 #[cfg(feature = "test-hooks")]
 mod undone_charges;
+mod waiting_requests;
 mod without_gateway;

@@ -34,6 +34,8 @@ pub(crate) struct Client {
     pub reuse: Reuse,
     /// Whether the client has asked for a WebSocket.
     pub is_tunnel: bool,
+    /// Whether the request has waited, so that the client may have left since.
+    has_waited: bool,
 }
 
 /// A client, with the head of its request as bytes and in parsed form.
@@ -57,7 +59,7 @@ impl Client {
         let head = head_parts::parse(&bytes);
         let kept = head.as_ref().is_ok_and(wants_connection_kept) && !lifecycle.is_draining();
         let reuse = if kept { Reuse::Kept } else { Reuse::Closed };
-        let client = Client { stream, reuse, is_tunnel: framing == BodyFraming::Tunnel };
+        let client = Client { stream, reuse, is_tunnel: framing == BodyFraming::Tunnel, has_waited: false };
         ClientRequest { client, bytes, head }
     }
 
@@ -93,14 +95,20 @@ impl Client {
 }
 
 impl RequestClient for Client {
-    const ASKS_KERNEL: bool = true;
-
     fn poll_request_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         self.stream.poll_ends(cx)
     }
 
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         self.stream.poll_given_up(cx)
+    }
+
+    fn asks_before_wait(&self) -> bool {
+        self.has_waited
+    }
+
+    fn note_wait(&mut self) {
+        self.has_waited = true;
     }
 
     async fn write_own(&mut self, request: AnsweredRequest<'_>, response: OwnResponse, rest: Rest) -> WrittenResponse {

@@ -303,8 +303,6 @@ pub(crate) fn own_head(response: &OwnResponse, request_id: &HeaderValue) -> Resp
 }
 
 impl RequestClient for Http2Client {
-    const ASKS_KERNEL: bool = false;
-
     fn poll_request_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         if let Deadline::Waiting(sleep) = &mut self.deadline
             && sleep.as_mut().poll(cx).is_ready()
@@ -321,6 +319,13 @@ impl RequestClient for Http2Client {
         }
         self.poll_reset(cx)
     }
+
+    /// It costs nothing to ask.
+    fn asks_before_wait(&self) -> bool {
+        true
+    }
+
+    fn note_wait(&mut self) {}
 
     /// Writes a response of the gateway. The rest of the request is discarded afterwards, whatever `Rest` says.
     async fn write_own(&mut self, request: AnsweredRequest<'_>, response: OwnResponse, _: Rest) -> WrittenResponse {

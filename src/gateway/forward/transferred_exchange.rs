@@ -1,0 +1,221 @@
+//! Makes the attempts of an HTTP/1.x client. Between two sides of HTTP/1.x, passes interim responses on, and then the response.
+
+use std::future::poll_fn;
+
+use http::Method;
+
+use super::attempts::{AttemptEnd, Repeatable, UpstreamAttempt, UpstreamConnection};
+use super::chunked::Coding;
+use super::download::{Download, ResponseFraming};
+use super::exchange::ForwardedRequest;
+use super::fault::{Fault, Stage, UpstreamFault};
+use super::forwarding::{ForwardingClient, MOST_INTERIM, OutgoingRequest};
+use super::http1_client::Http1Client;
+use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
+use super::http2_upstream::Http2Upstream;
+use super::relayed_exchange::relay;
+use super::request_head;
+use super::response_head::{self, ClientFraming, FinalHead};
+use super::trailers::changed_fields;
+use super::transfer::{Timeouts, Transfer};
+use super::upload::Upload;
+use crate::gateway::server::http1::client::Client;
+use crate::gateway::server::http1::exchange_io::ClientFault;
+use crate::gateway::server::http1::request_body::Chunks;
+use crate::gateway::server::http1::request_head::Body;
+use crate::gateway::server::request_client::Reuse;
+use crate::gateway::server::websocket;
+use base::time::Timestamp;
+
+/// A response whose head has been passed on to the client.
+#[derive(Clone, Copy, Debug)]
+struct PassedHead {
+    /// Whether the client's connection is kept after the response.
+    reuse: Reuse,
+    client: ClientFraming,
+    /// Whether the upstream's connection can be kept after the response.
+    persistence: Persistence,
+}
+
+impl ForwardingClient for Client {
+    fn expect_body_later(&mut self) {
+        self.stream.expect_body_later();
+    }
+
+    fn set_deadline(&mut self, deadline: Timestamp) {
+        self.stream.set_deadline(deadline);
+    }
+
+    fn restart_upstream_wait(&mut self) {
+        self.stream.restart_upstream_wait();
+    }
+
+    async fn attempt(
+        &mut self,
+        connection: UpstreamConnection,
+        attempt: UpstreamAttempt,
+        outgoing: OutgoingRequest<'_>,
+        request: &mut ForwardedRequest<'_, '_>,
+    ) -> Result<AttemptEnd, Fault> {
+        let stream = match connection {
+            UpstreamConnection::Http1(stream) => stream,
+            UpstreamConnection::Http2(stream) => {
+                refuse_tunnel(self);
+                let kept = self.reuse;
+                let mut client = Http1Client::new(self, request.received.is_http11());
+                // HTTP/2 upstreams are rarer. Their future is on the heap, so that it does not enlarge the task of every
+                // request.
+                return Box::pin(relay::<_, Http2Upstream>(&mut client, stream, attempt, outgoing, request, kept))
+                    .await;
+            }
+        };
+        let mut out = Vec::new();
+        request_head::write(outgoing.head, request, &mut out)?;
+        let coding = if outgoing.head.body == Body::Chunked { Coding::Chunked } else { Coding::Plain };
+        let of_route = if coding == Coding::Chunked { changed_fields(request.decided) } else { Vec::new() };
+        let mut transfer = Transfer {
+            client: &mut *self,
+            upstream: stream,
+            upload: Upload::new(out, coding, outgoing.has_body(), outgoing.body_left, of_route),
+            download: Download::default(),
+            timeouts: attempt.timeouts,
+            size: outgoing.size,
+            stage: Stage::Sent,
+            expects_continue: outgoing.expects_continue,
+        };
+        let head = final_head(&mut transfer, request).await;
+        request.attempts.request_bytes = transfer.upload.bytes;
+        if transfer.upload.has_begun {
+            request.attempts.sent = Some(attempt.since);
+        }
+        let begun = head.and_then(|head| begin_response(&mut transfer, request, head));
+        let begun = match begun {
+            Ok(begun) => begun,
+            Err(fault) => return request.fail_attempt(fault, &attempt, transfer.upload.repeatable()),
+        };
+        let ended = poll_fn(|cx| transfer.poll_body(cx)).await;
+        request.attempts.request_bytes = transfer.upload.bytes;
+        request.response.bytes = transfer.download.bytes;
+        let Transfer { upstream, upload, download, .. } = transfer;
+        match ended {
+            Ok(()) => {
+                if begun.persistence == Persistence::Kept && upload.is_sent() && download.is_clean() {
+                    let forwarder = request.received.forwarder;
+                    forwarder.pool.put(attempt.key, upstream, attempt.idle_timeout, forwarder.gateway.clock.now());
+                }
+                Ok(AttemptEnd::Responded(begun.reuse))
+            }
+            Err(fault) => {
+                if begun.client == ClientFraming::UntilClose {
+                    self.stream.reset_at_close();
+                }
+                request.fail_attempt(fault, &attempt, Repeatable::No)
+            }
+        }
+    }
+}
+
+/// Grants no tunnel to a client that has asked for one.
+fn refuse_tunnel(client: &mut Client) {
+    if std::mem::replace(&mut client.is_tunnel, false) && !client.stream.refuse_tunnel() {
+        client.reuse = Reuse::Closed;
+    }
+}
+
+/// Passes interim responses on, and returns the final head.
+async fn final_head(transfer: &mut Transfer<'_>, request: &ForwardedRequest<'_, '_>) -> Result<ResponseHead, Fault> {
+    let mut interim = 0;
+    loop {
+        let head = poll_fn(|cx| transfer.poll_head(cx)).await?;
+        if !(100..200).contains(&head.status) || head.status == 101 {
+            return Ok(head);
+        }
+        interim += 1;
+        if interim > MOST_INTERIM {
+            return Err(UpstreamFault::invalid_head("too many interim responses").into());
+        }
+        let bytes = transfer.download.input.split_to(head.length);
+        transfer.download.expect_head();
+        if request.received.is_http11() {
+            let reason = bytes.get(head.reason.0..head.reason.1).unwrap_or_default();
+            response_head::write_interim(&bytes, head.status, reason, &mut transfer.download.out);
+            poll_fn(|cx| transfer.poll_out(cx)).await.map_err(|fault| match fault {
+                // After a part of a head, no other response can be written.
+                Fault::Client(ClientFault::Expired) => ClientFault::Stalled.into(),
+                other => other,
+            })?;
+        }
+        if head.status == 100 {
+            transfer.client.stream.expect_body();
+        }
+        transfer.client.stream.restart_upstream_wait();
+    }
+}
+
+/// Prepares the response for the client. The head is written together with the first part of the body.
+fn begin_response(
+    transfer: &mut Transfer<'_>,
+    request: &mut ForwardedRequest<'_, '_>,
+    head: ResponseHead,
+) -> Result<PassedHead, Fault> {
+    let bytes = transfer.download.input.split_to(head.length);
+    let forwarder = request.received.forwarder;
+    let is_upgrade = head.status == 101;
+    if is_upgrade && !(transfer.client.is_tunnel && websocket::accepts(&request.received.head.headers, &bytes)) {
+        // Such a response would make a tunnel of a connection on which the client sends requests.
+        return Err(UpstreamFault::invalid_head("an upgrade that nobody asked for").into());
+    }
+    if !is_upgrade {
+        refuse_tunnel(transfer.client);
+    }
+    let is_http11 = request.received.is_http11();
+    let has_body = request.received.head.method != Method::HEAD && !matches!(head.status, 204 | 304);
+    let (framing, body, coding) = match head.body {
+        _ if is_upgrade => (ClientFraming::Tunnel, ResponseFraming::UntilClose, Coding::Plain),
+        ResponseBody::Length(_) if head.status == 204 => {
+            (ClientFraming::Nothing, ResponseFraming::Nothing, Coding::Plain)
+        }
+        ResponseBody::Chunked if request.received.head.method == Method::HEAD && is_http11 && head.status != 204 => {
+            (ClientFraming::Chunked, ResponseFraming::Nothing, Coding::Plain)
+        }
+        ResponseBody::Chunked if !has_body => (ClientFraming::Nothing, ResponseFraming::Nothing, Coding::Plain),
+        _ if !has_body => (ClientFraming::AsReceived, ResponseFraming::Nothing, Coding::Plain),
+        ResponseBody::Length(length) => (ClientFraming::AsReceived, ResponseFraming::length(length), Coding::Plain),
+        ResponseBody::Chunked | ResponseBody::UntilClose => {
+            let body = match head.body {
+                ResponseBody::Chunked => ResponseFraming::Chunked(Chunks::of_response()),
+                _ => ResponseFraming::UntilClose,
+            };
+            match is_http11 {
+                true => (ClientFraming::Chunked, body, Coding::Chunked),
+                false => (ClientFraming::UntilClose, body, Coding::Plain),
+            }
+        }
+    };
+    let is_read = transfer.client.stream.is_complete();
+    let closes = !is_read || framing == ClientFraming::UntilClose || forwarder.gateway.is_draining();
+    let reuse = if is_upgrade || closes { Reuse::Closed } else { transfer.client.reuse };
+    request.begin_response(head.status);
+    let reason = bytes.get(head.reason.0..head.reason.1).unwrap_or_default();
+    let written = FinalHead { bytes: &bytes, status: head.status, reason, framing, reuse };
+    response_head::write(written, request, &mut transfer.download.out);
+    transfer.download.expect_body(body, coding);
+    if is_upgrade {
+        open_tunnel(transfer, request);
+    } else {
+        transfer.client.stream.expect_no_body();
+        transfer.upload.note_answered();
+    }
+    // The response ends with its head, whatever length the head states.
+    let persistence = if body == ResponseFraming::UntilClose { Persistence::Closed } else { head.persistence };
+    Ok(PassedHead { reuse, client: framing, persistence })
+}
+
+/// Opens a tunnel, because the upstream has accepted an upgrade. From now on the request ends when it is idle for too long.
+fn open_tunnel(transfer: &mut Transfer<'_>, request: &ForwardedRequest<'_, '_>) {
+    transfer.upload.open_tunnel();
+    transfer.client.stream.clear_deadline();
+    let timeout = request.upstream.stream_idle_timeout;
+    transfer.timeouts = Timeouts { read: timeout, write: timeout };
+    transfer.client.stream.set_client_timeout(timeout.into());
+}
