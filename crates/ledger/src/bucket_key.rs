@@ -8,11 +8,16 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+use crate::algorithm::concurrency;
 use request::attribute::Attribute;
 
 /// The version of the format of stored buckets, part of every bucket key. It changes whenever the encoding of a bucket key or
 /// the meaning of a stored state changes.
 pub const FORMAT: &[u8] = b"tollgate/1";
+
+/// The version of the format of buckets of which requests hold something. A gateway that does not know such buckets
+/// never reads one.
+pub const FORMAT_OF_HOLDS: &[u8] = b"tollgate/2";
 
 /// A bucket's key in a store: the first 16 bytes of a SHA-256 hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,7 +91,8 @@ impl KeySeed {
     pub fn new(identity: &LimitIdentity<'_>) -> KeySeed {
         let mut keys: Vec<&str> = identity.keys.iter().map(String::as_str).collect();
         keys.sort_unstable();
-        let mut hash = Sha256::new_with_prefix(FORMAT);
+        let format = if identity.algorithm == concurrency::NAME { FORMAT_OF_HOLDS } else { FORMAT };
+        let mut hash = Sha256::new_with_prefix(format);
         for part in [identity.policy, identity.rule, identity.limit, identity.mode, identity.algorithm] {
             hash.update(length(part.len()));
             hash.update(part);
@@ -194,6 +200,15 @@ mod tests {
         assert_eq!(bucket("", &none, &[]), "33e3ee2460c9c37907b2e7f6e150f420");
         assert_eq!(bucket("day", &some, &[(0, b"a"), (0, b"203.0.113.7")]), "6d8fa30b5416af2904085b29d1031495");
         assert_eq!(bucket("", &some, &[(1, b""), (0, b"\xff\0")]), "63ee4e9bc6a216a842f66bb37ed6b9cd");
+    }
+
+    #[test]
+    fn buckets_that_are_held_have_keys_of_another_format() {
+        assert_eq!(FORMAT_OF_HOLDS, b"tollgate/2");
+        let slots = LimitIdentity { algorithm: concurrency::NAME, ..identity("default", "free", "", &[]) };
+        let key = |seed: KeySeed| format!("{:?}", seed.key(&Descriptor::default()));
+        assert_eq!(key(KeySeed::new(&slots)), "dcc89d9276dd9409a69573321d1f555a");
+        assert_eq!(key(KeySeed::of_meter("pool", &slots)), "379e69a83d8c960f4c40858098b5c4d1");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::algorithm::{Algorithm, ChargeResult, Entry, Level, Step};
 use super::bucket_key::{BucketKey, LimitTag};
 use super::cost::Cost;
+use super::holds::SlotTerms;
 use super::outcome::{Outcome, Verdict};
 use super::store_time::StoreTime;
 use base::time::Micros;
@@ -129,6 +130,21 @@ impl Plan {
     /// the check then shows the tokens that remained before the other charge.
     pub fn checks_what_is_spent(&self, charge: &Charge) -> bool {
         charge.purpose == ChargePurpose::Check && self.enforced.iter().any(|other| other.is_spent_from(charge.key))
+    }
+
+    /// Returns whether the request holds something of a bucket until it ends, if it is granted.
+    pub fn holds(&self) -> bool {
+        self.charges().any(|charge| charge.algorithm.slots().is_some())
+    }
+
+    /// Returns the charges to buckets of which the request holds something, each with its index in
+    /// [`Plan::charges`] and the slot that it asks for. The amount is 0 if the bucket is only checked.
+    pub fn asks(&self) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
+        self.charges().enumerate().filter_map(|(index, charge)| {
+            let max_hold = charge.algorithm.slots()?.max_hold();
+            let amount = if self.is_only_checked(index) { Cost::default() } else { charge.cost };
+            Some((index, charge, SlotTerms { amount, max_hold }))
+        })
     }
 
     pub fn is_empty(&self) -> bool {

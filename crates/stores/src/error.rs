@@ -39,6 +39,9 @@ pub enum StoreError {
     UnexpectedReply,
     /// The call named calendar periods, and the server's time was outside of them at both attempts. Nothing was charged.
     OutsidePeriod,
+    /// The request holds something of its buckets, and a later call of this gateway has overtaken the call. What
+    /// the call charged besides, if anything, stays charged.
+    OldWord,
     /// Another node of the cluster has the bucket now. The call did not run.
     SlotMoved,
     /// The bucket may be on the node to which its slot is moving. The call did not run.
@@ -52,7 +55,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub const ALL: [StoreError; 22] = [
+    pub const ALL: [StoreError; 23] = [
         StoreError::Unreachable,
         StoreError::UnusableFile,
         StoreError::Unauthorized,
@@ -70,6 +73,7 @@ impl StoreError {
         StoreError::Backlog,
         StoreError::UnexpectedReply,
         StoreError::OutsidePeriod,
+        StoreError::OldWord,
         StoreError::SlotMoved,
         StoreError::SlotMoving,
         StoreError::TryAgain,
@@ -97,6 +101,7 @@ impl StoreError {
             StoreError::Backlog => "backlog",
             StoreError::UnexpectedReply => "garbled",
             StoreError::OutsidePeriod => "outside_period",
+            StoreError::OldWord => "old_word",
             StoreError::SlotMoved => "slot_moved",
             StoreError::SlotMoving => "slot_moving",
             StoreError::TryAgain => "try_again",
@@ -113,10 +118,12 @@ impl StoreError {
         matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
 
-    /// Whether the error shows that the server works although it has not decided. Such a server has redirected the call,
-    /// reported a time outside of the calendar periods that the call names, or said that its cluster does not serve the slot.
+    /// Whether the error shows that the server works although it has not decided. Such a server has redirected the
+    /// call, reported a time outside of the calendar periods that the call names, knew a later call, or said that
+    /// its cluster does not serve the slot.
     pub fn is_answer(self) -> bool {
-        self.is_redirection() || matches!(self, StoreError::OutsidePeriod | StoreError::ClusterDown)
+        self.is_redirection()
+            || matches!(self, StoreError::OutsidePeriod | StoreError::OldWord | StoreError::ClusterDown)
     }
 
     /// Whether the server works, but has refused the call because of its state, such as full memory or rows that other

@@ -98,7 +98,9 @@ impl FallbackShare {
             shadow: plan.shadow.iter().map(&mut share).collect(),
         };
         let mut taken = self.memory.take(&shares);
-        for outcome in taken.settlement.enforced.iter_mut().chain(&mut taken.settlement.shadow) {
+        let outcomes = taken.settlement.enforced.iter_mut().chain(&mut taken.settlement.shadow);
+        // A share of slots is fewer slots, and not a higher cost.
+        for (outcome, _) in outcomes.zip(plan.charges()).filter(|(_, charge)| charge.algorithm.slots().is_none()) {
             outcome.remaining = Cost::from_thousandths(outcome.remaining.thousandths() / gateways);
         }
         TakeReply { source: Source::Fallback, evicted: taken.evicted + evicted, ..taken }

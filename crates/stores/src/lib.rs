@@ -37,6 +37,7 @@ pub mod redis;
 pub mod remote;
 mod reply;
 mod reply_in_parts;
+mod reservation;
 mod settings;
 pub mod span_links;
 mod store_clock;
@@ -59,6 +60,7 @@ use redis::cluster::Cluster;
 use redis::{Redis, Target};
 use remote::fault_injection::Hooks;
 pub use reply::{GivenBack, Source, TakeReply};
+pub use reservation::Reservation;
 pub use settings::{Endpoint, Settings};
 pub use take_failure::TakeFailure;
 pub use worker::Worker;
@@ -173,6 +175,19 @@ impl Store {
             Store::Redis(redis) => redis.fallback.take(plan),
             Store::Cluster(cluster) => cluster.fallback.take(plan),
             Store::Postgres(postgres) => postgres.fallback.take(plan),
+        }
+    }
+
+    /// Holds what a request asks for although the store has not granted it. For use after [`Store::take`] has
+    /// returned an error and the request was let pass, by [`Store::take_fallback`] or without any limit. Other
+    /// gateways then see what this one holds as soon as the store answers again, also if it is more than the limit.
+    /// Add it to the reservation of the request with [`Reservation::join`]. Holds nothing if the store is in
+    /// memory, whose takes do not fail.
+    pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
+        match self {
+            Store::Memory(_) | Store::Cluster(_) => Reservation::default(),
+            Store::Redis(redis) => redis.hold(worker, plan),
+            Store::Postgres(postgres) => postgres.hold(worker, plan),
         }
     }
 

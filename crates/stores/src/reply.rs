@@ -1,5 +1,6 @@
 //! Defines what a store returns: its answer to a plan, and the states of buckets from which an operator gave back.
 
+use super::reservation::Reservation;
 use base::time::Timestamp;
 use ledger::algorithm::State;
 use ledger::charge::Settlement;
@@ -12,7 +13,7 @@ pub struct GivenBack {
 }
 
 /// A store's answer to a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct TakeReply {
     /// The time of the decision on the store's clock.
     pub now: Timestamp,
@@ -20,6 +21,8 @@ pub struct TakeReply {
     /// The number of buckets that were evicted to make room although something was still spent in them.
     pub evicted: u64,
     pub source: Source,
+    /// What the request holds until it ends. Empty if its limits are rates, or if it was refused.
+    pub reservation: Reservation,
 }
 
 /// Where an answer comes from. Metrics and the access log distinguish answers by their source.

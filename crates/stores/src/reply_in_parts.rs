@@ -22,15 +22,17 @@ impl ReplyInParts {
         let enforced = plan.enforced.iter().map(|_| Outcome::UNASKED).collect();
         let shadow = plan.shadow.iter().map(|_| Outcome::UNASKED).collect();
         let settlement = Settlement { verdict: Verdict::Allow, delay: Default::default(), enforced, shadow };
-        ReplyInParts(TakeReply { now: Default::default(), settlement, evicted: 0, source: Source::Store })
+        let (now, reservation) = (Default::default(), Default::default());
+        ReplyInParts(TakeReply { now, settlement, evicted: 0, source: Source::Store, reservation })
     }
 
     /// Adds the reply for another part. `part` has the positions of its charges in the whole plan.
-    pub fn add(&mut self, part: &PartPositions, reply: &TakeReply) {
-        let TakeReply { now, settlement, evicted, source } = reply;
-        self.0.now = *now;
+    pub fn add(&mut self, part: &PartPositions, reply: TakeReply) {
+        let TakeReply { now, settlement, evicted, source, reservation } = reply;
+        self.0.now = now;
+        self.0.reservation.join(reservation);
         self.0.evicted += evicted;
-        if *source == Source::Fallback {
+        if source == Source::Fallback {
             self.0.source = Source::Fallback;
         }
         let whole = &mut self.0.settlement;
@@ -45,6 +47,7 @@ impl ReplyInParts {
         let settlement = &mut self.0.settlement;
         settlement.delay = Default::default();
         settlement.shadow.clear();
+        std::mem::take(&mut self.0.reservation).release();
         let charges = settlement.enforced.iter_mut().zip(&plan.enforced);
         // A charge that was only checked has paid nothing.
         let paid = |(outcome, charge): &(&mut Outcome, &Charge)| {

@@ -51,7 +51,7 @@ impl PartialTake {
 
     /// Returns the reply for the whole plan. `rest` is the reply to the unanswered charges, which were decided elsewhere. If
     /// `rest` is a refusal, the granted charges are given back.
-    pub fn settle(self, plan: &Plan, rest: &TakeReply) -> TakeReply {
+    pub fn settle(self, plan: &Plan, rest: TakeReply) -> TakeReply {
         let PartialTake { positions, mut reply, granted, .. } = self;
         if rest.settlement.is_granted() {
             granted.keep();

@@ -51,7 +51,7 @@ pub(super) fn fall_back(
     }
     let rest = take_locally(gateway, unanswered, is_local);
     Ok(match partial {
-        Some(partial) => partial.settle(plan, &rest),
+        Some(partial) => partial.settle(plan, rest),
         None => rest,
     })
 }
@@ -62,7 +62,8 @@ fn take_locally(gateway: &GatewayState, plan: &Plan, is_local: impl Fn(&Charge) 
     if enforced.is_empty() {
         let enforced = plan.enforced.iter().map(|_| Outcome::UNASKED).collect();
         let settlement = Settlement { verdict: Verdict::Allow, delay: Micros(0), enforced, shadow: SmallVec::new() };
-        return TakeReply { now: gateway.clock.now(), settlement, evicted: 0, source: Source::Fallback };
+        let (now, reservation) = (gateway.clock.now(), Default::default());
+        return TakeReply { now, settlement, evicted: 0, source: Source::Fallback, reservation };
     }
     let mut taken = gateway.store.take_fallback(&Plan { enforced, shadow: SmallVec::new() });
     let mut outcomes = std::mem::take(&mut taken.settlement.enforced).into_iter();

@@ -164,7 +164,7 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
             Algorithm::SlidingWindow(known) => {
                 charge.algorithm = Algorithm::SlidingWindow(known.with_limit(limit).unwrap());
             }
-            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {}
+            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_) => {}
         }
         match purpose {
             ChargePurpose::Spend => plan.enforce(charge),

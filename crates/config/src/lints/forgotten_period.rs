@@ -33,7 +33,7 @@ pub(super) fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
 /// Returns for how long a grant counts. `None` if amounts come back gradually.
 fn window(algorithm: &Algorithm) -> Option<Micros> {
     match algorithm {
-        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => None,
+        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_) => None,
         Algorithm::FixedWindow(window) => Some(window.window().shortest()),
         Algorithm::SlidingLog(log) => Some(log.quota().window),
         Algorithm::SlidingWindow(window) => Some(window.window()),

@@ -21,7 +21,9 @@ use std::sync::LazyLock;
 
 use super::calendar::Zone;
 use super::cost::Cost;
+use crate::holds::Word;
 use base::time::{Micros, Timestamp};
+use concurrency::Concurrency;
 use fixed_window::{FixedWindow, Window};
 use leaky_bucket::LeakyBucket;
 use sliding_log::SlidingLog;
@@ -35,17 +37,20 @@ use token_bucket::TokenBucket;
 /// the fields `limit`, `found` (the stored value) and `changed` (whether it must be written although nothing is charged). From
 /// an invalid value, `open` makes an empty bucket that is `invalid`. `most` returns how many times a bucket can pay a cost.
 /// `charge` charges a cost. `close` returns the value to store and until when the store must keep it. `give_back` gives an
-/// amount in thousandths back to a stored value and returns the new value, or `false` if the stored value is invalid. `undo`
-/// takes back what is left of a charge, if another bucket refused the request. It changes the bucket and returns `true`, or
-/// returns the value to store and until when, or `false` if nothing is left. Without `undo`, the charge stays. A twin with
-/// large values also has `digest`, called last, with a bucket and the value that was found. The reply contains the digest in
-/// place of the value, and the step in Rust gives the same results for it.
-pub const TWINS: [&str; 5] = [
+/// amount in thousandths back to a stored value and returns the new value, or `false` if the stored value is
+/// invalid. `undo` takes back what is left of a charge, if another bucket refused the request. It changes the
+/// bucket and returns `true`, or returns the value to store and until when, or `false` if nothing is left. Without
+/// `undo`, the charge stays. A twin with large values also has `digest`, called last, with a bucket and the value
+/// that was found. The reply contains the digest in place of the value, and the step in Rust gives the same results
+/// for it. A twin of a limit that holds also has `say`, which accepts a word of an owner and returns whether it has
+/// done so.
+pub const TWINS: [&str; 6] = [
     concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua")),
     include_str!("fixed_window/fixed_window.lua"),
     include_str!("sliding_log/sliding_log.lua"),
     include_str!("sliding_window/sliding_window.lua"),
     concat!(include_str!("rate.lua"), include_str!("leaky_bucket/leaky_bucket.lua")),
+    concurrency::TWIN,
 ];
 
 /// The zone of windows that no calendar defines.
@@ -59,9 +64,11 @@ pub enum AlgorithmKind {
     SlidingLog,
     SlidingWindow,
     LeakyBucket,
+    Concurrency,
 }
 
 impl AlgorithmKind {
+    /// The algorithms that gateway.yaml can name. [`AlgorithmKind::Concurrency`] is not among them yet.
     pub const ALL: [AlgorithmKind; 5] = [
         AlgorithmKind::TokenBucket,
         AlgorithmKind::FixedWindow,
@@ -78,6 +85,7 @@ impl AlgorithmKind {
             AlgorithmKind::SlidingLog => sliding_log::NAME,
             AlgorithmKind::SlidingWindow => sliding_window::NAME,
             AlgorithmKind::LeakyBucket => leaky_bucket::NAME,
+            AlgorithmKind::Concurrency => concurrency::NAME,
         }
     }
 
@@ -97,6 +105,7 @@ impl AlgorithmKind {
             // The state is that of a token bucket. Waiting requests keep their moments, but other requests may get
             // earlier moments now.
             AlgorithmKind::LeakyBucket => token_bucket::give_back(state, amount),
+            AlgorithmKind::Concurrency => concurrency::give_back(state, amount),
         }
     }
 
@@ -108,6 +117,7 @@ impl AlgorithmKind {
             AlgorithmKind::SlidingLog => 2,
             AlgorithmKind::SlidingWindow => 3,
             AlgorithmKind::LeakyBucket => 4,
+            AlgorithmKind::Concurrency => 5,
         }
     }
 
@@ -119,6 +129,7 @@ impl AlgorithmKind {
             AlgorithmKind::SlidingLog => sliding_log::EXCEEDED,
             AlgorithmKind::SlidingWindow => sliding_window::EXCEEDED,
             AlgorithmKind::LeakyBucket => leaky_bucket::EXCEEDED,
+            AlgorithmKind::Concurrency => concurrency::EXCEEDED,
         }
     }
 }
@@ -131,6 +142,7 @@ pub enum Algorithm {
     SlidingLog(SlidingLog),
     SlidingWindow(SlidingWindow),
     LeakyBucket(LeakyBucket),
+    Concurrency(Concurrency),
 }
 
 /// Displays the numbers as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
@@ -142,6 +154,7 @@ impl fmt::Display for Algorithm {
             Algorithm::SlidingLog(log) => log.fmt(f),
             Algorithm::SlidingWindow(window) => window.fmt(f),
             Algorithm::LeakyBucket(bucket) => bucket.fmt(f),
+            Algorithm::Concurrency(slots) => slots.fmt(f),
         }
     }
 }
@@ -155,6 +168,7 @@ impl Algorithm {
             Algorithm::SlidingLog(log) => log.step(state, cost, now),
             Algorithm::SlidingWindow(window) => window.step(state, cost, now),
             Algorithm::LeakyBucket(bucket) => bucket.step(state, cost, now),
+            Algorithm::Concurrency(slots) => slots.step(state, cost, now),
         }
     }
 
@@ -166,6 +180,7 @@ impl Algorithm {
             Algorithm::SlidingLog(log) => log.quota(),
             Algorithm::SlidingWindow(window) => window.quota(),
             Algorithm::LeakyBucket(bucket) => bucket.quota(),
+            Algorithm::Concurrency(slots) => slots.quota(),
         }
     }
 
@@ -180,7 +195,8 @@ impl Algorithm {
             Algorithm::TokenBucket(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_) => None,
+            | Algorithm::LeakyBucket(_)
+            | Algorithm::Concurrency(_) => None,
             Algorithm::FixedWindow(window) => match window.window() {
                 Window::Calendar(calendar) => Some(calendar.zone()),
                 Window::Epoch(_) | Window::FirstRequest(_) => None,
@@ -195,7 +211,8 @@ impl Algorithm {
             Algorithm::TokenBucket(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_) => None,
+            | Algorithm::LeakyBucket(_)
+            | Algorithm::Concurrency(_) => None,
             Algorithm::FixedWindow(window) => Some(window.window()),
         }
     }
@@ -206,7 +223,8 @@ impl Algorithm {
             Algorithm::TokenBucket(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_) => None,
+            | Algorithm::LeakyBucket(_)
+            | Algorithm::Concurrency(_) => None,
             Algorithm::FixedWindow(window) => window.period(state, now),
         }
     }
@@ -220,6 +238,7 @@ impl Algorithm {
             Algorithm::SlidingLog(log) => log.spent(state, now),
             Algorithm::SlidingWindow(window) => window.spent(state, now),
             Algorithm::LeakyBucket(bucket) => bucket.spent(state, now),
+            Algorithm::Concurrency(slots) => slots.spent(state, now),
         }
     }
 
@@ -236,6 +255,7 @@ impl Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.correction(state, now),
             Algorithm::LeakyBucket(bucket) => bucket.correction(state, now),
+            Algorithm::Concurrency(slots) => slots.correction(state, now),
             Algorithm::FixedWindow(window) => window.correction(state, now),
             Algorithm::SlidingLog(log) => log.correction(state, now),
             Algorithm::SlidingWindow(window) => window.correction(state, now),
@@ -251,6 +271,7 @@ impl Algorithm {
             Algorithm::SlidingLog(log) => Algorithm::SlidingLog(log.for_request(numbers, least)),
             Algorithm::SlidingWindow(window) => Algorithm::SlidingWindow(window.for_request(numbers, least)),
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.for_request(numbers)),
+            Algorithm::Concurrency(slots) => Algorithm::Concurrency(slots.for_request(numbers, least)),
         }
     }
 
@@ -259,7 +280,10 @@ impl Algorithm {
     pub fn at_fastest(&self) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.at_fastest()),
-            Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => *self,
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::Concurrency(_) => *self,
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.at_fastest()),
         }
     }
@@ -272,6 +296,7 @@ impl Algorithm {
             Algorithm::SlidingLog(log) => log.limit(),
             Algorithm::SlidingWindow(window) => window.limit(),
             Algorithm::LeakyBucket(bucket) => bucket.places(),
+            Algorithm::Concurrency(slots) => slots.limit(),
         }
     }
 
@@ -299,6 +324,10 @@ impl Algorithm {
                 let (bucket, cost) = bucket.share(cost, of);
                 (Algorithm::LeakyBucket(bucket), cost)
             }
+            Algorithm::Concurrency(slots) => {
+                let (slots, cost) = slots.share(cost, of);
+                (Algorithm::Concurrency(slots), cost)
+            }
         }
     }
 
@@ -306,7 +335,10 @@ impl Algorithm {
     /// spent amount to the share at `now` is enough.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         match self {
-            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::LeakyBucket(_) => None,
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::LeakyBucket(_)
+            | Algorithm::Concurrency(_) => None,
             Algorithm::SlidingLog(log) => log.begin_with(seen, now),
             Algorithm::SlidingWindow(window) => window.begin_with(seen, now),
         }
@@ -321,6 +353,7 @@ impl Algorithm {
             Algorithm::SlidingLog(log) => log.numbers(),
             Algorithm::SlidingWindow(window) => window.numbers(),
             Algorithm::LeakyBucket(bucket) => bucket.numbers(),
+            Algorithm::Concurrency(slots) => slots.numbers(),
         };
         (self.kind().twin(), numbers)
     }
@@ -335,6 +368,7 @@ impl Algorithm {
             | Algorithm::SlidingWindow(_)
             // No place is given back, so the queue becomes shorter only at its rate.
             | Algorithm::LeakyBucket(_) => true,
+            Algorithm::Concurrency(_) => false,
         }
     }
 
@@ -345,7 +379,8 @@ impl Algorithm {
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_) => true,
+            | Algorithm::LeakyBucket(_)
+            | Algorithm::Concurrency(_) => true,
             Algorithm::SlidingLog(log) => log.tells_until(state, moment),
         }
     }
@@ -357,7 +392,8 @@ impl Algorithm {
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_) => state,
+            | Algorithm::LeakyBucket(_)
+            | Algorithm::Concurrency(_) => state,
             Algorithm::SlidingLog(_) => SlidingLog::excerpt(state),
         }
     }
@@ -398,10 +434,31 @@ impl Algorithm {
                 | Algorithm::FixedWindow(_)
                 | Algorithm::SlidingLog(_)
                 | Algorithm::SlidingWindow(_)
-                | Algorithm::LeakyBucket(_),
+                | Algorithm::LeakyBucket(_)
+                | Algorithm::Concurrency(_),
                 _,
             ) => None,
         }
+    }
+
+    /// Returns the limit on slots, of which a granted request holds some until it ends. `None` for rates, which
+    /// keep what they charge.
+    pub fn slots(&self) -> Option<&Concurrency> {
+        match self {
+            Algorithm::Concurrency(slots) => Some(slots),
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => None,
+        }
+    }
+
+    /// Accepts what an owner says about a bucket, and returns the entry to store, also if the plans of the call are
+    /// refused.
+    /// `None` if the word changes nothing, see [`Concurrency::say`], or if nothing can be held under this limit.
+    pub fn say(&self, state: Option<&[u64]>, word: Word, now: Timestamp) -> Option<Entry> {
+        self.slots()?.say(state, word, now)
     }
 
     /// Returns whether the algorithm may delay a request that it grants.
@@ -424,6 +481,7 @@ impl Algorithm {
             Algorithm::SlidingLog(_) => AlgorithmKind::SlidingLog,
             Algorithm::SlidingWindow(_) => AlgorithmKind::SlidingWindow,
             Algorithm::LeakyBucket(_) => AlgorithmKind::LeakyBucket,
+            Algorithm::Concurrency(_) => AlgorithmKind::Concurrency,
         }
     }
 

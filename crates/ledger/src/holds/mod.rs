@@ -24,8 +24,10 @@ mod holdings;
 #[cfg(test)]
 mod model_check;
 mod reservation;
+mod slots;
 pub(crate) mod word;
 
-pub use holdings::{Call, CallWord, Holdings, MOST_WORDS, SlotId, SlotTerms, WordAnswer};
+pub use holdings::{Call, CallWord, Holdings, MOST_WORDS, WordAnswer};
 pub use reservation::{Ending, Reservation, ReservationOwner};
+pub use slots::{SlotId, SlotTerms, Slots};
 pub use word::{LIFE, MOST_HELD, Owner, SAY_EVERY, Word};

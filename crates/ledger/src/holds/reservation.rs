@@ -1,8 +1,10 @@
 //! Ends the slots that a request has taken, exactly once, however the request ends.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
-use super::holdings::SlotId;
+use super::slots::SlotId;
 use crate::cost::Cost;
 
 /// How a slot ends, that is, what a request holds of a bucket.
@@ -18,6 +20,12 @@ pub enum Ending {
 /// store learns of the end in the owner's next call.
 pub trait ReservationOwner {
     fn end(&self, slot: SlotId, ending: Ending);
+}
+
+impl<O: ReservationOwner + ?Sized> ReservationOwner for Arc<O> {
+    fn end(&self, slot: SlotId, ending: Ending) {
+        (**self).end(slot, ending);
+    }
 }
 
 /// The slots that a request holds and gives back when it ends. Tokens that were charged to a rate are never given back, so they

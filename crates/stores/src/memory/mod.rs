@@ -4,13 +4,15 @@
 //! which one is evicted at the bound.
 //!
 //! Invariants: a plan holds the locks of all its shards at once, taken in the order of the shards. While there are
-//! fewer than `max_buckets` buckets, only buckets that are full again are removed.
+//! fewer than `max_buckets` buckets, only buckets that are full again are removed. What requests hold of a bucket
+//! is kept apart, and never evicted.
 
 pub mod bucket_file;
 pub mod bucket_stream;
 mod eviction_order;
 mod full_queue;
 mod inspect;
+mod local_holds;
 mod queue_id;
 mod segmented_vec;
 mod shard;
@@ -26,15 +28,18 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::reply::{Source, TakeReply};
+use super::reservation::Reservation;
 use super::store_clock::StoreClock;
 use base::time::{Clock, Timestamp};
 use bucket_file::BucketFileSettings;
 use ledger::algorithm::{ChargeResult, Entry};
 use ledger::bucket_key::BucketKey;
-use ledger::charge::{Charge, Plan, Settlement, settle};
+use ledger::charge::{Charge, Entries, Plan, Settlement, settle};
 use ledger::cost::Cost;
 use ledger::outcome::Outcome;
 use ledger::store_time::StoreTime;
+use local_holds::LocalHolds;
+pub(super) use local_holds::granted_asks;
 use queue_id::{QueueId, SpentClass};
 use shard::{Eviction, Put, Shard};
 
@@ -63,6 +68,8 @@ pub struct Memory {
     /// fill one shard.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
+    /// What requests hold, in as many parts as there are shards.
+    holds: Box<[Arc<LocalHolds>]>,
 }
 
 /// The locks that a plan holds, each with the index of its shard.
@@ -82,6 +89,7 @@ impl Memory {
             buckets: AtomicUsize::new(0),
             hasher: RandomState::default(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
+            holds: (0..shards).map(|_| Arc::default()).collect(),
         }
     }
 
@@ -113,15 +121,21 @@ impl Memory {
 
     /// Decides a plan at one moment, while it holds the locks of all shards with the plan's buckets.
     pub fn take(&self, plan: &Plan) -> TakeReply {
+        if plan.holds() {
+            return self.take_and_hold(plan);
+        }
         let mut held = self.lock(plan);
         // The clock is read under the locks, so that the times of a bucket's charges never go back.
         let time = self.time();
         let (settlement, evicted) = self.settle(plan, &mut held, time);
-        TakeReply { now: time.date, settlement, evicted, source: Source::Store }
+        TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation: Reservation::default() }
     }
 
     /// Returns the result that a plan would have now, without charging the plan.
     pub fn peek(&self, plan: &Plan) -> Settlement {
+        if plan.holds() {
+            return self.peek_and_hold(plan);
+        }
         let held = self.lock(plan);
         let time = self.time();
         let (_, states) = self.states(plan, &held);
@@ -154,6 +168,7 @@ impl Memory {
     /// Removes the buckets that are full again, and releases memory of shards that once held many more buckets.
     pub fn sweep(&self) {
         let now = self.now();
+        self.end_overdue_slots(now);
         for shard in &self.shards {
             // Frees small batches, so that no request waits long for the lock.
             while self.free_some(&mut shard.lock(), now) {}
@@ -188,18 +203,35 @@ impl Memory {
         let (indices, states) = self.states(plan, held);
         let (settlement, entries) = settle(plan, &states, time);
         drop(states);
+        let evicted = self.store(plan, &settlement, &indices, entries, held, time.now);
+        (settlement, evicted)
+    }
+
+    /// Stores the entries of a settled plan. `indices` are those of the charges' shards among the held ones.
+    /// Returns how many buckets were evicted although something was still spent in them. What is held is not stored
+    /// here.
+    #[allow(clippy::indexing_slicing, reason = "the indices come from `index_of`, within the held locks")]
+    fn store(
+        &self,
+        plan: &Plan,
+        settlement: &Settlement,
+        indices: &[usize],
+        entries: Entries,
+        held: &mut LockedShards<'_>,
+        now: Timestamp,
+    ) -> u64 {
         let mut evicted = 0;
         // When a request is refused, its shadow charges have no outcome, but their buckets may have to be corrected.
         let unasked = std::iter::repeat(&Outcome::UNASKED);
         let outcomes = settlement.enforced.iter().chain(&settlement.shadow).chain(unasked);
-        for (((charge, index), entry), outcome) in plan.charges().zip(&indices).zip(entries).zip(outcomes) {
-            if let Some(entry) = entry {
+        for (((charge, index), entry), outcome) in plan.charges().zip(indices).zip(entries).zip(outcomes) {
+            if let Some(entry) = entry.filter(|_| charge.algorithm.slots().is_none()) {
                 let class = SpentClass::of(outcome.remaining, charge.algorithm.ceiling(), charge.cost);
                 let queue = QueueId::new(charge.tag, class);
-                evicted += self.keep(&mut held[*index].1, charge.key, queue, entry, time.now);
+                evicted += self.keep(&mut held[*index].1, charge.key, queue, entry, now);
             }
         }
-        (settlement, evicted)
+        evicted
     }
 
     /// Returns for each charge the index of its shard among the held locks, and the state of its bucket.

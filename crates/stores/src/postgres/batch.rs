@@ -3,9 +3,11 @@
 use crate::error::Fault;
 use crate::remote::transport::{BucketAfterCall, Reply};
 use base::time::{Micros, Timestamp};
+use ledger::algorithm::concurrency::Concurrency;
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Plan, settle};
+use ledger::holds::{self, CallWord};
 use ledger::outcome::Verdict;
 
 use super::errors::unexpected_reply;
@@ -15,6 +17,7 @@ use super::errors::unexpected_reply;
 #[derive(Debug)]
 pub(crate) struct Batch<'p> {
     plans: &'p [&'p Plan],
+    words: Option<&'p holds::Call>,
     keys: Vec<BucketKey>,
 }
 
@@ -61,11 +64,13 @@ struct Last<'p> {
 }
 
 impl<'p> Batch<'p> {
-    pub(super) fn new(plans: &'p [&'p Plan]) -> Batch<'p> {
-        let mut keys: Vec<BucketKey> = plans.iter().flat_map(|plan| plan.charges().map(|charge| charge.key)).collect();
+    pub(super) fn new(plans: &'p [&'p Plan], words: Option<&'p holds::Call>) -> Batch<'p> {
+        let charged = plans.iter().flat_map(|plan| plan.charges().map(|charge| charge.key));
+        let said = words.iter().flat_map(|call| call.words.iter().map(|word| word.bucket));
+        let mut keys: Vec<BucketKey> = charged.chain(said).collect();
         keys.sort_unstable();
         keys.dedup();
-        Batch { plans, keys }
+        Batch { plans, words, keys }
     }
 
     /// Returns the keys of the buckets, in the order in which their rows are locked.
@@ -97,8 +102,13 @@ impl<'p> Batch<'p> {
             });
             buckets.push(Bucket { state, ..Bucket::default() });
         }
+        let accepted = self.say(&mut buckets, now);
         let mut settlements = Vec::with_capacity(self.plans.len());
         for &plan in self.plans {
+            if self.words.is_some_and(|call| is_overtaken(plan, call, &accepted)) {
+                settlements.push(None);
+                continue;
+            }
             let found: Vec<usize> = plan.charges().filter_map(|charge| self.index(&charge.key)).collect();
             let states: Vec<Option<&State>> =
                 found.iter().map(|index| buckets.get(*index).and_then(|bucket| bucket.state.as_ref())).collect();
@@ -110,7 +120,7 @@ impl<'p> Batch<'p> {
                 }
             }
             for ((index, outcome), charge) in found.iter().zip(&settlement.enforced).zip(&plan.enforced) {
-                if plan.checks_what_is_spent(charge) {
+                if plan.checks_what_is_spent(charge) || charge.algorithm.slots().is_some() {
                     continue;
                 }
                 // A leaky bucket may refuse although it has room, if the request would have to wait too long.
@@ -136,12 +146,39 @@ impl<'p> Batch<'p> {
                 left.push(BucketAfterCall { key: *key, state: algorithm.excerpt(state), short, reset_after });
             }
         }
-        Ok(BatchDecision { reply: Reply { now, healed, settlements, left, out_of_memory: false }, writes })
+        Ok(BatchDecision { reply: Reply { now, healed, settlements, left, accepted, out_of_memory: false }, writes })
+    }
+
+    /// Changes the states as the words do. Returns for each word whether it was newer than the last one about its
+    /// bucket.
+    fn say(&self, buckets: &mut [Bucket<'_>], now: Timestamp) -> Vec<bool> {
+        let say = |call: &holds::Call, word: &CallWord| {
+            let bucket = self.index(&word.bucket).and_then(|index| buckets.get_mut(index));
+            let entry =
+                bucket.as_ref().and_then(|bucket| Concurrency::MOST.say(bucket.state.as_deref(), call.word(word), now));
+            let is_accepted = entry.is_some();
+            if let (Some(bucket), Some(entry)) = (bucket, entry) {
+                bucket.state = Some(entry.state);
+                bucket.kept_until = Some(entry.kept_until);
+            }
+            is_accepted
+        };
+        let mut say = say;
+        self.words.map_or(Vec::new(), |call| call.words.iter().map(|word| say(call, word)).collect())
     }
 
     fn index(&self, key: &BucketKey) -> Option<usize> {
         self.keys.binary_search(key).ok()
     }
+}
+
+/// Whether a plan asks something of a bucket whose word was not newer than the last one.
+fn is_overtaken(plan: &Plan, call: &holds::Call, accepted: &[bool]) -> bool {
+    if accepted.iter().all(|accepted| *accepted) {
+        return false;
+    }
+    let is_old = |key| call.words.iter().zip(accepted).any(|(word, accepted)| word.bucket == key && !accepted);
+    plan.asks().any(|(_, charge, _)| is_old(charge.key))
 }
 
 /// Packs a state into bytes: each integer takes eight bytes, little-endian. States in Redis have the same format.
@@ -165,7 +202,7 @@ mod tests {
         let plan = Plan::of_one_bucket_spent_and_checked();
         let plans = [&plan];
         let row = StoredBucket { key: BucketKey([1; 16]), packed: None };
-        let reply = Batch::new(&plans).decide(vec![row], Timestamp(1 << 50)).unwrap().reply;
+        let reply = Batch::new(&plans, None).decide(vec![row], Timestamp(1 << 50)).unwrap().reply;
         let left: Vec<_> = reply.left.iter().map(|bucket| (bucket.short, bucket.reset_after)).collect();
         assert_eq!(left, [(false, Micros(3_000_000))]);
     }

@@ -22,6 +22,7 @@ use crate::remote::transport::{
 };
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
+use ledger::holds;
 
 /// A PostgreSQL database with the buckets, and what all connections to it share.
 #[derive(Debug)]
@@ -85,9 +86,15 @@ impl Transport for Database {
         Ok(DrivenLink { link, driver, server: Some(endpoint.host) })
     }
 
-    async fn take(&self, link: &mut Link, plans: &[&Plan], _near: Timestamp) -> Result<CallReply, Fault> {
+    async fn take(
+        &self,
+        link: &mut Link,
+        plans: &[&Plan],
+        words: Option<&holds::Call>,
+        _near: Timestamp,
+    ) -> Result<CallReply, Fault> {
         let mut new_rows = link.turn.lock().await;
-        let reply = self.statements.take(&link.session, &mut new_rows, plans, &self.clock).await?;
+        let reply = self.statements.take(&link.session, &mut new_rows, plans, words, &self.clock).await?;
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 

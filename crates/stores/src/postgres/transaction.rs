@@ -26,6 +26,7 @@ use base::time;
 use base::time::{Clock, Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
+use ledger::holds;
 
 pub(crate) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
@@ -145,10 +146,11 @@ impl Statements {
         session: &Session,
         new_rows: &mut NewRows,
         plans: &[&Plan],
+        words: Option<&holds::Call>,
         clock: &Clock,
     ) -> Result<Reply, Fault> {
         let started = clock.now();
-        let batch = Batch::new(plans);
+        let batch = Batch::new(plans, words);
         let (mut conflicts, mut vanished) = (0, 0);
         loop {
             let fault = match self.attempt(session, new_rows, &batch, clock.injected()).await {

@@ -3,7 +3,7 @@
 //! The reply contains which requests were granted, and the state of each bucket before the call. The level of each
 //! bucket for each request is computed here, by the same step that every store uses. A reply that disagrees with the
 //! computed levels is rejected. So replies are short, and a broken server cannot grant one request the charge of
-//! another.
+//! another. What the words of a call change is computed here in the same way.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,10 +14,16 @@ use smallvec::SmallVec;
 use crate::error::StoreError;
 use crate::remote::transport::{BucketAfterCall, Reply};
 use base::time::{Micros, Timestamp};
+use ledger::algorithm::concurrency::Concurrency;
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, settle};
+use ledger::holds::{self, CallWord, MOST_HELD};
 use ledger::outcome::Verdict;
+
+/// The limit for a word about a bucket of which nothing is asked. Only an invalid value depends on it: then all
+/// slots of any limit are held.
+static ANY_SLOTS: Algorithm = Algorithm::Concurrency(Concurrency::MOST);
 
 /// The largest integer that a Lua number represents exactly.
 const EXACT: u64 = (1 << 53) - 1;
@@ -29,6 +35,15 @@ pub struct Call<'p> {
     tables: Tables,
     /// The requests in the encoding that `take.lua` describes.
     requests: Vec<u8>,
+    words: Option<Words<'p>>,
+}
+
+/// What a call says about the buckets of which its connection holds something.
+#[derive(Debug)]
+struct Words<'p> {
+    call: &'p holds::Call,
+    /// For each word, the index of its bucket among the keys, and that of a limit.
+    places: Vec<(usize, usize)>,
 }
 
 /// Added to the number of requests in a run if some charges of the run are only checked.
@@ -45,6 +60,12 @@ struct Run<'p> {
 
 impl<'p> Call<'p> {
     pub fn new(plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
+        Call::saying(None, plans)
+    }
+
+    /// Makes a call that says something first. Each bucket of which a plan asks something must have a word in
+    /// `words`.
+    pub fn saying(words: Option<&'p holds::Call>, plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
         let mut tables = Tables::default();
         let mut runs: Vec<Run<'p>> = Vec::new();
         for plan in plans {
@@ -58,6 +79,7 @@ impl<'p> Call<'p> {
                 }
             }
         }
+        let words = words.map(|call| Words { call, places: places(call, &runs, &mut tables) });
         let mut requests = Vec::with_capacity(18 * runs.len());
         for run in &runs {
             let Run { plan, indices, times } = run;
@@ -77,7 +99,7 @@ impl<'p> Call<'p> {
             }
             all().filter(|(at, _)| checked == 0 || !plan.is_only_checked(*at)).for_each(|(_, one)| charge(one));
         }
-        Call { runs, tables, requests }
+        Call { runs, tables, requests, words }
     }
 
     /// Returns the Redis command of the call. `sha` names the script that the server has loaded, and `near` is about the time
@@ -98,6 +120,9 @@ impl<'p> Call<'p> {
             command.arg(&key_name(prefix, key)[..]);
         }
         command.arg(&text[..]);
+        if let Some(words) = &self.words {
+            command.arg(words.text());
+        }
         if cfg!(feature = "test-hooks")
             && let Some(now) = now
         {
@@ -123,18 +148,20 @@ impl<'p> Call<'p> {
         if now.0 > EXACT {
             return Err(StoreError::UnexpectedReply);
         }
-        let healed = integer(healed)?;
+        let is_unwritten = self.words.is_some() && *healed == Value::Int(-1);
+        let healed = if is_unwritten { 0 } else { integer(healed)? };
         if healed > self.tables.keys.len() as u64 {
             return Err(StoreError::UnexpectedReply);
         }
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
-        let (mut settlements, mut out_of_memory) = (Vec::new(), false);
+        let accepted = self.words.as_ref().map_or(Vec::new(), |words| words.say(&self.tables.limits, &mut states, now));
+        let (mut settlements, mut out_of_memory) = (Vec::new(), is_unwritten);
         let mut last: Vec<Option<(bool, Micros, &Algorithm)>> = vec![None; self.tables.keys.len()];
         for (run, granted) in self.runs.iter().zip(grants) {
             let granted = match grant(granted)? {
                 Grant::First(granted) if granted <= run.times as u64 => granted,
                 Grant::First(_) => return Err(StoreError::UnexpectedReply),
-                undecided @ (Grant::LeftOut | Grant::OutOfMemory) => {
+                undecided @ (Grant::LeftOut | Grant::OutOfMemory | Grant::OldWord) => {
                     out_of_memory |= matches!(undecided, Grant::OutOfMemory);
                     settlements.extend((0..run.times).map(|_| None));
                     continue;
@@ -153,7 +180,7 @@ impl<'p> Call<'p> {
                     }
                 }
                 for ((index, outcome), charge) in run.indices.iter().zip(&settlement.enforced).zip(&run.plan.enforced) {
-                    if run.plan.checks_what_is_spent(charge) {
+                    if run.plan.checks_what_is_spent(charge) || charge.algorithm.slots().is_some() {
                         continue;
                     }
                     // A leaky bucket may refuse although it has room, if the request would have to wait too long.
@@ -168,7 +195,7 @@ impl<'p> Call<'p> {
             Some(BucketAfterCall { key: *key, state: algorithm.excerpt(state?), short, reset_after })
         });
         let left = left.collect();
-        Ok(Reply { now, healed, settlements, left, out_of_memory })
+        Ok(Reply { now, healed, settlements, left, accepted, out_of_memory })
     }
 }
 
@@ -188,6 +215,56 @@ pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near:
     add_limit(text, algorithm, near);
     let (_, fastest) = algorithm.at_fastest().twin(near);
     fastest.into_iter().chain([cost.thousandths(), charged.0]).for_each(|amount| add_amount(text, amount));
+}
+
+impl Words<'_> {
+    /// Returns the words in the encoding that `take.lua` describes.
+    fn text(&self) -> Vec<u8> {
+        let holds::Call { owner, sequence, words } = self.call;
+        let mut text = Vec::with_capacity(14 + 10 * words.len());
+        add_amount(&mut text, owner.0);
+        add_short_amount(&mut text, *sequence);
+        for (word, (key, limit)) in words.iter().zip(&self.places) {
+            // Lua counts from 1.
+            add(&mut text, [key + 1, limit + 1]);
+            add_short_amount(&mut text, word.held.min(MOST_HELD).thousandths());
+        }
+        text
+    }
+
+    /// Changes the states as the words do. Returns for each word whether it was newer than the last one about its
+    /// bucket.
+    fn say(&self, limits: &[Algorithm], states: &mut [Option<State>], now: Timestamp) -> Vec<bool> {
+        let say = |(word, (key, limit)): (&CallWord, &(usize, usize))| {
+            let (Some(state), Some(limit)) = (states.get_mut(*key), limits.get(*limit)) else { return false };
+            let entry = limit.say(state.as_deref(), self.call.word(word), now);
+            let is_accepted = entry.is_some();
+            if let Some(entry) = entry {
+                *state = Some(entry.state);
+            }
+            is_accepted
+        };
+        self.call.words.iter().zip(&self.places).map(say).collect()
+    }
+}
+
+/// Returns the index of each word's bucket among the keys, and that of a limit: the first one under which a request
+/// asks for something, or any where nothing is asked.
+fn places(call: &holds::Call, runs: &[Run<'_>], tables: &mut Tables) -> Vec<(usize, usize)> {
+    let mut asked: HashMap<usize, &Algorithm> = HashMap::new();
+    for run in runs {
+        for (index, charge, _) in run.plan.asks() {
+            if let Some(key) = run.indices.get(index) {
+                asked.entry(*key).or_insert(&charge.algorithm);
+            }
+        }
+    }
+    let place = |word: &CallWord| {
+        let key = tables.key(&word.bucket);
+        let limit = asked.get(&key).copied().unwrap_or(&ANY_SLOTS);
+        (key, tables.limit(limit))
+    };
+    call.words.iter().map(place).collect()
 }
 
 /// The keys and limits of a call, each listed once.
@@ -241,6 +318,11 @@ fn add_amount(text: &mut Vec<u8>, amount: u64) {
     text.extend_from_slice(&amount.to_le_bytes());
 }
 
+/// Appends an amount below 2^48 in six bytes.
+fn add_short_amount(text: &mut Vec<u8>, amount: u64) {
+    text.extend(amount.to_le_bytes().into_iter().take(6));
+}
+
 fn add_limit(text: &mut Vec<u8>, limit: &Algorithm, near: Timestamp) {
     let (twin, numbers) = limit.twin(near);
     // Lua counts from 1.
@@ -266,12 +348,15 @@ enum Grant {
     LeftOut,
     /// The server refused to write for this run, because its memory is full.
     OutOfMemory,
+    /// A word about one of their buckets was not newer than the last one.
+    OldWord,
 }
 
 fn grant(value: &Value) -> Result<Grant, StoreError> {
     match value {
         Value::Int(-1) => Ok(Grant::LeftOut),
         Value::Int(-2) => Ok(Grant::OutOfMemory),
+        Value::Int(-3) => Ok(Grant::OldWord),
         granted => integer(granted).map(Grant::First),
     }
 }

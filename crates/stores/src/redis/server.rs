@@ -24,6 +24,7 @@ use crate::remote::login::CurrentLogin;
 use crate::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport};
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
+use ledger::holds;
 
 /// Connects to a Redis server and calls its script: the [`Transport`] of a store on one Redis server.
 #[derive(Debug)]
@@ -119,8 +120,14 @@ impl Transport for Server {
         }
     }
 
-    async fn take(&self, link: &mut Link, plans: &[&Plan], near: Timestamp) -> Result<CallReply, Fault> {
-        let call = Call::new(plans.iter().copied());
+    async fn take(
+        &self,
+        link: &mut Link,
+        plans: &[&Plan],
+        words: Option<&holds::Call>,
+        near: Timestamp,
+    ) -> Result<CallReply, Fault> {
+        let call = Call::saying(words, plans.iter().copied());
         let near = self.hooks.near(near, || self.clock.now());
         let moment = || self.hooks.moment(&self.clock);
         let command = |sha: &str| call.command(sha, &self.settings.prefix, near, moment());

@@ -12,6 +12,12 @@
 -- whose numbers do not hold now is left out: it has -1, and charges nothing. If the server has no memory left for a write, nothing is
 -- charged, and a run has -2 whose first request would have been granted.
 --
+-- ARGV[2], in a call whose gateway holds something of buckets, is what it says: its eight bytes as an owner, its
+-- sequence in six bytes; then for each word the bucket's index in KEYS, a limit's index, and what the owner holds
+-- in six bytes. Words come before all charges, and stay if those are refused. Each bucket of which something is
+-- asked has a word. If the word was not newer than the last one, a run with that bucket has -3, and charges nothing.
+-- Without memory for the words the reply has -1 healed buckets.
+--
 -- Most calls carry few requests, so little is made for each: a closure, a table, or a local that a closure uses takes longer
 -- than to look up a function in its library.
 
@@ -38,11 +44,11 @@ local function read_again(buckets, key, limit, now)
   local bucket = limit.twin.open(limit, value, now)
   if bucket.changed then buckets[key] = bucket end
   last.mixed, bucket.mixed = true, true
-  bucket.found, bucket.invalid = last.found, last.invalid
+  bucket.found, bucket.invalid, bucket.old = last.found, last.invalid, last.old
   return bucket
 end
 
-local text, unpack = ARGV[1], struct.unpack
+local text, words, unpack = ARGV[1], ARGV[2], struct.unpack
 local limits, count, at = {}, unpack('<H', text)
 local made, twin
 for index = 1, count do
@@ -59,6 +65,17 @@ repeat
   local buckets = {}
   -- With room for what follows.
   local reply, replied = {now, 0, nil, nil, nil, nil}, 2
+  if words then
+    local owner, sequence, from = string.sub(words, 1, 8), unpack('<I6', words, 9)
+    while from <= #words do
+      local key, number, held, after = unpack('<HHI6', words, from)
+      local limit = limits[number]
+      local bucket = read(KEYS[key], limit, now)
+      if bucket.err then return bucket end
+      buckets[key], from = bucket, after
+      bucket.old = not limit.twin.say(limit, bucket, owner, sequence, held)
+    end
+  end
   while at <= #text do
     local times, enforced, shadow, from = unpack('<HHH', text, at)
     local checked = 0
@@ -66,7 +83,7 @@ repeat
       times = times - 32768
       checked, from = unpack('<H', text, from)
     end
-    local granted, charges, outside = times, enforced + shadow, false
+    local granted, charges, outside, old = times, enforced + shadow, false, false
     at = from
     for index = 1, charges do
       local key, number, cost, after = unpack('<HHI8', text, at)
@@ -82,6 +99,7 @@ repeat
         elseif bucket.limit ~= limit then
           bucket = read_again(buckets, key, limit, now)
         end
+        if words and bucket.old then old = true end
         -- At one moment equal requests are granted until one of their buckets cannot pay.
         if index <= enforced then
           local most = limit.twin.most(limit, bucket, cost)
@@ -90,6 +108,7 @@ repeat
       end
     end
     if granted < 0 then granted = 0 end
+    if old then granted = -3 end
     if outside then granted = -1 end
     if is_full then
       if granted > 0 then granted = -2 end
@@ -140,5 +159,6 @@ repeat
     end
     reply[replied + key] = value
   end
+  if is_full and words then reply[2] = -1 end
   if is_full == was_full then return reply end
 until false

@@ -20,6 +20,7 @@ use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan, settle};
 use ledger::cost::Cost;
+use ledger::holds;
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -66,7 +67,13 @@ impl<const AT_ONCE: usize> Transport for Fake<AT_ONCE> {
         }
     }
 
-    async fn take(&self, (): &mut (), plans: &[&Plan], _near: Timestamp) -> Result<CallReply, Fault> {
+    async fn take(
+        &self,
+        (): &mut (),
+        plans: &[&Plan],
+        _words: Option<&holds::Call>,
+        _near: Timestamp,
+    ) -> Result<CallReply, Fault> {
         self.received.fetch_add(plans.len(), Ordering::Relaxed);
         let behaviour = *self.behaviour.lock();
         match behaviour {
@@ -85,7 +92,8 @@ impl<const AT_ONCE: usize> Transport for Fake<AT_ONCE> {
         }
         let now = self.clock.now();
         let settlements = plans.iter().map(|plan| Some(settle(plan, &[None::<State>], now).0)).collect();
-        let reply = Ok(Reply { now, healed: 0, settlements, left: Vec::new(), out_of_memory: false });
+        let reply =
+            Ok(Reply { now, healed: 0, settlements, left: Vec::new(), accepted: Vec::new(), out_of_memory: false });
         Ok(smallvec![PartReply { plans: plans.len(), reply }])
     }
 

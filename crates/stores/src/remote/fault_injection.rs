@@ -99,6 +99,8 @@ impl Hooks {
 #[cfg(feature = "test-hooks")]
 mod flaw {
     use crate::remote::queue::{Attempt, PendingTake, ReplySender};
+    use crate::reply::TakeReply;
+    use crate::reservation::Reservation;
     use base::time::{Micros, Timestamp};
     use ledger::charge::Charge;
     use ledger::cost::Cost;
@@ -180,10 +182,17 @@ mod flaw {
         tokio::spawn(async move {
             let Ok(answer) = result.await else { return };
             for mut waiting in alike {
-                waiting.answer.send(answer.clone());
+                // What the sum holds is given back at once: the flaw is one of rates.
+                let copy = |reply: &TakeReply| TakeReply {
+                    settlement: reply.settlement.clone(),
+                    reservation: Reservation::default(),
+                    ..*reply
+                };
+                waiting.answer.send(answer.as_ref().map(|reply| reply.as_ref().map(copy)).map_err(|error| *error));
             }
         });
-        rest.insert(0, PendingTake { plan, answer, caller: None, since, attempt: Attempt::First });
+        let holds = plan.holds();
+        rest.insert(0, PendingTake { plan, answer, caller: None, since, attempt: Attempt::First, holds });
         rest
     }
 }

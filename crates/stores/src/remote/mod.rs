@@ -16,6 +16,7 @@ pub(super) mod deny_cache;
 mod fake_transport;
 pub mod fault_injection;
 mod heartbeat;
+mod holds;
 pub(crate) mod login;
 mod pending_reply;
 mod queue;
@@ -35,6 +36,7 @@ use super::error::StoreError;
 use super::events::{EventSink, RunningGateway};
 use super::fallback::FallbackShare;
 use super::reply::{Source, TakeReply};
+use super::reservation::Reservation;
 use super::store_clock::StoreClock;
 use super::worker::Worker;
 use base::time::{Clock, Micros, Timestamp};
@@ -152,7 +154,8 @@ impl<T: Transport> Remote<T> {
         connection.usable()?;
         let now = self.clock.now();
         if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
-            return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
+            let reservation = Reservation::default();
+            return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached, reservation }));
         }
         let waiting = WaitPeriod { since: now, until: answer_within.map(|most| now.plus(most)) };
         self.query_on(connection, plan, caller, waiting).await
@@ -203,11 +206,23 @@ impl<T: Transport> Remote<T> {
         let Remote { breaker, clock, events, .. } = self;
         let connected = connection.connected_at();
         let mut pending = PendingReply { breaker, clock, events, permit, connected, result: None };
+        let holds = plan.holds();
+        if holds && !T::HOLDS {
+            return Err(StoreError::Refused);
+        }
         let (answer, result) = ReplySender::new();
         let plan = Box::new(plan.clone());
-        connection.ask(PendingTake { plan, answer, caller, since, attempt: Attempt::First })?;
+        connection.ask(PendingTake { plan, answer, caller, since, attempt: Attempt::First, holds })?;
         pending.result = Some(result);
         pending.wait(until).await
+    }
+
+    /// Holds what a plan asks for although the store has not granted it, because its request was let pass.
+    pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
+        match self.connection(worker) {
+            Ok(connection) if T::HOLDS => connection.holds.hold(plan, self.clock.now()),
+            _ => Reservation::default(),
+        }
     }
 
     pub fn announce(&self, configuration: &str) {

@@ -26,6 +26,8 @@ pub(crate) struct PendingTake {
     pub caller: Option<Arc<dyn Caller>>,
     pub since: Timestamp,
     pub attempt: Attempt,
+    /// Whether the request holds something if it is granted.
+    pub holds: bool,
 }
 
 /// Whether a request is sent for the first or the second time. A request is sent again only if a call left it out, without
@@ -46,6 +48,9 @@ pub(super) struct Queue {
     receiver: mpsc::Receiver<PendingTake>,
     /// Requests that were received and put back, in the order of arrival.
     put_back: VecDeque<PendingTake>,
+    /// Requests that ask for a bucket which was asked in a call under way, in the order of arrival. They are not
+    /// sent before that call is answered.
+    kept_back: VecDeque<PendingTake>,
 }
 
 impl PendingTake {
@@ -89,11 +94,28 @@ impl ReplySender {
 
 impl Queue {
     pub(super) fn new(receiver: mpsc::Receiver<PendingTake>) -> Queue {
-        Queue { receiver, put_back: VecDeque::new() }
+        Queue { receiver, put_back: VecDeque::new(), kept_back: VecDeque::new() }
     }
 
     pub(super) fn len(&self) -> usize {
         self.receiver.len() + self.put_back.len()
+    }
+
+    /// Keeps a request back until [`Queue::release`].
+    pub(super) fn keep_back(&mut self, request: PendingTake) {
+        self.kept_back.push_back(request);
+    }
+
+    /// Returns the requests that were kept back to the queue, before all others.
+    pub(super) fn release(&mut self) {
+        while let Some(request) = self.kept_back.pop_back() {
+            self.put_back.push_front(request);
+        }
+    }
+
+    /// Whether requests are kept back, and there is no other one.
+    pub(super) fn only_has_kept_back(&self) -> bool {
+        !self.kept_back.is_empty() && self.put_back.is_empty() && self.receiver.is_empty()
     }
 
     /// Waits until the queue has a request.
@@ -128,6 +150,7 @@ impl Queue {
 
     /// Puts the requests of a call that did not run back into the queue, before all others.
     pub(crate) fn put_back(&mut self, requests: Vec<PendingTake>) {
+        self.release();
         for request in requests.into_iter().rev() {
             self.put_back.push_front(request);
         }
@@ -137,13 +160,23 @@ impl Queue {
     /// time since which the first of the other requests has waited.
     pub(crate) fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
         let mut unsent = 0;
+        let mut kept_since = None;
+        while let Some(first) = self.kept_back.front_mut() {
+            if now.since(first.since) < most {
+                kept_since = Some(first.since);
+                break;
+            }
+            unsent += usize::from(!first.answer.is_closed());
+            first.answer.send(Err(StoreError::Unsent));
+            self.kept_back.pop_front();
+        }
         loop {
             match self.overdue(now, most) {
                 Ok(mut late) => {
                     unsent += usize::from(!late.answer.is_closed());
                     late.answer.send(Err(StoreError::Unsent));
                 }
-                Err(first) => return (unsent, first),
+                Err(first) => return (unsent, first.into_iter().chain(kept_since).min()),
             }
         }
     }

@@ -14,6 +14,7 @@ use base::time::{Micros, Timestamp};
 use ledger::algorithm::State;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Plan, Settlement};
+use ledger::holds;
 
 /// Connects to a server of one kind and makes calls there. The connections of all workers share it.
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
@@ -21,6 +22,9 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     type Link: Clone + Send;
 
     const CALLS: CallLimits;
+
+    /// Whether plans may hold something, see [`Plan::holds`].
+    const HOLDS: bool = true;
 
     /// What a new connection proves about the server.
     const CONNECTED: ConnectionProof = ConnectionProof::Decides;
@@ -32,7 +36,9 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Returns the reason why there is no connection for calls.
     fn connect(&self) -> impl Future<Output = Result<DrivenLink<Self::Link>, Fault>> + Send;
 
-    /// Decides one or more plans in one call. `near` is about the time on the server's clock.
+    /// Decides one or more plans in one call. `words` are what the connection says about buckets of which it holds
+    /// something: they are stored first, also if all plans are refused. Without words the call has at least one
+    /// plan, and no plan that holds. `near` is about the time on the server's clock.
     ///
     /// A call whose bytes may have been sent must not be repeated, unless its reply proves that it did not run.
     ///
@@ -44,6 +50,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         &self,
         link: &mut Self::Link,
         plans: &[&Plan],
+        words: Option<&holds::Call>,
         near: Timestamp,
     ) -> impl Future<Output = Result<CallReply, Fault>> + Send;
 
@@ -142,9 +149,12 @@ pub struct Reply {
     /// of an empty bucket.
     pub healed: u64,
     /// The settlement of each plan, in the order of the plans. `None` for a plan that was left out and not charged, because a
-    /// calendar period that the call named for it is not the one at `now`.
+    /// calendar period that the call named for it is not the one at `now`, or because of an old word.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
+    /// Whether each word of the call was newer than the last one about its bucket, in the order of the words. Plans
+    /// that ask something of a bucket whose word was older have no settlement, and were not charged.
+    pub accepted: Vec<bool>,
     /// Whether plans have no settlement because the server has no memory left to write. Plans that are refused need no memory.
     pub out_of_memory: bool,
 }

@@ -20,7 +20,7 @@ use std::fmt;
 
 use smallvec::smallvec;
 
-use super::step::{ChargeResult, Entry, Level, Numbers, RequestNumbers, State, Step};
+use super::step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use crate::cost::Cost;
 use crate::holds::word::{Owner, Word};
 use base::time::{Micros, Timestamp};
@@ -46,10 +46,11 @@ pub const MAX_LIMIT: u64 = 1_000_000_000;
 /// with the given eight bytes, and returns whether the word was accepted. If a bucket is asked, `say` is called before `most`.
 pub const TWIN: &str = include_str!("concurrency.lua");
 
-/// The settings of one concurrency limit: its number of slots.
+/// The settings of one concurrency limit: its number of slots, and how long a request may hold one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     limit: Cost,
+    max_hold: Option<Micros>,
 }
 
 /// What one owner holds of a bucket.
@@ -62,9 +63,24 @@ pub struct Holder {
 }
 
 impl Concurrency {
+    /// The limit with the most slots.
+    pub const MOST: Concurrency = Concurrency { limit: Cost::from_thousandths(MAX_LIMIT * 1000), max_hold: None };
+
     /// Makes a concurrency limit of `limit` slots. `None` unless the number is between 1 and [`MAX_LIMIT`].
     pub fn new(limit: u64) -> Option<Concurrency> {
-        (1..=MAX_LIMIT).contains(&limit).then(|| Concurrency { limit: Cost::from_tokens(limit) })
+        (1..=MAX_LIMIT).contains(&limit).then(|| Concurrency { limit: Cost::from_tokens(limit), max_hold: None })
+    }
+
+    /// Returns the limit on which a slot is given back after `max_hold`, even if its request still runs. `None`: it
+    /// is held until the request ends.
+    #[must_use]
+    pub fn with_max_hold(self, max_hold: Option<Micros>) -> Concurrency {
+        Concurrency { max_hold, ..self }
+    }
+
+    /// Returns the longest time for which a request holds its slot; `None` if there is no such bound.
+    pub fn max_hold(&self) -> Option<Micros> {
+        self.max_hold
     }
 
     /// Returns the limit for a request that may have its own number of slots. This number is raised to `least`, rounded up.
@@ -72,7 +88,7 @@ impl Concurrency {
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Concurrency {
         let limit = numbers.ceiling.unwrap_or(self.limit).min(Cost::from_tokens(MAX_LIMIT));
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
-        Concurrency { limit }
+        Concurrency { limit, ..*self }
     }
 
     /// Returns the number of slots, which is `q` in the header `RateLimit-Policy`.
@@ -84,7 +100,12 @@ impl Concurrency {
     /// request of this cost.
     pub fn share(&self, cost: Cost, of: u64) -> (Concurrency, Cost) {
         let slots = self.limit.whole() / of.max(1);
-        (Concurrency { limit: Cost::from_tokens(slots).max(cost) }, cost)
+        (Concurrency { limit: Cost::from_tokens(slots).max(cost), ..*self }, cost)
+    }
+
+    /// Returns the number of slots. Slots have no window: it is 0.
+    pub fn quota(&self) -> Quota {
+        Quota { limit: self.limit.whole(), window: Micros(0) }
     }
 
     /// Returns the settings of this limit as integers for its Lua twin.

@@ -7,25 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
+use super::slots::{SlotId, SlotTerms, Slots};
 use super::word::{Owner, SAY_EVERY, Word};
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
-use base::time::{Micros, Timestamp};
+use base::time::Timestamp;
 
 /// The largest number of words in a call. A call that asks for more buckets than this has a word for each of these buckets.
 pub const MOST_WORDS: usize = 256;
-
-/// Identifies a slot of one owner: the amount that a request holds of a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SlotId(u64);
-
-/// The amount of a slot, and the longest time for which the slot is held. After `max_hold` the slot is given back even if its
-/// request still runs. `None`: the slot is held until the request ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SlotTerms {
-    pub amount: Cost,
-    pub max_hold: Option<Micros>,
-}
 
 /// A call of an owner to the store: it says what the owner holds of several buckets, and asks for more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,10 +58,7 @@ pub struct Holdings {
     /// The sequence of the last call.
     sequence: u64,
     buckets: BTreeMap<BucketKey, HeldBucket>,
-    slots: BTreeMap<SlotId, Slot>,
-    last_slot: u64,
-    /// The moments at which slots with a maximum hold time end.
-    ends: BTreeSet<(Timestamp, SlotId)>,
+    slots: Slots,
     /// The buckets about which the next call has a word, the one that has waited longest first.
     waiting: BTreeMap<u64, BucketKey>,
     last_place: u64,
@@ -102,13 +88,6 @@ enum Turn {
     Due(Timestamp),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Slot {
-    bucket: BucketKey,
-    amount: Cost,
-    end: Option<Timestamp>,
-}
-
 impl HeldBucket {
     /// Returns the amount in the next word.
     fn said(&self) -> Cost {
@@ -126,9 +105,7 @@ impl Holdings {
             owner,
             sequence: 0,
             buckets: BTreeMap::new(),
-            slots: BTreeMap::new(),
-            last_slot: 0,
-            ends: BTreeSet::new(),
+            slots: Slots::default(),
             waiting: BTreeMap::new(),
             last_place: 0,
             due: BTreeSet::new(),
@@ -205,6 +182,17 @@ impl Holdings {
         call.words.iter().for_each(|word| self.wait(word.bucket));
     }
 
+    /// Records that a call is proved not to have run, and will not run later. What it asked is not said as held.
+    /// Its words are repeated in the next call.
+    pub fn did_not_run(&mut self, call: &Call) {
+        for word in &call.words {
+            if let Some(bucket) = self.buckets.get_mut(&word.bucket) {
+                bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
+            }
+            self.wait(word.bucket);
+        }
+    }
+
     /// Records that the connection to the store is new. The words about all buckets are repeated in the next calls.
     pub fn reconnected(&mut self) {
         let keys: Vec<BucketKey> = self.buckets.keys().copied().collect();
@@ -213,37 +201,30 @@ impl Holdings {
 
     /// Holds a slot that the store has not granted. Used when a request is let pass although the store has failed.
     pub fn hold(&mut self, bucket: BucketKey, terms: SlotTerms, now: Timestamp) -> SlotId {
-        self.last_slot += 1;
-        let slot = SlotId(self.last_slot);
-        let end = terms.max_hold.map(|longest| now.plus(longest));
-        if let Some(end) = end {
-            self.ends.insert((end, slot));
-        }
         let held = self.track(bucket);
         held.held = held.held.plus(terms.amount);
-        self.slots.insert(slot, Slot { bucket, amount: terms.amount, end });
-        slot
+        self.slots.add(bucket, terms, now)
     }
 
     /// Ends a slot. Does nothing if the slot has ended before.
     pub fn end(&mut self, slot: SlotId) {
-        let Some(ended) = self.slots.remove(&slot) else { return };
-        if let Some(end) = ended.end {
-            self.ends.remove(&(end, slot));
+        if let Some((bucket, amount)) = self.slots.end(slot) {
+            self.lower(bucket, amount);
         }
-        if let Some(bucket) = self.buckets.get_mut(&ended.bucket) {
-            bucket.held = bucket.held.less(ended.amount);
-            self.wait(ended.bucket);
+    }
+
+    fn lower(&mut self, key: BucketKey, amount: Cost) {
+        if let Some(bucket) = self.buckets.get_mut(&key) {
+            bucket.held = bucket.held.less(amount);
+            self.wait(key);
         }
     }
 
     /// Ends the slots that have been held for their longest time. Makes buckets whose words must be repeated wait for the next
     /// call.
     pub fn advance(&mut self, now: Timestamp) {
-        while self.ends.first().is_some_and(|(end, _)| *end <= now)
-            && let Some((_, slot)) = self.ends.pop_first()
-        {
-            self.end(slot);
+        while let Some((bucket, amount)) = self.slots.end_overdue(now) {
+            self.lower(bucket, amount);
         }
         while self.due.first().is_some_and(|(due, _)| *due <= now)
             && let Some((_, key)) = self.due.pop_first()
@@ -254,9 +235,8 @@ impl Holdings {
 
     /// Returns the time at which [`Holdings::advance`] must be called next. `None` if nothing is to be done at a certain time.
     pub fn next_moment(&self) -> Option<Timestamp> {
-        let end = self.ends.first().map(|(end, _)| *end);
         let due = self.due.first().map(|(due, _)| *due);
-        end.into_iter().chain(due).min()
+        self.slots.next_end().into_iter().chain(due).min()
     }
 
     /// Returns whether buckets wait for a word. Then the next call should be sent as soon as no other call is under way.

@@ -1,6 +1,7 @@
 //! Tests the words of the next call, the time at which they are due, and the effect of an answer.
 
 use super::*;
+use base::time::Micros;
 
 const NOW: Timestamp = Timestamp(1 << 50);
 const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };
@@ -114,4 +115,13 @@ fn a_slot_with_a_longest_time_is_given_back_though_its_request_goes_on() {
     assert_eq!(holdings.held(&key(1)).whole(), 1);
     holdings.end(long);
     assert_eq!(said(&holdings.call(&[], after(1500))), [(key(1), 0, 0)]);
+}
+
+#[test]
+fn what_a_call_asked_that_did_not_run_is_not_said() {
+    let mut holdings = Holdings::new(Owner(1));
+    let call = holdings.call(&[(key(1), Cost::ONE)], NOW);
+    holdings.did_not_run(&call);
+    assert!(holdings.has_words());
+    assert_eq!(said(&holdings.call(&[(key(1), Cost::ONE)], NOW)), [(key(1), 0, 1)]);
 }

@@ -181,13 +181,13 @@ impl SplitTake<'_> {
         match reply {
             Ok(None) => Next::ClientLeft,
             Ok(Some(reply)) if reply.settlement.is_granted() => {
-                self.whole.add(&positions, &reply);
                 self.charged.add(tag, &plan, &reply);
+                self.whole.add(&positions, reply);
                 Next::Group
             }
             Ok(Some(reply)) => {
                 self.whole.refuse(self.plan);
-                self.whole.add(&positions, &reply);
+                self.whole.add(&positions, reply);
                 Next::Refused
             }
             // Shadow charges do not affect the decision.

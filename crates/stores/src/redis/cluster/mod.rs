@@ -33,6 +33,7 @@ use crate::redis::fault_injection::Hooks;
 use crate::remote;
 use crate::remote::{StoreState, WaitPeriod};
 use crate::reply::{Source, TakeReply};
+use crate::reservation::Reservation;
 use crate::take_failure::TakeFailure;
 use crate::worker::Worker;
 use base::time::{Clock, Micros, Timestamp};
@@ -107,7 +108,8 @@ impl Cluster {
         if let Some((now, settlement)) = self.nodes.state.deny_cache.refuse(plan, since)
             && self.still_refuses(worker, plan, &settlement)
         {
-            return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
+            let reservation = Reservation::default();
+            return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached, reservation }));
         }
         let waiting = WaitPeriod { since, until: answer_within.map(|most| since.plus(most)) };
         let take = Take { worker, plan, caller, waiting };

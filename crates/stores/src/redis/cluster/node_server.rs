@@ -23,6 +23,7 @@ use crate::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGa
 use base::host_port::HostPort;
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
+use ledger::holds;
 
 /// Connects to a node of a Redis cluster and calls its script: the [`Transport`] to this node.
 #[derive(Debug)]
@@ -175,7 +176,17 @@ impl Transport for NodeServer {
         self.readiness.retry().await;
     }
 
-    async fn take(&self, link: &mut Link, plans: &[&Plan], near: Timestamp) -> Result<CallReply, Fault> {
+    // A call has a part for each hash tag, and what is held of the buckets of each tag has to follow it to another
+    // node.
+    const HOLDS: bool = false;
+
+    async fn take(
+        &self,
+        link: &mut Link,
+        plans: &[&Plan],
+        _words: Option<&holds::Call>,
+        near: Timestamp,
+    ) -> Result<CallReply, Fault> {
         let near = self.hooks.near(near, || self.clock.now());
         let calls = self.calls(plans);
         let all: Vec<&TagCall<'_>> = calls.iter().collect();

@@ -25,7 +25,7 @@ impl<T: Transport> Connection<T> {
         let mut batch = Vec::new();
         loop {
             session.take(lane, &mut batch).await;
-            while !batch.is_empty() {
+            loop {
                 if let Err(fault) = self.call(&mut batch, session, &mut link).await {
                     session.returned.lock().append(&mut batch);
                     return fault;
@@ -41,6 +41,9 @@ impl<T: Transport> Connection<T> {
                     .filter_map(|waiting| waiting.still_there(now, self.timeout, &mut unsent))
                     .collect();
                 self.report_unsent(unsent);
+                if batch.is_empty() {
+                    break;
+                }
             }
             session.end(lane);
         }
@@ -50,28 +53,42 @@ impl<T: Transport> Connection<T> {
     /// passes before that.
     pub(super) async fn feed(&self, session: &Session, queue: &mut Queue) -> Infallible {
         let mut batch = Vec::with_capacity(T::CALLS.charges);
+        let mut ended = 0;
         loop {
-            self.turn(session, queue).await;
-            queue.arrival().await;
+            self.turn(session, queue, &mut ended).await;
+            let has_words = tokio::select! {
+                biased;
+                () = queue.arrival() => false,
+                () = self.holds.words(&self.clock) => true,
+            };
             // Other tasks on this thread that are ready run first, so that their requests join this call. Without such
             // tasks this takes no time.
             tokio::task::yield_now().await;
-            self.fill(&mut batch, queue);
+            self.fill(&mut batch, queue, session.under_way() > 0);
             if !batch.is_empty() {
                 batch = self.shared.hooks.gather(batch);
+            }
+            if !batch.is_empty() || has_words {
                 session.hand(&mut batch).await;
             }
         }
     }
 
-    /// Waits until a call may be sent.
-    async fn turn(&self, session: &Session, queue: &mut Queue) {
+    /// Waits until a call may be sent. `ended` is the number of calls that had ended when requests that are kept
+    /// back were last returned to the queue.
+    async fn turn(&self, session: &Session, queue: &mut Queue, ended: &mut u64) {
         loop {
             let under_way = session.under_way();
+            // What those calls asked for is answered.
+            if session.ended() != *ended {
+                *ended = session.ended();
+                queue.release();
+            }
             if under_way == 0 {
                 return;
             }
-            let (now, gap, room) = (self.clock.now(), session.round_trip.gap(), under_way < T::CALLS.at_once);
+            let (now, gap) = (self.clock.now(), session.round_trip.gap());
+            let room = under_way < T::CALLS.at_once && !queue.only_has_kept_back();
             let passed = now.since(session.last_sent());
             if room && passed >= gap || self.is_overflowing(under_way, queue.len()) {
                 return;
@@ -97,9 +114,10 @@ impl<T: Transport> Connection<T> {
         T::CALLS.at_once > MOST_FOR_OVERFLOW && under_way <= MOST_FOR_OVERFLOW && queued >= T::CALLS.charges
     }
 
-    /// Moves queued requests into the batch, as many as one call may carry. Requests whose clients have disconnected are left
-    /// out.
-    fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue) {
+    /// Moves queued requests into the batch, as many as one call may carry. Requests whose clients have
+    /// disconnected are left out. While calls are under way, requests are kept back that ask for what was asked in
+    /// one of them: the next call would say as held all that is asked there, also what is refused.
+    fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue, is_under_way: bool) {
         let (now, mut unsent) = (self.clock.now(), 0);
         let (mut charges, most) = (0, self.shared.hooks.requests(T::CALLS.requests));
         while batch.len() < most
@@ -107,6 +125,10 @@ impl<T: Transport> Connection<T> {
             && let Some(waiting) = queue.try_next()
         {
             let Some(waiting) = waiting.still_there(now, self.timeout, &mut unsent) else { continue };
+            if waiting.holds && is_under_way && self.holds.is_asked_already(&waiting.plan) {
+                queue.keep_back(waiting);
+                continue;
+            }
             if !batch.last().is_some_and(|last| last.plan.is_same_take(&waiting.plan)) {
                 charges += waiting.plan.charges().count();
             }

@@ -11,13 +11,16 @@ use crate::error::{Fault, StoreError};
 use crate::events::{CallReport, Event};
 use crate::remote::call_timer::CallTimer;
 use crate::remote::deny_cache::SendStamp;
+use crate::remote::holds::Held;
 use crate::remote::queue::{Attempt, PendingTake, ReplySender};
 use crate::remote::transport::{BucketAfterCall, CallReply, PartReply, Reply, Transport};
 use crate::reply::{Source, TakeReply};
+use crate::reservation::Reservation;
 use crate::span_links::SpanLinks;
 use base::time;
 use base::time::{Micros, Timestamp, timeout};
 use ledger::charge::Plan;
+use ledger::holds;
 
 /// How long to wait for an overdue reply before the connection is closed. No request needs the reply any more.
 const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -52,15 +55,21 @@ impl<T: Transport> Connection<T> {
         let sent = self.shared.deny_cache.stamp(started);
         session.note_sent(started);
         let requests = batch.len();
+        let has_asks = batch.iter().any(|waiting| waiting.holds);
         let (plans, unanswered): (Vec<_>, Vec<_>) =
             batch.iter_mut().map(|PendingTake { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
+        let words = self.holds.begin(&plans, has_asks, started);
+        if plans.is_empty() && words.is_none() {
+            return Ok(());
+        }
         let timer = CallTimer::new(started, self.timeout);
         let outcome = tokio::select! {
             biased;
-            outcome = self.exchange(&plans, link, started) => outcome,
+            outcome = self.exchange(&plans, words.as_ref(), link, started) => outcome,
             never = self.watch(&timer, started, unanswered) => match never {},
         };
         let ended = self.clock.now();
+        let held = words.and_then(|words| self.conclude_words(&words, &plans, &outcome, ended));
         let took = ended.since(started);
         let result = if is_answered(&outcome) { CallResult::Success } else { CallResult::Failure };
         self.publish(timer.check(&self.shared.breaker, ended));
@@ -87,7 +96,7 @@ impl<T: Transport> Connection<T> {
         match outcome {
             Ok(parts) => {
                 let end = faults(&parts).find(|fault| fault.ends_connection()).cloned();
-                self.hand_out(parts, batch, Period { started, ended, sent });
+                self.hand_out(parts, batch, held, Period { started, ended, sent });
                 end.map_or(Ok(()), Err)
             }
             Err(fault) => {
@@ -102,9 +111,37 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// Records what a call with words has shown. Returns what each plan holds, in the order of the plans. `None` if
+    /// the call has no answer, or nothing was stored.
+    fn conclude_words(
+        &self,
+        words: &holds::Call,
+        plans: &[&Plan],
+        outcome: &Result<CallReply, Fault>,
+        now: Timestamp,
+    ) -> Option<std::vec::IntoIter<Held>> {
+        match outcome {
+            // A call with words has one part. A server without memory has written nothing.
+            Ok(parts) => match parts.first().map(|part| &part.reply) {
+                Some(Ok(reply)) if !reply.out_of_memory => {
+                    return Some(self.holds.answered(words, plans, reply, now).into_iter());
+                }
+                _ => self.holds.failed(words, true, now),
+            },
+            Err(fault) => self.holds.failed(words, fault.error != StoreError::Replica, now),
+        }
+        None
+    }
+
     /// Answers the requests of a batch, and remembers the levels in the replies. Leaves in `batch` the requests that
-    /// must be sent again.
-    fn hand_out(&self, parts: CallReply, batch: &mut Vec<PendingTake>, Period { started, ended, sent }: Period) {
+    /// must be sent again. `held` is what the requests hold, if the call had words.
+    fn hand_out(
+        &self,
+        parts: CallReply,
+        batch: &mut Vec<PendingTake>,
+        mut held: Option<std::vec::IntoIter<Held>>,
+        Period { started, ended, sent }: Period,
+    ) {
         let mut again = Vec::new();
         let mut waiting = batch.drain(..);
         for PartReply { plans, reply } in parts {
@@ -125,9 +162,14 @@ impl<T: Transport> Connection<T> {
                 self.shared.fallback.observe(key, state, now, reset_after, decided);
             }
             for (mut waiting, settlement) in waiting.zip(settlements) {
+                let held = held.as_mut().and_then(Iterator::next).unwrap_or_else(|| Ok(Reservation::default()));
+                let Ok(reservation) = held else {
+                    waiting.answer.send(Err(StoreError::OldWord));
+                    continue;
+                };
                 match (settlement, waiting.attempt) {
                     (Some(settlement), _) => {
-                        let reply = TakeReply { now, settlement, evicted: 0, source: Source::Store };
+                        let reply = TakeReply { now, settlement, evicted: 0, source: Source::Store, reservation };
                         waiting.answer.send(Ok(Some(reply)));
                     }
                     (None, _) if out_of_memory => waiting.answer.send(Err(StoreError::OutOfMemory)),
@@ -166,10 +208,16 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    async fn exchange(&self, plans: &[&Plan], link: &mut T::Link, started: Timestamp) -> Result<CallReply, Fault> {
+    async fn exchange(
+        &self,
+        plans: &[&Plan],
+        words: Option<&holds::Call>,
+        link: &mut T::Link,
+        started: Timestamp,
+    ) -> Result<CallReply, Fault> {
         let longest = Duration::from(self.timeout) + OVERDUE_TIMEOUT;
         let near = self.shared.store_clock.at(started);
-        let Ok(reply) = timeout(longest, self.transport.take(link, plans, near)).await else {
+        let Ok(reply) = timeout(longest, self.transport.take(link, plans, words, near)).await else {
             self.transport.give_up(link);
             return Err(Fault::new(StoreError::Timeout, format!("no answer within {longest:?}")));
         };

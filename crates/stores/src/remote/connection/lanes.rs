@@ -22,8 +22,12 @@ use base::time::Timestamp;
 pub(super) struct Session {
     /// A batch for the next free lane. Empty if no batch waits.
     handed: Mutex<Vec<PendingTake>>,
+    /// Whether an empty batch waits: its call only says what is held.
+    is_empty_handed: AtomicBool,
     /// The lanes with a call under way, as one bit for each lane.
     busy: AtomicU32,
+    /// The number of calls that have ended.
+    ended: AtomicU64,
     /// When the last call was sent, as a [`Timestamp`].
     last_sent: AtomicU64,
     pub round_trip: RoundTrip,
@@ -37,7 +41,9 @@ impl Session {
     pub(super) fn new(round_trip: RoundTrip) -> Session {
         Session {
             handed: Mutex::default(),
+            is_empty_handed: AtomicBool::new(false),
             busy: AtomicU32::new(0),
+            ended: AtomicU64::new(0),
             last_sent: AtomicU64::new(0),
             round_trip,
             answered: AtomicBool::new(false),
@@ -48,6 +54,11 @@ impl Session {
     /// Returns the number of calls under way.
     pub(super) fn under_way(&self) -> usize {
         self.busy.load(Ordering::Relaxed).count_ones() as usize
+    }
+
+    /// Returns the number of calls that have ended.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Waits until the number of calls under way is no longer `under_way`.
@@ -66,19 +77,20 @@ impl Session {
 
     /// Hands a batch to the first free lane, and returns when the lane has taken it. `batch` is empty then.
     pub(super) async fn hand(&self, batch: &mut Vec<PendingTake>) {
+        self.is_empty_handed.store(batch.is_empty(), Ordering::Relaxed);
         std::mem::swap(&mut *self.handed.lock(), batch);
         poll_fn(|_| if self.has_batch() { Poll::Pending } else { Poll::Ready(()) }).await;
     }
 
     fn has_batch(&self) -> bool {
-        !self.handed.lock().is_empty()
+        !self.handed.lock().is_empty() || self.is_empty_handed.load(Ordering::Relaxed)
     }
 
     /// Waits for a batch for this lane, moves it to `batch`, and marks the lane as busy.
     pub(super) async fn take(&self, lane: usize, batch: &mut Vec<PendingTake>) {
         poll_fn(|_| {
             let mut handed = self.handed.lock();
-            if handed.is_empty() {
+            if handed.is_empty() && !self.is_empty_handed.swap(false, Ordering::Relaxed) {
                 return Poll::Pending;
             }
             std::mem::swap(&mut *handed, batch);
@@ -91,6 +103,7 @@ impl Session {
     /// Marks the lane as free, because its call has ended.
     pub(super) fn end(&self, lane: usize) {
         self.busy.fetch_and(!(1 << lane), Ordering::Relaxed);
+        self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
     fn is_busy(&self, lane: usize) -> bool {

@@ -21,6 +21,7 @@ use tokio::sync::{Notify, mpsc};
 use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
 use super::heartbeat::{ConnectedWorkers, Heartbeat};
+use super::holds::ConnectionHolds;
 use super::queue::{PendingTake, Queue};
 use super::settings::Settings;
 use super::transport::Transport;
@@ -86,6 +87,8 @@ pub(crate) struct Connection<T> {
     /// The moment, as a [`Timestamp`], from which a further call may be sent. With enough queued requests, it may be
     /// sent earlier.
     further_from: AtomicU64,
+    /// What the requests of this connection hold.
+    pub(super) holds: Arc<ConnectionHolds>,
     /// The queue. [`Connection::run`] takes it.
     waiting: Mutex<Option<Queue>>,
 }
@@ -122,6 +125,7 @@ impl<T: Transport> Connection<T> {
             queue,
             further: Notify::new(),
             further_from: AtomicU64::new(u64::MAX),
+            holds: ConnectionHolds::new(),
             waiting: Mutex::new(Some(Queue::new(waiting))),
         }
     }

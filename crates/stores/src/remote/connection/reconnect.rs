@@ -36,6 +36,7 @@ impl<T: Transport> Connection<T> {
                 let now = self.clock.now();
                 self.connected_at.store(now.0, Ordering::Relaxed);
                 self.shared.deny_cache.invalidate();
+                self.holds.reconnected();
                 let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
                 // If a server hangs, that says nothing about another server.
                 match T::CONNECTED {

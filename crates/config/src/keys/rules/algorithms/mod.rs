@@ -29,7 +29,7 @@ const CHOICES: [(&str, AlgorithmKind); 5] = [
     (AlgorithmKind::SlidingWindow.name(), AlgorithmKind::SlidingWindow),
     (AlgorithmKind::LeakyBucket.name(), AlgorithmKind::LeakyBucket),
 ];
-/// Algorithms that are planned for later versions.
+/// Algorithms that are planned for later versions. No name in the file stands for their kind.
 const LATER: [&str; 2] = ["concurrency", "llm_tokens"];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
@@ -73,6 +73,7 @@ fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
         AlgorithmKind::SlidingLog => &sliding_log::LIMIT,
         AlgorithmKind::SlidingWindow => &sliding_window::LIMIT,
         AlgorithmKind::LeakyBucket => &leaky_bucket::LIMIT,
+        AlgorithmKind::Concurrency => &UNLIMITED,
     }
 }
 
@@ -83,6 +84,7 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
         AlgorithmKind::SlidingLog => &sliding_log::NUMBERS,
         AlgorithmKind::SlidingWindow => &sliding_window::NUMBERS,
         AlgorithmKind::LeakyBucket => &leaky_bucket::NUMBERS,
+        AlgorithmKind::Concurrency => &UNLIMITED,
     }
 }
 
@@ -125,6 +127,7 @@ pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: Number
         AlgorithmKind::SlidingLog => sliding_log::sliding_log(section, reader),
         AlgorithmKind::SlidingWindow => sliding_window::sliding_window(section, reader),
         AlgorithmKind::LeakyBucket => leaky_bucket::leaky_bucket(section, reader),
+        AlgorithmKind::Concurrency => None,
     }
 }
 
@@ -132,7 +135,10 @@ pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: Number
 pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) => "burst",
-        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => "limit",
+        Algorithm::FixedWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::SlidingWindow(_)
+        | Algorithm::Concurrency(_) => "limit",
         Algorithm::LeakyBucket(_) => "number of places",
     };
     Ceiling { cost: algorithm.ceiling(), name }
@@ -141,7 +147,10 @@ pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
 /// Checks that a limit with this algorithm can count the costs in `price`. `None` after reporting a cost that is too small.
 pub(crate) fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &Price) -> Option<()> {
     match algorithm {
-        Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => Some(()),
+        Algorithm::TokenBucket(_)
+        | Algorithm::FixedWindow(_)
+        | Algorithm::SlidingWindow(_)
+        | Algorithm::Concurrency(_) => Some(()),
         Algorithm::SlidingLog(log) => sliding_log::check_price(section, log, price),
         Algorithm::LeakyBucket(_) => leaky_bucket::check_costs(section),
     }
@@ -243,6 +252,7 @@ impl OtherNumbers<'_> {
                 };
                 leaky_bucket::other_numbers(&section, own, self.numbers)
             }
+            (AlgorithmKind::Concurrency, _) => None,
         };
         section.close();
         let (numbers, cheapest) = (numbers?, self.cheapest.unwrap_or_default());

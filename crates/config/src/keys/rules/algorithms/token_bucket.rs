@@ -115,7 +115,8 @@ pub(crate) fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
         Algorithm::FixedWindow(_)
         | Algorithm::SlidingLog(_)
         | Algorithm::SlidingWindow(_)
-        | Algorithm::LeakyBucket(_) => None,
+        | Algorithm::LeakyBucket(_)
+        | Algorithm::Concurrency(_) => None,
     }
 }
 

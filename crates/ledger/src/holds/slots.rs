@@ -1,0 +1,70 @@
+//! Keeps the slots of one owner: of which bucket each one is, how much it holds, and when it ends at the latest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::bucket_key::BucketKey;
+use crate::cost::Cost;
+use base::time::{Micros, Timestamp};
+
+/// Identifies a slot of one owner: the amount that a request holds of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(u64);
+
+/// The amount of a slot, and the longest time for which the slot is held. After `max_hold` the slot is given back
+/// even if its request still runs. `None`: the slot is held until the request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotTerms {
+    pub amount: Cost,
+    pub max_hold: Option<Micros>,
+}
+
+/// The slots that have not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Slots {
+    slots: BTreeMap<SlotId, Slot>,
+    last: u64,
+    /// When slots with a longest time end.
+    ends: BTreeSet<(Timestamp, SlotId)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Slot {
+    bucket: BucketKey,
+    amount: Cost,
+    end: Option<Timestamp>,
+}
+
+impl Slots {
+    /// Adds a slot that is held from `now`.
+    pub fn add(&mut self, bucket: BucketKey, terms: SlotTerms, now: Timestamp) -> SlotId {
+        self.last += 1;
+        let slot = SlotId(self.last);
+        let end = terms.max_hold.map(|longest| now.plus(longest));
+        if let Some(end) = end {
+            self.ends.insert((end, slot));
+        }
+        self.slots.insert(slot, Slot { bucket, amount: terms.amount, end });
+        slot
+    }
+
+    /// Ends a slot. Returns of which bucket it was, and how much it held. `None` if it had ended before.
+    pub fn end(&mut self, slot: SlotId) -> Option<(BucketKey, Cost)> {
+        let Slot { bucket, amount, end } = self.slots.remove(&slot)?;
+        if let Some(end) = end {
+            self.ends.remove(&(end, slot));
+        }
+        Some((bucket, amount))
+    }
+
+    /// Ends one of the slots whose longest time has passed at `now`. Returns what [`Slots::end`] does; `None` if
+    /// there is no such slot.
+    pub fn end_overdue(&mut self, now: Timestamp) -> Option<(BucketKey, Cost)> {
+        let (_, slot) = self.ends.first().copied().filter(|(end, _)| *end <= now)?;
+        self.end(slot)
+    }
+
+    /// Returns the first moment at which the longest time of a slot has passed.
+    pub fn next_end(&self) -> Option<Timestamp> {
+        self.ends.first().map(|(end, _)| *end)
+    }
+}

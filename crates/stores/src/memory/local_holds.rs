@@ -1,0 +1,176 @@
+//! Keeps what requests hold of buckets in memory, and charges plans that hold.
+//!
+//! There is one owner, this process, which knows exactly what its requests hold. So nothing is said and nothing
+//! expires: the state of a bucket is made anew for each plan, out of the sum of what is held. It is not among the
+//! buckets that can be evicted, and is gone when nothing is held.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::quality::RandomState;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use super::Memory;
+use crate::reply::{Source, TakeReply};
+use crate::reservation::{Reservation, SlotKeeper};
+use base::time::Timestamp;
+use ledger::algorithm::{Algorithm, State};
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{Charge, Plan, Settlement, settle};
+use ledger::cost::Cost;
+use ledger::holds::{Ending, Owner, ReservationOwner, SlotId, SlotTerms, Slots, Word};
+use ledger::outcome::Verdict;
+use ledger::store_time::StoreTime;
+
+/// The only owner.
+const PROCESS: Owner = Owner(1);
+
+/// What is held of the buckets of one shard.
+#[derive(Debug, Default)]
+pub(super) struct LocalHolds(Mutex<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    buckets: HashMap<BucketKey, Cost, RandomState>,
+    slots: Slots,
+}
+
+impl Held {
+    fn add(&mut self, key: BucketKey, terms: SlotTerms, now: Timestamp) -> SlotId {
+        let held = self.buckets.entry(key).or_default();
+        *held = held.plus(terms.amount);
+        self.slots.add(key, terms, now)
+    }
+
+    fn lower(&mut self, (key, amount): (BucketKey, Cost)) {
+        if let Some(held) = self.buckets.get_mut(&key) {
+            *held = held.less(amount);
+            if *held == Cost::default() {
+                self.buckets.remove(&key);
+            }
+        }
+    }
+
+    fn end_overdue(&mut self, now: Timestamp) {
+        while let Some(ended) = self.slots.end_overdue(now) {
+            self.lower(ended);
+        }
+    }
+
+    /// Returns the state of a bucket, of which this process has said what it holds.
+    fn state(&self, key: &BucketKey, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
+        let held = self.buckets.get(key).copied().unwrap_or_default();
+        let word = Word { owner: PROCESS, sequence: 1, held };
+        algorithm.say(None, word, now).map(|entry| entry.state)
+    }
+}
+
+impl ReservationOwner for LocalHolds {
+    fn end(&self, slot: SlotId, _ending: Ending) {
+        let mut held = self.0.lock();
+        if let Some(ended) = held.slots.end(slot) {
+            held.lower(ended);
+        }
+    }
+}
+
+impl SlotKeeper for LocalHolds {}
+
+/// The locks on what is held, each with the number of its shard.
+type LockedHolds<'m> = SmallVec<[(usize, MutexGuard<'m, Held>); 2]>;
+
+impl Memory {
+    /// Decides a plan that holds, as [`Memory::take`] does. All charges are taken at one moment: first the locks of
+    /// the buckets are taken, then those of what is held.
+    pub(super) fn take_and_hold(&self, plan: &Plan) -> TakeReply {
+        let mut locked = self.lock(plan);
+        let mut holds = self.lock_holds(plan);
+        let time = self.time();
+        holds.iter_mut().for_each(|(_, held)| held.end_overdue(time.now));
+        let ((settlement, entries), indices) = {
+            let (indices, kept) = self.states(plan, &locked);
+            let said = self.said(plan, &holds, time);
+            let states = said.iter().zip(&kept).map(|(said, kept)| said.as_deref().or(*kept));
+            let states: SmallVec<[Option<&[u64]>; 2]> = states.collect();
+            (settle(plan, &states, time), indices)
+        };
+        let evicted = self.store(plan, &settlement, &indices, entries, &mut locked, time.now);
+        let reservation = self.hold_granted(plan, &settlement, &mut holds, time.now);
+        TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
+    }
+
+    /// Returns the result that a plan that holds would have now, see [`Memory::peek`].
+    pub(super) fn peek_and_hold(&self, plan: &Plan) -> Settlement {
+        let locked = self.lock(plan);
+        let mut holds = self.lock_holds(plan);
+        let time = self.time();
+        holds.iter_mut().for_each(|(_, held)| held.end_overdue(time.now));
+        let (_, kept) = self.states(plan, &locked);
+        let said = self.said(plan, &holds, time);
+        let states = said.iter().zip(&kept).map(|(said, kept)| said.as_deref().or(*kept));
+        settle(plan, &states.collect::<SmallVec<[Option<&[u64]>; 2]>>(), time).0
+    }
+
+    /// Ends the slots whose longest time has passed.
+    pub(super) fn end_overdue_slots(&self, now: Timestamp) {
+        self.holds.iter().for_each(|held| held.0.lock().end_overdue(now));
+    }
+
+    fn lock_holds(&self, plan: &Plan) -> LockedHolds<'_> {
+        let mut numbers: SmallVec<[usize; 4]> = plan.asks().map(|(_, charge, _)| self.shard_of(&charge.key)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let lock = |number: usize| Some((number, self.holds.get(number)?.0.lock()));
+        numbers.into_iter().filter_map(lock).collect()
+    }
+
+    /// For each charge, the state of its bucket if the request holds something of it.
+    fn said(&self, plan: &Plan, holds: &LockedHolds<'_>, time: StoreTime) -> SmallVec<[Option<State>; 2]> {
+        let state = |charge: &Charge| {
+            let held = find(holds, self.shard_of(&charge.key)).map(|(_, held)| held)?;
+            held.state(&charge.key, &charge.algorithm, time.of(&charge.algorithm))
+        };
+        plan.charges().map(state).collect()
+    }
+
+    fn hold_granted(
+        &self,
+        plan: &Plan,
+        settlement: &Settlement,
+        holds: &mut LockedHolds<'_>,
+        now: Timestamp,
+    ) -> Reservation {
+        let mut reservation = Reservation::default();
+        for (charge, terms) in granted_asks(plan, settlement) {
+            let number = self.shard_of(&charge.key);
+            if let (Some((_, held)), Some(keeper)) = (find_mut(holds, number), self.holds.get(number)) {
+                let slot = held.add(charge.key, terms, now);
+                reservation.join(Reservation::of(Arc::<LocalHolds>::clone(keeper), [slot]));
+            }
+        }
+        reservation
+    }
+}
+
+fn find<'h, 'm>(holds: &'h LockedHolds<'m>, number: usize) -> Option<&'h (usize, MutexGuard<'m, Held>)> {
+    holds.iter().find(|(own, _)| *own == number)
+}
+
+fn find_mut<'h, 'm>(holds: &'h mut LockedHolds<'m>, number: usize) -> Option<&'h mut (usize, MutexGuard<'m, Held>)> {
+    holds.iter_mut().find(|(own, _)| *own == number)
+}
+
+/// Returns the slots that a settled plan has been granted.
+pub(crate) fn granted_asks<'p>(
+    plan: &'p Plan,
+    settlement: &'p Settlement,
+) -> impl Iterator<Item = (&'p Charge, SlotTerms)> {
+    let outcomes = || settlement.enforced.iter().chain(&settlement.shadow);
+    let is_granted = move |index: usize| {
+        settlement.is_granted() && outcomes().nth(index).is_some_and(|outcome| outcome.verdict == Verdict::Allow)
+    };
+    plan.asks()
+        .filter(move |(index, _, terms)| terms.amount > Cost::default() && is_granted(*index))
+        .map(|(_, charge, terms)| (charge, terms))
+}
