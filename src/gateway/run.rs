@@ -20,7 +20,7 @@ use super::process::housekeeping::Housekeeping;
 use super::process::signals::SignalWatch;
 use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection::{ConnectionServer, Http2Stage};
-use super::server::connection_limits::ConnectionLimits;
+use super::server::connection_limits::{ConnectionLimits, Purpose};
 use super::server::decision_clients::DecisionClients;
 use super::server::http1::Http1Server;
 use super::server::http2::Http2Server;
@@ -122,7 +122,6 @@ fn http_threads(
         clock: gateway.clock.clone(),
         certificates_changed: gateway.certificates_changed.clone(),
     };
-    let files = Arc::new(FileFilter { limits: Arc::clone(limits), clock: gateway.clock.clone() });
     let has_tls = listeners.iter().any(|(_, listener)| listener.tls.is_some());
     let handshakes = has_tls.then(|| Arc::new(state.metrics.handshakes()));
     let decides = listeners.iter().any(|(_, listener)| listener.decide.is_some());
@@ -147,6 +146,8 @@ fn http_threads(
             tls: handshakes.map(|handshakes| Arc::new(TlsStage::new(index, Arc::clone(handshakes)))),
             write_backpressure: write_backpressure.clone(),
         };
+        let purpose = if listener.decide.is_some() { Purpose::Deciding } else { Purpose::Proxying };
+        let files = Arc::new(FileFilter { purpose, limits: Arc::clone(limits), clock: gateway.clock.clone() });
         let life = &gateway.lifecycle;
         // If the sockets are inherited from a process with more threads, there are more sockets than threads.
         if listener.decide.is_some() {

@@ -115,10 +115,12 @@ impl FdBudget {
     }
 
     /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of `open`
-    /// yet. `rejecting` is the number of connections that are being answered with 503.
-    pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize) -> bool {
+    /// yet. `rejecting` is the number of connections that are being answered with 503. `decides` is whether the newest connection
+    /// is of a proxy that asks for decisions: only such a proxy gets the reserved files.
+    pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize, decides: bool) -> bool {
         let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);
-        let others = open.deciding.saturating_add(rejecting).saturating_add(uncounted);
+        let deciding = if decides { open.deciding } else { open.deciding.max(self.deciding) };
+        let others = deciding.saturating_add(rejecting).saturating_add(uncounted);
         connections.saturating_add(others) <= self.files.saturating_add(self.rejections)
     }
 
@@ -176,9 +178,12 @@ mod tests {
         assert_eq!((budget.streams(50, 0), budget.streams(50, 40), budget.streams(80, 0)), (8, 4, 0));
         // 54 client connections, 36 reserved files and 32 rejections take all files.
         assert_eq!(budget.rejections, 32);
-        assert!(budget.has_file_for_uncounted(open(54, 0, 0), 32, 36));
-        assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 37));
-        assert!(!budget.has_file_for_uncounted(open(54, 0, 36), 32, 1));
+        assert!(budget.has_file_for_uncounted(open(54, 0, 0), 32, 36, true));
+        assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 37, true));
+        assert!(!budget.has_file_for_uncounted(open(54, 0, 36), 32, 1, true));
+        // Clients that are turned away leave the reserved files to proxies that ask.
+        assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 1, false));
+        assert!(budget.has_file_for_uncounted(open(54, 0, 0), 31, 1, false));
         // The connections to upstreams include some that no request uses.
         assert_eq!((budget.excess(open(54, 0, 0), 122, 0), budget.excess(open(54, 0, 10), 122, 5)), (0, 15));
         // The reserved files are always admitted, and more connections while files are free.

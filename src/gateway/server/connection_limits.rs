@@ -135,11 +135,12 @@ impl ConnectionLimits {
     /// Counts a connection that has just been accepted, until [`ConnectionLimits::begin`] is called. A thread accepts up to 128
     /// connections before the first of them is served. Returns `false` if no file would be left. The connection is then not
     /// counted, and must be closed.
-    pub fn admit(&self, clock: &Clock) -> bool {
+    pub fn admit(&self, purpose: Purpose, clock: &Clock) -> bool {
         let uncounted = self.uncounted.fetch_add(1, Ordering::AcqRel) + 1;
         self.make_room();
         let rejecting = self.rejecting.load(Ordering::Acquire);
-        let is_admitted = self.fd_budget.has_file_for_uncounted(self.open_files(), rejecting, uncounted);
+        let decides = purpose == Purpose::Deciding;
+        let is_admitted = self.fd_budget.has_file_for_uncounted(self.open_files(), rejecting, uncounted, decides);
         if !is_admitted {
             self.begin();
             self.log_rejection(ConnectionLimit::Connections, clock);

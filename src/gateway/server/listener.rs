@@ -22,7 +22,7 @@ use pingora::services::Service;
 use pingora::services::listening::Service as ListeningService;
 use tokio::sync::watch;
 
-use super::connection_limits::ConnectionLimits;
+use super::connection_limits::{ConnectionLimits, Purpose};
 use super::listening_socket::{ListeningSocket, local_stream};
 use super::queued_connections;
 use super::queued_connections::{AcceptingGuard, AcceptingSockets};
@@ -354,6 +354,8 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
 /// whose filter is waiting when accepting ends.
 #[derive(Debug)]
 pub struct FileFilter {
+    /// What the connections of the listener are for.
+    pub purpose: Purpose,
     pub limits: Arc<ConnectionLimits>,
     pub clock: Clock,
 }
@@ -361,7 +363,7 @@ pub struct FileFilter {
 #[async_trait]
 impl ConnectionFilter for FileFilter {
     async fn should_accept(&self, _: Option<&SocketAddr>) -> bool {
-        self.limits.admit(&self.clock)
+        self.limits.admit(self.purpose, &self.clock)
     }
 }
 
