@@ -2,7 +2,7 @@
 
 use super::byte_set::ByteSet;
 
-/// The bytes of a token: RFC 9110, section 5.6.2.
+/// The bytes that may occur in a token (RFC 9110, section 5.6.2).
 const TOKEN: ByteSet = ByteSet::letters_digits_and(b"!#$%&'*+-.^_`|~");
 
 /// The length of the longest accepted method, in bytes. No registered method is half as long.

@@ -1,4 +1,5 @@
-//! Reads a file that the configuration names. The file is read again whenever its content is needed.
+//! Reads a file that the configuration names: once when the configuration is loaded, and again whenever the present
+//! content is needed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-/// The largest size in bytes. No bundle of certificates is nearly as large.
+/// The size of the largest accepted file, in bytes. No bundle of certificates is nearly as large.
 const MAX_BYTES: usize = 16 << 20;
 
 /// A file that the configuration names, together with its content at the time when the configuration was loaded.
@@ -58,11 +59,11 @@ impl NamedFile {
 pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     #[cfg(feature = "test-hooks")]
     hang(path);
-    // `NONBLOCK` has no effect on a regular file. A pipe without a writer is opened at once.
+    // With `NONBLOCK`, opening a pipe that has no writer does not block. The flag has no effect on a regular file.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let found = file.metadata()?;
-    // For a folder, the read below fails, and the kernel's error says that it is a folder.
+    // A folder passes this check, because reading it then fails with an error of the kernel that says it is a folder.
     if !found.is_file() && !found.is_dir() {
         return Err(io::Error::other("not a regular file"));
     }

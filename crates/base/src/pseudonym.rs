@@ -1,8 +1,9 @@
-//! Pseudonyms for buckets and for values of clients: a keyed hash, which is the same for the same key.
+//! Pseudonyms for buckets and for values of clients. A pseudonym is a keyed hash of a value, so the same key always
+//! gives the same value the same pseudonym.
 //!
 //! Logs and reports identify buckets and clients by pseudonyms, and an operator finds a bucket by its pseudonym.
-//! Anybody with the key can check whether a pseudonym stands for a certain value. With the public default key,
-//! everybody can. So an address can be found in a log.
+//! Anybody with the key can check whether a pseudonym stands for a certain value. The default key is public, so with
+//! this key anybody can find out from a log whether a certain address occurs in it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +11,8 @@ use std::str::FromStr;
 use ring::hmac;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The default key, if the file sets none. Pseudonyms are then the same on every installation, and anybody can check a
-/// guess.
+/// The key that is used if the configuration sets none. Every installation then makes the same pseudonyms, and anybody
+/// can check whether a pseudonym stands for a guessed value.
 const PUBLIC: &[u8] = b"tollgate/1 names";
 
 /// The key from which pseudonyms are derived.
@@ -26,7 +27,7 @@ pub struct PseudonymKey {
 enum KeyOrigin {
     Public,
     Secret,
-    /// The operator's secret, which is unknown here. The pseudonyms differ from those in any log.
+    /// The operator's secret, which this process does not know. Pseudonyms from this key differ from those in any log.
     Unknown,
 }
 

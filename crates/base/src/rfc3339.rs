@@ -60,7 +60,7 @@ pub fn format_micros(at: Timestamp) -> String {
     format!("{:.6}Z", date_time(at))
 }
 
-/// Returns the microseconds of a fraction, and the text after the fraction. Further digits are dropped.
+/// Returns the microseconds of a fraction, and the text after the fraction. Digits after the sixth are dropped.
 fn fraction(text: &[u8]) -> Option<(i64, &[u8])> {
     let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = text.split_at_checked(length).filter(|_| length > 0)?;

@@ -14,14 +14,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// The longest delay of such a timer. Timers are rounded up to 10 ms, and checked every 10 ms.
+/// The most by which a timer of [`sleep`] or [`timeout`] is late. Timers are rounded up to 10 ms, and checked every 10
+/// ms.
 const LATE: Duration = Duration::from_millis(20);
 
 /// Sleeps for `span`, more precisely than [`sleep`]. Only for the end of the span, a timer of the request thread's own runtime
 /// is used.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
-    // A very short timer could fire before the other thread has noticed it. So short spans use only the precise timer.
+    // Short spans use only the precise timer, because the other thread could notice a very short timer too late.
     if let Some(most) = span.checked_sub(LATE).filter(|most| *most >= LATE) {
         sleep(most).await;
     }
@@ -183,7 +184,7 @@ mod tests {
         let clock = Clock::system();
         let Clock::System { epoch, start, ahead } = &clock else { panic!("{clock:?}") };
         let hour = 3_600_000_000;
-        // The wall clock was set an hour ahead after the start.
+        // Before the comparison, the wall clock was set an hour ahead.
         let late = Clock::System { epoch: Timestamp(epoch.0 - hour), start: *start, ahead: Arc::clone(ahead) };
         let now = late.now();
         assert_eq!(late.date(now), now);

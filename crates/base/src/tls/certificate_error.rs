@@ -1,6 +1,7 @@
 //! Explains to operators why a certificate was rejected, by the gateway or by the peer.
 //!
-//! The texts of rustls are written for programmers, and some libraries pass on only the text of an error.
+//! The reason is found in the text of the error, because some libraries pass on nothing else. The texts of rustls need
+//! this explanation because they are written for programmers.
 
 use std::borrow::Cow;
 

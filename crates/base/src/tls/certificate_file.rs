@@ -15,7 +15,7 @@ use super::{names, pem};
 pub(crate) enum PairFault {
     Certificate(String),
     Key(String),
-    /// Both are valid, but the key does not belong to the certificate.
+    /// The certificate and the key are valid, but the key does not belong to the certificate.
     Mismatch(String),
 }
 

@@ -87,7 +87,7 @@ pub struct Material {
     pub hash: [u8; 32],
 }
 
-/// The settings of connections, made from files whose content has this hash.
+/// The TLS configuration, with the hash of the contents of the files from which it was made.
 #[derive(Debug)]
 struct Built {
     content: [u8; 32],
@@ -223,7 +223,7 @@ impl Built {
         let builder = match settings.verification {
             Verification::Required => builder.with_root_certificates(roots(contents.ca.as_deref())?),
             Verification::Off => {
-                // The file is not used, but a mistake in it is still reported.
+                // The authorities in the file are not used, but a mistake in the file is still reported.
                 contents.ca.as_deref().map(|pem| roots(Some(pem))).transpose()?;
                 let verifier = Arc::new(AnyCertificate(Arc::clone(&provider)));
                 builder.dangerous().with_custom_certificate_verifier(verifier)
@@ -249,7 +249,7 @@ fn unusable<E: fmt::Display>(key: FileKey) -> impl Fn(E) -> FileError {
     move |error| FileError { key, what: format!("cannot be used: {error}") }
 }
 
-/// Returns the authorities in a file, or without a file those that this machine trusts.
+/// Returns the authorities in the file `pem`. Without a file, returns the authorities that this machine trusts.
 fn roots(pem: Option<&[u8]>) -> Result<RootCertStore, FileError> {
     if let Some(pem) = pem {
         return authorities(pem).map_err(unusable(FileKey::CaFile));

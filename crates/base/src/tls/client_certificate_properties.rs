@@ -133,7 +133,7 @@ fn escaped(value: &str) -> String {
     text
 }
 
-/// Returns a primitive value in DER.
+/// Returns the DER encoding of a primitive value: its tag, its length and its content.
 fn encoded(value: &Any<'_>) -> Vec<u8> {
     let length = value.data.len();
     let mut bytes = vec![u8::try_from(value.tag().0).unwrap_or(u8::MAX)];

@@ -13,7 +13,7 @@ const REPORTED: usize = 3;
 /// The host names and IP addresses among the subject alternative names of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CertificateNames {
-    /// Names in lower case. A name that begins with `*.` covers every label in that place.
+    /// Names in lower case. In a name that begins with `*.`, the `*` stands for any single label.
     dns: Vec<String>,
     addresses: Vec<IpAddr>,
 }

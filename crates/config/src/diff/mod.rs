@@ -1,5 +1,5 @@
-//! Compares two configurations: which changes need a restart, which buckets start full again, and which buckets are
-//! kept with other numbers.
+//! Compares two configurations: which changes need a restart, which buckets start full again, and which buckets stay in
+//! use with another rate or size.
 
 pub(crate) mod routes;
 pub(crate) mod upstreams;
@@ -82,7 +82,7 @@ impl Config {
         }
         let issuers = |config: &Config| config.jwt.as_ref().map_or(0, |jwt| jwt.issuers.len());
         let (was, is) = (issuers(before), issuers(self));
-        // Without issuers, no bucket counted by claims.
+        // If there were no issuers before, no bucket counted by claims, so none starts full again.
         if was > 0 && (was > 1) != (is > 1) && counts_by("jwt:") {
             found.push(Reset::Issuers { was, is });
         }
@@ -129,7 +129,7 @@ impl Config {
 
     /// Returns the limits that use the same buckets as in `before`, but with another rate or size.
     pub fn changed_limits(&self, before: &Config) -> Vec<ChangedLimit> {
-        // In another store, no bucket is kept.
+        // If the store is another one, no bucket stays in use, so no limit is listed.
         let same_store = before.store.has_same_buckets(&self.store);
         if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
     }
@@ -140,7 +140,7 @@ impl Config {
     pub fn as_reload_of(self, before: &Config, now: Timestamp) -> (Config, Vec<&'static str>) {
         let restart = self.restart_keys(before);
         let listeners = before.listeners.iter().enumerate().map(|(index, before)| {
-            // Several listeners may have port 0.
+            // The listener at the same index is tried first, because several listeners may have port 0.
             let mut candidates = self.listeners.get(index).into_iter().chain(&self.listeners);
             let same = candidates.find(|one| one.is_reload_of(before));
             same.map_or_else(|| before.clone(), |one| one.as_reload_of(before, now))

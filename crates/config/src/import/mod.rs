@@ -48,7 +48,7 @@ impl Loss {
     }
 }
 
-/// The losses found so far.
+/// The losses that the import has found.
 #[derive(Debug, Default)]
 struct Losses(Vec<Loss>);
 

@@ -190,7 +190,7 @@ impl<'n> Walk<'_, 'n> {
             Some(NodeLimit::Requests { count, window }) => ImportedAction::Charge { limit: count, window },
         };
         self.add(action, node.mode, "");
-        // A shadow rule does not end the policy.
+        // A shadow rule does not end the policy, so another rule must end it.
         if node.mode == NodeMode::Shadow && later == Later::Perhaps {
             self.stop();
         }
@@ -220,7 +220,8 @@ impl<'n> Walk<'_, 'n> {
                 .or_else(|| (node.key.contains('/') && !(is_charged && is_counted)).then_some(ValueCondition::Present));
             values.extend(condition.map(|condition| (attribute.to_string(), condition)));
         }
-        // The other entries of the shape may have any value.
+        // The other entries of the shape may have any value. If the name of an entry contains `/`, the entry must be
+        // present.
         for attribute in attributes.iter().skip(self.path.len()).filter(|name| name.contains('/')) {
             values.push((attribute.to_string(), ValueCondition::Present));
         }

@@ -150,7 +150,7 @@ pub(super) fn read(
     let place = Place { file: file.name.to_owned(), position, path: "domain".to_owned() };
     match domains.iter_mut().find(|domain| domain.name == name) {
         None => domains.push(Domain { name: name.to_owned(), nodes, place }),
-        // The service merges domains in this way with MERGE_DOMAIN_CONFIG.
+        // The service also merges domains of the same name, if its setting MERGE_DOMAIN_CONFIG is on.
         Some(domain) => {
             let Place { file: first, position: Position { line, .. }, .. } = &domain.place;
             let name = name.escape_debug();
@@ -293,7 +293,7 @@ impl Reader<'_> {
         Some((result?, name))
     }
 
-    /// Reads the names of the limits that this one replaces if a call has both.
+    /// Reads the names of the limits that the limit `own` replaces if both apply to a call.
     fn replaced(&mut self, field: &Field<'_>, own: &str) -> Option<Vec<String>> {
         let names = all(field.list()?, |member| {
             let section = member.section(&REPLACED)?;

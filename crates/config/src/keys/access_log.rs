@@ -98,7 +98,8 @@ const VALUE: Shape = Shape::text(
 const VALUES: ValueKind<ReadAttributes> =
     ValueKind::new("list of attributes, at most 16, none of them a credential", Shape::List(logged(&VALUE)), values);
 
-/// Declares a list of logged attributes. It is short, because each attribute costs a keyed hash for every log line.
+/// Declares a list of logged attributes. The list must be short, because each attribute costs a keyed hash for every
+/// log line.
 const fn logged(of: &'static Shape) -> List {
     List { most: 16, members: "attributes", unique: true, ..List::of(of) }
 }

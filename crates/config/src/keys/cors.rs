@@ -19,7 +19,7 @@ use base::time::Micros;
 use decision::cors::{Cors, CorsEntry, Origins, PreflightFields};
 use request::attribute::Attribute;
 
-/// The value that allows everything.
+/// The member of a list that allows everything, such as every origin.
 const ANY: &str = "*";
 
 const ORIGIN: ValueKind<ParseText<Box<str>>> = ValueKind::reporting(

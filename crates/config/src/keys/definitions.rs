@@ -1,4 +1,4 @@
-//! Defines rules of gateway.yaml that the shapes of keys cannot express, for the JSON Schema.
+//! Defines, for the JSON Schema, the constraints of gateway.yaml that the shapes of keys cannot express.
 
 use serde_json::{Value, json};
 

@@ -13,7 +13,7 @@ use crate::language::shape::{List, Shape};
 use crate::language::value_kind::{ParseText, ReadField, ValueKind};
 use decision::error_pages::{ErrorPage, ErrorPages, Template};
 
-/// The largest body in bytes. Bodies are kept in memory.
+/// The size of the largest body, in bytes. The size is bounded because bodies are kept in memory.
 const LONGEST_BODY: usize = 1 << 20;
 
 /// Header fields that the gateway itself sets in its responses.

@@ -81,7 +81,7 @@ const CONNECTIONS_PER_CLIENT: ValueKind<ParseText<Option<usize>>> = ValueKind::n
     |text| if text == UNLIMITED { Some(None) } else { text.parse().ok().map(Some) },
 );
 
-/// The smallest size of all response buffers. It is more than one response needs.
+/// The smallest bound of all response buffers together, in bytes. It is more than one response needs.
 const FEWEST_RESPONSE_BUFFERS: u64 = KIB * KIB;
 const AUTO: &str = "auto";
 

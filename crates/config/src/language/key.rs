@@ -185,7 +185,7 @@ impl Type {
             Type::Whole { least, most } => format!("{least} to {most}"),
             Type::Size { least, most } => format!("size, {} to {}", size::print(*least), size::print(*most)),
             Type::Choice(names) => quoted(names),
-            // A long list has a separate page.
+            // The names of a long list are on a separate page of the reference.
             Type::Choices { names, .. } if names.len() > 20 => "list of names".to_owned(),
             Type::Choices { names, .. } => format!("list of {}", quoted(names)),
             Type::Mapping(_) | Type::OneOf(_) => "mapping".to_owned(),

@@ -15,7 +15,7 @@ pub(crate) fn belongs_elsewhere(file: FileKeys, mapping: &Mapping, key: &str) ->
 
 /// Returns a hint with the keys of this mapping whose values may have the key.
 fn below(mapping: &Mapping, key: &str) -> Option<String> {
-    // Several limits, and overrides, also have numbers, but an operator rarely means those.
+    // The key may also belong into a mapping of several limits or of overrides, but an operator rarely means those.
     let places = mapping.keys.iter().filter(|one| !matches!(one.kind, Type::NamedOneOf(_)));
     let places = places.filter(|one| one.kind.mappings().iter().any(|of| of.key(key).is_some()));
     let places: Vec<String> = places.map(place).collect();

@@ -1,5 +1,5 @@
-//! Reads YAML into values with positions, and reports every problem. This is the language of gateway.yaml; it knows
-//! none of the keys.
+//! Reads YAML into values with positions, and reports every problem. The code in this folder is for the language of
+//! gateway.yaml, and knows none of its keys.
 //!
 //! A [`tree`] holds the text of a file, a [`key`] declares a key, a [`reader`] reads typed values by the declarations,
 //! and a [`problem`] is a report of the reader. Nothing in this folder names a key or imports from `keys`; a test

@@ -15,8 +15,8 @@ use request::matcher::Expectation;
 /// A problem in a file, which makes the file invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
-    /// The file that has the problem, if the reported file names this other file. `None`: the reported file itself has the
-    /// problem.
+    /// The file that has the problem, if it is a file that the reported file names. `None`: the reported file itself
+    /// has the problem.
     pub file: Option<String>,
     /// The position of the problem. `None` for a problem of the file as a whole.
     pub position: Option<Position>,
@@ -242,12 +242,12 @@ impl Report {
         self.problems.borrow_mut().extend(named);
     }
 
-    /// Returns the remarks that were noted so far, in the order of noting.
+    /// Returns the remarks that have been noted, in the order of noting.
     pub(crate) fn remarks(&self) -> Remarks {
         self.remarks.borrow().clone()
     }
 
-    /// Returns the number of problems that were added so far.
+    /// Returns the number of problems that have been added.
     pub(crate) fn count(&self) -> usize {
         self.problems.borrow().len()
     }

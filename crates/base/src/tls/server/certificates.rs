@@ -30,8 +30,9 @@ use crate::tls::names::parent;
 pub struct Certificates {
     /// The entries in the order of the file, without those whose certificate or key is unknown.
     entries: Vec<Arc<Entry>>,
-    /// The index of the first entry with a name: by the whole name, and by the part after `*.`.
+    /// For each name, the index of the first entry that has the name.
     exact: HashMap<String, usize>,
+    /// For the part of each name after `*.`, the index of the first entry that has the name.
     wildcard: HashMap<String, usize>,
     unknown_names: UnknownNames,
     /// A hash of the content of all files.
@@ -119,8 +120,8 @@ impl Certificates {
         invalid.collect()
     }
 
-    /// Returns the entry for the name that a client asks for (SNI), or for a client that asks for no name. `None` if there is
-    /// no entry for the client: the connection must be closed.
+    /// Returns the entry for the name that a client asks for (SNI), or for a client that asks for no name. `None` if
+    /// there is no entry for the client. The connection must then be closed.
     pub fn choose(&self, server_name: Option<&str>) -> Option<&Arc<Entry>> {
         let named = server_name.and_then(|name| self.named(&without_final_dot(name).to_ascii_lowercase()));
         match self.unknown_names {
@@ -205,8 +206,8 @@ impl Entry {
         Ok(Some(Entry { index, cert_file, certificate, config, out_of_date, client_auth, authority, verifier }))
     }
 
-    /// Returns the TLS settings for a handshake at the moment `now`. Once a revocation list is out of date, these are settings
-    /// under which no session can be resumed.
+    /// Returns the TLS settings for a handshake at the moment `now`. Once a revocation list is out of date, the
+    /// settings are others, under which no session can be resumed.
     pub fn config(&self, now: Timestamp) -> Arc<ServerConfig> {
         match &self.out_of_date {
             Some((since, config)) if *since <= now => Arc::clone(config),
@@ -265,7 +266,8 @@ fn server_config(
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&certificate.key))));
     config.alpn_protocols = server.protocols.iter().map(|protocol| protocol.name().into()).collect();
-    // A session is stored in its ticket. So every thread can resume the session, and it takes no memory.
+    // A session is stored in its ticket, which the client keeps. So every thread can resume the session, and the
+    // session takes no memory of the gateway.
     config.ticketer = ticketer;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 1;

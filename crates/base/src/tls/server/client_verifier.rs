@@ -14,7 +14,8 @@ use super::{ClientAuth, FileKey, Unusable};
 use crate::time::Timestamp;
 use crate::tls::{certificate_file, pem, timestamp};
 
-/// Makes the verifier of client certificates from the contents of both files. `None` if clients are not asked for a certificate.
+/// Makes the verifier of client certificates. `authorities` and `lists` are the contents of `client_ca_file` and
+/// `client_crl_file`. `None` if clients are not asked for a certificate.
 ///
 /// # Errors
 ///
@@ -35,7 +36,8 @@ pub(super) fn verifier(
         Some(lists) => {
             let key = FileKey::ClientCrlFile;
             let lists = pem::revocation_lists(lists).map_err(|error| Unusable::because(key, error))?;
-            // An old list would accept a certificate that has been revoked since.
+            // A list that is out of date is not enough, because it would accept a certificate that has been revoked
+            // since.
             (builder.with_crls(lists).enforce_revocation_expiration(), key)
         }
     };

@@ -1,5 +1,5 @@
-//! TLS settings for connections from clients. There may be several certificates; a client gets the one for the name
-//! that it asks for.
+//! TLS settings for connections from clients. If there are several certificates, a client gets the certificate for the
+//! name that it asks for.
 //!
 //! Files are read when a configuration is loaded, so that an invalid file is a problem of the configuration. They are
 //! read again when they have changed. Either all changed files come into force, or none. A connection keeps the
@@ -74,7 +74,8 @@ pub enum MinVersion {
 pub enum UnknownNames {
     /// The client gets the first certificate.
     First,
-    /// The connection is closed. On other connections, a request for a host that the certificate does not cover is refused.
+    /// The connection is closed. On any other connection, a request for a host that the connection's certificate does
+    /// not cover is refused.
     Closed,
 }
 

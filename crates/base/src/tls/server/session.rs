@@ -21,7 +21,7 @@ pub struct Session {
     hosts: Hosts,
     /// The chain that the client has presented, its own certificate first.
     shown: Vec<CertificateDer<'static>>,
-    /// The last certificates in force that would have admitted this client.
+    /// The certificates that were in force when the client was last found to be admitted.
     admitted_by: ArcSwap<Certificates>,
 }
 

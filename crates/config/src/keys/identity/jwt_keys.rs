@@ -100,7 +100,8 @@ pub(crate) fn keys(
         }
     };
     let algorithms = algorithms?;
-    // A single key never changes. A set may get a key for the algorithm later.
+    // A single key never changes, so it must fit every algorithm. A set may get more keys later, so it must fit at
+    // least one algorithm now.
     let useless = algorithms.iter().find(|algorithm| !set.fits(**algorithm));
     let unusable = if *key == "jwks_file" { algorithms.iter().all(|one| !set.fits(*one)) } else { useless.is_some() };
     if let Some(algorithm) = useless.filter(|_| unusable) {

@@ -132,7 +132,8 @@ pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
     let mutual =
         json!({"properties": {"tls": {"properties": {"certificates": {"items": shows}}}}, "required": ["tls"]});
-    // If clients may claim any address, they may also claim one in `clients`.
+    // If peers may claim any address, they may also claim an address in `clients`. So `clients` does not restrict who
+    // may ask.
     let named = json!({"required": ["clients"], "properties": {"proxy_protocol": {"not": {"const": true}}}});
     let by_http = json!({"properties": {"decide": {"contains": {"const": Door::Http.name()}}}});
     let decide = json!({
@@ -163,7 +164,8 @@ pub(crate) fn decide(
     let original_request = section.optional("original_request", |field| field.choice(&ORIGINAL_REQUEST));
     let refuse_with = section.optional("refuse_with", |field| REFUSE_WITH.read(field));
     let answer_within = section.optional("answer_within", |field| field.positive_duration());
-    // An invalid `tls` has been reported. It does not show whether certificates are required.
+    // An invalid `tls` has been reported. It does not show whether certificates are required, so no second problem is
+    // reported.
     let lacks_certificates = tls.is_some_and(|tls| !tls.is_some_and(requires_certificates));
     let anyone_may_ask = lacks_certificates && !section.has("clients");
     if anyone_may_ask {

@@ -101,8 +101,8 @@ impl Listener {
             (_, known) => known.clone(),
         };
         let decide = match (&self.decide, &before.decide) {
-            // The former certificates do not require client certificates, which replace the former `clients`. So
-            // `clients` is kept.
+            // The new settings have no `clients`, because the new certificates require client certificates. The former
+            // certificates stay and do not require them, so the former `clients` must stay too.
             (Some(decide), Some(known))
                 if decide.clients.is_none() && tls.as_ref().is_some_and(|tls| tls.keeps_former()) =>
             {
@@ -211,7 +211,7 @@ fn several(field: &Field<'_>, environment: Environment<'_>, addresses: &mut Take
     })
 }
 
-/// The names and addresses of the listeners read so far. Neither may be used twice.
+/// The names and addresses of the listeners that have been read. No two listeners may share a name or an address.
 struct OtherListeners<'a> {
     names: HashSet<String>,
     addresses: &'a mut TakenAddresses,

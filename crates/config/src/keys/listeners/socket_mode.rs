@@ -9,7 +9,7 @@ use crate::language::shape::Shape;
 use crate::language::value_kind::{ReadField, ValueKind};
 use base::endpoint_address::EndpointAddress;
 
-/// The permissions of a Unix domain socket's file. A process needs the permission to write to connect.
+/// The permissions of a Unix domain socket's file. To connect, a process needs the permission to write to this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketMode {
     User,

@@ -41,11 +41,11 @@ impl TakenAddresses {
     }
 }
 
-/// Whether two sockets cannot be bound to both addresses. It depends on the machine whether `[::]` includes the
-/// addresses of IPv4.
+/// Whether sockets surely cannot be bound to both addresses. `[::]` and an IPv4 address do not count, because the
+/// machine decides whether `[::]` includes the addresses of IPv4.
 fn share(one: &EndpointAddress, other: &EndpointAddress) -> bool {
     match (one, other) {
-        // With port 0, the kernel chooses a different port each time.
+        // With port 0, the kernel chooses a different port each time. So the second socket can be bound too.
         (EndpointAddress::Inet(one), EndpointAddress::Inet(other)) if one.port() == 0 || one.port() != other.port() => {
             false
         }

@@ -138,7 +138,7 @@ enum Part<'t> {
     Attribute(&'t str),
 }
 
-/// Splits a value into texts and attributes. `None` if a brace is not closed, not opened, or inside another one.
+/// Splits a value into texts and attributes. `None` if a brace is not closed, not opened, or inside other braces.
 fn parts(text: &str) -> Option<Vec<Part<'_>>> {
     let mut parts = Vec::new();
     let (mut plain, mut rest) = (String::new(), text);

@@ -38,7 +38,8 @@ pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Op
         field.wrong(format_args!("`{}` is not a header name", name.escape_debug()), None);
         return None;
     };
-    // Some programs turn names into variables. For them, `X_Request_Id` is the same as `X-Request-Id`.
+    // Some programs turn names into variables, and then `X_Request_Id` is the same as `X-Request-Id`. So both are
+    // checked alike.
     let folded = known.as_str().replace(['_', '.'], "-");
     let why = match message {
         _ if OF_THE_CONNECTION.contains(&&*folded) => "belongs to the connection",
@@ -66,7 +67,7 @@ pub(crate) fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
     value
 }
 
-/// Whether a value is ASCII without spaces around it. A recipient would remove these spaces.
+/// Whether a value is ASCII, without spaces at its start or end. A recipient would remove such spaces.
 fn is_printable(value: &HeaderValue) -> bool {
     value.as_bytes().is_ascii() && value.as_bytes().trim_ascii() == value.as_bytes()
 }

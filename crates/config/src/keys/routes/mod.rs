@@ -113,7 +113,7 @@ impl RouteReader<'_> {
         Some(Route { name: name?, conditions: conditions?, target: target?, forwarding: forwarding?, position })
     }
 
-    /// Reads the target of a route. A route must have exactly one of the keys for it.
+    /// Reads the target of a route. A route must have exactly one of the keys that name a target.
     fn target(&self, section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Target> {
         let upstream = section.get("upstream");
         let upstream = upstream.map(|field| upstreams_of_route(section, &field, self.upstreams, self.attributes));
@@ -135,7 +135,7 @@ impl RouteReader<'_> {
         target.filter(|_| alone)
     }
 
-    /// Reads the changes that a route makes. `Some(None)` if it changes nothing.
+    /// Reads the changes that a route makes. Returns `Some(None)` if the route changes nothing.
     fn forwarding(&self, section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Option<Arc<Forwarding>>> {
         let rewrite = section.optional("rewrite", |field| rewrite(field, conditions));
         let changes = |name: &str, message: Message| {

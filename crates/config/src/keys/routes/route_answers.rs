@@ -19,7 +19,7 @@ use rules::rule::Condition;
 const CODES: [(&str, u16); 5] = [("301", 301), ("302", 302), ("303", 303), ("307", 307), ("308", 308)];
 const SCHEMES: [(&str, &str); 2] = [("http", "http"), ("https", "https")];
 
-/// The largest body in bytes. Bodies are kept in memory.
+/// The size of the largest body, in bytes. The size is bounded because bodies are kept in memory.
 const LONGEST_BODY: usize = 1 << 20;
 
 const CODE: ValueKind<ReadField<u16>> =

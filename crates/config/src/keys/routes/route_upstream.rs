@@ -92,7 +92,7 @@ fn known(field: &Field<'_>, name: &str, upstreams: Option<&[&str]>) -> Option<Up
     id
 }
 
-/// Reads `split_by`. The attribute `upstream` is not allowed: it is known only after the choice.
+/// Reads `split_by`. The attribute `upstream` is not allowed, because it is known only after the choice of an upstream.
 fn split_by(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
     let key = limit_key(field, attributes)?;
     let chosen = key.alternatives.iter().find(|part| part.attribute == Attribute::Upstream);

@@ -46,7 +46,7 @@ pub(crate) enum TlsAttributes {
 
 impl TlsAttributes {
     pub(crate) fn of(listeners: &[Listener]) -> TlsAttributes {
-        // Another proxy may report the TLS attributes of its own connections there.
+        // Over ext_authz, another proxy may report the TLS attributes of its own connections.
         if listeners.iter().any(|listener| listener.doors().contains(&Door::ExtAuthz)) {
             return TlsAttributes::All;
         }

@@ -10,7 +10,7 @@ use ledger::cost::Cost;
 use request::attribute::Attribute;
 use rules::rule::Price;
 
-/// A cost. Its reader compares it with the level of a full bucket.
+/// A cost. This type has no upper bound, because the reader compares each cost with the level of a full bucket.
 const AMOUNT: Type = Type::Own { text: "above 0", shape: value_types::AMOUNT };
 
 /// The source of a cost. `None` stands for `fixed`.
@@ -51,8 +51,8 @@ pub(crate) struct Ceiling {
     pub name: &'static str,
 }
 
-/// Reads the cost of a request. `ceiling` is the highest cost that a full bucket can pay. `None` for `ceiling`: the limit is
-/// invalid, so costs are not compared with it.
+/// Reads the cost of a request. `ceiling` is the highest cost that a full bucket can pay. If the limit is invalid,
+/// `ceiling` is `None`, and costs are not compared with it.
 pub(crate) fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
     let source = section.value("cost_source", |field| SOURCE.read(field));
     let fixed = section.value("fixed_cost", |field| cost(&field, ceiling));

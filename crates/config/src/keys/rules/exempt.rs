@@ -10,7 +10,7 @@ type ReadExempt = fn(Field<'_>, ConditionReader<'_>) -> Option<Vec<Vec<Condition
 
 pub(crate) const EXEMPT: ValueKind<ReadExempt> = ValueKind::new(
     "list of conditions",
-    // An item without a condition would exempt every request.
+    // Each item must have a condition, because an item without a condition would exempt every request.
     Shape::List(List::of(&CONDITIONS_OF_EXEMPTION)),
     exempt,
 );

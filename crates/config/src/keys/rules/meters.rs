@@ -7,12 +7,11 @@ use crate::language::reader::{Field, Section};
 use ledger::algorithm::Algorithm;
 use rules::rule::{LimitKey, Price};
 
-/// The meters that limits have named so far, while the rules of a file are read. Limits with the same meter share their
-/// buckets.
+/// The meters of the limits that have been read from a file. Limits with the same meter share their buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
     first: HashMap<String, MeteredLimit>,
-    /// The number of policies that have begun.
+    /// The number of policies whose rules have been read or are being read.
     policies: usize,
     rules: usize,
 }

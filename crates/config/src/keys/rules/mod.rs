@@ -235,7 +235,8 @@ impl<'k> RuleReader<'k> {
         let keys = section.need("limit_keys").and_then(|field| self.limit_keys(&field));
         let expose = match section.get("expose") {
             Some(field) => field.boolean().map(|expose| if expose { Expose::Yes } else { Expose::No }),
-            // The level of a bucket that all clients share would show other clients' traffic.
+            // Without limit keys, all clients share one bucket. Its level is not shown, because it depends on other
+            // clients' traffic.
             None if keys.as_ref().is_some_and(Vec::is_empty) => Some(Expose::No),
             None => Some(Expose::Yes),
         };
@@ -244,7 +245,7 @@ impl<'k> RuleReader<'k> {
             Some(field) => on_store_failure(field),
             None => Some(self.defaults.on_store_failure),
         };
-        // Invalid settings have been reported. The limits are checked anyway.
+        // Invalid settings have been reported. The limits are still checked, so that their problems are reported too.
         let shared = SharedSettings {
             expose: expose.unwrap_or(Expose::Yes),
             refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded),

@@ -50,7 +50,7 @@ pub(crate) type NumbersByLimit = SmallVec<[(usize, OverrideNumbers); 1]>;
 /// Reads the rates and sizes of one override. `None` after reporting a problem.
 pub(crate) type ReadNumbers<'r> = &'r dyn Fn(Field<'_>) -> Option<NumbersByLimit>;
 
-/// The value to which an override applies. `part` is the index of its attribute among the limit keys.
+/// The value to which an override applies. `part` is the index of the value's attribute among the limit keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Target {
     part: usize,
@@ -97,7 +97,8 @@ impl OverrideReader<'_> {
         self.all(rule, limits, &|field| numbers_by_name(&field, limits))
     }
 
-    /// Reads every entry in the rule, and then every entry in its file. Continues after an invalid entry.
+    /// Reads every override in the rule, and then every override in the rule's file. Continues after an invalid
+    /// override.
     fn all(
         &self,
         rule: &Section<'_>,

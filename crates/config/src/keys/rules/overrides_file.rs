@@ -109,7 +109,7 @@ impl Source<'_> {
                 cells.iter().zip(&table.columns).filter(|(_, column)| matches!(column, Column::Number { .. }))
             {
                 numbers_text.push_str(&cell.text);
-                // A separator. No cell contains a line break.
+                // Line breaks separate the numbers, because no cell contains a line break.
                 numbers_text.push('\n');
             }
             let numbers = known.get(&numbers_text).cloned().or_else(|| {
@@ -142,7 +142,7 @@ struct Cell<'c> {
 type Cells<'c> = SmallVec<[Cell<'c>; 4]>;
 
 impl<'c> Line<'c> {
-    /// Makes a line. `None` if it has no cells, or after reporting that it is not text.
+    /// Makes a line. `None` if the line has no cells, or after reporting that it is not text.
     fn new(number: usize, text: &'c [u8], report: &Report) -> Option<Line<'c>> {
         let Ok(text) = std::str::from_utf8(text.strip_suffix(b"\r").unwrap_or(text)) else {
             report.add(Position { line: number, column: 1 }, "", "must be UTF-8");
@@ -325,7 +325,8 @@ impl Table<'_> {
     }
 }
 
-/// Returns the text of a cell after its first quote, and the text after its comma, if there is a comma.
+/// Reads a cell in quotes. `text` begins after the first quote. Returns the cell's text, and everything after the comma
+/// that ends the cell. The second value is `None` if no comma follows. Returns `None` if the cell is not valid.
 fn unquoted(text: &str) -> Option<(String, Option<&str>)> {
     let mut cell = String::new();
     let mut rest = text;
@@ -362,7 +363,7 @@ fn completed(mut numbers: Vec<Entry>, limit: &OverriddenLimit<'_, '_>, start: Po
         if has(&numbers, key) || (has_rate && RATES.contains(&&**key)) {
             continue;
         }
-        // A number that comes from requests has a default in the file.
+        // If credentials supply a number, the default in the file is used here.
         let default = match &value.value {
             Value::Map(claimed) => claimed.iter().find(|entry| entry.key == "default").map(|entry| &entry.value),
             Value::Scalar(_) | Value::List(_) => Some(value),

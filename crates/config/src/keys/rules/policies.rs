@@ -44,7 +44,7 @@ pub(crate) fn policies(file: &Section<'_>, defaults: RuleDefaults<'_>) -> Option
         (None, None) => Some(Vec::new()),
         (Some(short), Some(long)) => {
             file.unwanted("policies", "must not stand beside `rules`, which is short for one policy");
-            // Both keys are checked anyway.
+            // Both keys are checked, although a file may have only one of them.
             rules.rules(short, Mode::Enforce);
             several(&long, &mut rules);
             None

@@ -115,7 +115,7 @@ fn several(
         limits.push(limit.zip(meter).map(|(limit, meter)| Limit { meter, ..limit }));
     }
     if others.len() < limits_named {
-        // An override may be for a limit whose numbers are unknown.
+        // The overrides are not read, because an override may name a limit that could not be read.
         return None;
     }
     let overrides = overrides.of_several(rule, &others);

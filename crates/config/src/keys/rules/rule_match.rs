@@ -123,7 +123,7 @@ impl ConditionReader<'_> {
         section.close();
         let mut operators: Vec<_> = operators.into_iter().flatten().collect::<Option<_>>()?;
         match operators.len() {
-            // Unknown operators have already been reported.
+            // A mapping that is not empty has an unknown operator, which has already been reported.
             0 if field.is_empty() => {
                 field.must("name at least one of in, not, prefix, suffix, regex, present, cidr, in_file and cidr_file");
                 None

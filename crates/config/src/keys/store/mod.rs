@@ -174,7 +174,7 @@ fn breaker(field: Field<'_>) -> Option<breaker::Settings> {
             field.must("be at least `cooldown`");
             None
         }
-        // If `cooldown` is longer than the default of `max_cooldown`, the longer time is intended.
+        // If `cooldown` is longer than the default of `max_cooldown`, the value of `cooldown` applies to both.
         _ => Some(breaker::Settings {
             failures: u32::try_from(failures).ok()?,
             cooldown,

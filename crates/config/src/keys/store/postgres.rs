@@ -84,12 +84,13 @@ pub(crate) static POSTGRES: Mapping = Mapping {
 
 pub(crate) fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&POSTGRES)?;
-    // An unknown host is replaced by `localhost`, to which a password may be sent without TLS.
+    // An unknown host is replaced by `localhost`, so that no lint warns of a password that is sent to it without TLS.
     let url = section
         .need("url")
         .and_then(|field| field.known_or("postgres://tollgate@localhost/tollgate", |field| URL.read(field)));
     let password = password(&section, environment, url.as_ref().and_then(|url| url.password.clone()));
-    // Each host has a certificate for its own name.
+    // The TLS client is made for any host, because the URL may name several, and each has a certificate for its own
+    // name.
     let tls = tls_of_any_host(&section, environment);
     let timeout = section.positive_duration("timeout");
     let table = section.value("table", |field| TABLE.read(field));

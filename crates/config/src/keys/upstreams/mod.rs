@@ -292,7 +292,7 @@ fn endpoints(field: &Field<'_>) -> Option<Vec<Endpoint>> {
         let position = member.clone();
         let endpoint = if member.is_map() { weighted(member)? } else { url(&member)? };
         let address = (endpoint.host.clone(), endpoint.port, endpoint.socket.clone());
-        // Two unknown addresses may be different.
+        // Unknown hosts are not compared, because they may be different.
         if endpoint.host != UNKNOWN_HOST && !taken.insert(address) {
             position.wrong("is there twice: set its `weight`", None);
             return None;
@@ -308,7 +308,7 @@ fn weighted(field: Field<'_>) -> Option<Endpoint> {
     Some(Endpoint { weight: u32::try_from(weight?).ok()?, ..url? })
 }
 
-/// Stands for an unknown host.
+/// The placeholder for a host that is unknown.
 const UNKNOWN_HOST: &str = "unknown.invalid";
 
 fn url(field: &Field<'_>) -> Option<Endpoint> {

@@ -29,7 +29,7 @@ pub struct Upstream {
     pub ejection: Option<Ejection>,
     /// The settings of health checks. `None`: endpoints are not checked.
     pub health: Option<Health>,
-    /// A percentage. If a smaller share of the endpoints is available, requests are sent to all endpoints.
+    /// If the share of available endpoints is below this percentage, requests are sent to all endpoints.
     pub panic_below: u8,
     /// The largest number of requests under way at one endpoint. `None`: the number is not bounded.
     pub max_connections: Option<u32>,

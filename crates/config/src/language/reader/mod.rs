@@ -273,8 +273,8 @@ impl<'t> Field<'t> {
     }
 }
 
-/// Reads a default, or the text that replaces an unknown value. Tests read all of these texts, so problems are not
-/// reported.
+/// Reads a default, or the text that replaces an unknown value. Problems are not reported, because tests make sure that
+/// these texts have none.
 fn read_text<T>(text: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
     let report = Report::default();
     let node = tree::read(text.as_bytes(), &report).ok()?;

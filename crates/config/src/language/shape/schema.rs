@@ -74,7 +74,7 @@ impl Shape {
                 json!({"type": "object", "minProperties": least, "additionalProperties": of.schema()})
             }
             Shape::Conditions { definition, least: 0, .. } => reference(definition),
-            // JSON Schema ignores other keywords beside a `$ref`.
+            // The reference is inside `allOf`, because JSON Schema ignores other keywords beside a `$ref`.
             Shape::Conditions { definition, least, .. } => {
                 json!({"allOf": [reference(definition)], "minProperties": least})
             }

@@ -29,7 +29,7 @@ const CHOICES: [(&str, AlgorithmKind); 5] = [
     (AlgorithmKind::SlidingWindow.name(), AlgorithmKind::SlidingWindow),
     (AlgorithmKind::LeakyBucket.name(), AlgorithmKind::LeakyBucket),
 ];
-/// Algorithms that are planned for later versions. No name in the file stands for their kind.
+/// The names of algorithms that are planned for later versions. The file cannot use them yet.
 const LATER: [&str; 2] = ["concurrency", "llm_tokens"];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
@@ -192,8 +192,8 @@ impl NamedAlgorithm {
     }
 }
 
-/// Reads the rate and size in an override or a shadow. They replace the rate and size of the limit. A shadow counts requests
-/// but never refuses one.
+/// Reads the rate and size in an override or a shadow. An override replaces the rate and size of the limit. A shadow
+/// only counts requests, by its own rate and size, and never refuses one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OtherNumbers<'k> {
     pub kind: AlgorithmKind,
@@ -293,7 +293,7 @@ fn named(field: &Field<'_>) -> Option<NamedAlgorithm> {
 /// Returns the constraints that the schema puts on a rule: the keys of its limits depend on the algorithm.
 pub(crate) fn rule_constraints() -> Vec<Value> {
     let keys = |mapping: &Mapping| json!({"$ref": format!("#/definitions/{}", mapping.definition.unwrap_or_default())});
-    // A missing key stands for `otherwise`, the default algorithm.
+    // If the key `algorithm` is missing, the algorithm is `otherwise`.
     let names = |kind: AlgorithmKind, otherwise: AlgorithmKind| {
         let named = json!({"properties": {"algorithm": {"const": kind.name()}}});
         if kind == otherwise { named } else { json!({"allOf": [named, {"required": ["algorithm"]}]}) }

@@ -82,7 +82,7 @@ struct LocatedRate<'t> {
     /// The rate. If each request may have its own rate, the largest one.
     rate: Rate,
     field: Field<'t>,
-    /// The burst that applies if the file gives none.
+    /// The burst that applies if the file gives no burst.
     implied_burst: Option<u64>,
     claimed: Option<ClaimedNumber>,
 }
@@ -136,7 +136,7 @@ fn rate<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<LocatedRa
             section.unwanted("rate", "must not stand beside `rps` or `tokens_per_second`");
             None
         }
-        // Both keys are checked. If both are given, the longer name counts.
+        // Both keys are checked. If the file gives both, the rate is the value of `tokens_per_second`.
         (Some(field), short, None) => {
             let (rate, short) = (per_second(field), short.map(per_second));
             rate.filter(|_| short.is_none_or(|short| short.is_some()))
