@@ -1,4 +1,4 @@
-//! Defines what a store returns: its answer to a plan, and the states of buckets from which an operator gave back.
+//! Defines what a store returns: its answer to a plan, and the states of buckets before and after an operator's change.
 
 use super::reservation::Reservation;
 use base::time::Timestamp;
@@ -21,7 +21,8 @@ pub struct TakeReply {
     /// The number of buckets that were evicted to make room although something was still spent in them.
     pub evicted: u64,
     pub source: Source,
-    /// What the request holds until it ends. Empty if its limits are rates, or if it was refused.
+    /// The slots that the request holds until it ends. Empty if all its limits are rates, or if the request was
+    /// refused.
     pub reservation: Reservation,
 }
 
@@ -29,7 +30,8 @@ pub struct TakeReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Store,
-    /// What the store has shown earlier about a bucket. The store itself would have refused the plan too.
+    /// This process's cache of what the store has shown about buckets. The store itself would have refused the plan
+    /// too.
     Cached,
     /// This gateway's share of the limits, used because the store gave no answer.
     Fallback,

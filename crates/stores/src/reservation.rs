@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use ledger::holds::{self, ReservationOwner, SlotId};
 
-/// Whoever counts slots: the connection that says to a store how much is held, or a store in this process.
+/// Counts the slots that requests hold: a connection, which reports them to its store, or a store in this process.
 pub(crate) trait SlotKeeper: ReservationOwner + fmt::Debug + Send + Sync {}
 
-/// What a granted request holds of its buckets until it ends. Rates hold nothing, since what they have charged is
-/// kept: then the reservation is empty.
+/// The slots that a granted request holds until it ends. If all its limits are rates, the reservation is empty, because
+/// the charges of rates are kept.
 ///
-/// Keep it for as long as the request is under way, on whatever task. Dropping it gives everything back, so that is
-/// what happens on every way out, also in a panic. That never waits: the store learns of it in the next call, which
-/// leaves at once if none is under way.
+/// Keep the reservation for as long as the request is under way, in whatever task. Dropping it gives all slots back, so
+/// they are given back however the request ends, even by a panic. Dropping never waits: the store learns of it in the
+/// next call, which is made at once if no call is under way.
 ///
-/// Once per slot at most: a slot with a `max_hold` may have ended before.
+/// Each slot is given back at most once: a slot with a `max_hold` may have ended before the drop.
 #[derive(Debug, Default)]
 #[must_use = "dropping it gives back what the request holds"]
 pub struct Reservation {
-    /// Of each keeper one.
+    /// One part for each keeper of slots.
     parts: Vec<holds::Reservation<Arc<dyn SlotKeeper>>>,
 }
 
@@ -34,12 +34,12 @@ impl Reservation {
         self.parts.is_empty()
     }
 
-    /// Adds what another reservation holds, for example what a fallback has granted for the same request.
+    /// Adds the slots of another reservation, for example those that a fallback has granted for the same request.
     pub fn join(&mut self, mut other: Reservation) {
         self.parts.append(&mut other.parts);
     }
 
-    /// Gives everything back now.
+    /// Gives all slots back now.
     pub fn release(self) {
         drop(self);
     }

@@ -142,8 +142,8 @@ impl Settings {
         !self.is_shared() && self.bucket_file().is_none()
     }
 
-    /// Returns these settings with the login, the sentinels and the cluster's nodes of `newer`: these can change without a
-    /// restart. Returns the settings unchanged if `newer` leads to other buckets.
+    /// Returns these settings with the login, the sentinels and the cluster's nodes of `newer`, because only these can
+    /// change without a restart. Returns the settings unchanged if `newer` leads to other buckets.
     #[must_use]
     pub fn with_login_of(&self, newer: &Settings) -> Settings {
         match (self, newer) {

@@ -18,7 +18,7 @@ const UNKNOWN: i64 = i64::MIN;
 pub struct StoreClock {
     /// The microseconds by which the store's clock is ahead of this process's clock, or [`UNKNOWN`].
     ahead: AtomicI64,
-    /// The clock of all servers, if this is the clock of one of several.
+    /// The clock of the store as a whole, if this is the clock of one of its servers.
     whole: Option<Arc<StoreClock>>,
 }
 
@@ -34,9 +34,10 @@ impl StoreClock {
         StoreClock { whole: Some(whole), ..StoreClock::default() }
     }
 
-    /// Notes that the store's clock showed `theirs` during a call, between the times `started` and `ended` of this process's
-    /// clock. If the known difference of the clocks agrees with this, it is kept, so that a late reply does not set the clock
-    /// back. Returns the time of this process's clock when the store's clock showed `theirs`, as far as it is known.
+    /// Notes that the store's clock showed `theirs` during a call, between the times `started` and `ended` of this
+    /// process's clock. The known difference of the clocks is kept if it agrees with these times, so that a late reply
+    /// does not set the clock back. Returns the time of this process's clock when the store's clock showed `theirs`, as
+    /// far as it is known.
     pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) -> Timestamp {
         let (least, most) = (difference(theirs, ended), difference(theirs, started));
         let ahead = self.ahead().min(most).max(least);
@@ -115,13 +116,13 @@ mod tests {
         clock.observe(Timestamp(9_000_010), moment, Timestamp(1_000_020));
         let ahead = clock.at(moment).since(moment).0;
         assert!((7_999_990..=8_000_010).contains(&ahead), "{ahead}");
-        // In the first case, the server decides at once and the reply takes a second. In the second, the call takes a
-        // second to arrive.
+        // In the first case, the server decides at once and the reply takes a second. In the second case, the call
+        // takes a second to arrive.
         for theirs in [9_000_010, 9_999_980] {
             let decided = clock.observe(Timestamp(theirs), moment, Timestamp(2_000_000));
             assert_eq!((clock.at(moment).since(moment).0, decided), (ahead, Timestamp(theirs - ahead)));
         }
-        // A clock that was set is followed.
+        // If the store's clock was set, its new time is used.
         clock.observe(Timestamp(500), moment, Timestamp(1_000_020));
         assert_eq!(clock.at(moment), Timestamp(500));
     }

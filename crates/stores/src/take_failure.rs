@@ -7,7 +7,7 @@ use super::reply::TakeReply;
 use super::reply_in_parts::{PartPositions, ReplyInParts};
 use ledger::charge::Plan;
 
-/// The error of a store that has not decided a plan, or only a part of it.
+/// The error of a store that has decided nothing or only a part of a plan.
 #[derive(Debug)]
 pub struct TakeFailure {
     pub error: StoreError,
@@ -16,8 +16,8 @@ pub struct TakeFailure {
     pub partial: Option<Box<PartialTake>>,
 }
 
-/// A plan of which some servers have granted their part, and other servers gave no answer. Dropping it gives the granted
-/// charges back. Charges without an answer count as spent.
+/// A plan of which some servers have granted their part, and other servers gave no answer. Dropping this value gives
+/// the granted charges back. Charges without an answer count as spent.
 #[derive(Debug)]
 pub struct PartialTake {
     unanswered: Plan,

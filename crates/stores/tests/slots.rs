@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
-/// A redis-server that is killed with its test.
+/// A redis-server, which is killed at the end of its test.
 struct Server {
     port: u16,
     child: Child,
@@ -40,7 +40,7 @@ impl Server {
         server
     }
 
-    /// Another server at the same address, with nothing of the first.
+    /// Replaces the server by a new and empty one at the same address.
     fn replace(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -67,7 +67,7 @@ impl Server {
         ::redis::from_redis_value(reply).unwrap()
     }
 
-    /// How many calls of a script the server has run.
+    /// Returns how many calls of scripts the server has run.
     fn calls(&self) -> u64 {
         let all = self.run("INFO commandstats");
         let line = all.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
@@ -130,7 +130,7 @@ impl Gateway {
         Ok(reply.settlement.is_granted().then_some(reply.reservation))
     }
 
-    /// What is granted of so many requests, which are made one after the other.
+    /// Makes this number of requests, one after the other. Returns the reservations of those that were granted.
     async fn take(&self, plan: &Plan, requests: usize) -> Vec<Reservation> {
         let mut held = Vec::new();
         for _ in 0..requests {
@@ -139,7 +139,7 @@ impl Gateway {
         held
     }
 
-    /// Asks until so many slots are granted. Returns them, and how long it took.
+    /// Makes requests until this number of slots is granted. Returns the slots, and how long it took to get them.
     async fn take_all(&self, plan: &Plan, slots: usize) -> (Vec<Reservation>, Duration) {
         let (began, mut held) = (Instant::now(), Vec::new());
         while held.len() < slots {
@@ -215,7 +215,7 @@ async fn slots_and_tokens_are_taken_together_or_not_at_all() {
         assert_eq!(gateway.take_all(&both, 1).await.0.len(), 1);
         assert!(gateway.ask(&both).await.unwrap().is_none(), "no token is left");
         drop(held);
-        // All that is left are slots.
+        // No token is left, but both slots are free again.
         let (all, _) = gateway.take_all(&slots_of(2), 2).await;
         assert_eq!(all.len(), 2);
     }
@@ -229,7 +229,7 @@ async fn limits_of_one_bucket_share_its_slots_and_a_shadow_refuses_nobody() {
         let (free, paid) = (slots_of(2), slots_of(4));
         let mut held = gateway.take(&free, 3).await;
         assert_eq!(held.len(), 2);
-        // Asked at once: one call may have both.
+        // Both plans are asked for at the same time, so that one call may contain requests of both.
         let (more, none) = tokio::join!(gateway.take(&paid, 3), gateway.take(&free, 1));
         assert_eq!((more.len(), none.len()), (2, 0));
         held.extend(more);
@@ -277,7 +277,7 @@ async fn a_store_that_forgets_is_told_again_within_two_seconds() {
     server.run("FLUSHALL");
     tokio::time::sleep(Duration::from_millis(2300)).await;
     assert!(other.ask(&three).await.unwrap().is_none());
-    // A long stream keeps its slot.
+    // A long request keeps its slot, because the gateway repeats its words.
     tokio::time::sleep(Duration::from_secs(8)).await;
     assert!(other.ask(&three).await.unwrap().is_none());
     server.replace();
@@ -288,7 +288,8 @@ async fn a_store_that_forgets_is_told_again_within_two_seconds() {
     other.take_all(&three, 3).await;
 }
 
-/// A relay in front of a server. It can lose the answers to calls, and then closes the connection.
+/// Starts a relay to a server, and returns its port. The relay can lose the answer to a call, and then closes the
+/// connection.
 async fn relay(to: u16, loses: Arc<AtomicBool>) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -318,8 +319,8 @@ async fn relay(to: u16, loses: Arc<AtomicBool>) -> u16 {
     port
 }
 
-/// Many callers on three gateways, each of which holds its slot for some milliseconds; every second answer of some
-/// is lost.
+/// Many callers on three gateways hold a slot for some milliseconds each. Answers to two of the gateways are sometimes
+/// lost.
 #[tokio::test]
 async fn no_more_run_than_there_are_slots_although_answers_are_lost() {
     const SLOTS: usize = 5;
@@ -369,12 +370,12 @@ async fn no_more_run_than_there_are_slots_although_answers_are_lost() {
     let count = |number: &AtomicUsize| number.load(Ordering::SeqCst);
     assert!(count(most) <= SLOTS, "{} ran at once", count(most));
     assert!(count(granted) > 500 && count(failed) > 10, "{} granted, {} failed", count(granted), count(failed));
-    // Nothing leaks.
+    // In the end all slots can be granted again, so none was lost.
     loses.store(false, Ordering::Relaxed);
     let (_all, _) = gateways[1].take_all(&slots_of(SLOTS as u64), SLOTS).await;
 }
 
-/// The port of the server of a child process.
+/// The environment variable with the port of the server that a child process uses.
 const CHILD: &str = "SLOTS_CHILD";
 
 /// A gateway in a process of its own, which holds slots until it is killed.
@@ -427,7 +428,7 @@ async fn a_gateway_that_was_stopped_says_again_what_it_holds() {
     let (held, _) = gateway.take_all(&sixty, 60).await;
     assert!(signal("-CONT").success());
     tokio::time::sleep(Duration::from_millis(2300)).await;
-    // 110 are held now: it takes more than 50 to be free before one is.
+    // 110 slots are held now, although the limit is 60. So more than 50 must be given back before a request is granted.
     drop(held);
     let (held, _) = gateway.take_all(&sixty, 10).await;
     assert!(gateway.ask(&sixty).await.unwrap().is_none(), "{}", held.len());

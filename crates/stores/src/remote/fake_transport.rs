@@ -33,17 +33,17 @@ enum Behaviour {
     /// The server accepts no connection.
     Refuses,
     Answers,
-    /// The server answers each call after this long.
+    /// The server answers each call after this time.
     Late(Duration),
     /// The server ends the connection at the next call.
     Closes,
     /// The server accepts no writes at the next call, and another server answers the calls after that.
     Demoted,
-    /// The server accepts no writes, and no other server does.
+    /// The server accepts no writes, and there is no other server that accepts them.
     Replica,
 }
 
-/// A server with which at most `AT_ONCE` calls on one connection may be under way at a time.
+/// An imitated server. On one connection, at most `AT_ONCE` calls may be under way at a time.
 #[derive(Debug)]
 struct Fake<const AT_ONCE: usize = 1> {
     behaviour: Mutex<Behaviour>,
@@ -193,7 +193,7 @@ async fn what_a_demoted_server_refused_is_sent_to_the_next_one_once() {
     assert_eq!(ask(&store).await, Ok(true));
     assert_eq!(received(), before + 2);
     assert_eq!(reported(&events, &UP), 2);
-    // The call did not run, but the request is not sent a third time.
+    // Neither of the two calls ran, but the request is not sent a third time.
     *store.transport.behaviour.lock() = Behaviour::Replica;
     assert_eq!(ask(&store).await, Err(StoreError::Replica));
     assert_eq!(received(), before + 4);
@@ -212,7 +212,8 @@ async fn late_replies_open_the_breaker_and_one_probe_closes_it() {
     assert!(store.clock.now().since(started) < Micros::from(TIMEOUT * 5), "it waited longer than for its deadline");
     ask_until(&store, Err(StoreError::BreakerOpen)).await;
     assert_eq!(reported(&events, &Event::BreakerOpened), 1);
-    // One call with one request was under way all the time. Requests that waited for its end were never sent.
+    // One call with one request was under way all the time. Requests that waited for the end of this call were never
+    // sent.
     assert_eq!(store.transport.received.load(Ordering::Relaxed), received + 1);
     *store.transport.behaviour.lock() = Behaviour::Answers;
     ask_until(&store, Ok(true)).await;
@@ -237,8 +238,8 @@ async fn a_failed_attempt_to_connect_does_not_hide_that_a_call_stayed_unanswered
         }
         panic!("it never happened: {:?}", events.lock());
     };
-    // The connection is closed and the next attempt fails. Then a connection is made to a server that still does not
-    // decide.
+    // The connection is closed and the next attempt fails. Then a connection is made, but its server still does not
+    // answer calls in time.
     *store.transport.behaviour.lock() = Behaviour::Refuses;
     happens(&|event| matches!(event, Event::Down { fault, .. } if fault.error == StoreError::Unreachable)).await;
     events.lock().clear();
@@ -294,7 +295,7 @@ async fn a_transport_without_a_second_call_makes_one_at_a_time() {
 #[tokio::test]
 async fn a_further_call_leaves_while_one_takes_long_and_five_are_under_way_at_most() {
     let (store, events) = running_within::<5>(Duration::from_secs(20), Behaviour::Answers).await;
-    // After this call, calls are known to be fast.
+    // From this call, the store learns that calls are fast.
     assert_eq!(ask(&store).await, Ok(true));
     *store.transport.behaviour.lock() = Behaviour::Late(Duration::from_secs(1));
     let mut asked = Vec::new();

@@ -1,7 +1,7 @@
-//! Injects faults into calls, for tests that show the effect of a bug; only with the feature `test-hooks`. Faults of calls to
-//! Redis are in its own folder.
+//! Injects faults into calls, for tests that show the effect of a bug. Needs the feature `test-hooks`. The faults of
+//! calls to Redis are in the folder `redis`.
 //!
-//! Each function ends with the behaviour of a release build.
+//! The last expression of each function is the result without a fault, as in a release build.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ impl Hooks {
         most
     }
 
-    /// Returns the batch that is to be sent in place of `batch`. It is the same one, unless a test sums the costs of requests.
+    /// Returns the batch that is to be sent in place of `batch`: `batch` itself, unless a test sums the costs of
+    /// requests.
     pub(crate) fn gather(&self, batch: Vec<PendingTake>) -> Vec<PendingTake> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::SummedCosts) = self.flaw {
@@ -48,7 +49,7 @@ impl Hooks {
         batch
     }
 
-    /// Returns how many times the charges of a refused request are undone, and how long to wait before that.
+    /// Returns how many times the charges of a refused request are undone, and how long to wait before they are undone.
     pub fn undo(&self) -> (usize, Duration) {
         #[cfg(feature = "test-hooks")]
         {
@@ -95,7 +96,7 @@ impl Hooks {
     }
 }
 
-/// The bugs, each of which another rate limiter has had.
+/// The bugs that a test can inject. Each is a bug that another rate limiter has had.
 #[cfg(feature = "test-hooks")]
 mod flaw {
     use crate::remote::queue::{Attempt, PendingTake, ReplySender};
@@ -113,7 +114,7 @@ mod flaw {
         Off,
     }
 
-    /// Where requests are refused that cannot be paid at present.
+    /// The place where a request is refused whose buckets cannot pay for it at present.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Refusals {
         /// This process refuses such requests, by its deny cache.
@@ -143,7 +144,7 @@ mod flaw {
         WriteOnRefusal,
         /// A call without a reply within this time is sent again.
         Retry { after: Micros },
-        /// Every call is sent twice, as if the first had been lost.
+        /// Every call is sent twice, as if its first copy had been lost.
         Resend,
         /// The deny cache counts the refill from the arrival of the reply, not from the sending of the call.
         LateBound,
@@ -155,16 +156,17 @@ mod flaw {
         UndoneNever,
         /// Charges of a request that another bucket refused are undone twice.
         UndoneTwice,
-        /// Charges of a request that another bucket refused are given back in full, regardless of the refill since.
+        /// Charges of a request that another bucket refused are given back in full, regardless of the refill since the
+        /// charge.
         UndoneInFull,
         /// The deny cache keeps the entries of buckets whose charges were undone.
         UndoneIsKept,
-        /// Every period other than the stored one begins with nothing spent, even an earlier one.
+        /// In every calendar period other than the stored one, even an earlier one, nothing counts as spent.
         EarlierPeriod,
     }
 
-    /// Combines the requests that have the same buckets as the first request into one request. The answer is sent to all of
-    /// them.
+    /// Combines the requests that have the same buckets as the first request into one request. Each of these requests
+    /// gets the answer to the combined request.
     pub(super) fn summed(batch: Vec<PendingTake>) -> Vec<PendingTake> {
         let keys = |waiting: &PendingTake| waiting.plan.charges().map(|charge| charge.key).collect::<Vec<_>>();
         let first = batch.first().map(keys).unwrap_or_default();
@@ -182,7 +184,7 @@ mod flaw {
         tokio::spawn(async move {
             let Ok(answer) = result.await else { return };
             for mut waiting in alike {
-                // What the sum holds is given back at once: the flaw is one of rates.
+                // The slots of the combined request are given back at once, because this flaw concerns only rates.
                 let copy = |reply: &TakeReply| TakeReply {
                     settlement: reply.settlement.clone(),
                     reservation: Reservation::default(),

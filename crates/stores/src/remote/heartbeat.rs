@@ -17,16 +17,17 @@ use crate::worker::Worker;
 use base::interval::fixed_interval;
 use base::time;
 
-/// The interval of heartbeats. Other gateways take a new one into account at their own next heartbeat.
+/// The interval of heartbeats. Other gateways notice a new gateway at their own next heartbeat.
 const BEAT: Duration = Duration::from_secs(2);
-/// How long to wait for a reply.
+/// How long to wait for the reply to a heartbeat.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The workers of this gateway that are connected to a server. The worker with the lowest index sends the heartbeats.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectedWorkers(Mutex<BTreeSet<usize>>);
 
-/// Sends the heartbeats of this gateway to the gateways that share the store. One worker of the gateway sends them at a time.
+/// Sends the heartbeats of this gateway to the gateways that share the store. At any time, only one worker of the
+/// gateway sends them.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     worker: Worker,
@@ -64,7 +65,7 @@ impl Heartbeat {
         ConnectedWorker(self)
     }
 
-    /// Waits until it is this worker's turn to send heartbeats: no worker with a lower index is connected.
+    /// Waits until no worker with a lower index is connected. Then it is this worker's turn to send heartbeats.
     pub(super) async fn turn(&self) {
         while self.connected.0.lock().first() != Some(&self.worker.0) {
             time::sleep(interval()).await;
@@ -91,7 +92,8 @@ impl Heartbeat {
     }
 }
 
-/// Returns the interval with jitter, so that gateways that lost their server together do not send at the same time.
+/// Returns the interval until the next heartbeat, with jitter, so that gateways that lost their server together do not
+/// send at the same time.
 fn interval() -> Duration {
     fixed_interval("heartbeat", BEAT).mul_f64(0.75 + fastrand::f64() / 2.0)
 }

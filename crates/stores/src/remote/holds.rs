@@ -1,9 +1,9 @@
-//! Keeps what the requests of one connection hold of buckets, says it in calls, and hands out the slots that were
-//! granted.
+//! Keeps the slots that the requests of one connection hold, reports them to the store in calls, and gives granted
+//! slots to the requests.
 //!
-//! The protocol is that of [`ledger::holds`]. Here are its locks, its timer, and the way from a call's answer to
-//! the reservations of its requests. A connection whose requests hold nothing does nothing here but read one flag
-//! for each call.
+//! In the protocol of [`ledger::holds`], a report about one bucket is a *word*. This file adds locks and a timer to the
+//! protocol, and makes the reservations of requests from the answer to their call. As long as no request of a
+//! connection has held anything, each call only reads one flag here.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -23,38 +23,38 @@ use ledger::charge::Plan;
 use ledger::cost::Cost;
 use ledger::holds::{Call, Ending, Holdings, Owner, ReservationOwner, SlotId, SlotTerms, WordAnswer};
 
-/// How long words wait after a call without an answer, unless a request is sent with them: a server that answers
-/// with errors is not called without a pause.
+/// How long words wait after a call without an answer, unless a request is sent with them. Without this pause, a server
+/// that answers with errors would be called all the time.
 const PAUSE: Micros = Micros(100_000);
 
-/// What the requests of one connection hold. Each is an owner of its own, for as long as this process runs.
+/// The slots that the requests of one connection hold. Each connection is an owner of its own, until the process ends.
 #[derive(Debug)]
 pub(crate) struct ConnectionHolds {
     said: Mutex<Said>,
-    /// Notified when there may be words for a call, or when the moment for them may have changed.
+    /// Notified when there may be words to send, or when the time to send them may have changed.
     changed: Notify,
-    /// Whether anything was ever asked or held.
+    /// Whether a request of this connection has ever asked for slots or held slots.
     is_used: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Said {
     holdings: Holdings,
-    /// Until then no call leaves only because of words.
+    /// The time before which no call is made only to send words.
     quiet_until: Timestamp,
 }
 
-/// What became of one request of a call, as far as it holds anything.
+/// The result of one request of a call: the slots that it holds, or the reason why its answer does not count.
 pub(crate) type Held = Result<Reservation, OldWord>;
 
-/// The store has ignored a word of the call, or has answered a later one first. Whoever asked in the call has no
-/// decision.
+/// The error of a request whose word about a bucket was too old, because the store has ignored the word or has already
+/// answered a later word. The request then has no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OldWord;
 
 impl ConnectionHolds {
     pub(crate) fn new() -> Arc<ConnectionHolds> {
-        // The only randomness of the standard library that two machines cannot have in common; 0 is nobody.
+        // The owner is random, so that each process has another one. It is not 0, which means that there is no owner.
         let owner = Owner(RandomState::new().hash_one(0).max(1));
         let said = Said { holdings: Holdings::new(owner), quiet_until: Timestamp(0) };
         Arc::new(ConnectionHolds { said: Mutex::new(said), changed: Notify::new(), is_used: AtomicBool::new(false) })
@@ -64,14 +64,14 @@ impl ConnectionHolds {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a bucket of which this plan asks something was asked in a call that has no answer yet.
+    /// Returns whether a call that has no answer yet asks for slots of a bucket of which this plan also asks for slots.
     pub(crate) fn is_asked_already(&self, plan: &Plan) -> bool {
         let said = self.said.lock();
         plan.asks().any(|(_, charge, _)| said.holdings.unanswered(&charge.key) > Cost::default())
     }
 
-    /// Makes the words of the next call, which has these plans. `None` if nothing has to be said. `has_asks` is
-    /// whether one of the plans holds.
+    /// Makes the words of the next call, which has these plans. `None` if the call needs no words. `has_asks` says
+    /// whether one of the plans asks for slots.
     pub(crate) fn begin(&self, plans: &[&Plan], has_asks: bool, now: Timestamp) -> Option<Call> {
         if !has_asks && !self.is_used() {
             return None;
@@ -85,14 +85,14 @@ impl ConnectionHolds {
         (has_words || !asks.is_empty()).then(|| said.holdings.call(&asks, now))
     }
 
-    /// Notes that a call has no answer. `did_run` is false if it is proved that it did not run.
+    /// Notes that a call has no answer. `did_run` is false if it is proved that the call did not run.
     pub(crate) fn failed(&self, call: &Call, did_run: bool, now: Timestamp) {
         let mut said = self.said.lock();
         said.quiet_until = now.plus(PAUSE);
         if did_run { said.holdings.lost(call) } else { said.holdings.did_not_run(call) }
     }
 
-    /// Notes the answer to a call with these plans. Returns what became of each plan.
+    /// Notes the answer to a call with these plans. Returns the result of each plan.
     pub(crate) fn answered(
         self: &Arc<Self>,
         call: &Call,
@@ -105,7 +105,7 @@ impl ConnectionHolds {
             let slots = settlement.iter().flat_map(|settlement| granted_asks(plan, settlement));
             granted.extend(slots.map(|(charge, terms)| (charge.key, index, terms)));
         }
-        // Stable: those of one bucket stay in the order of the plans.
+        // The sort is stable, so the slots of one bucket stay in the order of the plans.
         granted.sort_by_key(|(key, ..)| *key);
         let (mut slots, mut old) = (Vec::<(usize, SlotId)>::new(), SmallVec::<[BucketKey; 2]>::new());
         let mut said = self.said.lock();
@@ -126,7 +126,7 @@ impl ConnectionHolds {
             let own: SmallVec<[SlotId; 2]> =
                 std::iter::from_fn(|| slots.next_if(|(plan, _)| *plan == index)).map(|(_, slot)| slot).collect();
             let reservation = if own.is_empty() { Reservation::default() } else { self.reserve(own) };
-            // One that fails gives back what it was granted of other buckets.
+            // A request that fails gives back the slots that it was granted of other buckets.
             let failed = !old.is_empty() && plan.asks().any(|(_, charge, _)| old.contains(&charge.key));
             if failed { Err(OldWord) } else { Ok(reservation) }
         };
@@ -135,8 +135,8 @@ impl ConnectionHolds {
         held
     }
 
-    /// Holds what a plan asks for without the store's grant, because the request was let pass when the store gave
-    /// no answer.
+    /// Holds the slots that a plan asks for without the store's grant, because the store gave no answer and the request
+    /// was let pass.
     pub(crate) fn hold(self: &Arc<Self>, plan: &Plan, now: Timestamp) -> Reservation {
         self.is_used.store(true, Ordering::Relaxed);
         let mut said = self.said.lock();
@@ -152,7 +152,7 @@ impl ConnectionHolds {
         Reservation::of(Arc::<ConnectionHolds>::clone(self), slots)
     }
 
-    /// Notes that the connection is new: all is said again, on this server.
+    /// Notes that the connection was made again. All words are then sent again, because the server may not know them.
     pub(crate) fn reconnected(&self) {
         if self.is_used() {
             let mut said = self.said.lock();
@@ -161,7 +161,7 @@ impl ConnectionHolds {
         }
     }
 
-    /// Waits until there are words for a call of their own.
+    /// Waits until words have to be sent in a call without requests.
     pub(crate) async fn words(&self, clock: &Clock) {
         loop {
             let next = if self.is_used() { self.next_words(clock.now()) } else { None };
@@ -179,7 +179,8 @@ impl ConnectionHolds {
         }
     }
 
-    /// How long until a call has to leave because of words; 0 if now. `None` if nothing is held.
+    /// Returns how long it takes until a call must be made to send words. 0 if it must be made now. `None` if no words
+    /// will be needed.
     fn next_words(&self, now: Timestamp) -> Option<Micros> {
         let mut said = self.said.lock();
         said.holdings.advance(now);

@@ -1,5 +1,5 @@
-//! Holds the login of connections to a store: user, password, TLS. Files are read for every connection, so that a
-//! changed password or certificate needs no restart.
+//! Holds the login of connections to a store: user, password, TLS. The files of the login are read again for every
+//! connection, so that a changed password or certificate needs no restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,8 @@ pub struct Credentials {
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub config: Arc<ClientConfig>,
-    /// The name that the server's certificate must have. `None` if this is the host to which the gateway connects.
+    /// The name that the server's certificate must have. `None` if it must have the name of the host to which the
+    /// gateway connects.
     pub server_name: Option<ServerName<'static>>,
 }
 
@@ -90,7 +91,7 @@ impl CurrentLogin {
         }
     }
 
-    /// Reads the credentials, for at most `most`. Files are read on a thread that serves no requests.
+    /// Reads the credentials, and waits for at most `most`. Files are read on a thread that serves no requests.
     ///
     /// # Errors
     ///

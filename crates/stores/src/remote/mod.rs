@@ -57,7 +57,7 @@ const LONGEST_START: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Remote<T> {
-    /// The server, of one kind, to which the connections lead.
+    /// Makes the connections to the server, and the calls on them.
     pub transport: Arc<T>,
     /// Decides requests in this process while the store gives no answer.
     pub fallback: Arc<FallbackShare>,
@@ -132,7 +132,7 @@ impl<T: Transport> Remote<T> {
 
     pub async fn first_attempt(&self) {
         let connections = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
-        // The result is ignored: the semaphore is never closed, and after the timeout the start continues.
+        // The result is ignored: the semaphore is never closed, and the start continues even after a timeout.
         let attempts = self.first_attempts.acquire_many(connections);
         drop(tokio::time::timeout(LONGEST_START, attempts).await);
     }
@@ -150,7 +150,7 @@ impl<T: Transport> Remote<T> {
         answer_within: Option<Micros>,
     ) -> Result<Option<TakeReply>, StoreError> {
         let connection = self.connection(worker)?;
-        // While the connection is down, no cache entry is valid and no request waits, so the breaker is not asked.
+        // While the connection is down, no cache entry is valid and no request waits, so the request fails at once.
         connection.usable()?;
         let now = self.clock.now();
         if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
@@ -161,8 +161,8 @@ impl<T: Transport> Remote<T> {
         self.query_on(connection, plan, caller, waiting).await
     }
 
-    /// Decides a plan as [`Remote::take`] does, but without the deny cache. `waiting` is the period in which the request waits,
-    /// and may have begun earlier.
+    /// Decides a plan as [`Remote::take`] does, but without the deny cache. `waiting` is the period in which the
+    /// request waits, and may have begun before this call.
     ///
     /// # Errors
     /// In the same cases as [`Remote::take`].
@@ -217,7 +217,7 @@ impl<T: Transport> Remote<T> {
         pending.wait(until).await
     }
 
-    /// Holds what a plan asks for although the store has not granted it, because its request was let pass.
+    /// Holds the slots that a plan asks for although the store has not granted them, because the request was let pass.
     pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
         match self.connection(worker) {
             Ok(connection) if T::HOLDS => connection.holds.hold(plan, self.clock.now()),
@@ -229,7 +229,8 @@ impl<T: Transport> Remote<T> {
         configuration.clone_into(&mut self.this_gateway.lock().configuration);
     }
 
-    /// Converts a time of this process's clock to the store's clock, as the store's last reply showed it.
+    /// Converts a time of this process's clock to a time of the store's clock. The last reply showed how far they
+    /// differ.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.store_clock.at(ours)
     }

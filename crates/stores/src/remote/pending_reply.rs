@@ -52,8 +52,8 @@ impl PendingReply<'_> {
             }
         };
         self.result = None;
-        // The connection answers a request that times out. If the sender was dropped without an answer, the connection
-        // was lost during the call.
+        // The connection also answers a request that times out. So if the sender was dropped without an answer, the
+        // connection was lost during the call.
         let taken = received.unwrap_or(Err(StoreError::Closed));
         if self.permit == Permit::Probe {
             self.permit = Permit::Granted;
@@ -69,7 +69,7 @@ impl Drop for PendingReply<'_> {
             return;
         }
         // A task waits for the result of the probe. Otherwise requests with short timeouts would keep the breaker open
-        // for requests with long ones. Without a runtime the process is ending.
+        // for requests with long timeouts. If there is no runtime, the process is ending, and nothing needs the result.
         let runtime = Handle::try_current();
         if let (Some(result), Ok(runtime)) = (self.result.take(), runtime) {
             let (breaker, clock, events) = (Arc::clone(self.breaker), self.clock.clone(), self.events.clone());
@@ -91,7 +91,7 @@ fn conclude(breaker: &Breaker, clock: &Clock, events: &EventSink, connected: Tim
         Ok(None) => return breaker.release(Permit::Probe),
         Ok(Some(_)) => CallResult::Success,
         Err(error) if error.is_answer() => CallResult::Success,
-        // The error does not show whether the server decides.
+        // Such an error does not show whether the server can decide requests.
         Err(error) if error.is_refusal() => return breaker.release(Permit::Probe),
         Err(_) if breaker.is_outdated(connected) => return breaker.release(Permit::Probe),
         Err(_) => CallResult::Failure,

@@ -26,7 +26,7 @@ pub(crate) struct PendingTake {
     pub caller: Option<Arc<dyn Caller>>,
     pub since: Timestamp,
     pub attempt: Attempt,
-    /// Whether the request holds something if it is granted.
+    /// Whether the request holds slots if it is granted.
     pub holds: bool,
 }
 
@@ -48,8 +48,8 @@ pub(super) struct Queue {
     receiver: mpsc::Receiver<PendingTake>,
     /// Requests that were received and put back, in the order of arrival.
     put_back: VecDeque<PendingTake>,
-    /// Requests that ask for a bucket which was asked in a call under way, in the order of arrival. They are not
-    /// sent before that call is answered.
+    /// Requests that ask for slots of a bucket of which a call under way also asks for slots, in the order of arrival.
+    /// They are not sent before that call is answered.
     kept_back: VecDeque<PendingTake>,
 }
 
@@ -82,7 +82,7 @@ impl ReplySender {
 
     pub(crate) fn send(&mut self, result: TakeResult) {
         if let Some(sender) = self.0.take() {
-            // The result is ignored: if the client has disconnected, its request has been charged anyway.
+            // The result is ignored, because the request has been charged even if its client has disconnected.
             let _ = sender.send(result);
         }
     }
@@ -106,14 +106,14 @@ impl Queue {
         self.kept_back.push_back(request);
     }
 
-    /// Returns the requests that were kept back to the queue, before all others.
+    /// Puts all requests of `kept_back` at the front of the queue.
     pub(super) fn release(&mut self) {
         while let Some(request) = self.kept_back.pop_back() {
             self.put_back.push_front(request);
         }
     }
 
-    /// Whether requests are kept back, and there is no other one.
+    /// Whether the queue has requests, and all of them are kept back.
     pub(super) fn only_has_kept_back(&self) -> bool {
         !self.kept_back.is_empty() && self.put_back.is_empty() && self.receiver.is_empty()
     }
@@ -123,7 +123,7 @@ impl Queue {
         if self.put_back.is_empty() {
             match self.receiver.recv().await {
                 Some(first) => self.put_back.push_back(first),
-                // The sender lives as long as the connection, so this does not happen.
+                // The channel never ends, because its sender lives as long as the connection.
                 None => std::future::pending().await,
             }
         }
@@ -137,7 +137,8 @@ impl Queue {
     /// Removes the first request if it has waited for `most`.
     ///
     /// # Errors
-    /// Returns the time since which the first request has waited. `None` if the queue is empty.
+    /// Returns the time since which the first request has waited, if that is not long enough. `None` if the queue is
+    /// empty.
     fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<PendingTake, Option<Timestamp>> {
         let first = self.try_next().ok_or(None)?;
         if now.since(first.since) >= most {

@@ -23,7 +23,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 
     const CALLS: CallLimits;
 
-    /// Whether plans may hold something, see [`Plan::holds`].
+    /// Whether plans that hold slots are supported, see [`Plan::holds`].
     const HOLDS: bool = true;
 
     /// What a new connection proves about the server.
@@ -36,9 +36,9 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Returns the reason why there is no connection for calls.
     fn connect(&self) -> impl Future<Output = Result<DrivenLink<Self::Link>, Fault>> + Send;
 
-    /// Decides one or more plans in one call. `words` are what the connection says about buckets of which it holds
-    /// something: they are stored first, also if all plans are refused. Without words the call has at least one
-    /// plan, and no plan that holds. `near` is about the time on the server's clock.
+    /// Decides the plans of one call. `words` report the slots that the connection holds of buckets. The server stores
+    /// the words first, even if it refuses all plans. A call without words has at least one plan, and only plans that
+    /// hold nothing. `near` is an estimate of the time on the server's clock.
     ///
     /// A call whose bytes may have been sent must not be repeated, unless its reply proves that it did not run.
     ///
@@ -54,8 +54,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         near: Timestamp,
     ) -> impl Future<Output = Result<CallReply, Fault>> + Send;
 
-    /// Cancels what the server does for a call without an answer, if that would go on for long. The connection of the call is
-    /// closed afterwards. Does not wait for the server.
+    /// Cancels the server's work on a call without an answer, if this work could take long. The connection of the call
+    /// is closed afterwards. Does not wait for the server.
     fn give_up(&self, _link: &Self::Link) {}
 
     /// Records that this gateway is alive, under its random name, and returns the live gateways. `None` if only the next
@@ -98,9 +98,9 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 /// The limits of one call, and of the number of calls at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLimits {
-    /// The maximum number of charges in one call. Consecutive equal requests count once.
+    /// The maximum number of charges in one call. The charges of consecutive equal requests count once.
     pub charges: usize,
-    /// The maximum number of requests in one call, which are answered together.
+    /// The maximum number of requests in one call. They are answered together.
     pub requests: usize,
     /// The number of calls that may be under way at once on one connection. They are answered in the order in which they were
     /// sent.
@@ -112,7 +112,7 @@ pub struct CallLimits {
 /// What a new connection proves about its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionProof {
-    /// The server decides plans, because all commands of a call were tried.
+    /// The server can decide plans, because the connection has tried all commands of a call.
     Decides,
     /// The server can be used, but only a call can show whether calls succeed.
     Answers,
@@ -148,14 +148,16 @@ pub struct Reply {
     /// The number of *healed* buckets. The stored value of such a bucket was not a valid state, and was replaced by the state
     /// of an empty bucket.
     pub healed: u64,
-    /// The settlement of each plan, in the order of the plans. `None` for a plan that was left out and not charged, because a
-    /// calendar period that the call named for it is not the one at `now`, or because of an old word.
+    /// The settlement of each plan, in the order of the plans. `None` for a plan that was left out and not charged: the
+    /// call named a calendar period for it that is not the period at `now`, a word was old, or the server had no
+    /// memory.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
-    /// Whether each word of the call was newer than the last one about its bucket, in the order of the words. Plans
-    /// that ask something of a bucket whose word was older have no settlement, and were not charged.
+    /// For each word of the call, in the order of the words: whether it was newer than the last word about its bucket.
+    /// A plan that asks for slots of a bucket whose word was not newer has no settlement, and was not charged.
     pub accepted: Vec<bool>,
-    /// Whether plans have no settlement because the server has no memory left to write. Plans that are refused need no memory.
+    /// Whether plans have no settlement because the server has no memory left to write. Refused plans still have a
+    /// settlement, because they need no memory.
     pub out_of_memory: bool,
 }
 

@@ -78,7 +78,7 @@ mod tests {
         for number in 0..200_000_u32 {
             let key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
             let left = charges.last.lock().left;
-            // 10 000 undone charges per second, so 30 000 are remembered at any time.
+            // One charge is undone every 100 µs, so 30 000 are remembered at any time.
             charges.add(key, Timestamp(u64::from(number) * 100));
             looked += usize::from(charges.last.lock().left != left);
         }

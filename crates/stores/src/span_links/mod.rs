@@ -1,5 +1,5 @@
-//! Defines the spans of the decisions that a call served. They are recorded in a build with traces; in other builds the
-//! type has no size.
+//! Defines the span links of a call: the spans of the decisions that the call served. They are recorded only in a build
+//! with traces. In other builds the type has no size.
 //!
 //! A store does not interpret a link. It takes the link from the [`Caller`](super::Caller) and returns it with the
 //! call.
