@@ -91,7 +91,7 @@ impl BoundGateway {
     }
 }
 
-/// Makes one service for each thread. It has a socket of every listener, and the thread's application behind it.
+/// Makes one service for each thread. Each has a socket of every listener, and passes connections to its application.
 #[allow(clippy::indexing_slicing, reason = "remainders of the number of threads, which is how many there are")]
 fn http_threads(
     gateway: &Arc<GatewayState>,
@@ -175,7 +175,7 @@ fn decision_apis(gateway: &Arc<GatewayState>, count: usize) -> Vec<Arc<DecisionA
     (0..count).map(api).collect()
 }
 
-/// The stages of one listener. They are the same for any application.
+/// The stages of one listener's connections before the application, whatever the application is.
 struct Stages {
     state: ServerState,
     /// The index of the listener in the configuration.
@@ -248,8 +248,9 @@ fn server_conf() -> ServerConf {
     ServerConf {
         threads: 1,
         work_stealing: false,
-        // Each upstream has its own authorities. Pingora would read the system's authorities for every thread, and panic at
-        // one that it cannot use. This file contains no authorities, and exists even without a /dev.
+        // Each upstream has its own certificate authorities. Pingora would read the system's authorities for every
+        // thread, and panic if it could not use one of them. This file contains no authorities, and exists even without
+        // a /dev.
         ca_file: Some("/proc/self/comm".to_owned()),
         // This time is never reached: the process exits after `drain.timeout`, which a reload may change.
         grace_period_seconds: Some(u64::MAX),

@@ -22,7 +22,7 @@ pub(super) fn field(
     HeaderValue::try_from(text).ok()
 }
 
-/// Appends a value. It is put in quotes unless it is plain. Quotes and backslashes in it are escaped.
+/// Appends a value, in quotes unless all its characters are plain. Escapes quotes and backslashes in the value.
 fn push(text: &mut String, value: &str) {
     if value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:/@+%".contains(&byte)) {
         return text.push_str(value);

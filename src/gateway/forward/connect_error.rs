@@ -33,13 +33,13 @@ pub(super) fn upstream_error(error: &Error) -> UpstreamError {
     }
 }
 
-/// Describes an error of a connection for the log, without bytes of the peer. Pingora's own text cannot be used: it contains
-/// the whole of an invalid head.
+/// Describes an error of a connection for the log, without bytes of the peer. Pingora's own text is not used, because
+/// it would contain the whole of an invalid head.
 pub(super) fn describe(error: &Error) -> String {
     let kind = error.etype().as_str();
     match error.root_cause().downcast_ref::<io::Error>() {
         Some(cause) => format!("{kind}: {}", certificate_error::of_server(&cause.to_string())),
-        // The text contains no bytes of the peer except the names in its certificate.
+        // Pingora's text about a failed handshake contains no bytes of the peer except the names in its certificate.
         None if *error.etype() == ErrorType::TLSHandshakeFailure => {
             let said = certificate_error::of_server(tls_context(error));
             // Pingora's text before the reason only repeats the kind of the error.

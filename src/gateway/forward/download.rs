@@ -22,7 +22,7 @@ pub struct Download {
     coding: Coding,
     trailers: Vec<u8>,
     pub flushed: bool,
-    /// The number of bytes of the body so far, without the sizes of chunks and without trailers.
+    /// The number of bytes of the body that have been decoded, without the sizes of chunks and without trailers.
     pub bytes: usize,
 }
 
@@ -79,7 +79,7 @@ impl Download {
     /// If the body is invalid.
     pub fn decode(&mut self) -> Result<(), UpstreamFault> {
         while !self.input.is_empty() && self.body != ResponseFraming::Nothing {
-            // Decodes no more than one output buffer holds, however large the input is.
+            // Decodes only as many bytes as the output buffer has room for, however large the input is.
             let Some(room @ 1..) = BUFFER.checked_sub(self.out.len()) else { return Ok(()) };
             let input = self.input.get(..room).unwrap_or(&self.input);
             let (kind, length, next) = match self.body {

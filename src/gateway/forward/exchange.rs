@@ -1,8 +1,8 @@
 //! Holds one request and its response as a value that goes through stages: received → decided → forwarding → ended.
 //!
-//! An [`Exchange`] is the guard that owns what each stage has added. Nothing but its transitions makes a later stage: a
-//! [`DecidedStage`] comes from a received exchange, a [`ForwardedRequest`] from a decided one, and each has what its stage needs.
-//! Dropping the guard, wherever that happens, is the end, which `exchange_end` settles.
+//! An [`Exchange`] owns what each stage has added. Only its methods lead to the next stage: a [`DecidedStage`] is made
+//! from a received exchange, and a [`ForwardedRequest`] from a decided exchange. The exchange ends when it is dropped,
+//! wherever that happens. `exchange_end` then counts and logs the exchange.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -37,7 +37,8 @@ use request::scheme::{Scheme, SchemeSource};
 use rules::route::forwarding::{FieldChanges, ForwardedCertificate, Rewrite};
 use rules::route::overrides::Overrides;
 
-/// One request and its response, from the head to the end. Its drop is the end: the exchange is counted and logged there.
+/// One request and its response, from the head to the end. The exchange ends when it is dropped, and is then counted
+/// and logged.
 pub(super) struct Exchange<'f> {
     pub received: ReceivedExchange<'f>,
     /// `None` until the decision about the request has been made.
@@ -78,14 +79,14 @@ pub(super) struct DecidedExchange {
     pub balance_key: Option<BalanceKey>,
 }
 
-/// What is reported of the response, which may begin in any stage.
+/// What is reported of the response. A response may begin in any stage of the exchange.
 #[derive(Debug, Default)]
 pub(super) struct ResponseReport {
     /// `None` before the response has begun.
     pub begun: Option<BegunResponse>,
     /// The number of bytes of the body.
     pub bytes: usize,
-    /// Why the exchange was not finished. `None` if it was.
+    /// Why the exchange was not finished. `None` if the exchange was finished.
     pub fault: Option<Fault>,
 }
 
@@ -198,14 +199,14 @@ impl<'f> Exchange<'f> {
 }
 
 impl ReceivedExchange<'_> {
-    /// Returns the request as rules and pages see it before its decision.
+    /// Returns the request in the form that rules and error pages use, as it is before the decision about it.
     pub(super) fn request<'r>(&'r self, snapshot: &'r Snapshot) -> Request<'r> {
         let request = Request::new(&self.head, self.client).with_scheme(self.scheme_source());
         let request = request.with_tls(self.connection.tls().map(|tls| tls.identity()));
         request.with_listener(snapshot.config.listener_name(self.connection.listener()))
     }
 
-    /// The record of a request about which nothing has been decided yet.
+    /// Makes the record of a request about which nothing has been decided yet.
     fn new_record(&self, snapshot: &Arc<Snapshot>) -> RequestRecord {
         RequestRecord {
             snapshot: Arc::clone(snapshot),

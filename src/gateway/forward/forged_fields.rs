@@ -36,7 +36,8 @@ pub(super) fn forgery(name: &[u8]) -> Forgery {
     let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
     match name.first() {
         Some(b'x' | b'X') => {
-            // The gateway has not verified what a client or another proxy says about a client certificate.
+            // Only the gateway may state properties of a client certificate, because it has not verified what others
+            // state.
             if begins(b"x-tollgate-") || is(b"x-forwarded-client-cert") {
                 Forgery::Always
             } else if is(b"x-real-ip") || is(b"x-forwarded-port") || is(b"x-forwarded-prefix") {

@@ -21,7 +21,7 @@ pub(crate) struct Forwarder {
     pub http2_pool: Arc<Http2Pool>,
 }
 
-/// Bounds how often log lines about requests are written. All threads share it.
+/// Bounds how often log lines about requests are written. All threads share these bounds.
 #[derive(Debug, Default)]
 pub(crate) struct ForwardLogs {
     pub upstream_failures: LogThrottle,

@@ -116,7 +116,8 @@ impl ForwardingClient for Http2Client {
         outgoing: OutgoingRequest<'_>,
         request: &mut ForwardedRequest<'_, '_>,
     ) -> Result<AttemptEnd, Fault> {
-        // Requests that wait for their decision do not hold the memory that a response needs.
+        // The futures are on the heap, so that requests that wait for their decision do not hold the memory for a
+        // response.
         match connection {
             UpstreamConnection::Http1(stream) => {
                 Box::pin(relay::<_, Http1Upstream>(self, stream, attempt, outgoing, request, Reuse::Kept)).await
@@ -132,8 +133,8 @@ impl ForwardingClient for Http2Client {
     }
 }
 
-/// How long both sides of a gRPC stream may pause; `None` for other requests. A request with the content type of gRPC is not
-/// enough: it must also have the method and `TE` that every gRPC client sends.
+/// How long both sides of a gRPC stream may pause; `None` for other requests. A request counts as gRPC only if it has
+/// the content type of gRPC, and also the method and the `TE` that every gRPC client sends.
 fn pause_of_grpc(request: &ForwardedRequest<'_, '_>) -> Option<Micros> {
     let head = &request.received.head;
     let accepts_trailers = |te: &HeaderValue| te.as_bytes().eq_ignore_ascii_case(b"trailers");

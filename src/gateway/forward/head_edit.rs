@@ -14,14 +14,16 @@ pub(super) struct HeadEdit<'h> {
     lines: SmallVec<[Line; 24]>,
 }
 
-/// One field.
+/// One field of the received head, or one added field.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     source: Source,
     presence: Presence,
-    /// Indexes in the source: of the name, of its colon, and after the CRLF of the line.
+    /// The index in the source at which the name begins.
     begin: u32,
+    /// The index of the colon after the name.
     colon: u32,
+    /// The index after the CRLF of the line.
     end: u32,
 }
 

@@ -104,7 +104,8 @@ impl ClientSide for Http1Client<'_> {
     }
 
     fn cut_short(&mut self) {
-        // Such a body ends with the connection, so only a reset shows the client that the response is incomplete.
+        // A body in this framing ends with the connection, so only a reset shows the client that the response is
+        // incomplete.
         if self.framing == Some(ClientFraming::UntilClose) {
             self.client.stream.reset_at_close();
         }

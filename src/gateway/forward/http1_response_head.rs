@@ -1,7 +1,7 @@
 //! Parses the head of an upstream's HTTP/1.x response as its bytes arrive, as strictly as heads of requests.
 //!
-//! An accepted head can be read in one way only. Its [`ResponseHead`] alone says where the response ends. The result never
-//! depends on how the bytes were split.
+//! An accepted head can be read in one way only. Its [`ResponseHead`] alone says where the response ends. The result
+//! does not depend on the pieces in which the bytes arrived.
 
 use memchr::memchr;
 
@@ -48,7 +48,7 @@ type Result<T> = std::result::Result<T, InvalidHead>;
 pub struct ResponseHeadParser {
     /// The index at which the current line begins; 0 for the status line.
     line: usize,
-    /// The index up to which no line end was found after the current line's begin.
+    /// The index up to which the current line has been searched for its end, without success.
     searched: usize,
     status: u16,
     reason: (usize, usize),

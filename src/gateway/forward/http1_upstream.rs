@@ -55,7 +55,7 @@ impl Http1Upstream {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-        // The first buffer is small. If the response has filled it, the next one is larger.
+        // The first buffer is small. If the response has filled it, the next buffer is larger.
         let most = if self.read > FIRST_READ { BUFFER } else { FIRST_READ };
         let read = ready!(poll_fill(&mut self.stream, &mut self.download.input, most, cx))?;
         self.read += read;
@@ -177,7 +177,7 @@ impl UpstreamSide for Http1Upstream {
         }
     }
 
-    /// Does nothing: bytes that are not read stay in the kernel.
+    /// Does nothing, because bytes that are not read stay in the kernel.
     fn poll_hold(&mut self, _: &mut Context<'_>) {}
 
     fn held(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Counts the frames of an upstream on their way to the h2 crate, for what that crate does not report.
+//! Counts the frames of an upstream on their way to the h2 crate, because the crate does not report these counts.
 
 use std::io;
 use std::pin::Pin;

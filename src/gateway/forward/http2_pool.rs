@@ -99,8 +99,9 @@ struct SharedConnection {
     requests: SendRequest<Bytes>,
     frames: Arc<FrameCounts>,
     opened: Timestamp,
-    /// The most concurrent requests; below, the number of current requests.
+    /// The most concurrent requests.
     most: usize,
+    /// The number of current requests.
     streams: AtomicUsize,
     /// Whether the connection accepts no more requests.
     is_closed: Arc<AtomicBool>,
@@ -186,11 +187,12 @@ impl Http2Pool {
             .max_frame_size(FRAME)
             .max_header_list_size(header_list(header_bytes))
             .max_send_buffer_size(SEND_BUFFER)
-            // For streams that it has forgotten, the h2 crate counts late frames, and closes the connection after 1024.
+            // The h2 crate counts late frames of streams that it has forgotten, and closes the connection after 1024 of
+            // them. So it remembers many streams here, and does not count.
             .max_concurrent_reset_streams(RESET_STREAMS)
             .max_local_error_reset_streams(None)
-            // The h2 crate would count unread small parts of all streams, and close the connection. Parts that wait for a
-            // client are taken out of the h2 crate, and each stream has its own window.
+            // By default, the h2 crate closes a connection with many unread small parts in all streams. Here the parts
+            // that wait for a client are taken out of the h2 crate, and each stream has its own window.
             .data_frame_budget(usize::MAX);
         if let Some(window) = options.h2_stream_window_size {
             builder.initial_window_size(window);
@@ -202,7 +204,7 @@ impl Http2Pool {
         let (stream, frames) = CountedFrames::new(stream);
         let (requests, mut connection) = builder.handshake(stream).await.map_err(|error| failed(Some(&error)))?;
         let mut pings = connection.ping_pong().ok_or_else(|| failed(None))?;
-        // The server's settings arrive before the answer to this ping.
+        // When the answer to this ping arrives, the server's settings have arrived before it.
         let greeted = tokio::select! {
             biased;
             greeted = pings.ping(Ping::opaque()) => greeted.map(drop),
@@ -288,7 +290,7 @@ impl EndpointConnections {
     fn join(&mut self, most: usize) -> Option<watch::Receiver<Opening>> {
         self.opening.retain(|opening| opening.strong_count() > 0);
         let most = self.admitted.unwrap_or(most).min(most);
-        // One place belongs to the request that opens the connection.
+        // One more place is taken by the request that opens the connection.
         let mut opening = self.opening.iter().filter_map(Weak::upgrade);
         opening.find(|opening| opening.receiver_count() + 1 < most).map(|opening| opening.subscribe())
     }
@@ -330,7 +332,7 @@ impl OpeningConnection {
     }
 }
 
-/// Returns after this time; never for `None`.
+/// Returns after `time`. Never returns if `time` is `None`.
 async fn expired(time: Option<Duration>) {
     match time {
         Some(time) => sleep(time).await,
@@ -381,7 +383,7 @@ impl Http2Stream {
         self.0.requests.clone()
     }
 
-    /// The counts of the frames that the server sends on the connection.
+    /// Returns the counts of the frames that the server sends on the connection.
     pub(crate) fn frames(&self) -> Arc<FrameCounts> {
         Arc::clone(&self.0.frames)
     }
@@ -421,14 +423,14 @@ async fn drive(
                 log::debug!(error:% = error; "connection to an upstream failed");
             }
         }
-        // The streams fail when the connection is dropped.
+        // The connection is dropped now, so its streams fail.
         () = unanswered => log::debug!("upstream does not answer a ping"),
     }
     drop(file);
     is_closed.store(true, Ordering::Relaxed);
 }
 
-/// Pings a server at this interval. Returns when the server does not answer.
+/// Pings a server at this interval. Returns when the server does not answer a ping in time.
 async fn ping(interval: Duration, mut pings: PingPong) {
     loop {
         sleep(interval).await;

@@ -30,7 +30,7 @@ pub(super) struct Http2Upstream {
     request: SendStream<Bytes>,
     response: ReadState,
     size: Size,
-    /// Held until the stream has ended.
+    /// The place on the shared connection, which is held until the stream has ended.
     stream: Http2Stream,
 }
 
@@ -65,12 +65,12 @@ impl UpstreamSide for Http2Upstream {
         Ok(Http2Upstream { request, response: ReadState::Head(response), size: outgoing.size, stream })
     }
 
-    /// The head is sent at once.
+    /// Returns `true`, because the head was sent when this value was made.
     fn has_begun(&self) -> bool {
         true
     }
 
-    /// Other requests use the connection meanwhile.
+    /// Only frees the place on the shared connection, by dropping the stream.
     fn release(self, _: &UpstreamAttempt, _: &Forwarder) {}
 
     fn poll_send(&mut self, part: &mut BodyPart, cx: &mut Context<'_>) -> Poll<Result<(), String>> {

@@ -37,7 +37,7 @@ use request::identity::Identity;
 use request::request::Request;
 use stores::Caller;
 
-/// A request whose head has been read, in both forms of the head.
+/// A request whose head has been read. The head is here in two forms: in parts, and as bytes.
 struct RequestToServe<'h> {
     head: Parts,
     bytes: ReceivedHead<'h>,
@@ -116,7 +116,7 @@ async fn serve_client<C: ForwardingClient>(
     match result {
         Ok(reuse) => reuse,
         Err(fault) => {
-            // New connections are rare. Their future is on the heap, so that it does not enlarge the task of every request.
+            // Failures are rare. Their future is on the heap, so that it does not enlarge the task of every request.
             Box::pin(fail(client, &mut exchange, fault)).await;
             Reuse::Closed
         }
@@ -175,7 +175,7 @@ async fn decide_about<'e, 'f, C: RequestClient>(
             let_through(stage, head)
         }
         Decision::Delay(delayed) => {
-            // New connections are rare. Their future is on the heap, so that it does not enlarge the task of every request.
+            // Delays are rare. Their future is on the heap, so that it does not enlarge the task of every request.
             Box::pin(delay(client, &mut stage, *delayed)).await?;
             let_through(stage, head)
         }
@@ -244,7 +244,7 @@ async fn fail<C: RequestClient>(client: &mut C, exchange: &mut Exchange<'_>, fau
             }
             None => ProblemResponse::fault(status),
         };
-        // The charge is kept, so the response reports it.
+        // The request stays charged, so the response also has its rate-limit fields.
         let page = exchange.page(response.status());
         let cors = exchange.received.cors();
         let response = ProblemResponse { fields: exchange.rate_limits(), page, cors, ..response };

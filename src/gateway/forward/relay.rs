@@ -113,7 +113,8 @@ impl Uploading {
         Ok(())
     }
 
-    /// Ends the upload, because the upstream accepts no more of the request. The upstream may have answered.
+    /// Ends the upload, because the upstream accepts no more of the request. This is no fault, because the upstream may
+    /// have answered before.
     fn break_off(&mut self, error: &str) {
         log::debug!(error; "no more of the request is sent");
         self.state = State::Broken;
@@ -123,7 +124,7 @@ impl Uploading {
 }
 
 impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
-    /// Makes the relay of a request whose head the upstream's side has.
+    /// Makes the relay of a request whose head the upstream's side already has.
     pub(super) fn new(
         client: &'r mut C,
         upstream: U,
@@ -157,7 +158,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         match self.upstream.poll_head(cx) {
             Poll::Ready(Ok(head)) => return Poll::Ready(Ok(head)),
             Poll::Ready(Err(mut fault)) => {
-                // After an interim response, the upstream has begun to process the request.
+                // An interim response shows that the upstream has begun to process the request.
                 if self.progress != Progress::Waiting {
                     fault.stage = Stage::Answering;
                 }
@@ -189,7 +190,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
                     Poll::Ready(sent) => sent?,
                     Poll::Pending => {
                         self.upstream.poll_hold(cx);
-                        // The gateway waits only for the client.
+                        // The gateway waits only for the client, so no timeout of the upstream applies.
                         return self.client.poll_ends(cx).map(|fault| Err(fault.into()));
                     }
                 }
@@ -241,9 +242,8 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
 
     /// Sends the part of the request that has arrived.
     ///
-    /// # Errors
-    /// If, before the response has begun, the client sends no more or the upstream accepts nothing for too long. After the
-    /// response has begun, the rest of the request is given up, and the response continues.
+    /// # Errors If the client sends no more, or the upstream accepts nothing for too long, before the response has
+    /// begun. After the response has begun, the rest of the request is given up, and the response continues.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
         match self.poll_rest_of_upload(cx) {
             Err(fault) if self.is_answered() && !fault.ends_exchange() => {
@@ -328,7 +328,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         }
         ready!(self.client.poll_upstream_wait(self.timeouts.read.into(), cx));
         Poll::Ready(match self.is_waiting_for_client() {
-            // The gateway and the upstream waited for the rest of the body.
+            // The gateway and the upstream waited for the rest of the body, so the client caused the fault.
             true => Fault::UPLOAD_STALLED,
             false => UpstreamFault::new(UpstreamError::ReadTimeout, "ReadTimedout", self.stage()).into(),
         })
@@ -349,7 +349,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         if self.progress == Progress::Waiting { Stage::Sent } else { Stage::Answering }
     }
 
-    /// Replaces the fault of a request that took too long: names the side for which the gateway waited.
+    /// Replaces the fault of a request that took too long by a fault that names the side for which the gateway waited.
     fn expired(&self, fault: Fault) -> Fault {
         match fault {
             Fault::Client(ClientFault::Expired) if self.is_waiting_for_client() => Fault::UPLOAD_STALLED,

@@ -96,7 +96,7 @@ pub(super) struct InterimHead<'h> {
 
 /// The upstream's side of a relay: writes the request and reads the response.
 pub(super) trait UpstreamSide: Send + Sized {
-    /// The connection, or the place on one, on which the request is sent.
+    /// The connection on which the request is sent, or the place of the request on a shared connection.
     type Connection;
 
     /// Begins the request, whose head is sent first.

@@ -62,8 +62,8 @@ struct RelayEnd {
     persistence: Persistence,
 }
 
-/// Sends the request, whose head the upstream's side already has, and its response. After an error, the response may have
-/// begun; `request` then has its status code.
+/// Sends the rest of the request to the upstream, which already has the head, and the response to the client. After an
+/// error, the response may have begun. `request` then has the status code of the response.
 async fn relay_once<C: ClientSide, U: UpstreamSide>(
     relay: &mut Relay<'_, C, U>,
     request: &mut ForwardedRequest<'_, '_>,
@@ -96,7 +96,7 @@ async fn final_head<C: ClientSide, U: UpstreamSide>(
     loop {
         let (head, bytes) = poll_fn(|cx| relay.poll_head(cx)).await?;
         if head.status == 101 {
-            // Requests here never ask for an upgrade.
+            // A request in a relay never asks for an upgrade.
             return Err(UpstreamFault::invalid_head("an upgrade that nobody asked for").into());
         }
         if !(100..200).contains(&head.status) {
@@ -110,7 +110,7 @@ async fn final_head<C: ClientSide, U: UpstreamSide>(
         let written = InterimHead { bytes: &bytes, status: head.status, reason: reason(&head, &bytes) };
         relay.client.write_interim(written, request)?;
         poll_fn(|cx| relay.client.poll_flush(cx)).await.map_err(|fault| match fault {
-            // After a part of a head, no other response can be written.
+            // A part of the interim head may have been written, so no other response can follow.
             ClientFault::Expired => ClientFault::Stalled,
             other => other,
         })?;
@@ -138,7 +138,8 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
     bytes: &[u8],
     kept: Reuse,
 ) -> Result<Reuse, Fault> {
-    // This matters for gRPC clients, which read the fields of a response without a body as trailers.
+    // An HTTP/2 response without a body ends with its head. This matters for gRPC clients, which read the fields of a
+    // response without a body as trailers.
     let body = match request.received.head.version == Version::HTTP_2 && relay.upstream.ends_with_head(head) {
         true => HasBody::No,
         false => has_body(request, head),

@@ -101,7 +101,7 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, request: &ForwardedRequest<'_, 
                 has_proto = trusted;
                 !trusted
             }
-            // `Trailer` announces the fields after the last chunk.
+            // `Trailer` announces fields after the last chunk, so only a body in chunks keeps it.
             7 if name.eq_ignore_ascii_case(b"trailer") => head.body != Body::Chunked,
             _ => is_hop_by_hop(name),
         };
@@ -184,7 +184,7 @@ fn rewrite_fields(rewrite: &Rewrite, edit: &mut HeadEdit<'_>, trusted: bool) {
         let prefix = {
             let mut before = edit.values("x-forwarded-prefix");
             match (before.next(), before.next()) {
-                // The prefix that a trusted peer has stripped before.
+                // A trusted peer has already stripped a prefix, so the route's prefix is appended to that prefix.
                 (Some(before), None) if trusted && before.starts_with(b"/") => {
                     [before.strip_suffix(b"/").unwrap_or(before), stripped.as_bytes()].concat()
                 }
@@ -195,7 +195,8 @@ fn rewrite_fields(rewrite: &Rewrite, edit: &mut HeadEdit<'_>, trusted: bool) {
     }
 }
 
-/// Applies the field changes of a route. Other names for the same variable (`X_Tenant`, `X.Tenant`) are also removed.
+/// Applies the field changes of a route. Fields whose names an upstream may turn into the same variable (`X_Tenant`,
+/// `X.Tenant`) are also removed.
 fn apply(ResolvedChanges(changes): &ResolvedChanges, edit: &mut HeadEdit<'_>) {
     edit.retain(|name, _| {
         let Ok(name) = HeaderName::from_bytes(name) else { return Keep::Yes };

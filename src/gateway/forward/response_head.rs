@@ -63,7 +63,7 @@ pub(super) fn edited<'h>(head: FinalHead<'h>, request: &ForwardedRequest<'_, '_>
             }
             12 if name.eq_ignore_ascii_case(b"x-request-id") => true,
             14 if name.eq_ignore_ascii_case(b"content-length") => return if unframed { Keep::No } else { Keep::Yes },
-            // The gateway does not use proxy authentication, so this field is for the client.
+            // The gateway does not use proxy authentication, so it forwards this field to the client.
             18 if name.eq_ignore_ascii_case(b"proxy-authenticate") => false,
             7 if name.eq_ignore_ascii_case(b"trailer") => {
                 !matches!(head.framing, ClientFraming::Chunked | ClientFraming::Frames)

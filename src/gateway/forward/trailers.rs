@@ -10,7 +10,8 @@ use super::hop_by_hop::is_hop_by_hop;
 use crate::gateway::server::body_part::TrailerLines;
 use request::attribute::is_alias;
 
-/// Fields that identify a client or its rights. An upstream that merges trailers into the head must not find them there.
+/// Fields that the gateway writes into the head of a request. Such trailers are removed, because an upstream may merge
+/// trailers into the head.
 const OF_REQUESTS: [&str; 6] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id", "traceparent", "tracestate"];
 
@@ -77,28 +78,28 @@ fn end(trailers: &[u8], out: &mut Vec<u8>, is_removed: impl Fn(&str) -> bool) {
     edit.write(out);
 }
 
-/// Whether a trailer with this name, in lower case, is removed: hop-by-hop fields, fields that say how the rest of the
-/// message is read or used (RFC 9110, section 6.5.1), which a recipient that merges trailers would believe, and the gateway's
-/// own fields.
+/// Whether a trailer with this name, in lower case, is removed. These are hop-by-hop fields, the gateway's own fields,
+/// and fields that say how the rest of the message is read or used (RFC 9110, section 6.5.1), because a recipient that
+/// merges trailers would believe them.
 fn is_no_trailer(name: &str) -> bool {
     const PREFIXES: [&str; 6] = ["x-tollgate-", "ratelimit", "x-ratelimit", "access-control-", "if-", "proxy-"];
     const NAMES: [&str; 30] = [
-        // Framing.
+        // The framing of the message.
         "content-length",
-        // Routing and request modifiers.
+        // How a request is routed and handled.
         "cache-control",
         "expect",
         "host",
         "max-forwards",
         "pragma",
         "range",
-        // Authentication and state.
+        // Authentication and cookies.
         "authorization",
         "cookie",
         "set-cookie",
         "set-cookie2",
         "www-authenticate",
-        // Use of a response.
+        // How a response is used.
         "age",
         "allow",
         "alt-svc",
@@ -112,7 +113,7 @@ fn is_no_trailer(name: &str) -> bool {
         "content-security-policy",
         "strict-transport-security",
         "refresh",
-        // Format of the content.
+        // The format of the content.
         "content-encoding",
         "content-range",
         "content-type",

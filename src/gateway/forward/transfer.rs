@@ -94,7 +94,7 @@ impl Transfer<'_> {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault.into())),
                 Poll::Pending => {
-                    // The gateway waits only for the client.
+                    // The gateway waits only for the client, so no timeout of the upstream applies.
                     return self.client.stream.poll_ends(cx).map(|fault| Err(fault.into()));
                 }
             }
@@ -135,7 +135,7 @@ impl Transfer<'_> {
         let read = match body {
             ResponseFraming::Length(left) => {
                 let most = usize::try_from(*left).map_or(BUFFER, |left| left.min(BUFFER));
-                // The first buffer is small. If the response has filled it, the next one is larger.
+                // The first buffer is small. If the response has filled it, the next buffer is larger.
                 out.reserve_exact(most.min(if *bytes > FIRST_READ { BUFFER } else { FIRST_READ }));
                 let spare = out.capacity().min(most);
                 let read = ready!(poll_read_some(&mut *self.upstream, &mut (&mut *out).limit(spare), cx));
@@ -157,7 +157,7 @@ impl Transfer<'_> {
                 self.download.end_if_done();
                 Poll::Ready(Ok(()))
             }
-            // Any end of the connection ends a tunnel.
+            // Any end of the connection is a normal end of a tunnel, even an error.
             Err(_) if self.client.is_tunnel => {
                 self.download.body = ResponseFraming::Nothing;
                 Poll::Ready(Ok(()))
@@ -198,7 +198,8 @@ impl Transfer<'_> {
         }
         // Before a tunnel is open, the client's connection is read only to notice its end.
         let is_closed_tunnel = self.client.is_tunnel && self.upload.state == UploadState::Idle;
-        // The rest of a broken upload is not read. After the head of the response, a client may close its side.
+        // The rest of a broken upload is not read, so reading only notices the end here too. This stops with the head
+        // of the response, because the client may then close its side.
         let is_broken = self.upload.state == UploadState::Broken && self.upload.phase == UploadPhase::Asking;
         if (self.client.stream.is_complete() || is_closed_tunnel || is_broken)
             && let Poll::Ready(fault) = self.client.stream.poll_client_gone(cx)
@@ -210,7 +211,7 @@ impl Transfer<'_> {
         }
         ready!(self.client.stream.poll_upstream_wait(self.timeouts.read, cx));
         Poll::Ready(match self.is_waiting_for_client() {
-            // The gateway and the upstream waited for the rest of the body.
+            // The gateway and the upstream waited for the rest of the body, so the client caused the fault.
             true => Fault::UPLOAD_STALLED,
             false => UpstreamFault::new(UpstreamError::ReadTimeout, "ReadTimedout", self.stage).into(),
         })

@@ -1,4 +1,5 @@
-//! Makes the attempts of an HTTP/1.x client. Between two sides of HTTP/1.x, passes interim responses on, and then the response.
+//! Makes the attempts for an HTTP/1.x client. If the upstream speaks HTTP/1.x too, passes interim responses on, and
+//! then the final response.
 
 use std::future::poll_fn;
 
@@ -115,7 +116,7 @@ impl ForwardingClient for Client {
     }
 }
 
-/// Grants no tunnel to a client that has asked for one.
+/// Refuses the tunnel for which a client has asked.
 fn refuse_tunnel(client: &mut Client) {
     if std::mem::replace(&mut client.is_tunnel, false) && !client.stream.refuse_tunnel() {
         client.reuse = Reuse::Closed;
@@ -140,7 +141,7 @@ async fn final_head(transfer: &mut Transfer<'_>, request: &ForwardedRequest<'_, 
             let reason = bytes.get(head.reason.0..head.reason.1).unwrap_or_default();
             response_head::write_interim(&bytes, head.status, reason, &mut transfer.download.out);
             poll_fn(|cx| transfer.poll_out(cx)).await.map_err(|fault| match fault {
-                // After a part of a head, no other response can be written.
+                // A part of the interim head may have been written, so no other response can follow.
                 Fault::Client(ClientFault::Expired) => ClientFault::Stalled.into(),
                 other => other,
             })?;
@@ -162,7 +163,7 @@ fn begin_response(
     let forwarder = request.received.forwarder;
     let is_upgrade = head.status == 101;
     if is_upgrade && !(transfer.client.is_tunnel && websocket::accepts(&request.received.head.headers, &bytes)) {
-        // Such a response would make a tunnel of a connection on which the client sends requests.
+        // This response would make a tunnel of a connection on which the client sends ordinary requests.
         return Err(UpstreamFault::invalid_head("an upgrade that nobody asked for").into());
     }
     if !is_upgrade {
@@ -206,7 +207,8 @@ fn begin_response(
         transfer.client.stream.expect_no_body();
         transfer.upload.note_answered();
     }
-    // The response ends with its head, whatever length the head states.
+    // Only a body that lasts until the connection closes excludes another response. A response without a body ends with
+    // its head.
     let persistence = if body == ResponseFraming::UntilClose { Persistence::Closed } else { head.persistence };
     Ok(PassedHead { reuse, client: framing, persistence })
 }

@@ -38,7 +38,7 @@ pub(super) struct Upload {
     pub body_left: Option<u64>,
     pub waits_for: WaitsFor,
     deadline: Option<Pin<Box<Sleep>>>,
-    /// The number of bytes of the body so far, without the sizes of chunks and without trailers.
+    /// The number of bytes of the body that have been read, without the sizes of chunks and without trailers.
     pub bytes: usize,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum UploadState {
     Ended,
     /// Everything has been sent, or nothing more is to be sent until a tunnel opens.
     Idle,
-    /// The upstream accepts no more of the request. The upstream may have answered.
+    /// The upstream accepts no more of the request. The upstream may have answered before.
     Broken,
 }
 
@@ -198,7 +198,7 @@ impl Upload {
                     }
                 }
                 let before = self.out.len();
-                // A chunk is held twice: decoded and encoded.
+                // A chunk is held twice, decoded and encoded, so only half as much is read.
                 let (target, most) = match self.coding {
                     Coding::Plain => (&mut self.out, BUFFER),
                     Coding::Chunked => (&mut self.data, BUFFER / 2),

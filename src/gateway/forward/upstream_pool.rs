@@ -46,7 +46,8 @@ pub(crate) struct UpstreamPool {
 
 #[derive(Default)]
 struct Idle {
-    /// The idle connections by the key of the pool. In each list, the last one was used last.
+    /// The idle connections by the key of the pool. In each list, the last connection is the one that was used most
+    /// recently.
     connections: HashMap<u64, Vec<IdleConnection>, RandomState>,
     count: usize,
     /// Whether a task is running that removes unusable connections.
@@ -120,7 +121,7 @@ impl UpstreamPool {
 
     /// Keeps a connection for a later request, for at most `idle_timeout`. All responses on the connection must have ended.
     pub(crate) fn put(self: &Arc<Self>, key: u64, mut stream: UpstreamStream, idle_timeout: Micros, now: Timestamp) {
-        // Bytes after the end of the response may have arrived with it.
+        // Bytes may have arrived after the end of the response. Such a connection is not kept.
         if !is_unused(&mut stream) {
             return;
         }
@@ -156,8 +157,8 @@ impl UpstreamPool {
 }
 
 impl Idle {
-    /// Closes the connection whose time ends first, so that idle connections to one upstream leave room for those to others.
-    /// Returns `false` if the pool is empty.
+    /// Closes the connection whose time ends first, so that idle connections to one upstream leave room for connections
+    /// to other upstreams. Returns `false` if the pool is empty.
     fn close_oldest(&mut self) -> bool {
         let first = |(key, connections): (&u64, &Vec<IdleConnection>)| Some((connections.first()?.until, *key));
         let Some((_, key)) = self.connections.iter().filter_map(first).min() else { return false };

@@ -62,7 +62,8 @@ impl ApiKeyWatch {
             self.last_seen = None;
             return None;
         }
-        // A file that was read before two equal checks may be written again within the resolution of its timestamps.
+        // A file that was read before two equal checks may be written again within the resolution of its timestamps, so
+        // it is read again later.
         self.last_read = settled.then_some(fingerprint);
         let hash = bytes.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
         let is_new = std::mem::replace(&mut self.hash, hash) != hash;
@@ -70,7 +71,7 @@ impl ApiKeyWatch {
     }
 
     fn put_in_force(&self, bytes: io::Result<Vec<u8>>) -> Result<usize, InvalidKeyFile> {
-        // The same text as at a start.
+        // The text is the same as at the start of the process.
         let unreadable = |error| {
             let file = self.api_keys.file.display();
             let detail = format!("api_keys.file: must be a readable file ({error}), is `{file}`");

@@ -1,10 +1,10 @@
 //! Transfers buckets in memory from one process to the next, so that an upgrade does not refill them.
 //!
-//! The previous process sends its buckets when the next one is ready. First it stops accepting connections. From then on it
-//! closes each open connection after the current request. Grants after a bucket was copied are lost: at most one request for
-//! each open connection, or with HTTP/2 the requests that are sent before `GOAWAY` arrives. The next process reports that it
-//! has the buckets, and only then accepts connections. If it ends before this report, the previous one accepts again, see
-//! [`resume`].
+//! The previous process sends its buckets when the next one is ready. First it stops accepting connections. From then
+//! on it closes each open connection after the current request. Grants after a bucket was copied are lost: at most one
+//! request for each open connection, or with HTTP/2 the requests that are sent before `GOAWAY` arrives. The next
+//! process reports that it has the buckets, and only then accepts connections. If the next process ends before this
+//! report, the previous process accepts connections again, see [`resume`].
 
 use std::io;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use stores::memory::bucket_stream::InvalidBuckets;
 /// The longest time for listening sockets to stop. A socket that finds no free file descriptor pauses for a second.
 const STOP_ACCEPTING: Duration = Duration::from_secs(2);
 
-/// Receives the buckets of the previous process, or reads the file of buckets if that process sends no buckets. Connections are
-/// accepted from then on. Does nothing if this process is no upgrade or the store is shared, and then returns `inherited` for
-/// [`report_ready`].
+/// Receives the buckets of the previous process, or reads the file of buckets if that process sends no buckets.
+/// Connections are accepted from then on. Does nothing if this process was not started by an upgrade, or if the store
+/// is shared. It then returns `inherited` for [`report_ready`].
 pub(crate) async fn receive(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,
@@ -91,7 +91,7 @@ fn receive_buckets(gateway: &GatewayState, inherited: &InheritedSockets) -> Buck
     }
 }
 
-/// Claims the file, which the previous process has released. Reads the file if there are no buckets yet.
+/// Claims the file, which the previous process has released. Reads it unless that process has sent its buckets.
 fn claim_file(saver: &BucketSaver, gateway: &GatewayState, source: BucketSource) {
     if let Err(error) = saver.claim() {
         // The next save tries again, and reports a failure.
@@ -121,7 +121,8 @@ pub(crate) async fn send(
         return Ok(None);
     }
     // From here on, every response closes its connection. So each connection charges at most once after its bucket was
-    // copied. The lock of the bucket's shard orders such a charge after the lines above.
+    // copied. Such a charge takes the lock of the bucket's shard after the copy did, so its response knows of the
+    // drain.
     gateway.lifecycle.begin_draining();
     gateway.lifecycle.set_accept_phase(AcceptPhase::Paused);
     if tokio::time::timeout(STOP_ACCEPTING, gateway.lifecycle.accepts_no_more()).await.is_err() {
@@ -130,7 +131,8 @@ pub(crate) async fn send(
     let (sending, saver, pid) = (Arc::clone(gateway), saver.cloned(), next.process_id());
     let sent = tokio::task::spawn_blocking(move || {
         if let Some(saver) = saver {
-            // The next process claims the file before it reports that it is ready.
+            // The next process claims the file before it reports that it is ready, so this process unlocks the file
+            // now.
             saver.give_up();
         }
         let buckets = match write_buckets(&sending, &stream) {

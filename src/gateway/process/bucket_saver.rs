@@ -122,12 +122,12 @@ impl BucketSaver {
     pub(crate) async fn run(self: &Arc<Self>, gateway: &Arc<GatewayState>) {
         let mut interval = tokio::time::interval(self.settings.save_every.into());
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is immediate.
+        // The first tick comes at once, and nothing needs to be saved then.
         interval.tick().await;
         loop {
             interval.tick().await;
             let (saver, gateway) = (Arc::clone(self), Arc::clone(gateway));
-            // A panic in the thread is logged; the content of the file stays.
+            // A panic in the thread is logged, and the former content of the file stays.
             let _ = tokio::task::spawn_blocking(move || saver.save(&gateway)).await;
         }
     }

@@ -46,14 +46,15 @@ impl CertificateWatch {
             return None;
         }
         let reread = self.server.reread(now);
-        // Files that were read before two equal checks may be written again within the resolution of their timestamps.
+        // Files that were read before two equal checks may be written again within the resolution of their timestamps,
+        // so they are read again later.
         self.last_read = (settled && self.fingerprints() == fingerprints).then_some(fingerprints);
         match reread {
             Ok(reread) => {
                 let was_wrong = self.reported.take().is_some();
                 (reread == RereadResult::Changed || was_wrong).then_some(Ok(()))
             }
-            // The files may be incomplete, because they are being written.
+            // Someone may still be writing the files, so their faults are not reported yet.
             Err(_) if self.last_read.is_none() && trigger == Trigger::Interval => None,
             Err(errors) => {
                 let is_new = self.reported.as_ref() != Some(&errors);

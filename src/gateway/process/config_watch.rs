@@ -1,7 +1,8 @@
 //! Watches gateway.yaml and the files that it names, and reads them when one has changed.
 //!
-//! Changed files are read when two checks in a row have found all files the same, because a write may not be complete. A
-//! report depends on the content: files with the same content, or with the same fault as before, are not reported again.
+//! Changed files are read when two checks in a row have found all files the same, because a write may not be complete.
+//! A report depends on the content of the files, so files with the same content, or with the same fault as before, are
+//! not reported again.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,7 +76,7 @@ impl ConfigWatch {
             self.last_seen = None;
             return None;
         }
-        // A newly named file has no fingerprint from before it was read.
+        // A newly named file has no fingerprint from before it was read, so all files are then read again.
         let same_files = loaded.sources.iter().map(|source| &source.path).eq(self.sources.iter().map(|old| &old.path));
         self.last_read = (settled && same_files).then_some(fingerprints);
         let is_new = loaded.sources != self.sources || trigger == Trigger::Operator;
@@ -104,7 +105,7 @@ impl ConfigWatch {
     fn in_force(&self, list: &ListSize) -> Option<usize> {
         let before = self.lists.iter().filter(|before| before.file == list.file);
         match &self.api_keys {
-            // The API keys may have been replaced since gateway.yaml was read.
+            // The API keys may have been replaced since gateway.yaml was read, so they are counted now.
             Some(keys) if list.path == API_KEYS_FILE => before.map(|_| keys.keys().len()).next(),
             _ => before.map(|before| before.entries).max(),
         }

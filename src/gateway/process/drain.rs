@@ -55,7 +55,7 @@ pub(crate) async fn wait_and_exit(
     let (clock, tracer) = (&gateway.clock, &gateway.tracer);
     let (began, timeout) = (clock.now(), Duration::from(gateway.snapshot.load().config.drain.timeout));
     let drained = async {
-        // The order matters: a connection counts as open before its socket stops counting.
+        // The queues are counted first. A connection that leaves a queue in between is already counted as open.
         while accepting.count() > 0 || limits.open() > 0 {
             tokio::time::sleep(POLL).await;
         }

@@ -23,9 +23,10 @@ pub(crate) struct FileLook<W, C> {
     /// The watch; `None` while a check is under way.
     watch: Option<W>,
     under_way: Option<UnderWay<W, C>>,
-    /// Whether an operator has asked for a reload during a check. The check may have read the files before that.
+    /// Whether an operator has asked for a reload during a check. The check may have read the files before this
+    /// request, so another check follows.
     asked: bool,
-    /// The end of the last check.
+    /// The time at which the last check ended.
     ended: Timestamp,
 }
 
@@ -138,7 +139,7 @@ mod tests {
         let first = ends(&mut look, &clock, Trigger::Interval).await;
         assert_eq!(first, LookOutcome::Found { change: Trigger::Interval, late: true });
         assert_eq!((look.watch(), look.ended()), (Some(&7), Timestamp(11_000_000)));
-        // The operator asked after that check had begun.
+        // The operator asked after the first check had begun, so a second check follows.
         let asked = ends(&mut look, &clock, Trigger::Interval).await;
         assert_eq!(asked, LookOutcome::Found { change: Trigger::Operator, late: false });
         let last = ends(&mut look, &clock, Trigger::Interval).await;

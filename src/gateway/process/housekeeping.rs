@@ -34,7 +34,7 @@ pub(crate) struct Housekeeping {
 
 #[async_trait]
 impl BackgroundService for Housekeeping {
-    /// Pingora would wait for a fixed time at its shutdown. Instead, this task ends the process.
+    /// Runs the work, and ends the process at a shutdown, because Pingora itself would wait for a fixed time.
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let reload = self.reload.lock().take().map(Reload::run);
         let reload = async {

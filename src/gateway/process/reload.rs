@@ -48,7 +48,7 @@ pub(crate) struct Reload {
     keys: Option<FileLook<ApiKeyWatch, Option<Result<usize, InvalidKeyFile>>>>,
     /// The certificates of each listener with TLS.
     certificates: Vec<ListenerCertificates>,
-    /// The time of the last check of each kind of file.
+    /// The gauges for the time of the last check of each kind of file.
     last_looks: Vec<(File, Gauge)>,
     fetches: JwksFetches,
     /// Old snapshots that requests may still use. They are kept until no request uses them, so that no request has to free a
@@ -135,7 +135,7 @@ impl Reload {
         }
     }
 
-    /// Makes the series for the files that are currently watched.
+    /// Makes a metrics series for the last check of each kind of file that is currently watched.
     fn watch_last_looks(&mut self, snapshot: &Snapshot) {
         let series = self.gateway.metrics.registry.of_config(snapshot.number);
         let followed = [
@@ -209,7 +209,7 @@ impl Reload {
             (self.relog)(log);
         }
         self.gateway.metrics.config.reloaded(File::Config);
-        // The API keys were read as a part of the configuration.
+        // The API keys were read as a part of the configuration, so they are in force too.
         self.gateway.metrics.config.in_force(File::ApiKeys);
         if !self.certificates.iter().any(|listener| listener.invalid) {
             self.gateway.metrics.config.in_force(File::Certificates);
@@ -231,7 +231,8 @@ impl Reload {
         warn(&warnings);
     }
 
-    /// Starts the lookups and fetches that a snapshot needs, and stops others. Returns the issuers whose keys are new.
+    /// Starts the lookups and fetches that a snapshot needs, and stops others. Returns the issuers whose fetches were
+    /// started now.
     fn start_background_tasks(&mut self, snapshot: &Arc<Snapshot>) -> Vec<Arc<RemoteKeySet>> {
         let now = self.gateway.clock.wall();
         self.keys = snapshot.config.api_keys.clone().map(|api_keys| {

@@ -21,7 +21,7 @@ impl SignalAction {
     /// Returns the action that a signal requests. `None` for a signal that the gateway does not handle.
     pub(crate) fn of(signal: Signal) -> Option<SignalAction> {
         match signal {
-            // nginx drains at SIGQUIT.
+            // SIGQUIT also drains, because it does so in nginx.
             Signal::SIGTERM | Signal::SIGQUIT => Some(SignalAction::Drain),
             Signal::SIGINT => Some(SignalAction::DrainWithoutDelay),
             Signal::SIGHUP => Some(SignalAction::Reload),
@@ -35,7 +35,8 @@ impl SignalAction {
 /// Signals that make the process exit.
 const EXIT: [Signal; 3] = [Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGINT];
 
-/// Signals after which the process continues. If it does not listen yet, their default action would end it.
+/// Signals after which the process continues. Before the process listens for them, their default action would end the
+/// process.
 const RUNNING: [Signal; 3] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// Blocks the signals that do not request an exit, until [`SignalListener::running`] listens for them. Must be called first,

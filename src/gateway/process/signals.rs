@@ -77,7 +77,7 @@ impl SignalWatch {
         ShutdownSignal::FastShutdown
     }
 
-    /// Returns when the process must exit. Returns for how long the process should still accept connections.
+    /// Waits until the process must exit. Returns for how long the process should still accept connections.
     async fn act_until_exit(&self, exit: &mut SignalListener, running: &mut SignalListener) -> Duration {
         let mut next: Option<NextProcess> = None;
         let delay = loop {
@@ -113,7 +113,7 @@ impl SignalWatch {
         delay
     }
 
-    /// Returns the delay of the current configuration.
+    /// Returns the `drain.delay` of the current configuration.
     fn delay(&self) -> Duration {
         self.gateway.snapshot.load().config.drain.delay.into()
     }
@@ -154,9 +154,10 @@ impl SignalWatch {
         self.handed_over(pid, None)
     }
 
-    /// Sends the buckets to the next process. `None` if that process ended before it had them; this process then continues.
+    /// Sends the buckets to the next process. `None` if that process ended before it had the buckets. This process then
+    /// continues.
     async fn hand_over_buckets(&self, next: NextProcess) -> Option<Duration> {
-        // `/readyz` still answers 200 after this.
+        // After this call, `/readyz` still answers 200.
         self.gateway.lifecycle.hand_over();
         match bucket_handover::send(&self.gateway, self.bucket_saver.as_ref(), &next).await {
             Ok(buckets) => {

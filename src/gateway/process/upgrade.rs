@@ -29,7 +29,7 @@ use crate::gateway::server::listener::ListeningSockets;
 use crate::gateway::server::listening_socket::ListeningSocket;
 use base::endpoint_address::EndpointAddress;
 
-/// The variable that tells the next process that its standard input is a socket to the previous one.
+/// The environment variable that tells the next process that its standard input is a socket to the previous one.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
 /// The value if the previous process can also send its buckets, and then waits for `READY`. Older versions used 1 (no
 /// buckets) and 2 (buckets, without waiting).
@@ -41,7 +41,7 @@ const BUCKETS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most sockets in one message; the kernel allows 253.
 const MAX_IN_MESSAGE: usize = 64;
 
-/// The byte before a message's sockets.
+/// The byte that precedes the sockets in a message.
 const SOCKETS: u8 = b's';
 /// The byte after the last socket.
 const END: u8 = b'e';
@@ -140,7 +140,7 @@ impl InheritedSockets {
     /// If the previous process has ended.
     pub(crate) fn ready(self) -> io::Result<()> {
         let Some(mut previous) = self.previous else { return Ok(()) };
-        // The previous process may still send buckets that this process cannot read.
+        // The previous process may still send buckets that this process cannot read. They are refused.
         previous.shutdown(Shutdown::Read)?;
         previous.write_all(&[READY])
     }
@@ -252,7 +252,7 @@ impl NextProcess {
     pub(crate) fn end(mut self) -> String {
         let ended = self.child.try_wait();
         if !matches!(ended, Ok(Some(_))) {
-            // Fails if the next process has exited between the two calls.
+            // This call fails if the next process has exited between the two calls.
             let _ = self.child.kill();
         }
         match self.child.wait() {

@@ -1,4 +1,5 @@
-//! Adds CORS fields to a response: all of them to the gateway's own, and missing ones to an upstream's.
+//! Adds CORS fields to responses: all fields to the gateway's own responses, and missing fields to upstreams'
+//! responses.
 
 use http::HeaderValue;
 
@@ -57,7 +58,7 @@ impl<'a> CorsFields<'a> {
             writer.field("Access-Control-Allow-Credentials", &HeaderValue::from_static("true"));
         }
         let Some(PreflightFields { methods, headers, max_age }) = preflight else {
-            // This field is a list, so it is added to that of the upstream.
+            // This field is a list, so it is added to the upstream's field.
             return writer.field("Access-Control-Expose-Headers", exposed);
         };
         writer.field("Access-Control-Allow-Methods", methods);

@@ -1,4 +1,5 @@
-//! Holds the fields of a head as HTTP/1 lines. Writing them is one copy; a header map would parse, copy and hash each name.
+//! Holds the fields of a head as HTTP/1 lines, which are written in one copy. A header map would parse, copy and hash
+//! each name.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 

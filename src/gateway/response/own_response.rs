@@ -1,4 +1,4 @@
-//! Holds a response of the gateway itself: status, fields and body. It does not depend on the protocol.
+//! Holds a response of the gateway itself: status, fields and body. The response is the same for every protocol.
 
 use bytes::Bytes;
 

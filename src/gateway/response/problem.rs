@@ -1,8 +1,8 @@
 //! Makes the gateway's error responses: refusals, faults of the upstream and faults of the request.
 //!
-//! All have one format: problem+json (RFC 9457) with the request's id and a stable reason, and no internal details. The
-//! operator may configure other texts. gRPC requests are refused with a gRPC status. The connection stays usable where HTTP
-//! allows it.
+//! All these responses have one format, problem+json (RFC 9457) with the request's id and a stable reason, and no
+//! internal details. The operator may configure other texts. gRPC requests are refused with a gRPC status. The
+//! connection stays usable where HTTP allows it.
 
 use http::HeaderValue;
 use http::request::Parts;
@@ -108,7 +108,8 @@ impl<'a> ProblemResponse<'a> {
     pub(crate) fn response(&self, head: &Parts, request_id: &HeaderValue) -> OwnResponse {
         match self.recipient {
             Recipient::Client if is_grpc(head) => self.with_fields(self.of_grpc(), request_id),
-            // A gRPC client shows no page, and the other proxy may build its own response from the status code.
+            // A gRPC client shows no page, and a proxy that asks for decisions may build its own response from the
+            // status code.
             Recipient::Edge(_) if is_grpc(head) => {
                 ProblemResponse { page: None, ..*self }.response_to_unread(request_id)
             }

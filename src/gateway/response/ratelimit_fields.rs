@@ -1,7 +1,8 @@
 //! Writes the rate-limit fields of a response: the limits of the request, and how much of each is left.
 //!
-//! `RateLimit-Policy` and `RateLimit` are structured fields (RFC 9651) of draft-ietf-httpapi-ratelimit-headers-11. The older
-//! triples show only the most restrictive limit. Names and quotas are formatted once for each configuration.
+//! `RateLimit-Policy` and `RateLimit` are structured fields (RFC 9651) of draft-ietf-httpapi-ratelimit-headers-11. The
+//! older triples of fields (limit, remaining amount, reset) show only the most restrictive limit. Names and quotas are
+//! formatted once for each configuration.
 
 use std::borrow::Cow;
 
@@ -69,8 +70,9 @@ pub(crate) struct RateLimitFields {
 }
 
 impl RateLimitFields {
-    /// Makes the rate-limit fields for the limits of a plan. `settlement` is `None` if the store was not asked: the remaining
-    /// amounts are then unknown and not shown. `now` is the time of the decision, by the clock that the decision used.
+    /// Makes the rate-limit fields for the limits of a plan. `settlement` is `None` if the store was not asked. The
+    /// remaining amounts are then unknown and not shown. `now` is the time of the decision, by the clock that the
+    /// decision used.
     pub(crate) fn new(
         formats: &[HeaderFormat],
         shown: &[Option<ExposedLimit>],
@@ -148,8 +150,8 @@ impl MergedRateLimitFields<'_> {
     }
 }
 
-/// Whether the response gets our triple. If the upstream has sent one, the stricter one is kept; the upstream's is removed if
-/// ours is kept.
+/// Whether the response gets our triple. If the upstream has also sent a triple, the stricter triple is kept. The
+/// upstream's triple is removed if ours is kept.
 fn replaces_upstream(triple: Triple, header: &mut impl UpstreamFields, names: TripleNames) -> bool {
     // The prefix of names is searched first, because most responses have no such field, and this is the fastest check.
     let begins =
@@ -212,7 +214,7 @@ fn list<'s>(mut values: impl Iterator<Item = Cow<'s, HeaderValue>>) -> Option<He
     HeaderValue::from_bytes(&joined).ok()
 }
 
-/// Makes a field value. Names and numbers contain only characters that are valid in it.
+/// Makes a field value. Names and numbers contain only characters that are valid in a field value.
 fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }

@@ -1,4 +1,4 @@
-//! Chooses the id of a request: the client's if it has a safe form, otherwise a new one.
+//! Chooses the id of a request: the id that the client has sent if it has a safe form, otherwise a new id.
 
 use http::{HeaderName, HeaderValue};
 
@@ -11,7 +11,8 @@ pub(crate) fn keep_or_make(sent: Option<&HeaderValue>) -> HeaderValue {
         Some(id) if is_harmless(id.as_bytes()) => id.clone(),
         _ => make(),
     };
-    // HTTP/2 does not put a sensitive value into the HPACK table, where no other response could use the id.
+    // A sensitive value stays out of the HPACK table of HTTP/2. The id would be useless there, because no other
+    // response has it.
     id.set_sensitive(true);
     id
 }

@@ -1,8 +1,8 @@
 //! Derives the maximum number of connections from the open-file limit.
 //!
-//! Each connection takes a file, and most need a second one to the upstream; with HTTP/2, each request may need one. Without
-//! free files, no connection can be accepted, answered or rejected. So the number of connections is limited below the
-//! open-file limit, and only the excess connections are rejected.
+//! Each connection takes a file, and most need a second file for the connection to the upstream. With HTTP/2, each
+//! request may need a second file. Without free files, no connection can be accepted, answered or rejected. So the
+//! number of connections is limited below the open-file limit, and only the excess connections are rejected.
 
 use std::io;
 
@@ -92,19 +92,19 @@ impl FdBudget {
         ((self.files - self.deciding) / 2).max(1)
     }
 
-    /// Returns `limits.connections`, or the number that the open-file limit allows if this is less.
+    /// Returns `limits.connections`, or the number that the open-file limit allows, whichever is less.
     fn clamp(self, bounds: &Bounds) -> usize {
         bounds.connections.min(self.connections())
     }
 
-    /// Returns whether the newest connection of a client fits. `open` counts the open connections with the newest one, and
-    /// `most` is the maximum for connections of clients.
+    /// Returns whether the newest connection of a client fits. `open` counts the open connections, including the newest
+    /// connection, and `most` is the maximum for connections of clients.
     pub fn admits_client(self, most: usize, open: OpenFiles) -> bool {
         open.proxying <= most && (open.proxying <= 1 || self.has_files(open))
     }
 
-    /// Returns whether the newest connection of a proxy that asks for decisions fits. `open` counts the open connections with
-    /// the newest one, and `most` is the maximum for connections of such proxies.
+    /// Returns whether the newest connection of a proxy that asks for decisions fits. `open` counts the open
+    /// connections, including the newest connection, and `most` is the maximum for connections of such proxies.
     pub fn admits_proxy(self, most: usize, open: OpenFiles) -> bool {
         open.deciding <= most && (open.deciding <= self.deciding.max(1) || self.has_files(open))
     }
@@ -114,9 +114,9 @@ impl FdBudget {
         connections.saturating_add(open.deciding.max(self.deciding)) <= self.files
     }
 
-    /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of `open`
-    /// yet. `rejecting` is the number of connections that are being answered with 503. `decides` is whether the newest connection
-    /// is of a proxy that asks for decisions: only such a proxy gets the reserved files.
+    /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of
+    /// `open` yet. `rejecting` is the number of connections that are being answered with 503. `decides` is whether the
+    /// newest connection is of a proxy that asks for decisions, because only such a proxy gets the reserved files.
     pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize, decides: bool) -> bool {
         let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);
         let deciding = if decides { open.deciding } else { open.deciding.max(self.deciding) };
@@ -141,7 +141,7 @@ impl FdBudget {
     pub fn warn_if_clamped(self, bounds: &Bounds) {
         let connections = self.connections();
         if bounds.connections > connections {
-            // The operator has not chosen the default, so exceeding it is no warning.
+            // If the value is the default, the operator has not chosen it, so this is no warning.
             let chosen = bounds.connections != Bounds::DEFAULT_CONNECTIONS;
             let level = if chosen { Level::Warn } else { Level::Info };
             let hint = "a connection takes two files: raise the open-file limit, or lower limits.connections";
@@ -181,12 +181,12 @@ mod tests {
         assert!(budget.has_file_for_uncounted(open(54, 0, 0), 32, 36, true));
         assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 37, true));
         assert!(!budget.has_file_for_uncounted(open(54, 0, 36), 32, 1, true));
-        // Clients that are turned away leave the reserved files to proxies that ask.
+        // Clients that are turned away leave the reserved files to proxies that ask for decisions.
         assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 1, false));
         assert!(budget.has_file_for_uncounted(open(54, 0, 0), 31, 1, false));
-        // The connections to upstreams include some that no request uses.
+        // Some connections to upstreams are used by no request, so there may be too many connections.
         assert_eq!((budget.excess(open(54, 0, 0), 122, 0), budget.excess(open(54, 0, 10), 122, 5)), (0, 15));
-        // The reserved files are always admitted, and more connections while files are free.
+        // Proxies always get the reserved files, and other files while these are free.
         assert!(budget.admits_proxy(100, open(72, 0, 36)) && !budget.admits_proxy(100, open(72, 0, 37)));
         assert!(budget.admits_proxy(100, open(22, 0, 100)) && !budget.admits_proxy(100, open(0, 0, 101)));
     }

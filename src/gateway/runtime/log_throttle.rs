@@ -8,7 +8,7 @@ use base::time::{Micros, Timestamp};
 pub(crate) struct LogThrottle {
     /// The interval of the last line, as a number of intervals since the epoch.
     last_logged: AtomicU64,
-    /// The number of lines that were suppressed since then.
+    /// The number of lines that were suppressed since the last line.
     held_back: AtomicU64,
 }
 

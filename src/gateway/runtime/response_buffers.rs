@@ -1,8 +1,8 @@
 //! Limits the bytes of responses that are held for clients which do not read them (`limits.response_buffers`).
 //!
 //! Only responses whose clients read too slowly are counted, each with the most bytes that may be held of it. Above the
-//! limit, responses are aborted until the rest fits: first those of the client that holds most, the oldest first. So a client
-//! that reads nothing, on however many connections, loses its own responses first.
+//! limit, responses are aborted until the rest fits. The oldest response of the client that holds most is always
+//! aborted first. So a client that reads nothing, on however many connections, loses its own responses first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use base::time::Clock;
 #[derive(Debug)]
 pub(crate) struct ResponseBuffers {
     limit: AtomicUsize,
-    /// The number of held bytes. It is written while the lock is held.
+    /// The number of held bytes. The number is changed only while `unread` is locked.
     held: AtomicUsize,
     unread: Mutex<UnreadResponses>,
     metrics: BufferMetrics,
@@ -138,7 +138,7 @@ impl HeldResponse {
     /// Becomes ready when the response must be aborted because too many bytes are held.
     pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(given_up) = &mut self.given_up {
-            // The sender sends nothing: its drop is the signal.
+            // The sender sends nothing, because its drop is the signal.
             let _ = ready!(Pin::new(given_up).poll(cx));
             self.given_up = None;
         }

@@ -1,5 +1,5 @@
-//! Runs the tasks without which the gateway cannot work. If one panics, the process exits, so that its supervisor restarts
-//! it.
+//! Runs the tasks without which the gateway cannot work. If such a task panics, the process exits, so that its
+//! supervisor restarts it.
 //!
 //! The task of a connection is not supervised: a panic in it, which is a bug of this program, ends only this connection.
 

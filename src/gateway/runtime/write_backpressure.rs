@@ -1,9 +1,9 @@
 //! Limits the memory for slow readers: counts the responses whose clients do not read them, and aborts each of them after a
 //! timeout.
 //!
-//! The bytes of a stalled response are in the gateway's memory and in the receive buffer of the upstream's socket. So above a
-//! threshold, responses are read through a small receive window, and thousands of unread responses take little memory.
-//! [`super::response_buffers`] limits the memory of all of them.
+//! The bytes of a stalled response are in the gateway's memory and in the receive buffer of the upstream's socket. So
+//! above a threshold, responses are read through a small receive window, and thousands of unread responses take little
+//! memory. [`super::response_buffers`] limits the memory of all stalled responses together.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -82,9 +82,9 @@ impl WriteBackpressure {
             || self.buffers.as_ref().is_some_and(|buffers| buffers.is_half_full())
     }
 
-    /// Counts a response as stalled, in `stall`, with `held` unread bytes. To be called after a write for which the client was
-    /// not ready. Becomes ready when the response must be aborted: the client has read nothing for `timeout`, or too many bytes
-    /// are held.
+    /// Counts a response as stalled, in `stall`, with `held` unread bytes. To be called after a write for which the
+    /// client was not ready. Becomes ready when the response must be aborted, because the client has read nothing for
+    /// `timeout` or too many bytes are held.
     pub(crate) fn poll_stalled(
         &self,
         stall: &mut Option<WriteStall>,

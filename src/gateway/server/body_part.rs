@@ -1,4 +1,5 @@
-//! Defines a part of a body, which the gateway passes from one side to the other. It is the same for all protocols.
+//! Defines a part of a body, which the gateway passes from one side to the other. A part has the same form in all
+//! protocols.
 
 use bytes::Bytes;
 

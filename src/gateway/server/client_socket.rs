@@ -1,4 +1,5 @@
-//! Holds the socket of a client: its addresses, and whether the client is still connected, which a store asks.
+//! Holds the socket of a client: the addresses of both sides, and whether the client is still connected. A store needs
+//! to know this.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

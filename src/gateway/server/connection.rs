@@ -10,7 +10,7 @@
 //! | protocol | [`Http2Stage`] | finds out which version of HTTP the client speaks, where the listener has HTTP/2 |
 //! | HTTP | [`Http1Server`], [`Http2Server`] | serves the requests |
 //!
-//! Every stage takes a stream and returns a stream. A stage that closes a connection ends the list.
+//! Every stage takes a stream and returns a stream. If a stage closes the connection, no other stage follows.
 
 use std::sync::Arc;
 
@@ -149,8 +149,8 @@ impl<A> ConnectionServer<A> {
         self.limits.accept(purpose, &self.gauge, &self.state.snapshot.load().config.bounds)
     }
 
-    /// Counts a connection among those of its client. Two kinds of connections are not counted: those without a peer
-    /// address, which sockets of the gateway always have, and those of proxies in `clients` of the listener, which ask
+    /// Counts a connection among those of its client. Two kinds of connections are not counted: connections whose
+    /// socket reports no IP address, and connections of proxies in `clients` of the listener, because such a proxy asks
     /// for many clients.
     fn count_client(&self, stream: &Stream, guard: &mut ConnectionGuard) -> Result<(), ConnectionLimit> {
         let digest = stream.get_socket_digest();

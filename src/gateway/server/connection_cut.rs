@@ -1,4 +1,4 @@
-//! Ends the requests of a connection when the process exits, so that each has its line in the access log.
+//! Ends the requests of a connection when the process exits, so that each request has its line in the access log.
 
 use std::fmt;
 use std::pin::Pin;

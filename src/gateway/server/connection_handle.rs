@@ -13,8 +13,8 @@ use base::tls::server::Session;
 use request::scheme::Scheme;
 
 /// The interval at which a request id is put into the HPACK table of a connection. Each new id is compared with every
-/// id in the table, so only few are put there. Other fields soon displace them: the table holds some fifty fields, and
-/// `Date` adds one each second.
+/// id in the table, so only few ids are put there. Other fields soon displace the ids, because the table holds some
+/// fifty fields, and `Date` adds one each second.
 const KEPT_REQUEST_ID: Micros = Micros(30_000_000);
 
 /// A handle to one connection. The server passes the handle to the application with every request.
@@ -29,9 +29,10 @@ struct HandleState {
     /// `None` for a connection of HTTP/1.
     http2: Option<Http2State>,
     closing: AtomicBool,
-    /// The arrival of the last request whose id was put into the HPACK table, in HTTP/2; 0 before the first.
+    /// The arrival of the last request whose id was put into the HPACK table, in HTTP/2; 0 before the first such
+    /// request.
     kept_request_id: AtomicU64,
-    /// The time at which requests were last accepted, in HTTP/2; 0 before the first.
+    /// The time at which requests were last accepted, in HTTP/2; 0 before the first request.
     accepted: AtomicU64,
     socket: Option<Arc<ClientSocket>>,
 }

@@ -22,10 +22,10 @@ use request::client_address::ClientAddress;
 pub struct ConnectionLimits {
     /// The number of open connections of clients whose requests are proxied.
     proxying: Arc<AtomicUsize>,
-    /// The number of open connections of proxies that ask for decisions; counted separately, so that clients never keep them
-    /// out.
+    /// The number of open connections of proxies that ask for decisions. They are counted separately, so that clients
+    /// never keep such proxies out.
     deciding: Arc<AtomicUsize>,
-    /// The number of HTTP/2 streams that use a connection to an upstream, without the first one of each client
+    /// The number of HTTP/2 streams that use a connection to an upstream, without the first such stream of each client
     /// connection.
     streams: Arc<AtomicUsize>,
     clients: Arc<PerClientConnections>,
@@ -181,8 +181,8 @@ impl ConnectionLimits {
         };
         let (guard, before) = ConnectionGuard::new(count, gauge);
         let is_within = match purpose {
-            // `before` was read when this connection was counted: of several connections at once, each counts those
-            // before it.
+            // `before` was read when this connection was counted. So each of several simultaneous connections counts
+            // only the connections before it.
             Purpose::Proxying => self
                 .fd_budget
                 .admits_client(bounds.connections, OpenFiles { proxying: before + 1, ..self.open_files() }),

@@ -36,7 +36,7 @@ pub struct ClientGuard {
     streams: Arc<AtomicUsize>,
     /// The number of TLS handshakes with the client that are under way.
     handshakes: Arc<AtomicUsize>,
-    /// The bytes of its responses that are held in memory.
+    /// The bytes of the client's responses that are held in memory.
     unread: HeldForClient,
 }
 

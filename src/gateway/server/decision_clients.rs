@@ -1,4 +1,4 @@
-//! Closes the connections of peers that may not ask for decisions: a peer that asks can claim to be any client.
+//! Closes the connections of peers that may not ask for decisions, because a peer that asks can claim to be any client.
 
 use std::net::IpAddr;
 

@@ -80,7 +80,7 @@ impl Client {
         poll_fn(|cx| self.stream.poll_body_part(data, BUFFER, trailers, cx)).await
     }
 
-    /// Reads the rest of a body. Returns whether its end was found.
+    /// Reads the rest of a body. Returns whether the end of the body was found.
     async fn drain(&mut self) -> bool {
         let (mut data, mut trailers) = (Vec::new(), Vec::new());
         loop {
@@ -112,8 +112,8 @@ impl RequestClient for Client {
     }
 
     async fn write_own(&mut self, request: AnsweredRequest<'_>, response: OwnResponse, rest: Rest) -> WrittenResponse {
-        // A client that waits for 100 Continue does not send its body: there is nothing to read, and the gateway cannot
-        // know where the next request begins.
+        // A client that waits for 100 Continue does not send its body. There is then nothing to read, and the gateway
+        // cannot know where the next request begins.
         let is_complete = self.stream.refuse_tunnel() && self.stream.is_complete();
         let drains = rest == Rest::Drained && !request.head.headers.contains_key(EXPECT);
         let mut reuse = if request.reuse == Reuse::Closed { Reuse::Closed } else { self.reuse };

@@ -246,7 +246,7 @@ pub(super) fn poll_deadline(
 }
 
 impl Drop for DownstreamStream {
-    /// Lingers if the client may still be sending: closing at once might discard the response.
+    /// Lingers if the client may still be sending, because closing at once might discard the response.
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.is_interrupted() {

@@ -125,8 +125,8 @@ async fn respond(
 ) {
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
-    // gRPC calls get no error page. Without a content type, a call is possible only where another proxy asks about
-    // requests.
+    // gRPC calls get no error page. A request without a content type may be a gRPC call only where another proxy asks
+    // about requests.
     let may_be_grpc = match only_field(stream.unparsed(), b"content-type:") {
         Some(kind) => is_grpc_type(&kind),
         None => response.recipient != Recipient::Client && rejected_head::whole_head(stream.unparsed()).is_none(),
@@ -183,31 +183,32 @@ pub(crate) fn count(
     }
 }
 
-/// The first word of a head, in the place of the method. Any bytes are fine, because the word is only compared.
+/// Returns the first word of a head, which is used as the method. Any bytes are fine, because the word is only
+/// compared.
 fn method(bytes: &[u8]) -> &str {
     let word = bytes.iter().take(16).position(|byte| *byte == b' ').and_then(|end| bytes.get(..end));
     word.and_then(|word| std::str::from_utf8(word).ok()).unwrap_or_default()
 }
 
-/// The request id in an invalid head.
+/// Returns the request id in an invalid head.
 fn request_id_of(bytes: &[u8]) -> Option<HeaderValue> {
     fields(bytes, b"x-request-id:").next()
 }
 
-/// The value of a field that occurs once in an invalid head.
+/// Returns the value of a field that occurs once in an invalid head.
 fn only_field(bytes: &[u8], name: &'static [u8]) -> Option<HeaderValue> {
     let mut values = fields(bytes, name);
     values.next().filter(|_| values.next().is_none())
 }
 
-/// The values of a field in an invalid head; `name` includes the colon.
+/// Returns the values of a field in an invalid head. `name` includes the colon.
 fn fields<'b>(bytes: &'b [u8], name: &'static [u8]) -> impl Iterator<Item = HeaderValue> + 'b {
     let lines = bytes.split(|byte| *byte == b'\n').skip(1);
     // An empty line ends the head.
     let lines = lines.take_while(|line| !line.trim_ascii_end().is_empty());
     lines.filter_map(move |line| {
         let (start, value) = line.split_at_checked(name.len())?;
-        // A line without CR at its end may be incomplete.
+        // A line without CR at its end may be incomplete, so it is left out.
         let value = start.eq_ignore_ascii_case(name).then_some(value.strip_suffix(b"\r"))??;
         HeaderValue::from_bytes(value.trim_ascii()).ok()
     })

@@ -95,7 +95,7 @@ impl DownstreamStream {
             if self.framing == BodyFraming::Nothing {
                 return Poll::Ready(Ok(BodyRead::End));
             }
-            // From here on, the socket wakes the task.
+            // The next read must poll the socket, so that the socket wakes the task when bytes arrive.
             self.rearm();
             let read = match self.framing {
                 BodyFraming::Chunked(_) => {
@@ -116,7 +116,7 @@ impl DownstreamStream {
                 Poll::Ready(Ok(read @ 1..)) => {
                     self.body_arrived();
                     if !matches!(self.framing, BodyFraming::Chunked(_)) {
-                        // No byte beyond the request was read: the read was limited to the body.
+                        // No byte beyond the request was read, because the read was limited to the body.
                         let all = data.get(data.len() - read..).unwrap_or_default();
                         if let Err(error) = self.framing.next_part(all) {
                             return Poll::Ready(Err(self.body_fault(error)));
@@ -183,8 +183,8 @@ impl DownstreamStream {
 
     /// Becomes ready when the client has closed the connection. Bytes that arrive meanwhile are kept.
     pub(crate) fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
-        // Once bytes have arrived, no more are read, so a client cannot send far ahead. The upstream wakes the task
-        // later.
+        // Once bytes have arrived, no more are read, so a client cannot send far ahead. From then on, only the upstream
+        // wakes the task.
         if self.unparsed().is_empty()
             && let Poll::Ready(Ok(0) | Err(_)) = self.poll_read_ahead(cx)
         {
@@ -309,7 +309,7 @@ impl DownstreamStream {
         }))
     }
 
-    /// Returns the reason why a write failed. Nothing more is read either.
+    /// Returns the reason why a write failed. Notes that nothing more can be read either.
     fn write_fault(&mut self) -> ClientFault {
         self.end.get_or_insert(End::Closed);
         self.fault()

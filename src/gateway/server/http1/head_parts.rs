@@ -27,7 +27,7 @@ pub(crate) fn parse(head: &Bytes) -> Result<Parts, InvalidHead> {
     parts.version = if line.ends_with(b"HTTP/1.0") { Version::HTTP_10 } else { Version::HTTP_11 };
     while let Some((line, next)) = split_once(rest, b'\n') {
         rest = next;
-        // The last line is empty.
+        // The last line is empty, and no field follows it.
         let Some((name, value)) = split_once(line, b':') else { break };
         let name = HeaderName::from_bytes(name).map_err(|_| InvalidHead)?;
         let value = HeaderValue::from_maybe_shared(head.slice_ref(value.trim_ascii())).map_err(|_| InvalidHead)?;

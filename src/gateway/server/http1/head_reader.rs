@@ -34,7 +34,7 @@ pub(super) async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, st
             Ok(head) => Some(check_body(head?, bounds, stream.unparsed()).map_err(HeadRejection::Body)),
             Err(error) => Some(Err(HeadRejection::Invalid(error))),
         };
-    // Most heads have already arrived whole.
+    // Most heads have already arrived whole, and need no timeout.
     match parse(&mut parser, stream) {
         Some(Ok(head)) => return NextHead::Valid(head),
         Some(Err(rejection)) => return NextHead::Rejected { rejection, duration: Micros(0) },

@@ -92,8 +92,8 @@ impl<A: Http1Application> Http1Server<A> {
                 Some(stream) => stream,
                 None => return,
             };
-            // Checked here too, because a client that sends each request before the last response arrives never waits
-            // between requests.
+            // Checked here too, because a client that sends each request before the previous response arrives never
+            // waits between requests.
             if idle_timeout.is_client_excluded().await {
                 return;
             }

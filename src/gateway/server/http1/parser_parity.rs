@@ -1,4 +1,4 @@
-//! Differential tests: another parser accepts every head that ours accepts, and reads it in the same way.
+//! Differential tests: another parser accepts every head that our parser accepts, and reads the head in the same way.
 
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -145,7 +145,7 @@ fn at_most(length: usize, most: u64) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
     at: At,
-    /// The most data that may still follow.
+    /// The most bytes of data that may still follow.
     data: u64,
     extensions: u32,
     trailers: u32,
@@ -156,7 +156,8 @@ pub struct Chunks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExtensionBudget {
     Body,
-    /// For responses: a server that adds extensions adds one to every chunk, and a response may have any number of chunks.
+    /// Used for responses, because a server that adds extensions adds one to every chunk, and a response may have any
+    /// number of chunks.
     Chunk,
 }
 
