@@ -56,8 +56,8 @@ pub(super) fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Val
     ask_with(address, method, path, "")
 }
 
-/// Sends a query about buckets to the admin listener, and returns the JSON document in the answer. The gateway uses its own
-/// rules.
+/// Sends a query about buckets to the admin listener, and returns the JSON document in the answer. The gateway finds
+/// the buckets by its own rules.
 ///
 /// # Errors
 /// As for [`ask`], and when the query identifies no bucket.

@@ -268,7 +268,7 @@ impl Grant {
 /// When several buckets have such a name, `hash_key` is needed and not known, or the store does not answer.
 pub(super) fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
     const PROGRESS_STEP: u64 = 100_000;
-    // For buckets in memory, the gateway itself finds the names.
+    // For buckets in memory, the gateway itself finds the names, so only a shared store needs `hash_key` here.
     if !config.hash_key.is_known() && matches!(backend, Backend::Shared(_)) {
         let hint = "name the bucket by its RULE and KEY=VALUE, or set hash_key where this command runs";
         return Err(with_hint("hash_key: must be known to find a bucket by its name in a shared store", hint));

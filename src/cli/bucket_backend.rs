@@ -174,7 +174,7 @@ fn garbled() -> Failure {
     "the admin listener answered something else than buckets: is it a gateway of this version?".into()
 }
 
-/// Adds the store's time to the answer of a shared store, because its calendars use its own clock.
+/// Uses the time of a shared store also for calendars, because its one clock gives both.
 fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
     (now.into(), shown)
 }
@@ -187,10 +187,10 @@ fn given_back(answer: &Value) -> Result<(StoreTime, Vec<GivenBack>), Failure> {
     listed(answer, |bucket| Ok(GivenBack { before: state(&bucket["before"])?, after: state(&bucket["state"])? }))
 }
 
-/// Parses the answer of a gateway about buckets, in their order.
+/// Parses the answer of a gateway about buckets. The result has the order of the answer.
 fn listed<T>(answer: &Value, each: impl Fn(&Value) -> Result<T, Failure>) -> Result<(StoreTime, Vec<T>), Failure> {
     let now = answer["now"].as_u64().map(Timestamp).ok_or_else(garbled)?;
-    // An older gateway sends one time for both.
+    // An older gateway sends only `now`, which is then also used as the date.
     let at = StoreTime { now, date: answer["date"].as_u64().map_or(now, Timestamp) };
     let buckets = answer["buckets"].as_array().ok_or_else(garbled)?;
     Ok((at, buckets.iter().map(each).collect::<Result<_, _>>()?))

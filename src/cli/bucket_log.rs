@@ -1,8 +1,8 @@
 //! Logs the changes of `tollgate bucket reset|grant`: for each bucket one line on standard error, in the log format of the
 //! file.
 //!
-//! A change in a shared store passes no gateway, so these lines are the only record of it. A client's values are not logged.
-//! The name of the bucket is that of the access log.
+//! A change in a shared store passes no gateway, so these lines are the only record of it. A client's values are not
+//! logged. A bucket has the same name as in the access log.
 
 use log::LevelFilter;
 

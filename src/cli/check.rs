@@ -56,7 +56,7 @@ struct Findings {
     upstreams: Vec<String>,
     /// The limits that the new file no longer has.
     gone: Vec<String>,
-    /// The keys whose changes need a restart.
+    /// The keys of the configuration that were changed and need a restart.
     restart: Vec<&'static str>,
 }
 

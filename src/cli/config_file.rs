@@ -6,7 +6,7 @@ use super::output::{self, Colour, ColourMode, Page};
 use config::Config;
 use config::problem::{Problems, Purpose};
 
-/// The argument for the file that a command reads.
+/// The argument that names the configuration file.
 #[derive(Debug, clap::Args)]
 pub(super) struct ConfigFile {
     /// The configuration
@@ -14,8 +14,8 @@ pub(super) struct ConfigFile {
     pub config: PathBuf,
 }
 
-/// Reads a file for a command that does not need all values of the file. Prints the values that are not known here to standard
-/// error.
+/// Reads a file for a command that does not need all values of the file. Reports on standard error which values are not
+/// known here.
 ///
 /// # Errors
 /// If the file, or another file that the file names, has problems. The error lists all problems.

@@ -45,7 +45,7 @@ impl log::Log for Diagnostics {
     }
 }
 
-/// Starts to log to standard error, with a thread of its own.
+/// Starts to log to standard error. A separate thread writes the lines.
 ///
 /// # Errors
 /// When the thread cannot be started, or the process has a logger already.
@@ -64,7 +64,7 @@ fn logger(log: Log, lines: &NonblockingStderr) -> Logger {
     let mut builder = env_logger::Builder::new();
     builder.filter_level(log.level).target(Target::Pipe(Box::new(lines.clone())));
     if log.level < LevelFilter::Debug {
-        // At level info, Pingora logs each of its own steps.
+        // At level info, Pingora logs each of its own steps, so only its errors are logged.
         for module in ["pingora_core", "pingora"] {
             builder.filter_module(module, LevelFilter::Error.min(log.level));
         }

@@ -1,6 +1,6 @@
 //! The exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.
 //!
-//! The exit codes of `run` are in the gateway: 0 after a drain, and 1 if a needed task has panicked.
+//! The gateway determines the exit code of `run`: 0 after a drain, and 1 if a needed task has panicked.
 
 use std::process::ExitCode;
 

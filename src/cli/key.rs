@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Reads the first line of the input. Fails if it cannot be a key. The key is never printed.
 fn read(input: impl BufRead) -> Result<Vec<u8>, Failure> {
     let mut key = Vec::new();
-    // The line end may be two bytes.
+    // Two more bytes are read, because the line end may be two bytes.
     let bound = u64::try_from(LONGEST_KEY)? + 2;
     input.take(bound).read_until(b'\n', &mut key)?;
     let key = key.strip_suffix(b"\n").unwrap_or(&key);
@@ -57,7 +57,7 @@ fn read(input: impl BufRead) -> Result<Vec<u8>, Failure> {
     if !(SHORTEST_KEY..=LONGEST_KEY).contains(&key.len()) {
         return Err(format!("a key must have {SHORTEST_KEY} to {LONGEST_KEY} characters in one line").into());
     }
-    // Other characters cannot be sent in every place for a key, or would be trimmed there.
+    // Other characters cannot be sent in every place where a request may carry a key, or would be trimmed there.
     if !key.iter().all(u8::is_ascii_graphic) {
         return Err("a key must be of visible ASCII characters, without white space".into());
     }

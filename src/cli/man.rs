@@ -68,7 +68,7 @@ fn example(page: &Man) -> Result<String, Failure> {
     Ok(format!(".nf\n{}.fi\n", rendered(page, Man::render_extra_section)?))
 }
 
-/// The groff macro for an apostrophe. Every part begins with it.
+/// The groff definition of an apostrophe, with which clap_mangen begins every part.
 const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Returns a part of a page. The lines that would begin a new page are removed, because this page has many commands.

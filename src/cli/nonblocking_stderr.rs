@@ -32,7 +32,7 @@ impl NonblockingStderr {
         let (unwritten, dropped) = (Arc::clone(&new.unwritten), Arc::clone(&new.dropped));
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             for line in lines {
-                // If this fails, the error cannot be reported anywhere.
+                // If writing fails, the error cannot be reported anywhere.
                 let taken = target.write_all(&line).is_ok();
                 unwritten.fetch_sub(1, Ordering::Release);
                 let lines = if taken { dropped.swap(0, Ordering::Relaxed) } else { 0 };

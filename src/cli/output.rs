@@ -1,4 +1,4 @@
-//! Writes to standard output and standard error. Only this file does, so that every text is escaped.
+//! Writes to standard output and standard error. No other file writes to them, so that every text is escaped.
 
 #![expect(clippy::disallowed_methods, reason = "the file that writes to the standard streams")]
 

@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if let Err(error) = output::print(&page) {
             log::debug!(error:% = error; "standard output is closed");
         }
-        // After an upgrade, this is not the process that systemd has started, so its process id is sent.
+        // After an upgrade, this is not the process that systemd has started, so the id of this process is sent.
         if let Err(error) = sd_notify::notify(&[NotifyState::Ready, NotifyState::MainPid(std::process::id())]) {
             log::warn!(error:% = error; "systemd is not notified");
         }

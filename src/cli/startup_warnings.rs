@@ -24,7 +24,7 @@ pub(super) fn warn(sources: &[Source], secrets: &[PathBuf]) {
         if mode & WRITABLE_BY_OTHERS != 0 {
             log::warn!(file:%; "file is writable by all users");
         }
-        // The first file is gateway.yaml. Its secrets are in other files.
+        // The first file is gateway.yaml. Others may read it, because its secrets are in other files.
         let is_exposed = index > 0 && mode & READABLE_BY_OTHERS != 0;
         let named = if secrets.contains(&source.path) { FileRole::AsSecret } else { FileRole::Otherwise };
         if is_exposed && read_file(&source.path).is_ok_and(|bytes| is_secret(named, &bytes)) {
@@ -40,8 +40,8 @@ enum FileRole {
     Otherwise,
 }
 
-/// Whether a file is secret. A file with a private key always is. A file that is named as a secret is, unless it contains a
-/// certificate, a public key or a set of these.
+/// Whether a file is secret. A file with a private key is always secret. A file that is named as a secret is secret
+/// unless it contains a certificate, a public key or a set of these.
 fn is_secret(named: FileRole, bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
     // `memmem` is used because the file may have a million lines.

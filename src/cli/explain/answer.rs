@@ -1,4 +1,5 @@
-//! Formats the gateway's answer to a request: from the rules and, if they were read, from the levels of its buckets.
+//! Formats the gateway's answer to a request, from the rules and, if they were read, from the levels of the request's
+//! buckets.
 
 use super::report::{Answer, Verdict, all};
 use crate::gateway::bucket_levels::Levels;
@@ -92,7 +93,7 @@ pub(super) fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, req
 
 /// Makes the answer that the rules give. `levels` are the levels of the buckets, or `None` if they were not read.
 ///
-/// A gRPC call is not delayed for longer than `longest_delay`.
+/// `longest_delay` is the longest time by which the request may be delayed, or `None` without such a bound.
 pub(super) fn by_rules(
     explanation: &Explanation<'_>,
     config: &Config,

@@ -26,7 +26,7 @@ pub(super) fn explain(arguments: &Arguments, config: &Config) -> Result<Report, 
     let domain = arguments.domain.as_deref().unwrap_or_default();
     let sent = SentDescriptor::new(domain, entries);
     let listener = listener(arguments.listener.as_deref(), config)?;
-    // At this door, no rule reads the head or the client's address.
+    // At this door, no rule reads the head or the client's address, so both are placeholders.
     let (head, ()) = http::Request::new(()).into_parts();
     let nobody = ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128);
     let request = Request::new(&head, nobody).with_listener(listener).with_door(Door::Rls).with_descriptor(Some(&sent));

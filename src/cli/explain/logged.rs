@@ -102,7 +102,8 @@ impl Search<'_> {
         Ok(page)
     }
 
-    /// Returns the lines with the id. Without such a line, returns those of the only id that begins with it.
+    /// Returns the lines with the id. Without such a line, returns the lines of the only id that begins with the wanted
+    /// id.
     fn choose(&self, Matches { exact, prefixed, .. }: Matches) -> Result<Vec<LoggedLine>, Failure> {
         if !exact.is_empty() {
             return Ok(exact);
@@ -119,7 +120,8 @@ impl Search<'_> {
         Ok(prefixed)
     }
 
-    /// Collects the lines that may belong to the request. An id contains no character that JSON escapes.
+    /// Collects the lines that may belong to the request. They are found by their text, because an id contains no
+    /// character that JSON escapes.
     fn search(&self, log: &Path, lines: &mut u64, matches: &mut Matches) -> std::io::Result<()> {
         let wanted = format!("\"request_id\":\"{}", self.id);
         let (finder, any) = (Finder::new(&wanted), Finder::new("\"request_id\":\""));
@@ -287,7 +289,7 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
     format!("limit {policy}/{rule}{shadow}  {verdict}: cost {cost}{left}; bucket {bucket}  {position}")
 }
 
-/// The numbers of a limit, as far as the log shows them.
+/// The numbers that a limit has without overrides and credentials.
 struct OwnNumbers {
     algorithm: Algorithm,
     /// A text that is printed after the numbers.
@@ -327,7 +329,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// Returns the value behind a pseudonym if the file contains this value. A value that a rule matches is not secret.
+/// Returns the value of a pseudonym if a rule or policy in the file matches this value. Such a value is not secret.
 fn spelt(attribute: &str, name: Pseudonym, config: &Config) -> Option<String> {
     let source = config.rules.source();
     let rules = source.policies.iter().flat_map(|policy| &policy.rules);

@@ -240,7 +240,7 @@ fn by_stages(
                     return Ok(without_rules(arguments, described, own_responses::preflight_answer(entry)));
                 }
             }
-            // At the other doors, the decision about a preflight needs no credentials.
+            // At doors other than `Proxy`, the decision about a preflight needs no credentials.
             Stage::Credentials if preflight.is_some() => {}
             Stage::Credentials => {
                 let fetching = if arguments.live { KeyFetches::Allowed } else { KeyFetches::Forbidden };

@@ -137,7 +137,7 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
             let unlimited = rule.unlimited.iter().map(|name| {
                 line(name, &format!("key {:<1$}  unlimited (override): no charge", keys(rule), columns.key))
             });
-            // The reason why the rule applies, if only an element of a list shows it.
+            // The last line is the rule's expiry and the elements of lists that meet its conditions, if there are any.
             charges.chain(unlimited).chain((!rule.why.is_empty()).then(|| indented(&rule.why))).collect()
         }
         _ => vec![line(&rule.name, &rule.why)],

@@ -15,7 +15,7 @@ use rules::route::route_set::Route;
 use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
-/// The most routes without a match that are listed. The last ones are listed, next to the route that matches.
+/// The maximum number of listed routes that do not match. If there are more, the last of them are listed.
 const MAX_ROUTES: usize = 20;
 
 /// Explains the route that the request takes, and the routes before it, up to a maximum number. The list is empty for a file
@@ -47,7 +47,8 @@ pub(super) fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Rou
     explained
 }
 
-/// Returns the name of the upstream of a route. If it is chosen at random among several, returns the first.
+/// Returns the name of the upstream of a route. If the route chooses at random among several upstreams, returns the
+/// first.
 fn upstream(config: &Config, route: &Route, request: &Request<'_>) -> Option<String> {
     let id = match &route.target {
         Target::Upstream(upstream) => *upstream,

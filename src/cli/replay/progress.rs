@@ -12,7 +12,7 @@ const INTERVAL: Micros = Micros(200_000);
 #[derive(Debug)]
 pub(super) struct Progress<'c> {
     clock: &'c Clock,
-    /// `None` if standard error is not a terminal.
+    /// The time of the start or of the last update. `None` if standard error is not a terminal.
     last: Option<Timestamp>,
     shown: usize,
 }
@@ -29,7 +29,7 @@ impl<'c> Progress<'c> {
         }
         self.last = Some(now);
         let text = format!("{} lines, {}", grouped(read.lines), moment(at.0 / 1_000_000));
-        // Spaces overwrite the rest of a longer text before.
+        // Spaces overwrite the rest of the previous text, if that text was longer.
         output::print_progress(format_args!("{text:<width$}", width = self.shown));
         self.shown = text.len();
     }

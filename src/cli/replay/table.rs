@@ -117,7 +117,7 @@ fn rows(outcomes: &[Outcome], requests: u64) -> Vec<Row> {
         }
     };
     let mut rows = vec![line("allowed", |outcome| outcome.allowed), line("refused", |outcome| outcome.refused)];
-    // The order is that of the last file. Rows that only other files have come after.
+    // The rows have the order of the last file. Rows that are only in other files follow them.
     let mut listed: Vec<&str> = Vec::new();
     for by in outcomes.iter().rev().flat_map(|outcome| &outcome.by) {
         if listed.contains(&&*by.name) {

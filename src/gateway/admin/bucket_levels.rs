@@ -1,4 +1,4 @@
-//! Computes the levels of buckets from their states, with the same step that every store uses.
+//! Computes the levels of buckets from their states, in the same way as every store.
 
 use std::collections::HashMap;
 

@@ -181,7 +181,8 @@ pub(crate) fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Res
     let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
     // The limits of a meter may have different numbers. The first limit is shown.
     let (policy, rule, wanted) = *named(config, name)?.first().ok_or("no rule has a limit")?;
-    // A candidate has its own buckets under the name of its limit. The buckets of the limit itself are meant.
+    // A candidate has its own buckets under the name of its limit. It is left out, because the limit's own buckets are
+    // meant.
     let limits = config.rules.compiled(rule).iter().filter(|limit| limit.mode == mode(policy, rule));
     let limits: Vec<_> = limits.filter(|limit| wanted.has(policy, rule, &limit.name, limit.meter.as_deref())).collect();
     match (&limits[..], limits.first().and_then(|limit| limit.variants.first())) {

@@ -1,7 +1,7 @@
 //! Runs `tollgate bucket` on the admin listener, for a command that has no configuration file.
 //!
-//! The rules, the key of pseudonyms and the store's login are the gateway's. The query is in a header field, so that no URL
-//! contains a client's value.
+//! The rules, the key of pseudonyms and the store's login are those of the gateway. The query is in a header field, so
+//! that no URL contains a client's value.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ use stores::{GivenBack, Inspector};
 
 /// The header field that carries a [`BucketQuery`] to the admin listener.
 pub(crate) const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
-/// The longest field, in bytes.
+/// The longest value of the field [`QUERY_FIELD`], in bytes.
 const LONGEST: usize = 16 << 10;
 /// The longest name of a user, in characters.
 const LONGEST_USER: usize = 80;
-/// The most buckets that a search returns. With more digits, a search finds fewer.
+/// The most buckets that a search by name returns. A search with more digits of the name finds fewer buckets.
 const MOST_FOUND: usize = 16;
 
 /// An operator's query about buckets, as `tollgate bucket` sends it to the admin listener.
@@ -233,7 +233,7 @@ impl<'g> Buckets<'g> {
     }
 }
 
-/// Adds the store's time to the answer of a shared store, because its calendars use its own clock.
+/// Uses the time of a shared store also for calendars, because its one clock gives both.
 fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
     (now.into(), shown)
 }

@@ -25,7 +25,7 @@ use stores::memory::Memory;
 /// The header field that a change of buckets requires. Its value must be `reset` or `grant`.
 pub(crate) const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-operator");
 
-/// The most keys in a request: the most buckets that one proxied request can charge.
+/// The most keys in a request. One proxied request cannot charge more buckets.
 const MAX_KEYS: usize = 256;
 /// The most results of a search. If there are more, a longer prefix is needed.
 const MAX_FOUND: usize = 16;

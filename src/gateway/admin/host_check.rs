@@ -1,9 +1,9 @@
-//! Classifies the host name in a request to the admin listener, so that no page of another site can read it through a
-//! browser.
+//! Classifies the host name in a request to the admin listener, so that no page of another site can read the answer
+//! through a browser.
 //!
 //! A site can point its own name at any address, also at an address that only the reader of its page can reach (DNS
-//! rebinding). The browser then takes our responses for those of the site, but sends the site's name in `Host`. This name is
-//! registered, so it has a dot. It is never an address and never the name of this machine.
+//! rebinding). The browser then takes the gateway's responses for those of the site, but sends the site's name in
+//! `Host`. This name is registered, so it has a dot. It is never an address and never the name of this machine.
 //!
 //! Other clients send various names: Prometheus the name of its target, kubelet an address or the `host` of its probe. So
 //! `/metrics`, `/livez` and `/readyz` accept any name.

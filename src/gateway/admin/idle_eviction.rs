@@ -1,4 +1,4 @@
-//! Limits the number of connections to the admin listener. At the limit, the longest-idle one is closed to admit a new one.
+//! Limits the connections to the admin listener. At the limit, a new connection replaces the longest-idle connection.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,7 +134,8 @@ mod tests {
         let (first, admission) = slots.take(at(60));
         assert_eq!((admission, is_evicted(&silent)), (Admission::Evicted, true));
         assert!(!is_evicted(&unread) && !is_evicted(&kept));
-        // Two connections remain. One of them does not read its response and began earlier.
+        // Two of the three connections remain. The one that does not read its response began earlier, so it is evicted
+        // next.
         let (second, _) = slots.take(at(60));
         assert!(is_evicted(&unread) && !is_evicted(&kept));
         let (_third, _) = slots.take(at(60));

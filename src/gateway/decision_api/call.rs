@@ -1,6 +1,6 @@
 //! Holds the state of one call for a decision and of its answer, and reports the call at its end.
 //!
-//! A dropped [`Call`] is counted and logged; this happens nowhere else.
+//! A [`Call`] is counted and logged when it is dropped, and nowhere else.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -161,7 +161,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The end of every call.
+/// Counts and logs every call at its end.
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         let (gateway, route) = (&self.api.gateway, &self.destination.route);

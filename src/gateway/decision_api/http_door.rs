@@ -77,7 +77,7 @@ pub(super) async fn answer(
     let id = &call.request_id;
     let response = match decision {
         Decision::Pass(fields) => allowed::response(fields.as_deref(), id),
-        // No limit of this door delays a request, so this does not happen.
+        // At this door, limits do not delay requests, so this does not happen.
         Decision::Delay(delayed) => allowed::response(Some(&delayed.fields), id),
         Decision::Refuse(response) => {
             let pages = config.error_pages.as_deref();
@@ -87,7 +87,7 @@ pub(super) async fn answer(
             let problem = ProblemResponse { page, cors: cors.as_ref(), recipient, ..response.problem() };
             problem.response(&call.head, id)
         }
-        // At this door preflights are not answered.
+        // At this door preflights are not answered, so only `Gone` happens.
         Decision::Preflight | Decision::Gone => {
             call.described = Some(head);
             return Err(ClientFault::Gone);
@@ -110,7 +110,8 @@ fn answer_unread(call: &mut Call<'_>, settings: &Decide, error: CallError) -> Ow
             report_unusable(call, "the path after /decide");
             (Refusal::bad_request(400), RefuseWith::Decided)
         }
-        // The status is sent unchanged. The status of refusals would hide that the other proxy is configured wrongly.
+        // The status is sent unchanged, because the status of refusals would hide that the other proxy is configured
+        // wrongly.
         CallError::Unusable(field) => {
             report_unusable(call, field.as_str());
             (Refusal::bad_request(400), RefuseWith::Decided)

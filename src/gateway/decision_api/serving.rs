@@ -81,7 +81,7 @@ struct Asked<'s> {
 }
 
 impl<'s> Asked<'s> {
-    /// Returns `None` if the peer may not ask. A reload may have changed this after the peer has connected.
+    /// Returns `None` if the peer may not ask. A reload may have forbidden it to ask after it has connected.
     fn of(call: &Call<'_>, snapshot: &'s Snapshot) -> Option<Asked<'s>> {
         if !call.admits_connection(snapshot) {
             call.connection.close_when_done();
@@ -153,7 +153,7 @@ async fn finish<C: RequestClient>(
     }
 }
 
-/// Reads the body of a call into memory. The body must be complete within this time.
+/// Reads the body of a call into memory. The whole body must arrive within this time.
 async fn read_body(
     client: &mut Http2Client,
     call: &mut Call<'_>,

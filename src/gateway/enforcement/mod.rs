@@ -1,7 +1,7 @@
 //! Enforces the rules on one request: authenticates it, plans its charges and asks the store for them.
 //!
-//! `decision` interprets the results of the stages, and `decision::order_of_answers` documents their order. This module does
-//! the I/O between the stages, and counts.
+//! `decision` interprets the results of the stages, and `decision::order_of_answers` documents their order. This module
+//! does the I/O between the stages, and counts the results.
 
 pub(crate) mod authenticate;
 mod counting;

@@ -178,7 +178,7 @@ impl RequestRecord {
         self.snapshot.config.hash_key.bucket(&answer.charge.key.0)
     }
 
-    /// Returns the attributes of the request that the file logs, with pseudonyms of their values.
+    /// Returns the logged attributes of the request, with pseudonyms of their values.
     fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue)> {
         let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
         let request = self.request(head);
@@ -189,7 +189,7 @@ impl RequestRecord {
         attributes.collect()
     }
 
-    /// Returns the attributes of the request that the file logs with their values.
+    /// Returns the attributes of the request that are logged with their values.
     fn values(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue<LoggedText>)> {
         let Some(settings) = self.snapshot.config.access_log.as_ref().filter(|log| !log.values.is_empty()) else {
             return Vec::new();

@@ -1,5 +1,5 @@
-//! Tries endpoints one after the other, and decides what happens when one fails: whether it is ejected, and whether the request
-//! is sent to another one.
+//! Tries endpoints one after the other, and decides what happens when an endpoint fails: whether the endpoint is
+//! ejected, and whether the request is sent to another endpoint.
 //!
 //! One decision and one charge cover all attempts. A request body that was begun is never sent twice.
 
@@ -27,7 +27,7 @@ use base::time::{Micros, Timestamp};
 /// The shortest timeout of an attempt, even if less of the request's time is left.
 const LEAST: Micros = Micros(1000);
 
-/// The attempts to send one request to its upstream: what all of them share, and the last one.
+/// The attempts to send one request to its upstream: the values that all attempts share, and the last attempt.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     /// The current or last attempt, which holds a place at its endpoint. `None` while the next endpoint is being selected.
@@ -42,7 +42,7 @@ pub(super) struct Attempts {
     /// The number of bytes that were read of the request's body.
     pub request_bytes: usize,
     /// The guard that counts the connection to the upstream. `None` for a client of HTTP/1, whose connection is counted
-    /// together with one to an upstream, and for a stream on a shared connection.
+    /// together with the connection to the upstream. Also `None` for a stream on a shared connection.
     counted_connection: Option<CountGuard>,
     /// Whether the request was repeated after an upstream had closed the connection or refused the request without processing
     /// it.
@@ -83,7 +83,7 @@ pub(super) struct UpstreamAttempt {
 /// How an attempt has ended, unless a fault ended the exchange with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttemptEnd {
-    /// The response has been sent. Says whether the client's connection is kept.
+    /// The response has been sent. The value says whether the client's connection is kept.
     Responded(Reuse),
     /// Another attempt follows.
     Retry,
@@ -203,7 +203,7 @@ impl ForwardedRequest<'_, '_> {
     fn fail(&mut self, error: UpstreamError, repeatable: Repeatable) -> bool {
         let gateway = &self.received.forwarder.gateway;
         let expired = self.has_expired();
-        // A retry that had only the rest of the request's time does not count as a failure of its endpoint.
+        // A retry that failed because the request's time was over does not count as a failure of its endpoint.
         if !expired || self.attempts.failed.is_empty() {
             self.note_failure(EndpointFailure::Error(error));
         }
@@ -275,7 +275,8 @@ impl ForwardedRequest<'_, '_> {
         self.attempts.deadline.is_some_and(|deadline| deadline <= self.received.forwarder.gateway.clock.now())
     }
 
-    /// Counts the connection of a request over HTTP/2. A further attempt keeps the count of the attempt before.
+    /// Counts the connection to the upstream for a request over HTTP/2. A further attempt keeps the count of the
+    /// previous one.
     ///
     /// # Errors
     /// If no file is left for another connection.
@@ -295,7 +296,7 @@ impl ForwardedRequest<'_, '_> {
         Ok(connect(self.received.forwarder, peer, key).await?)
     }
 
-    /// Returns a stream on a shared connection to the endpoint, after waiting for one that is being opened, or opens a
+    /// Returns a stream on a shared connection to the endpoint. Waits for a connection that is being opened, or opens a
     /// connection.
     async fn http2_connection(
         &mut self,

@@ -67,7 +67,7 @@ struct Document<'d> {
     connections: f64,
     /// The number of requests in queues; `None` if no limit delays requests.
     waiting: Option<f64>,
-    /// The number of dropped lines; `None` if there is no access log.
+    /// The number of lines that the access log has dropped; `None` if there is no access log.
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer>,
     top_refused: TopRefusedDocument,
@@ -226,7 +226,8 @@ fn answers(readings: Readings<'_>) -> ResponseTotals {
     }
 }
 
-/// Returns the counts of policies in the current configuration that have limits. The registry may have older policies too.
+/// Returns the unmatched requests of each policy that has limits. Policies that only an older configuration had are
+/// left out.
 fn unmatched<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> BTreeMap<&'d str, u64> {
     let counts = readings.by("rate_limiter_unmatched_total", "policy");
     let has_limits = |policy: &&Policy| policy.rules.iter().any(|rule| matches!(rule.action, Action::Charge(_)));

@@ -71,8 +71,9 @@ struct Point {
 /// The document about the last hour. The oldest point is the first, and the last point is incomplete.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct HourDocument {
-    /// The end of each point, in seconds since the start of the gateway; below, the length of each point in seconds.
+    /// The end of each point, in seconds since the start of the gateway.
     end: Vec<f64>,
+    /// The length of each point, in seconds.
     seconds: Vec<f64>,
     requests: Vec<u32>,
     refused: Vec<u32>,
@@ -80,9 +81,10 @@ pub(super) struct HourDocument {
     unlimited: Vec<u32>,
     /// The number of responses with status 5xx, of the gateway and of the upstream.
     errors: Vec<u32>,
-    /// The 99th percentile in seconds, as a bound of the histogram; `None` where nothing was decided.
+    /// The 99th percentile of the time of a decision in seconds, as a bound of the histogram; `None` without decisions.
     decision_p99: Vec<Option<f64>>,
-    /// The allowed and refused requests of each point, by policy, rule and mode. A list begins when the limit got its ring.
+    /// The allowed and refused requests of each point, by policy, rule and mode. The lists of a limit begin at the
+    /// point at which it got its ring.
     limits: BTreeMap<String, [Vec<u32>; 2]>,
 }
 
@@ -137,8 +139,8 @@ impl HistoryState {
         }
     }
 
-    /// Adds a point for each limit. Counts of removed limits are kept as long as the registry has them: if such a limit is
-    /// added again, its old counts must not appear as new.
+    /// Adds a point for each limit. Counts of removed limits are kept as long as the registry has them. Otherwise the
+    /// old counts of a limit that is added again would appear as new.
     fn add_limits(&mut self, rules: &RuleSet, readings: Readings<'_>) {
         let in_force: HashSet<LimitName> = names(rules).collect();
         let counts = counts(readings);
@@ -200,7 +202,8 @@ impl HistoryState {
 }
 
 impl LimitHistory {
-    /// Returns the counts since the last point. If the counts are lower than before, the limit was removed and added again.
+    /// Returns the counts since the last point. If a count is lower than before, the limit was removed and added again,
+    /// so the whole count is new.
     fn since(&self, allowed: u64, refused: u64) -> [u32; 2] {
         let since = |now: u64, before: u64| narrow(now.checked_sub(before).unwrap_or(now));
         [since(allowed, self.allowed), since(refused, self.refused)]
@@ -237,7 +240,8 @@ fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     };
     add("rate_limiter_allowed_total", |[allowed, _]| allowed);
     add("rate_limiter_rejected_total", |[_, refused]| refused);
-    // Requests that passed without the store are in no other counter. Only enforced limits have such requests.
+    // Requests that passed without the store are in no other counter, so they are added. Only enforced limits have
+    // them.
     for (name, actions) in readings.by_limit_and("rate_limiter_fallback_decisions_total", "action") {
         let passed = actions.get(OnStoreFailure::Allow.name()).copied().unwrap_or_default();
         let [allowed, _] = counts.entry(LimitName { mode: Mode::Enforce.name().to_owned(), ..name }).or_default();

@@ -90,7 +90,7 @@ impl Status {
     pub(crate) async fn keep_history(self: &Arc<Status>, gateway: &Arc<GatewayState>) {
         let mut interval = tokio::time::interval(history::INTERVAL.into());
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is immediate.
+        // The first tick comes at once, so it is skipped.
         interval.tick().await;
         loop {
             interval.tick().await;
@@ -202,7 +202,7 @@ mod tests {
             assert_eq!(PAGE.matches(&format!("<{element}")).count(), 1);
             assert_eq!(PAGE.matches(&format!("<{element}>")).count(), 1);
         }
-        // The policy does not allow these.
+        // The content security policy does not allow these in the page.
         for word in ["style=", "onclick", "innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("] {
             assert!(!PAGE.contains(word), "{word}");
         }

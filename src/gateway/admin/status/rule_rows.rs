@@ -168,7 +168,8 @@ impl LimitCounts {
     fn of(&self, limit: &CompiledLimit, now: Timestamp) -> LimitRow {
         let of = |counts: &Counts, name: &LimitName| counts.get(name).copied().unwrap_or_default();
         let name = LimitName::of(limit);
-        // Some counters exist only for enforced limits, and have no label for the mode.
+        // Some counters exist only for enforced limits. They have no label for the mode, so the mode in this name is
+        // empty.
         let enforced = (limit.mode == Mode::Enforce).then(|| LimitName { mode: String::new(), ..name.clone() });
         LimitRow {
             numbers: limit.numbers_text(),

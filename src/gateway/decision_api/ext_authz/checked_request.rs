@@ -1,8 +1,8 @@
 //! Reads the request about which Envoy asks, as the external authorization filter describes it.
 //!
-//! Without `encode_raw_headers`, the filter joins the values of a repeated field with commas. They cannot be distinguished
-//! from the client's commas. So a value with a comma counts as several values, and a rule that reads such a field refuses the
-//! request.
+//! Without `encode_raw_headers`, the filter joins the values of a repeated field with commas. These commas cannot be
+//! distinguished from the client's commas. So a value with a comma counts as several values, and a rule that reads such
+//! a field refuses the request.
 
 use std::net::IpAddr;
 
@@ -54,7 +54,7 @@ impl Unusable {
     }
 }
 
-/// Reads the request about which Envoy asks from the message of the call.
+/// Reads from the message of a call the request about which Envoy asks.
 ///
 /// # Errors
 /// Returns the part of the call that is missing or invalid.
@@ -103,7 +103,8 @@ pub fn check_size(http: &HttpRequest, bounds: &Bounds) -> Result<(), Refusal> {
             _ => Ok(()),
         }
     };
-    // Pseudo-header fields are skipped: they are the host and the parts of the request line, which has been checked.
+    // Pseudo-header fields are skipped, because they are the host and the parts of the request line, which has been
+    // checked.
     match &http.header_map {
         Some(raw) => {
             for header in raw.headers.iter().filter(|header| !header.key.starts_with(':')) {

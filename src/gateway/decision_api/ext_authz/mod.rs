@@ -25,8 +25,8 @@ use request::door::Door;
 use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
 
-/// Refuses a call whose message is too long. The client determines this length, so the answer must be a refusal. After an
-/// error, the other proxy may let the request pass.
+/// Refuses a call whose message is too long. The client determines this length, and after an error the other proxy may
+/// let the request pass. So the answer must be a refusal.
 pub(crate) fn refuse_too_long(envoy: EnvoyCall<'_>, call: &mut Call<'_>) -> Reply {
     let refusal = Refusal::bad_request(413);
     envoy.refuse_unread(call, Door::ExtAuthz, &refusal);
@@ -111,8 +111,8 @@ pub(crate) async fn answer(
     reply
 }
 
-/// Makes the answer that refuses a request. If the store did not answer, this is a gRPC error, because the other proxy has a
-/// setting for that case.
+/// Makes the answer that refuses a request. If the store did not answer, the answer is a gRPC error, because the other
+/// proxy has a setting for that case.
 fn denied(
     envoy: EnvoyCall<'_>,
     call: &mut Call<'_>,

@@ -12,7 +12,7 @@ pub const LONGEST: usize = 1 << 20;
 /// The reason why the message of a call cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The body does not contain one whole message, or has more bytes after it.
+    /// The body does not contain one whole message, or has more bytes after the message.
     Framing,
     Compressed,
     TooLong,
@@ -71,7 +71,8 @@ mod tests {
     #[test]
     fn a_message_is_read_as_it_was_written() {
         assert_eq!(read(&write(&request())), Ok(request()));
-        // The encoding that the message's definition requires. A field with a default value that is set is also encoded.
+        // The definition of the message requires this encoding. A field that is set to its default value is also
+        // encoded.
         let encoded = b"\x0a\x04edge\x12\x0a\x0a\x06\x0a\x01a\x12\x01b\x1a\x00\x18\x03";
         assert_eq!(write(&request()).get(PREFIX..), Some(&encoded[..]));
     }

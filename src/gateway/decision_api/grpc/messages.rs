@@ -1,6 +1,7 @@
 //! The messages of Envoy's services and of the gRPC health check, with only the fields that the gateway reads or writes.
 //!
-//! Written by hand from their definitions. Other fields of a message are skipped, like fields of a later version.
+//! The messages are written by hand from their definitions. Other fields of a message are skipped, like fields of a
+//! later version.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ pub struct RateLimitDescriptor {
 pub struct DescriptorEntry {
     #[prost(string, tag = "1")]
     pub key: String,
-    /// The value, as bytes. Envoy passes on what a client has sent, and this may not be text.
+    /// The value, as bytes, because Envoy passes on what a client has sent, which is not always text.
     #[prost(bytes = "vec", tag = "2")]
     pub value: Vec<u8>,
 }
@@ -154,7 +155,7 @@ pub struct Peer {
 /// The message `envoy.service.auth.v3.AttributeContext.TLSSession`: the TLS connection of the client.
 #[derive(Clone, PartialEq, Message)]
 pub struct TlsSession {
-    /// The server name that the client has asked for, as bytes because it may not be text.
+    /// The server name that the client has asked for, as bytes because it is not always text.
     #[prost(bytes = "vec", tag = "1")]
     pub sni: Vec<u8>,
 }
@@ -185,7 +186,7 @@ pub struct HttpRequest {
     /// The header fields by name. The values of a repeated field are joined by commas.
     #[prost(btree_map = "string, bytes", tag = "3")]
     pub headers: BTreeMap<String, Vec<u8>>,
-    /// The path with the query, as the bytes that the client has sent. These may not be text.
+    /// The path with the query, as the bytes that the client has sent. They are not always text.
     #[prost(bytes = "vec", tag = "4")]
     pub path: Vec<u8>,
     #[prost(string, tag = "5")]

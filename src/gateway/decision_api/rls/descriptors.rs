@@ -22,8 +22,8 @@ pub struct AskedDescriptor<'m> {
     pub hits: Hits,
 }
 
-/// Returns the descriptors of a call, in their order. Bytes that are not text become U+FFFD. They are not an error, because
-/// Envoy would then let the request of the client pass.
+/// Returns the descriptors of a call, in their order. Bytes that are not text become U+FFFD, because Envoy would let
+/// the request of the client pass after an error.
 pub fn descriptors(message: &RateLimitRequest) -> Vec<AskedDescriptor<'_>> {
     message.descriptors.iter().map(|descriptor| asked(message, descriptor)).collect()
 }
@@ -32,7 +32,7 @@ fn asked<'m>(message: &'m RateLimitRequest, descriptor: &'m RateLimitDescriptor)
     let entries = descriptor.entries.iter().map(|entry| (&*entry.key, String::from_utf8_lossy(&entry.value))).collect();
     let sent = SentDescriptor::new(&message.domain, entries);
     let hits = match descriptor.hits_addend {
-        // The call wants to give back hits. This is not supported.
+        // The call wants to give back hits. This is not supported, so the hits are ignored.
         _ if descriptor.is_negative_hits => Hits::Ignore,
         Some(0) => Hits::Check,
         Some(hits) => Hits::Charge(hits),

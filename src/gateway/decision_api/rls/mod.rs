@@ -21,7 +21,7 @@ use request::door::Door;
 use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
 
-/// The most descriptors and entries of a call. No proxy sends as many.
+/// The most descriptors of a call, and the most entries of a descriptor. No proxy sends as many.
 const MOST_DESCRIPTORS: usize = 128;
 const MOST_ENTRIES: usize = 64;
 
@@ -52,7 +52,7 @@ pub(crate) async fn answer(
     let descriptors = descriptors::descriptors(message);
     metrics.ignored_limits.increment(count(message.descriptors.iter().filter(|one| one.limit.is_some())));
     metrics.ignored_refunds.increment(count(message.descriptors.iter().filter(|one| one.is_negative_hits)));
-    // At this door, no rule reads the head or the client's address.
+    // At this door, no rule reads the head or the client's address, so both are placeholders.
     let nobody = ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128);
     let (head, ()) = http::Request::new(()).into_parts();
     let listener = envoy.snapshot.config.listener_name(call.connection.listener());
