@@ -127,7 +127,8 @@ fn http_threads(
     let decides = listeners.iter().any(|(_, listener)| listener.decide.is_some());
     let decision_apis = if decides { decision_apis(gateway, count) } else { Vec::new() };
     for (index, (bound, listener)) in listeners.into_iter().enumerate() {
-        // A listener without a name is named by its address. The port of this address may have been chosen when it was bound.
+        // A listener without a name is named by its bound address, because its port may have been chosen when it was
+        // bound.
         let is_named = listener.name != listener.address.to_string();
         let label = if is_named { listener.name.clone() } else { bound.address.to_string() };
         let proxy_protocol = ProxyProtocol::new(&listener.proxy_protocol, &state.metrics, state.clock.clone(), &label);

@@ -59,7 +59,7 @@ pub(super) struct ReceivedExchange<'f> {
     pub trusted_peer: bool,
     pub client: ClientAddress,
     pub connection: ConnectionHandle,
-    /// The settings for the gateway's own responses. `None` if the configuration has none.
+    /// The settings for the gateway's own responses. `None` if the configuration has no such settings.
     pub own_responses: Option<Box<OwnResponses>>,
     /// The values to be logged and traced. `None` if the request is neither logged nor traced.
     pub record: Option<Box<RequestRecord>>,

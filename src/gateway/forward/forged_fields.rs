@@ -23,8 +23,8 @@ const OURS: [&[u8]; 8] = [
     b"x-request-id",
 ];
 
-/// Classifies the name of a field. Some upstreams turn names into variables, so that `X_Real_IP` is the same as `X-Real-IP`. A
-/// field with such a name is removed, even if a trusted peer sent it.
+/// Classifies the name of a field. Some upstreams turn names into variables, so that `X_Real_IP` is the same as
+/// `X-Real-IP`. A field whose name imitates another name in this way is removed, even if a trusted peer sent the field.
 pub(super) fn forgery(name: &[u8]) -> Forgery {
     let begins = |prefix: &[u8]| begins_with(name, prefix);
     if name.iter().any(|byte| matches!(byte, b'_' | b'.')) {

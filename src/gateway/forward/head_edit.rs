@@ -1,7 +1,7 @@
 //! Edits a head without parsing it into a map: keeps a list of removed and added fields, and writes the new head once.
 //!
-//! The lines that stay are copied unchanged, in their order and spelling. Added fields follow them. The head was checked
-//! before: every line ends with CRLF and has a name before its first colon.
+//! The lines that stay are copied unchanged, in their order and spelling. Added fields follow them. The head has
+//! already been checked, so every line ends with CRLF and has a name before its first colon.
 
 use memchr::{memchr, memchr2};
 use smallvec::SmallVec;

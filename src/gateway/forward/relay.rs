@@ -1,8 +1,8 @@
 //! Moves one request to its upstream and the response to its client, both at the same time, whatever protocols they speak.
 //!
-//! Each side reads and writes parts of bodies: a [`ClientSide`] and an [`UpstreamSide`], each for HTTP/1.x and for HTTP/2.
-//! Memory is bounded: one part of each body is held here, and each writer and reader has one buffer. While a side does not
-//! read, nothing is read from the other.
+//! Each side reads and writes parts of bodies: a [`ClientSide`] and an [`UpstreamSide`], each for HTTP/1.x and for
+//! HTTP/2. Memory is bounded: one part of each body is held here, and each writer and reader has one buffer. While a
+//! side does not read, nothing is read from the other side.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -242,8 +242,9 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
 
     /// Sends the part of the request that has arrived.
     ///
-    /// # Errors If the client sends no more, or the upstream accepts nothing for too long, before the response has
-    /// begun. After the response has begun, the rest of the request is given up, and the response continues.
+    /// # Errors
+    /// If the client sends no more, or the upstream accepts nothing for too long, before the response has begun. After the
+    /// response has begun, the rest of the request is given up, and the response continues.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
         match self.poll_rest_of_upload(cx) {
             Err(fault) if self.is_answered() && !fault.ends_exchange() => {

@@ -1,8 +1,8 @@
 //! Moves one request to its upstream and the response to its client, both at the same time, over HTTP/1.x.
 //!
-//! Memory is bounded: each direction has at most two buffers of [`BUFFER`] bytes, one for received bytes and one for bytes to
-//! be written. Heads and trailers have limits of their own. While a side does not read, nothing is read from the other. All
-//! waits are limited: see [`Transfer::poll_waits`].
+//! Memory is bounded: each direction has at most two buffers of [`BUFFER`] bytes, one for received bytes and one for
+//! bytes to be written. Heads and trailers have limits of their own. While a side does not read, nothing is read from
+//! the other side. All waits are limited: see [`Transfer::poll_waits`].
 
 use std::task::{Context, Poll, ready};
 

@@ -1,7 +1,8 @@
 //! Keeps idle HTTP/1.1 connections to upstreams for later requests of the same thread, and opens new connections.
 //!
-//! A connection is closed when it has been idle for the upstream's idle timeout, when the upstream has closed it or sent
-//! bytes that no request asked for, or when there are too many. A connection never changes its thread.
+//! A connection is closed when it has been idle for the upstream's idle timeout, when the upstream has closed it or
+//! sent bytes that no request asked for, or when there are too many idle connections. A connection never changes its
+//! thread.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -46,8 +47,7 @@ pub(crate) struct UpstreamPool {
 
 #[derive(Default)]
 struct Idle {
-    /// The idle connections by the key of the pool. In each list, the last connection is the one that was used most
-    /// recently.
+    /// The idle connections by the key of the pool. The last one in each list was used most recently.
     connections: HashMap<u64, Vec<IdleConnection>, RandomState>,
     count: usize,
     /// Whether a task is running that removes unusable connections.
@@ -101,8 +101,8 @@ impl UpstreamPool {
         }
     }
 
-    /// Closes all idle connections with this key. Called when one of them turned out to be closed, because the others are as
-    /// old.
+    /// Closes all idle connections with this key. Called when one of them turned out to be closed, because the others
+    /// are probably closed too.
     pub(crate) fn discard(&self, key: u64) {
         let mut idle = self.idle.lock();
         if let Some(stale) = idle.connections.remove(&key) {
@@ -181,7 +181,7 @@ impl std::fmt::Debug for UpstreamPool {
 
 /// Whether the upstream has neither closed a connection nor sent anything that no request asked for.
 ///
-/// The read ignores the task budget of Tokio: without a budget, `Pending` would say nothing about the connection.
+/// The read ignores Tokio's task budget, because `Pending` for a used budget says nothing about the connection.
 fn is_unused(stream: &mut Stream) -> bool {
     let mut byte = [0; 1];
     let read = poll_fn(|cx| poll_read_some(stream, &mut &mut byte[..], cx));

@@ -1,10 +1,10 @@
 //! Transfers buckets in memory from one process to the next, so that an upgrade does not refill them.
 //!
-//! The previous process sends its buckets when the next one is ready. First it stops accepting connections. From then
-//! on it closes each open connection after the current request. Grants after a bucket was copied are lost: at most one
-//! request for each open connection, or with HTTP/2 the requests that are sent before `GOAWAY` arrives. The next
-//! process reports that it has the buckets, and only then accepts connections. If the next process ends before this
-//! report, the previous process accepts connections again, see [`resume`].
+//! The previous process sends its buckets when the next one is ready. Before that, the previous process stops accepting
+//! connections. From then on it closes each open connection after the current request. Grants after a bucket was copied
+//! are lost. These are at most one request for each open connection, or with HTTP/2 the requests that are sent before
+//! `GOAWAY` arrives. The next process reports that it has the buckets, and only then accepts connections. If the next
+//! process ends before this report, the previous process accepts connections again, see [`resume`].
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Hands the listening sockets to the next process, so that an upgrade loses no connection.
 //!
-//! At SIGUSR2 the program is started again, from its original path and with the same arguments. Its standard input is a
-//! socket to this process. Through this socket the next process receives the listening sockets; it reads the configuration
-//! and reports when it is ready. Only then does this process begin to exit. If the next process fails, this one continues.
+//! At SIGUSR2 the program is started again, from its original path and with the same arguments. The standard input of
+//! this next process is a socket to the present process. Through this socket the next process receives the listening
+//! sockets, and reports when it has read the configuration and is ready. Only then does this process begin to exit. If
+//! the next process fails, this process continues.
 //!
 //! With a shared store, both processes accept from the same queues for a while, so that every queue always has a reader. With
 //! buckets in memory, the next process accepts only after it has received the buckets, and this one stops before it sends

@@ -116,7 +116,7 @@ impl FdBudget {
 
     /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of
     /// `open` yet. `rejecting` is the number of connections that are being answered with 503. `decides` is whether the
-    /// newest connection is of a proxy that asks for decisions, because only such a proxy gets the reserved files.
+    /// newest connection is of a proxy that asks for decisions. Only such a proxy gets the reserved files.
     pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize, decides: bool) -> bool {
         let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);
         let deciding = if decides { open.deciding } else { open.deciding.max(self.deciding) };

@@ -132,9 +132,9 @@ impl ConnectionLimits {
         }
     }
 
-    /// Counts a connection that has just been accepted, until [`ConnectionLimits::begin`] is called. A thread accepts up to 128
-    /// connections before the first of them is served. Returns `false` if no file would be left. The connection is then not
-    /// counted, and must be closed.
+    /// Counts a connection that has just been accepted, until [`ConnectionLimits::begin`] is called. This is needed
+    /// because a thread accepts up to 128 connections before the first of them is served. Returns `false` if no file
+    /// would be left. The connection is then not counted, and must be closed.
     pub fn admit(&self, purpose: Purpose, clock: &Clock) -> bool {
         let uncounted = self.uncounted.fetch_add(1, Ordering::AcqRel) + 1;
         self.make_room();

@@ -1,7 +1,7 @@
 //! Holds a client connection, and ends every request at the end that its checked head states.
 //!
-//! Bytes that arrive after a request are kept for the next one. The stream also enforces the timeouts of the client: for the
-//! body that it sends, and for the response that it reads.
+//! Bytes that arrive after a request are kept for the next request. The stream also enforces the timeouts of the
+//! client: for the body that it sends, and for the response that it reads.
 
 use std::io;
 use std::mem::MaybeUninit;
