@@ -128,8 +128,8 @@ pub(crate) fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> R
     Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited, bucket_saver })
 }
 
-/// Returns the number of connections that the open-file limit allows. If clients and proxies that ask for decisions have
-/// separate listeners, each kind has its own files.
+/// Returns the number of connections that the open-file limit allows. If clients and proxies that ask for decisions
+/// have separate listeners, each kind has its own share of the files.
 fn fd_budget(config: &Config) -> FdBudget {
     let deciding = config.listeners.iter().filter(|listener| listener.decide.is_some()).count();
     let budget = FdBudget::here();

@@ -13,7 +13,8 @@ use ledger::cost::Cost;
 use rules::explanation::Date;
 use rules::rule::Mode;
 
-/// Returns the name of a bucket in the access log. If the key of the pseudonyms is not known here, returns a remark on that.
+/// Returns the name of a bucket in the access log. If the key of the pseudonyms is not known here, returns a text that
+/// says so.
 pub(crate) fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
     match names.is_known() {
         true => names.bucket(&key.0).to_string(),

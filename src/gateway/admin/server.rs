@@ -24,7 +24,7 @@ use base::time::{Micros, Timestamp};
 
 /// The longest time from the opening of a connection to the end of its first head.
 const FIRST_HEAD: Duration = Duration::from_secs(10);
-/// The longest time until the end of a later head. It is longer than the usual interval of monitoring.
+/// The longest time from a response to the end of the next head. It is longer than the usual interval of monitoring.
 const NEXT_HEAD: Duration = Duration::from_secs(70);
 /// The longest time for making and sending a response.
 const RESPONSE: Duration = Duration::from_secs(60);

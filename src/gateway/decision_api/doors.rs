@@ -1,4 +1,4 @@
-//! Lists the doors, which are the ways in which other proxies ask, and determines the door of each call.
+//! Lists the kinds of decision listeners (doors) for other proxies, and determines the door of each call.
 
 use http::request::Parts;
 

@@ -1,8 +1,8 @@
 //! Decides about a request when the store did not answer, by the setting `on_store_failure` of each limit of the plan.
 //!
-//! If one limit has `deny`, the request is refused and nothing is charged. Limits with `local` are charged to this gateway's
-//! shares, all or none. Limits with `allow` let the request pass. Limits in shadow mode are skipped. If buckets are on
-//! several servers, charges on servers that answered stay, unless the other limits refuse.
+//! If one limit has `deny`, the request is refused and nothing is charged. Limits with `local` are charged to this
+//! gateway's shares, all or none. Limits with `allow` let the request pass. Limits in shadow mode are skipped. If
+//! buckets are on several servers, the charges that some servers have granted are kept, unless the request is refused.
 
 use smallvec::SmallVec;
 
@@ -32,7 +32,7 @@ pub(super) fn fall_back(
     let refusal = store_failure_refusal::refusal(rules, unanswered, snapshot.config.retry_after_jitter);
     for charge in &unanswered.enforced {
         let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
-        // The action that is really taken: if one limit denies, the request is refused for all limits.
+        // The action that is taken for this limit. If one limit denies, the request is refused for all limits.
         let action = if refusal.is_some() { OnStoreFailure::Deny } else { limit.on_store_failure };
         metrics.count_fallback(action, error);
         if limit.on_store_failure == OnStoreFailure::Deny {

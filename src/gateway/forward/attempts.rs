@@ -390,7 +390,7 @@ async fn connect(forwarder: &Forwarder, peer: &HttpPeer, key: u64) -> Result<Ups
     let speaks_http2 = peer.options.alpn != ALPN::H1
         && match stream.selected_alpn_proto() {
             Some(protocol) => protocol == ALPN::H2,
-            // A TLS server that does not know ALPN speaks HTTP/1.1.
+            // A TLS server without ALPN speaks HTTP/1.1. Without TLS, the settings alone determine the protocol.
             None => !peer.tls(),
         };
     if !speaks_http2 {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use base::time::{Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 
-/// How long the time of an undo is remembered. No call is under way for longer.
+/// How long the time of an undo is remembered. It need not be longer, because no call is under way for longer.
 const REMEMBERED: Micros = Micros(3_000_000);
 /// The smallest number of buckets at which old entries are removed. They are removed each time there are twice as many
 /// entries as after the last removal, because a removal at every call would take long.

@@ -202,8 +202,7 @@ impl HistoryState {
 }
 
 impl LimitHistory {
-    /// Returns the counts since the last point. If a count is lower than before, the limit was removed and added again,
-    /// so the whole count is new.
+    /// Returns the counts since the last point. A count that is lower than before is new: the limit was added again.
     fn since(&self, allowed: u64, refused: u64) -> [u32; 2] {
         let since = |now: u64, before: u64| narrow(now.checked_sub(before).unwrap_or(now));
         [since(allowed, self.allowed), since(refused, self.refused)]
@@ -240,8 +239,7 @@ fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     };
     add("rate_limiter_allowed_total", |[allowed, _]| allowed);
     add("rate_limiter_rejected_total", |[_, refused]| refused);
-    // Requests that passed without the store are in no other counter, so they are added. Only enforced limits have
-    // them.
+    // Requests that passed without the store are in no other counter. Only enforced limits have such requests.
     for (name, actions) in readings.by_limit_and("rate_limiter_fallback_decisions_total", "action") {
         let passed = actions.get(OnStoreFailure::Allow.name()).copied().unwrap_or_default();
         let [allowed, _] = counts.entry(LimitName { mode: Mode::Enforce.name().to_owned(), ..name }).or_default();

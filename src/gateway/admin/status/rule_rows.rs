@@ -101,7 +101,8 @@ pub(super) fn busiest<'d>(
     (rows, left_out)
 }
 
-/// Returns the rows in the order of the file, in which [`rules::rule_set::RuleSet::compile`] numbers the limits.
+/// Returns the rows in the order of the file. [`rules::rule_set::RuleSet::compile`] numbers the limits in the same
+/// order.
 fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> Vec<Row<'d>> {
     let counts = LimitCounts {
         asked: readings.by_limit("rate_limiter_requests_total"),
