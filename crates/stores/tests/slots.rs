@@ -288,8 +288,8 @@ async fn a_store_that_forgets_is_told_again_within_two_seconds() {
     other.take_all(&three, 3).await;
 }
 
-/// Starts a relay to a server, and returns its port. The relay can lose the answer to a call, and then closes the
-/// connection.
+/// Starts a relay to a server, and returns the port of the relay. The relay can lose the answer to a call, and then
+/// closes the connection.
 async fn relay(to: u16, loses: Arc<AtomicBool>) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

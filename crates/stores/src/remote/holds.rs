@@ -47,8 +47,8 @@ struct Said {
 /// The result of one request of a call: the slots that it holds, or the reason why its answer does not count.
 pub(crate) type Held = Result<Reservation, OldWord>;
 
-/// The error of a request whose word about a bucket was too old, because the store has ignored the word or has already
-/// answered a later word. The request then has no decision.
+/// The error of a request whose word about a bucket was too old: the store has ignored the word, or has answered a
+/// later word first. The request then has no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OldWord;
 

@@ -34,8 +34,8 @@ pub struct Credentials {
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub config: Arc<ClientConfig>,
-    /// The name that the server's certificate must have. `None` if it must have the name of the host to which the
-    /// gateway connects.
+    /// The name that the server's certificate must have. `None` if the certificate must have the name of the host to
+    /// which the gateway connects.
     pub server_name: Option<ServerName<'static>>,
 }
 

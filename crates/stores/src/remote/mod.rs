@@ -229,7 +229,7 @@ impl<T: Transport> Remote<T> {
         configuration.clone_into(&mut self.this_gateway.lock().configuration);
     }
 
-    /// Converts a time of this process's clock to a time of the store's clock. The last reply showed how far they
+    /// Converts a time of this process's clock to a time of the store's clock. The last reply showed how far the clocks
     /// differ.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.store_clock.at(ours)

@@ -137,8 +137,8 @@ impl Queue {
     /// Removes the first request if it has waited for `most`.
     ///
     /// # Errors
-    /// Returns the time since which the first request has waited, if that is not long enough. `None` if the queue is
-    /// empty.
+    /// Returns the time since which the first request has waited, if it has waited for less than `most`. `None` if the
+    /// queue is empty.
     fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<PendingTake, Option<Timestamp>> {
         let first = self.try_next().ok_or(None)?;
         if now.since(first.since) >= most {
