@@ -1,8 +1,8 @@
 //! Holds one request and its response as a value that goes through stages: received → decided → forwarding → ended.
 //!
-//! An [`Exchange`] owns what each stage has added. Only its methods lead to the next stage: a [`DecidedStage`] is made
-//! from a received exchange, and a [`ForwardedRequest`] from a decided exchange. The exchange ends when it is dropped,
-//! wherever that happens. `exchange_end` then counts and logs the exchange.
+//! An [`Exchange`] owns what each stage has added. Only a method of one stage leads to the next stage: a
+//! [`DecidedStage`] is made from a received exchange, and a [`ForwardedRequest`] from a decided exchange. The exchange
+//! ends when it is dropped, wherever that happens. `exchange_end` then counts and logs the exchange.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

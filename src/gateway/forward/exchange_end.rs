@@ -1,6 +1,6 @@
 //! Settles an exchange when it ends: counts it, reports why it failed, and logs and traces it.
 //!
-//! The drop of an [`Exchange`] makes the one [`EndedExchange`], whichever stage the exchange has reached.
+//! Dropping an [`Exchange`] makes its [`EndedExchange`], whichever stage the exchange has reached.
 
 use std::borrow::Cow;
 
@@ -114,7 +114,7 @@ impl<'e> EndedExchange<'e> {
                 }
                 let Some(requests) = logs.upstream_failures.admit(gateway.clock.now()) else { return };
                 let upstream = self.destination.upstream_name();
-                // A Unix domain socket has no port.
+                // A Unix domain socket has no port, so its path is logged alone.
                 let server = self.server().map_or_else(String::new, |(host, port)| match port {
                     Some(port) => format!("{host}:{port}"),
                     None => host.into_owned(),

@@ -140,7 +140,7 @@ fn failed(error: &h2::Error, stage: Stage) -> UpstreamFault {
             _ => false,
         };
     let stage = if is_refused && stage == Stage::Sent { Stage::Refused } else { stage };
-    // The h2 crate or the gateway has found a violation of the protocol.
+    // If the h2 crate or the gateway has found the error, the upstream has violated the protocol.
     let kind =
         if error.is_library() || is_malformed(error) { UpstreamError::InvalidAnswer } else { UpstreamError::Closed };
     UpstreamFault::new(kind, format!("H2Error: {error}"), stage)

@@ -207,8 +207,8 @@ fn begin_response(
         transfer.client.stream.expect_no_body();
         transfer.upload.note_answered();
     }
-    // Only a body that lasts until the connection closes excludes another response. A response without a body ends with
-    // its head.
+    // A body that lasts until the connection closes excludes another response. A response without a body ends with its
+    // head.
     let persistence = if body == ResponseFraming::UntilClose { Persistence::Closed } else { head.persistence };
     Ok(PassedHead { reuse, client: framing, persistence })
 }

@@ -32,7 +32,8 @@ pub(crate) struct ApiKeyWatch {
     last_seen: Option<FileFingerprint>,
     /// The fingerprint when the file was last read.
     last_read: Option<FileFingerprint>,
-    /// The hash of the last content; `None` if the file could not be read. If the hash is unchanged, nothing is reported.
+    /// The hash of the content that was read last; `None` if the file could not be read. If the hash is unchanged,
+    /// nothing is reported.
     hash: Option<[u8; 32]>,
 }
 
@@ -58,7 +59,7 @@ impl ApiKeyWatch {
         }
         let bytes = config::read_file(path);
         if FileFingerprint::of(path) != fingerprint {
-            // The file changed while it was read.
+            // The file changed while it was read, so it is read again.
             self.last_seen = None;
             return None;
         }

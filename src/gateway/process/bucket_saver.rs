@@ -1,6 +1,6 @@
 //! Saves the buckets of the memory store to their file, at the interval `save_every` and when the process ends.
 //!
-//! A failure is logged and counted. Requests do not depend on the file.
+//! A failure is only logged and counted, because requests do not depend on the file.
 
 use std::sync::Arc;
 

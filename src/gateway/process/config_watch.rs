@@ -72,7 +72,7 @@ impl ConfigWatch {
         }
         let loaded = LoadedConfig::again(path);
         if self.fingerprints() != fingerprints {
-            // A file changed while it was read.
+            // A file changed while it was read, so all files are read again.
             self.last_seen = None;
             return None;
         }

@@ -5,9 +5,10 @@
 //! sockets, and reports when it has read the configuration and is ready. Only then does this process begin to exit. If
 //! the next process fails, this process continues.
 //!
-//! With a shared store, both processes accept from the same queues for a while, so that every queue always has a reader. With
-//! buckets in memory, the next process accepts only after it has received the buckets, and this one stops before it sends
-//! them: see `bucket_handover`. In between, connections wait in the queues, which both processes hold.
+//! With a shared store, both processes accept from the same queues for a while, so that every queue always has a
+//! reader. With buckets in memory, the next process accepts only after it has received the buckets, and this process
+//! stops accepting before it sends them: see `bucket_handover`. In between, connections wait in the queues, which both
+//! processes hold.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -30,7 +31,7 @@ use crate::gateway::server::listener::ListeningSockets;
 use crate::gateway::server::listening_socket::ListeningSocket;
 use base::endpoint_address::EndpointAddress;
 
-/// The environment variable that tells the next process that its standard input is a socket to the previous one.
+/// The environment variable that tells the next process that its standard input is a socket to the previous process.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
 /// The value if the previous process can also send its buckets, and then waits for `READY`. Older versions used 1 (no
 /// buckets) and 2 (buckets, without waiting).

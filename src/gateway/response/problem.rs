@@ -201,7 +201,7 @@ impl<'a> ProblemResponse<'a> {
                 violated,
             ),
         };
-        // The names of rules contain no character that JSON would escape.
+        // The names of rules contain no character that JSON would escape, so they are written unchanged.
         let violated: Vec<String> = violated.iter().map(|name| format!("\"{name}\"")).collect();
         let violated = violated.join(",");
         let resets_at = match self.cause {

@@ -64,8 +64,8 @@ impl ProblemFields {
     }
 }
 
-/// The challenge of `WWW-Authenticate`, which a 401 must have (RFC 9110, section 15.5.2; RFC 6750, section 3). No scheme is
-/// registered for API keys.
+/// The challenge of `WWW-Authenticate`, which a 401 must have (RFC 9110, section 15.5.2; RFC 6750, section 3). No
+/// scheme is registered for API keys, so the name of that scheme is our own.
 fn challenge(reason: Reason) -> Option<&'static str> {
     match reason {
         Reason::TokenInvalid => Some("Bearer error=\"invalid_token\""),

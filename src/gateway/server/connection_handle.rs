@@ -66,7 +66,7 @@ impl ConnectionHandle {
     fn new(listener: usize, stream: &Stream, tls: Option<Arc<Session>>, http2: Option<Http2State>) -> ConnectionHandle {
         ConnectionHandle(Arc::new(HandleState {
             listener,
-            // Only streams of TLS have this digest.
+            // Only streams of TLS have this digest, so it shows the scheme.
             scheme: if stream.get_ssl_digest().is_some() { Scheme::Https } else { Scheme::Http },
             socket: stream.get_socket_digest().map(|digest| Arc::new(ClientSocket::new(digest))),
             tls,

@@ -181,7 +181,7 @@ impl DownstreamStream {
         Poll::Ready(())
     }
 
-    /// Becomes ready when the client has closed the connection. Bytes that arrive meanwhile are kept.
+    /// Becomes ready when the client has closed the connection. Bytes that arrive before that are kept.
     pub(crate) fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         // Once bytes have arrived, no more are read, so a client cannot send far ahead. From then on, only the upstream
         // wakes the task.

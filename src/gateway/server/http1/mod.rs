@@ -1,4 +1,4 @@
-//! The HTTP/1.1 server: reads and checks the head of every request, and keeps a connection open for its next one.
+//! The HTTP/1.1 server: reads and checks the head of every request, and keeps a connection open for the next request.
 //!
 //! The application is a type parameter. It gets a request whose head is valid, and a stream that ends at the end of the
 //! request. An invalid head is answered before anything is charged.
