@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// The variable that lists the intervals that a test changes, each with its length in milliseconds:
+/// The environment variable that lists the intervals that a test changes, each with its length in milliseconds, such as
 /// `watch=20,jwks_cooldown=100`.
 #[cfg(feature = "test-hooks")]
 const VARIABLE: &str = "TOLLGATE_TEST_INTERVALS";

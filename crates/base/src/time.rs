@@ -1,11 +1,12 @@
 //! Clocks, and timers for the thread of a request. This is the only file that reads a clock.
 //!
-//! Code that decides takes a [`Timestamp`] as an argument. Code that needs the present time has a [`Clock`]; a test
-//! uses a clock that it sets itself. Timestamps are microseconds since the Unix epoch, so that windows can be aligned
-//! to the epoch. But they advance with the monotonic clock, so setting the wall clock never refills a bucket.
+//! Code that makes a decision takes the time as an argument, a [`Timestamp`]. Code that needs the present time has a
+//! [`Clock`]. A test uses a clock that it sets itself. Timestamps are microseconds since the Unix epoch, so that
+//! windows can be aligned to the epoch. But timestamps advance with the monotonic clock, so setting the wall clock
+//! never refills a bucket.
 
-/// Timers that a separate thread drives. They may be up to 20 ms late, but cost little: a timer of the request thread's own
-/// runtime would make the kernel set an alarm whenever that thread becomes idle, about once in three requests.
+/// Timers that a separate thread drives. They may be up to 20 ms late, but cost little. A timer of the request thread's
+/// own runtime would make the kernel set an alarm whenever the thread is idle, about once in three requests.
 pub use pingora_timeout::{sleep, timeout};
 
 use std::sync::Arc;

@@ -242,7 +242,8 @@ fn warnings_beside(
     match (report.into_problems(), checked) {
         (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
             let mut warnings = lints::warnings(&Config { remarks, ..config }, &allowed, &rest.tree);
-            // If a value must be known, a problem has already reported this.
+            // No warning repeats a problem that has been reported for the same value, such as that the value must be
+            // known.
             let is_problem = |warning: &Warning| {
                 problems_of_file.iter().any(|one| one.position == Some(warning.position) && one.path == warning.path)
             };
@@ -346,8 +347,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     Some(CheckedFile { config, allowed: allowed? })
 }
 
-/// Reads the upstream of the key `upstream`, or those of `upstreams`, which need routes. The list is empty if every
-/// route answers requests itself, or if every listener decides for other proxies.
+/// Reads the upstream of the key `upstream`, or the upstreams of the key `upstreams`, which needs routes. The list is
+/// empty if every route answers requests itself, or if every listener decides for other proxies.
 fn upstreams_of(
     file: &Section<'_>,
     timeouts: Option<UpstreamTimeouts>,

@@ -68,7 +68,7 @@ pub fn of_client(text: &str) -> Cow<'_, str> {
     verified.or_else(none).or_else(|| replaced(text, ALERT, by_client)).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Replaces everything in the text from `beginning` on. `words` makes the replacement.
+/// Replaces everything in the text from `beginning` on. `words` makes the replacement from the text after `beginning`.
 fn replaced(text: &str, beginning: &str, words: impl Fn(&str) -> Option<String>) -> Option<String> {
     let (before, rest) = text.split_once(beginning)?;
     Some(before.to_owned() + &words(rest)?)

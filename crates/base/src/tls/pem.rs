@@ -6,7 +6,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 /// Reads all certificates in a PEM file. The file must have at least one.
 ///
 /// # Errors
-/// If the file has no certificate, or one that cannot be read. The message says why.
+/// If the file has no certificate, or if a certificate cannot be read. The message says why.
 pub(super) fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     several(file, CertificateDer::pem_slice_iter(file), "certificate")
 }
@@ -14,7 +14,7 @@ pub(super) fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
 /// Reads all revocation lists in a PEM file. The file must have at least one.
 ///
 /// # Errors
-/// If the file has no revocation list, or one that cannot be read. The message says why.
+/// If the file has no revocation list, or if a list cannot be read. The message says why.
 pub(crate) fn revocation_lists(file: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     several(file, CertificateRevocationListDer::pem_slice_iter(file), "revocation list")
 }

@@ -1,11 +1,11 @@
 //! Reads the files of envoyproxy/ratelimit, and writes a gateway.yaml that makes the same decision about each
 //! descriptor.
 //!
-//! A file is a tree of descriptors. The service follows a descriptor's entries from the root. At each level it goes to
-//! the node with exactly this value, else to the first pattern that matches, else to the node without a value. It never
-//! goes back. The limit is that of the node at which the entries end. In Tollgate, a policy is a list of rules, of
-//! which the first matching one decides. So each sequence of keys becomes a sequence of rules, in the order in which
-//! the service searches ([`shapes`]).
+//! A file is a tree of descriptors. From the root, the service follows the entries of a call's descriptor. At each
+//! level, it goes to the node with exactly the entry's value, else to the first pattern that matches, else to the node
+//! without a value. It never goes back. The limit is that of the node at which the entries end. In Tollgate, a policy
+//! is a list of rules, and the first rule that matches decides. So each sequence of keys becomes a sequence of rules,
+//! in the order in which the service searches ([`shapes`]).
 
 mod gateway_yaml;
 mod names;
@@ -24,7 +24,7 @@ pub struct ImportedFile<'f> {
     pub bytes: &'f [u8],
 }
 
-/// The result of an import: a gateway.yaml, and what it lacks.
+/// The result of an import: the text of a gateway.yaml, and the settings that the text lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
     /// The text of the gateway.yaml that the import made.

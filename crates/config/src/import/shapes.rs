@@ -68,7 +68,8 @@ enum Later {
     Perhaps,
 }
 
-/// Whether the nodes match every value.
+/// Whether the nodes from one level on match every descriptor of the shape, whatever the values of its other entries
+/// are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coverage {
     Whole,

@@ -58,7 +58,7 @@ const HEADERS: ValueKind<ReadField<Vec<String>>> =
 
 const MAX_AGE: ValueKind<ParseText<u64>> = ValueKind::new(
     "duration",
-    // Browsers keep permissions for at most one day.
+    // A longer duration is rejected, because browsers keep permissions for at most one day.
     Shape::Duration(Duration::at_most(Micros(86_400_000_000), "be at most 1d")),
     |text| Some(duration::parse(text)?.0 / 1_000_000),
 );

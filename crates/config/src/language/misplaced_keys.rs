@@ -31,8 +31,8 @@ fn place(key: &Key) -> String {
     }
 }
 
-/// Returns a hint with the keys beside which the key belongs. This is known only if all mappings of this kind are in
-/// the same parent.
+/// Returns a hint with the keys beside which `key` belongs. `None` if mappings of this kind are in several parents, or
+/// if the only parent cannot have the key.
 fn above(file: &'static Mapping, mapping: &Mapping, key: &str) -> Option<String> {
     let is_value = |one: &&Key| one.kind.mappings().iter().any(|of| std::ptr::eq(*of, mapping));
     let mut parents = within(vec![file]).into_iter().filter(|parent| parent.keys.iter().any(|one| is_value(&one)));

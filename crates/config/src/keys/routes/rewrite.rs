@@ -41,7 +41,7 @@ pub(crate) fn rewrite(field: Field<'_>, conditions: Option<&[Condition]>) -> Opt
     section.close();
     let (path, stripped) = match path? {
         Some(path) => {
-            // A normalised path contains only printable characters, so it is a valid value.
+            // A normalised path contains only printable characters, so it is a valid value of a header field.
             let stripped = path.stripped.and_then(|stripped| HeaderValue::try_from(stripped).ok());
             (Some(path.replacement), stripped)
         }

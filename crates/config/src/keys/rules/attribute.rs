@@ -20,7 +20,7 @@ pub(crate) struct AttributeReader<'k> {
     pub columns: Option<&'k [String]>,
 }
 
-/// Returns the spelling of an attribute that has this name in other programs.
+/// Returns how the file must write the attribute that has the name `text` in other programs.
 fn other_name(text: &str) -> Option<String> {
     let name = text.to_ascii_lowercase().replace('-', "_");
     Some(match &*name {

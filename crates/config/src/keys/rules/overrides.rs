@@ -189,8 +189,8 @@ impl OverrideReader<'_> {
         Some(())
     }
 
-    /// Reads the value to which an override applies. If the limit keys have a single attribute, its name may be left
-    /// out. `None` if the limit keys are invalid.
+    /// Reads the value to which an override applies. If the limit keys have a single attribute, the name of the
+    /// attribute may be left out. `None` if the limit keys are invalid.
     fn target(&self, parts: &[Arc<KeyPart>], text: &str) -> Option<Result<Target, TargetFault>> {
         self.keys?;
         let named = text.split_once('=').map(|(name, value)| (name.trim(), value));

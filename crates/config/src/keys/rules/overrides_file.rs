@@ -35,7 +35,8 @@ pub(crate) struct Source<'s> {
     pub report: &'s Report,
 }
 
-/// Receives the value of an override, its position, and its numbers: `None` if they are invalid, which was reported.
+/// Receives the value of an override, its position, and its numbers. The numbers are `None` if they are invalid, which
+/// has been reported.
 type TakeEntry<'e> = &'e mut dyn FnMut(&str, Position, Option<NumbersByLimit>) -> ControlFlow<()>;
 
 impl Source<'_> {
@@ -58,7 +59,7 @@ impl Source<'_> {
     }
 
     fn mapping(self, take: TakeEntry<'_>) -> Option<usize> {
-        // An empty file has no overrides, and is not a mapping.
+        // An empty file is not a mapping, but it is accepted as a file without overrides.
         if self.content.iter().all(u8::is_ascii_whitespace) {
             return Some(0);
         }
@@ -246,7 +247,7 @@ impl Table<'_> {
     fn names(&self) -> Vec<String> {
         let of_limit = |limit: &OverriddenLimit<'_, '_>| {
             let mut keys = limit.numbers.keys();
-            // A `limit` may be `unlimited` for every algorithm.
+            // The column `limit` is allowed for every algorithm, because every override may be `limit: unlimited`.
             if !keys.contains(&"limit") {
                 keys.push("limit");
             }
@@ -373,7 +374,7 @@ fn completed(mut numbers: Vec<Entry>, limit: &OverriddenLimit<'_, '_>, start: Po
             numbers.push(Entry { key: key.clone(), key_position: start, value });
         }
     }
-    // The limit's burst is derived from its `rate`.
+    // If the limit has no `burst`, its burst comes from its `rate`. An override without `burst` and `rate` keeps it.
     if keys.contains(&"burst")
         && !has(&numbers, "burst")
         && !has(&numbers, "rate")

@@ -26,7 +26,7 @@ pub(crate) fn wrong_host_port(field: &Field<'_>, must: &str, no_database: &str) 
     let text = field.text_if_any().unwrap_or_default();
     let (_, after_scheme) = text.split_once("://").unwrap_or(("", text));
     let has_database = after_scheme.split_once('/').is_some_and(|(_, database)| !database.is_empty());
-    // A URL may hold a password.
+    // The message does not show a text with an `@`, because it may be a URL with a password.
     let field = if text.contains('@') { field.clone().hidden() } else { field.clone() };
     field.must_hinting(must, has_database.then(|| no_database.to_owned()));
 }

@@ -110,7 +110,7 @@ pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Se
             Some("postgres") => "write `store: {postgres: {url: \"postgres://USER@HOST/DATABASE\"}}`",
             _ => "write `store: {redis: {url: \"redis://HOST:6379\"}}`",
         };
-        // An address may contain a password.
+        // Only a plain word is shown in the message, because any other text may be an address with a password.
         let is_name = field.text_if_any().is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_alphabetic()));
         let field = if is_name { field } else { field.hidden() };
         field.must_hinting("be a mapping", Some(hint.to_owned()));

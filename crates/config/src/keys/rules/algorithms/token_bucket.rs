@@ -225,7 +225,7 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
 pub(crate) fn parse_rate(text: &str) -> Option<Rate> {
     let (amount, period) = text.split_once('/')?;
     let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;
-    // `ms` without a number is a typing error.
+    // `ms` without a number is rejected, because it is probably a typing error.
     let period = duration::unit(period).filter(|_| period != "ms").or_else(|| duration::parse(period))?;
     (amount > 0 && amount <= u64::MAX / 1000 && period.0 > 0)
         .then_some(Rate { amount: Cost::from_tokens(amount), period })
