@@ -1,5 +1,5 @@
-//! Pseudonyms for buckets and for values of clients. A pseudonym is a keyed hash of a value, so the same key always
-//! gives the same value the same pseudonym.
+//! Pseudonyms for buckets and for values of clients. A pseudonym is a keyed hash. With the same key, a bucket or a
+//! value of an attribute always has the same pseudonym.
 //!
 //! Logs and reports identify buckets and clients by pseudonyms, and an operator finds a bucket by its pseudonym.
 //! Anybody with the key can check whether a pseudonym stands for a certain value. The default key is public, so with
@@ -68,7 +68,7 @@ impl PseudonymKey {
 
     fn name(&self, kind: &str, value: &[u8]) -> Pseudonym {
         let mut mac = hmac::Context::with_key(&self.key);
-        // A zero byte separates the name from the value, because no attribute name contains one.
+        // A zero byte separates the name from the value, because no attribute name contains a zero byte.
         mac.update(kind.as_bytes());
         mac.update(&[0]);
         mac.update(value);

@@ -1,4 +1,4 @@
-//! Converts a tree of descriptors to a list of rules, of which the first matching one decides.
+//! Converts a tree of descriptors to a list of rules. The first rule that matches decides.
 //!
 //! A *shape* is the sequence of keys of a descriptor's entries. Only nodes of one shape can match one descriptor, so
 //! each shape gets its own rules, in the order in which the service searches its nodes. The service may stop at a node

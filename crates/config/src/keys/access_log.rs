@@ -37,7 +37,7 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// An attribute that the access log shows, with its name there.
+/// An attribute that the access log shows, with its name in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedAttribute {
     /// The name of the attribute, as the log line shows it.

@@ -25,7 +25,8 @@ pub(crate) fn is_for_running(path: &str) -> bool {
     if KEYS.contains(&first) {
         return true;
     }
-    // The keys of the path below the first key, or below one of its entries.
+    // The keys that follow the first key in the path. An index directly after the first key, such as `[0]`, is left
+    // out.
     let keys: Vec<&str> = rest.split('.').skip(1).collect();
     match (first, keys.as_slice()) {
         ("jwt", keys) => keys.contains(&"keys"),

@@ -29,8 +29,8 @@ pub struct Bounds {
     pub body_bytes: Option<u64>,
     /// The largest number of open connections, on all listeners together.
     pub connections: usize,
-    /// The largest number of open connections from one client address. Connections from trusted proxies do not count. `None`:
-    /// only `connections` bounds them.
+    /// The largest number of open connections from one client address. Connections from trusted proxies do not count.
+    /// `None`: only `connections` bounds this number.
     pub connections_per_client: Option<usize>,
     /// The largest total size of responses that the gateway holds because clients do not read them.
     pub response_buffers: ResponseBufferSize,

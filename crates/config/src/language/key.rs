@@ -15,14 +15,15 @@ pub struct Mapping {
     /// The title of the table of these keys in the reference, such as "key of a rule". `None`: the reference has no own table
     /// for the mapping, because another mapping has the same keys.
     pub heading: Option<&'static str>,
-    /// The name of the mapping among the schema's definitions. `None`: the schema describes the mapping where its key is.
+    /// The name of the mapping among the schema's definitions. `None`: the schema describes the mapping at the key that
+    /// has it.
     pub definition: Option<&'static str>,
     pub keys: &'static [Key],
     /// Returns the constraints that the schema puts on several keys together, such as keys that exclude each other.
     pub constraints: fn() -> Value,
 }
 
-/// The keys that a kind of file may have, and how its values are treated.
+/// The keys that a kind of file may have, and how the values of these keys are treated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileKeys {
     pub root: &'static Mapping,
@@ -30,7 +31,7 @@ pub(crate) struct FileKeys {
     pub other_name: fn(&Mapping, &str) -> Option<&'static str>,
     /// Whether the value at a path may be unknown while the file is only examined. To run the gateway, the value must be known.
     pub is_for_running: fn(&str) -> bool,
-    /// The name of the root's key for the store. The values of this key must be known for
+    /// The name of the key for the store, which is in the root of the file. The values of this key must be known for
     /// [`Purpose::ReachStore`](super::problem::Purpose).
     pub store: &'static str,
 }

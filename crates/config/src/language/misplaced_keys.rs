@@ -1,4 +1,4 @@
-//! Says where a key belongs that is unknown in its mapping: in a mapping above or below, or under another name.
+//! Says where a key belongs if it is unknown in its mapping: in a mapping above or below, or under another name.
 
 use crate::language::key::{FileKeys, Key, Mapping, Type, within};
 use crate::language::suggest::listed;
@@ -15,7 +15,8 @@ pub(crate) fn belongs_elsewhere(file: FileKeys, mapping: &Mapping, key: &str) ->
 
 /// Returns a hint with the keys of this mapping whose values may have the key.
 fn below(mapping: &Mapping, key: &str) -> Option<String> {
-    // The key may also belong into a mapping of several limits or of overrides, but an operator rarely means those.
+    // The key may also belong in a mapping of several limits or of overrides, but an operator rarely means those
+    // mappings.
     let places = mapping.keys.iter().filter(|one| !matches!(one.kind, Type::NamedOneOf(_)));
     let places = places.filter(|one| one.kind.mappings().iter().any(|of| of.key(key).is_some()));
     let places: Vec<String> = places.map(place).collect();

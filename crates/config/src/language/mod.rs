@@ -2,7 +2,7 @@
 //! gateway.yaml, and knows none of its keys.
 //!
 //! A [`tree`] holds the text of a file, a [`key`] declares a key, a [`reader`] reads typed values by the declarations,
-//! and a [`problem`] is a report of the reader. Nothing in this folder names a key or imports from `keys`; a test
+//! and a [`problem`] is a report of the reader. Nothing in this folder names a key or imports from `keys`. A test
 //! checks this.
 
 pub(crate) mod duration;

@@ -1,4 +1,4 @@
-//! Collects the problems of a file, each with its position, so that all are reported at once.
+//! Collects the problems of a file, each with its position, so that all problems are reported at once.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};

@@ -59,8 +59,8 @@ pub struct Entry {
 }
 
 impl Certificates {
-    /// Reads every file with `read`. `before` are the former certificates: clients can resume sessions that began under them,
-    /// unless clients are now verified in another way. The client of a resumed session is not verified again.
+    /// Reads every file with `read`. `before` are the former certificates. Clients can resume the sessions that began
+    /// under them, without a new verification, unless clients are now verified in another way.
     ///
     /// # Errors
     /// Returns one error for each file that cannot be used.

@@ -36,7 +36,7 @@ pub enum OriginalRequest {
     XForwarded,
     /// In the fields `X-Original-Method`, `X-Original-URL` and `X-Forwarded-For`.
     XOriginal,
-    /// In the call itself: its path after `/decide` is the original path. `X-Forwarded-For` has the client.
+    /// In the call itself: the path of the call after `/decide` is the original path. `X-Forwarded-For` has the client.
     Path,
 }
 

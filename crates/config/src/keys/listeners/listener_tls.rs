@@ -148,7 +148,7 @@ fn certificate<'t>(
     })
 }
 
-/// Reads `client_auth`. The key is required beside `client_ca_file`. Otherwise its default is `off`.
+/// Reads `client_auth`. The key is required beside `client_ca_file`. Without `client_ca_file`, the default is `off`.
 fn client_auth(section: &Section<'_>) -> Option<ClientAuth> {
     let ca_file = section.has("client_ca_file");
     if section.has("client_crl_file") && !ca_file {

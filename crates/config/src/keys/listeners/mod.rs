@@ -1,4 +1,4 @@
-//! Reads `listeners`, or `listen` for a single one: the addresses on which requests arrive.
+//! Reads `listeners`, or `listen` for a single listener: the addresses on which requests arrive.
 
 pub(crate) mod decide;
 pub(crate) mod listen_address;
@@ -90,10 +90,10 @@ impl Listener {
             && self.doors() == before.doors()
     }
 
-    /// Returns `before` with the settings of this listener that take effect without a restart. If both name the same
-    /// certificate files, the certificates of `before` stay, because the gateway follows changes of these files anyway. New
-    /// certificate files take effect if the certificates are valid at `now`. Otherwise the former certificates and `clients`
-    /// stay until the next reload.
+    /// Returns `before` with the settings of this listener that take effect without a restart. If both listeners name
+    /// the same certificate files, the certificates of `before` stay, because the gateway follows changes of these
+    /// files anyway. New certificate files take effect if the certificates are valid at `now`. Otherwise the former
+    /// certificates and `clients` stay until the next reload.
     #[must_use]
     pub fn as_reload_of(&self, before: &Listener, now: Timestamp) -> Listener {
         let tls = match (&self.tls, &before.tls) {

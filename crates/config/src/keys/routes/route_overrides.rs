@@ -1,5 +1,5 @@
-//! Reads `timeouts`, `retries` and `body_bytes` of a route, which take precedence over those of its upstream and of the
-//! file.
+//! Reads `timeouts`, `retries` and `body_bytes` of a route. They take precedence over the same settings of the route's
+//! upstream and of the file.
 
 use crate::keys::upstreams::upstream_timeouts::{CONNECT_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};

@@ -1,4 +1,4 @@
-//! Reads the names of attributes, wherever the file may have one.
+//! Reads the names of attributes in all places of the file.
 
 use crate::keys::listeners::Listener;
 use crate::language::reader::Field;
@@ -7,8 +7,8 @@ use base::tls::server::ClientAuth;
 use request::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
 use request::door::Door;
 
-/// Reads the names of attributes. The fields of this reader say which kinds of credentials the file verifies, because only
-/// their attributes may be used.
+/// Reads the names of attributes. The fields of this reader say which kinds of credentials the file verifies, because
+/// only attributes of verified credentials may be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttributeReader<'k> {
     /// Whether the file has `jwt`, so that attributes may come from tokens.

@@ -1,4 +1,4 @@
-//! Reads a number of a limit. The file gives the number, or each request brings it in its credentials.
+//! Reads a number of a limit. Either the file gives the number, or credentials supply the number for each request.
 
 use serde_json::json;
 

@@ -264,8 +264,9 @@ impl<'k> RuleReader<'k> {
         (LIMIT_KEYS.checked(field)?)(field.clone(), self.defaults.conditions.attributes)
     }
 
-    /// Checks the names that clients would see of a rule. One of several limits is shown as `rule.limit`, which must
-    /// not be the name of another rule. Also checks that a limit in shadow mode has no `shadow` of its own.
+    /// Checks the names of a rule that clients would see. If the rule has several limits, each is shown as
+    /// `rule.limit`, which must not be the name of another rule. Also checks that a limit in shadow mode has no
+    /// `shadow` of its own.
     fn check_shown(&mut self, field: &Field<'_>, rule: Rule, of_policy: Mode) -> Option<Rule> {
         let Action::Charge(limits) = &rule.action else { return Some(rule) };
         for limit in limits.iter().filter(|limit| !limit.name.is_empty()) {

@@ -6,8 +6,8 @@ use crate::language::reader::{Field, Section};
 use crate::language::shape::matches;
 use crate::language::value_types::{NAME_MUST, NAME_PATTERN};
 
-/// Checks that metrics and logs can show a name unchanged. The name is the value of `field`, or its key. `None` after reporting
-/// at `field` that the name is invalid.
+/// Checks that metrics and logs can show a name unchanged. The name is the value of `field` or the key of `field`.
+/// `None` after reporting at `field` that the name is invalid.
 pub(crate) fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
     let valid = matches(NAME_PATTERN, name);
     if !valid {

@@ -148,7 +148,7 @@ impl OverrideReader<'_> {
         correct
     }
 
-    /// Reads the entries of the file. Reports problems with their lines.
+    /// Reads the overrides in the file of the rule. Reports each problem with the line that has the problem.
     fn each_in_file(
         &self,
         overrides: &Field<'_>,

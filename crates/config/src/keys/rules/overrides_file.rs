@@ -99,7 +99,7 @@ impl Source<'_> {
         let lines: Vec<Line<'_>> = lines.collect();
         let extra = lines.get(MOST_ENTRIES).map(|line| line.start());
         let count = self.check_count(lines.len(), extra)?;
-        // Many values have the same numbers, such as those of a plan. Numbers that were read before are used again.
+        // Many lines have the same numbers, such as the numbers of a plan. So equal numbers are read only once.
         let mut known: HashMap<String, NumbersByLimit> = HashMap::new();
         let mut numbers_text = String::new();
         for line in lines {
@@ -267,7 +267,8 @@ impl Table<'_> {
         }
     }
 
-    /// Returns the cells of a line, one for each column. `None` after reporting another number of cells.
+    /// Returns the cells of a line, one for each column. `None` after reporting that the line has too few or too many
+    /// cells.
     fn cells<'c>(&self, line: &Line<'c>) -> Option<Cells<'c>> {
         let cells = line.cells(self.source.report)?;
         if cells.len() != self.columns.len() {
@@ -326,8 +327,8 @@ impl Table<'_> {
     }
 }
 
-/// Reads a cell in quotes. `text` begins after the first quote. Returns the cell's text, and everything after the comma
-/// that ends the cell. The second value is `None` if no comma follows. Returns `None` if the cell is not valid.
+/// Reads a cell in quotes. `text` begins after the first quote. Returns the cell's text, and the text after the comma
+/// that follows the cell, if there is a comma. `None` if the cell is not valid.
 fn unquoted(text: &str) -> Option<(String, Option<&str>)> {
     let mut cell = String::new();
     let mut rest = text;

@@ -149,7 +149,7 @@ pub(crate) static HEALTH: Mapping = Mapping {
 
 fn service(field: Field<'_>) -> Option<String> {
     let service = field.written()?;
-    // The message has only one byte for the length of the service's name.
+    // The message of a gRPC check has only one byte for the length of the service's name.
     if service.len() > 127 {
         field.must("have at most 127 bytes");
         return None;

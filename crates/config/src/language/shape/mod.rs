@@ -23,7 +23,7 @@ pub enum Shape {
     Boolean,
     /// A single value that must be one of these words.
     Words(&'static [&'static str]),
-    /// A number that must be one of these. In the file, the number may have quotes or not.
+    /// A number that must be one of these numbers. In the file, the number may have quotes or not.
     Numerals(&'static [&'static str]),
     Whole(Whole),
     Decimal(Decimal),
@@ -54,8 +54,8 @@ pub enum Shape {
         /// The message for a mapping with too few entries, such as "have at least one condition".
         empty: &'static str,
     },
-    /// A mapping from attributes to conditions. The mapping has at least `least` entries. [`crate::keys`] defines its schema
-    /// under the name `definition`.
+    /// A mapping from attributes to conditions. The mapping has at least `least` entries. [`crate::keys`] defines the
+    /// schema of the mapping under the name `definition`.
     Conditions {
         definition: &'static str,
         least: usize,
