@@ -1,7 +1,7 @@
 //! Settles a plan: all charges of one request, taken together or not at all.
 //!
-//! A store reads the states of a plan's buckets, calls [`settle`], and writes the returned states. For a refused request only
-//! corrections are returned, which spend nothing.
+//! A store reads the states of a plan's buckets, calls [`settle`], and writes the returned states. For a refused
+//! request, the only returned states are corrections, which spend nothing.
 
 use smallvec::SmallVec;
 
@@ -22,8 +22,8 @@ pub struct Charge {
     pub cost: Cost,
     /// The limit's index in the rule set, for responses and metrics.
     pub limit: LimitId,
-    /// The tag by which a store identifies the limit. Buckets in a store outlive a rule set, so the limit's index is not
-    /// enough.
+    /// The tag by which a store identifies the limit. The index cannot do this, because buckets in a store outlive a
+    /// rule set.
     pub tag: LimitTag,
     /// The settings that apply: 0 for the limit's own settings, otherwise the position of an override in the limit, from 1.
     pub variant: u32,
@@ -46,12 +46,12 @@ impl Charge {
         Charge { key, algorithm, cost, limit: LimitId(0), tag, variant: 0, purpose: ChargePurpose::Spend }
     }
 
-    /// Returns whether the cost exceeds what a full bucket holds. Then waiting does not help.
+    /// Returns whether the cost exceeds what a full bucket holds, so that waiting does not help.
     pub fn is_too_large(&self) -> bool {
         self.cost > self.algorithm.ceiling()
     }
 
-    /// Whether it spends from this bucket.
+    /// Returns whether the charge spends from this bucket.
     fn is_spent_from(&self, key: BucketKey) -> bool {
         self.key == key && self.purpose == ChargePurpose::Spend
     }
@@ -92,7 +92,7 @@ impl Plan {
         for mut charge in other.enforced {
             let (earlier, own) = self.enforced.split_at_mut(before);
             charge.cost = match own.iter().find(|one| one.key == charge.key) {
-                // Charges of one plan to one bucket already have the sum as their cost.
+                // The cost of each of this plan's charges to the bucket is already their sum.
                 Some(one) => one.cost,
                 None => {
                     let cost = scaled(charge.cost);
@@ -126,8 +126,8 @@ impl Plan {
         })
     }
 
-    /// Returns whether this enforced charge only checks a bucket from which another charge of the plan spends. The outcome of
-    /// the check then shows the tokens that remained before the other charge.
+    /// Returns whether this enforced charge only checks a bucket from which another charge of the plan spends. If so,
+    /// the outcome of the check shows the tokens that remained before the other charge.
     pub fn checks_what_is_spent(&self, charge: &Charge) -> bool {
         charge.purpose == ChargePurpose::Check && self.enforced.iter().any(|other| other.is_spent_from(charge.key))
     }
@@ -168,8 +168,8 @@ impl Plan {
             && self.charges().zip(other.charges()).all(same)
     }
 
-    /// Returns all charges of the plan: first the enforced charges, then the shadow charges. The outcomes in a settlement are
-    /// in the same order.
+    /// Returns all charges of the plan: first the enforced charges, then the shadow charges. A settlement has the
+    /// outcomes in the same order.
     pub fn charges(&self) -> impl Iterator<Item = &Charge> {
         self.enforced.iter().chain(&self.shadow)
     }
@@ -200,10 +200,10 @@ impl Settlement {
     }
 }
 
-/// Settles a plan at `now`: decides whether its buckets can pay, and computes their new states. `states` has the stored state
-/// of each bucket, in the order of [`Plan::charges`]. States may be borrowed, since some are too large to be copied. Also
-/// returns the new states to store, in the same order. An entry is `None` if its bucket does not change, and the list is empty
-/// if a refused request changes no bucket.
+/// Settles a plan at `now`: decides whether its buckets can pay, and computes their new states. `states` has the stored
+/// state of each bucket, in the order of [`Plan::charges`]. States may be borrowed, since some are too large to be
+/// copied. Also returns the new states, in the same order: an entry is `None` if its bucket does not change, and the
+/// list is empty if a refused request changes no bucket.
 pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into<StoreTime>) -> (Settlement, Entries) {
     let now: StoreTime = now.into();
     let step = |charge: &Charge, state: &Option<S>| {
@@ -234,7 +234,7 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
             ChargePurpose::Spend => take(step, None, &mut entries),
             ChargePurpose::Check => {
                 let is_charged = plan.charges().any(|other| other.is_spent_from(charge.key));
-                // If another charge spends from this bucket, the entry of that charge is written.
+                // If another charge spends from this bucket, only the entry of the other charge is written.
                 entries.push(if is_charged { None } else { correction(charge, state, now) });
                 refused(&step)
             }
@@ -250,8 +250,8 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
     (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
 }
 
-/// Returns the entry that a store must write although nothing is charged to the bucket. `None` if nothing must be
-/// written.
+/// Returns the entry that a store must write although nothing is charged to the bucket. Returns `None` if nothing must
+/// be written.
 fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> Option<Entry> {
     charge.algorithm.correction(words(state), now.of(&charge.algorithm))
 }
@@ -260,7 +260,7 @@ fn words<S: AsRef<[u64]>>(state: &Option<S>) -> Option<&[u64]> {
     state.as_ref().map(AsRef::as_ref)
 }
 
-/// Returns the entries of a refused request. Most requests have no such entries.
+/// Returns the entries of a refused request. Most refused requests change no bucket and have no entries.
 fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: StoreTime) -> Entries {
     let corrected = || plan.charges().zip(states).map(|(charge, state)| correction(charge, state, now));
     if corrected().any(|entry| entry.is_some()) { corrected().collect() } else { Entries::new() }
@@ -270,7 +270,7 @@ fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: StoreTim
 /// the request was refused.
 pub type Entries = SmallVec<[Option<Entry>; 2]>;
 
-/// Returns the outcome of a bucket that is not charged: it has refused, or it could have paid.
+/// Returns the outcome of a charge that spends nothing. The outcome still says whether the bucket could pay.
 fn refused(step: &Step) -> Outcome {
     match step.charge {
         ChargeResult::Fits { delay, .. } => Outcome { delay, ..outcome(Verdict::Allow, step.untouched) },

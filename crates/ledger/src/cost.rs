@@ -1,11 +1,11 @@
-//! Counts tokens exactly: the unit of prices, bursts and rates.
+//! Defines exact amounts of tokens, for prices, bursts and rates.
 
 use std::fmt;
 
 use base::split::split_once;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An amount of tokens, in thousandths of a token. Not a float: costs have at most three decimals.
+/// An amount of tokens, in thousandths of a token. No float is needed, because costs have at most three decimals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u64);
 
@@ -14,8 +14,8 @@ pub struct Cost(u64);
 pub enum ExtraDecimals {
     /// The number is rejected, unless the decimals after the third are zeros. Used for the settings of limits.
     Refuse,
-    /// The number is rounded up to the next thousandth. Used for a cost that a client names, so that the client never pays less
-    /// than that.
+    /// The number is rounded up to the next thousandth. Used for a cost that a client names, so that the client never
+    /// pays less than the named cost.
     RoundUp,
 }
 
@@ -58,8 +58,8 @@ impl Cost {
         Cost(self.0.saturating_sub(other.0))
     }
 
-    /// Returns the cost, raised to `min` or lowered to `max` if it is out of bounds. If `min` exceeds `max`, returns `max`.
-    /// `None`: there is no upper bound.
+    /// Returns the cost, raised to `min` or lowered to `max` if it is out of bounds. If `min` exceeds `max`, returns
+    /// `max`. If `max` is `None`, there is no upper bound.
     pub fn bounded(self, min: Cost, max: Option<Cost>) -> Cost {
         let cost = self.max(min);
         max.map_or(cost, |max| cost.min(max))
@@ -111,7 +111,8 @@ impl fmt::Display for Cost {
 /// From this cost on, a double cannot represent every thousandth.
 const COARSE: Cost = Cost::from_tokens(1 << 40);
 
-/// Serializes the cost as a JSON number. It is exact up to 2^40 tokens, and rounded down to whole tokens above that.
+/// Serializes the cost as a JSON number. The number is exact up to 2^40 tokens. Larger costs are rounded down to whole
+/// tokens.
 impl Serialize for Cost {
     #[expect(clippy::cast_precision_loss, reason = "no precision is lost below 2^50 thousandths")]
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

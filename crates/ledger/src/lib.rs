@@ -1,7 +1,7 @@
-//! The ledger: algorithms with their Lua twins, the calendar, the keys of buckets, and the settlement of charges.
+//! The ledger: algorithms, each in Rust and in Lua, the calendar, the keys of buckets, and the settlement of charges.
 //!
 //! A store reads the states of the buckets of a [plan](charge::Plan), calls [`settle`](charge::settle) and writes the
-//! returned states. The crate `stores` has such stores.
+//! returned states. The crate `stores` implements the stores.
 //!
 //! ```
 //! use ledger::algorithm::token_bucket::{Rate, TokenBucket};

@@ -12,7 +12,7 @@ pub enum Verdict {
     Allow,
     /// The bucket cannot pay now, but waiting helps.
     Deny,
-    /// The cost is above what a full bucket holds, so waiting does not help.
+    /// The cost exceeds what a full bucket holds, so waiting does not help.
     Never,
     /// The bucket was not asked, because another bucket of the plan was known to refuse, or because there was no store to ask.
     /// How much the bucket holds is unknown.
@@ -35,7 +35,8 @@ pub struct Outcome {
     pub retry_after: Micros,
     /// The time until the bucket is full, if nothing more is charged to the bucket.
     pub reset_after: Micros,
-    /// How long the bucket delays the request. If another bucket has refused the request, how long the delay would have been.
+    /// How long the bucket delays the request. If another bucket has refused the request, this is the delay that a
+    /// granted request would have had.
     pub delay: Micros,
 }
 
@@ -49,9 +50,9 @@ impl Outcome {
     };
 }
 
-/// Chooses the most restrictive of several outcomes. A refusal comes before a grant. Among refusals, the longest wait is
-/// chosen; among grants, the smallest share `remaining / limit`; among equal outcomes, the first. The `Cost` of each outcome is
-/// the amount in a full bucket. Returns `None` without outcomes.
+/// Chooses the most restrictive of several outcomes. A refusal comes before a grant. Among refusals, the longest wait
+/// is chosen. Among grants, the smallest share `remaining / limit` is chosen. Among equal outcomes, the first is
+/// chosen. The `Cost` of each outcome is the amount in a full bucket. Returns `None` if there are no outcomes.
 pub fn most_restrictive<T>(outcomes: impl IntoIterator<Item = (T, Outcome, Cost)>) -> Option<(T, Outcome)> {
     let rank = |outcome: &Outcome| match outcome.verdict {
         Verdict::Never => (2, 0),

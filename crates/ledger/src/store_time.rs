@@ -1,7 +1,8 @@
 //! Defines the present time of a store: the time on its clock, and the time by which calendar periods count.
 //!
-//! On a server, one clock gives both. Buckets in memory use the clock of the process, which is never set, so that
-//! nothing is refilled when the machine's clock is set. But their calendar periods end by the machine's clock.
+//! For a store on a server, one clock gives both times. Buckets in memory use the clock of the process, which is never
+//! set, so that nothing is refilled when the machine's clock is set. But their calendar periods end by the machine's
+//! clock.
 
 use super::algorithm::Algorithm;
 use base::time::Timestamp;

@@ -17,9 +17,9 @@ use rules::partial_evaluation::Observation;
 pub enum BucketId {
     /// A bucket whose key was made from the values of the request.
     Picked(BucketKey),
-    /// A bucket that is identified by a pseudonym in the gateway's own log. The pseudonym is that of this limit's bucket. If
-    /// the log has no charge of this limit, the pseudonym is that of another limit of the same rule. The key is that of the
-    /// limit's bucket without a descriptor, so limits of one meter have the same key.
+    /// A bucket that is identified by a pseudonym in the gateway's own log. The pseudonym belongs to this limit's
+    /// bucket, or, if the log has no charge of this limit, to the bucket of another limit of the same rule. The key
+    /// belongs to the limit's bucket without a descriptor, so limits of one meter have the same key.
     Logged(BucketKey, Pseudonym),
 }
 
@@ -95,7 +95,7 @@ impl Buckets {
         before: Option<SimulatedResult>,
     ) {
         if let Some(bucket) = self.0.get_mut(&charge.bucket) {
-            // Only buckets that refuse get a client's name, because there may be millions of others.
+            // Only buckets that refuse a request get a client's name, because there may be millions of other buckets.
             if let (None, ClientNames::AsLogged, BucketId::Picked(key)) = (&bucket.client, names, charge.bucket) {
                 bucket.client = picked_keys(explanation, key).map(client_name);
             }
@@ -125,8 +125,8 @@ impl Buckets {
     }
 }
 
-/// Returns the client of a bucket whose key was made from pseudonyms, such as `jwt:sub 5f3a9c17…`. No gateway has such
-/// a bucket. `None` for a bucket whose key was made from values.
+/// Returns the client of a bucket whose key was made from pseudonyms, such as `jwt:sub 5f3a9c17…`. Only a simulation
+/// has such buckets. Returns `None` for a bucket whose key was made from values.
 fn client_pseudonyms(explanation: &Explanation<'_>, key: BucketKey) -> Option<String> {
     let picked = picked_keys(explanation, key)?;
     picked.iter().find(|picked| matches!(picked.value, Observation::Named(_)))?;

@@ -56,8 +56,8 @@ pub(crate) fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static
     Ok((moment, ForeignEntry { head, peer: Some(peer), log }))
 }
 
-/// Returns the quoted text at the start without its escapes, and the rest. nginx escapes a quote as `\x22`, Apache as
-/// `\"`.
+/// Returns the quoted text at the start without its escapes, and the rest. A quote in the text is escaped by nginx as
+/// `\x22`, by Apache as `\"`.
 fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let text = text.strip_prefix(b"\"")?;
     let (plain, mut rest) = text.split_at_checked(memchr::memchr2(b'"', b'\\', text)?)?;
@@ -89,7 +89,8 @@ mod tests {
 
     const LINE: &str = r#"203.0.113.7 - ann [21/Nov/2026:14:51:52 +0000] "GET /v1/a?b=c HTTP/1.1" 200 17"#;
 
-    /// Checks what a line records about an attribute: `-` if the request had none, `?` if the line does not say.
+    /// Checks what a line records about an attribute. `expected` is the value, `-` if the request had none, or `?` if
+    /// the line does not say.
     #[track_caller]
     fn check(line: &str, attribute: &str, expected: &str) {
         let (moment, entry) = read(line.as_bytes()).unwrap();

@@ -15,14 +15,14 @@ pub struct Counts {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// The number of refused requests for which the log leaves some rule open. A limit that could be decided refuses these
-    /// requests in any case.
+    /// The number of refused requests for which the log leaves some rule open. These requests are refused in any case
+    /// by a limit that could be decided.
     pub refused_anyway: u64,
     pub causes: HashMap<Cause, u64>,
     pub shadows: HashMap<LimitId, ShadowCount>,
     pub open: HashMap<OpenQuestion, OpenCount>,
-    /// The attributes that the logs lack and that could answer the open questions. This includes attributes that no request has
-    /// needed so far.
+    /// The attributes that the logs lack and that could answer the open questions. The list includes attributes that no
+    /// counted request has needed.
     pub lacking: Vec<Attribute>,
     /// For each attribute, the number of requests that were decided as if they lacked the attribute, because their line has no
     /// value for it.
@@ -90,7 +90,7 @@ impl Counts {
     ) {
         for part in open.iter().filter(|part| !self.open.contains_key(&part.question)) {
             for attribute in part.readable(rules).filter(|attribute| lacks(attribute)) {
-                // Words and amounts are read from the same field as their claim.
+                // The words and the amount of a claim are read from the same field as the claim.
                 let field = match attribute {
                     Attribute::Words(claim) | Attribute::ClaimedAmount(claim) => Attribute::Claim(claim.clone()),
                     other => other.clone(),

@@ -1,4 +1,4 @@
-//! Determines where a file sends a request of a log.
+//! Determines where a configuration file sends a request of a log.
 
 use std::borrow::Cow;
 

@@ -71,7 +71,7 @@ fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
     })
 }
 
-/// Returns the text of a value, as for a claim. But numbers may have decimals, because timestamps have them.
+/// Returns the text of a value, as for a claim. But numbers may have decimals here, because timestamps have decimals.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -97,7 +97,8 @@ mod tests {
         FieldMap::new(&members?)
     }
 
-    /// Checks what a line records about an attribute: `-` if the request had none, `?` if the line does not say.
+    /// Checks what a line records about an attribute. `expected` is the value, `-` if the request had none, or `?` if
+    /// the line does not say.
     #[track_caller]
     fn check(map: &str, line: &str, attribute: &str, expected: &str) {
         let (_, entry) = read(&Arc::new(fields(map).unwrap()), line.as_bytes()).unwrap();

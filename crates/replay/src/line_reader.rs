@@ -5,7 +5,8 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::read::MultiGzDecoder;
 
-/// The length of the longest line that is read, in bytes. Servers that bound request heads write no longer lines.
+/// The length of the longest line that is read, in bytes. A server that limits the size of request heads writes only
+/// shorter lines.
 pub const LONGEST: usize = 256 << 10;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -152,7 +153,7 @@ mod tests {
     #[test]
     fn compression_is_detected_by_the_content() {
         check(gzip(b"a\nb\n"), &[(1, "a"), (2, "b")]);
-        // `cat one.gz two.gz` makes such a file.
+        // `cat one.gz two.gz` makes a file of several compressed parts.
         check([gzip(b"a\n"), gzip(b"b\n")].concat(), &[(1, "a"), (2, "b")]);
         check(gzip(b""), &[]);
     }

@@ -1,8 +1,8 @@
 //! Takes decisions and charges from the gateway's own log, where the log lacks the attributes that are needed to decide
 //! again.
 //!
-//! So new numbers for an existing rule can be simulated with any such log. This is valid only if the rule is chosen as
-//! before: if a policy's conditions or keys differ from those of the former file, nothing is taken from the log for
+//! So new numbers for an existing rule can be simulated even with such a log. This is valid only if the rule is chosen
+//! as before. If a policy's conditions or keys differ from those of the former file, nothing is taken from the log for
 //! this policy.
 
 use super::bucket::{BucketCharge, BucketId};
@@ -90,7 +90,7 @@ impl<'c> LoggedDecisions<'c> {
     /// Returns the charges of a request by these rules of a policy, on the assumption that the logged rule applies again.
     /// `None` if the log does not determine the charges.
     pub(crate) fn charges(&self, policy: usize, rules: RuleRange, logged: &OwnEntry) -> Option<Vec<BucketCharge>> {
-        // The log has no charges of a denied request.
+        // The log records no charges for a denied request.
         let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;
         let mut charges = Vec::new();
         let mut known = 0;
@@ -116,7 +116,7 @@ impl<'c> LoggedDecisions<'c> {
                     Price::Fixed(cost) => *cost,
                     Price::FromRequest { min, max, .. } => charged.cost.bounded(*min, *max),
                 };
-                // A placeholder: the key is unknown and is not used.
+                // The key is a placeholder, because the real key is unknown and is not used.
                 let charge = Charge {
                     key: BucketKey([0; 16]),
                     algorithm: *algorithm,
@@ -129,12 +129,14 @@ impl<'c> LoggedDecisions<'c> {
                 charges.push(BucketCharge { bucket: BucketId::Logged(limit.identity(), charged.bucket), charge });
             }
         }
-        // If a logged charge is missing here, another rule decided at that time, and that rule does not apply now.
+        // If an enforced logged charge is of no rule here, another rule charged the request then, and may not apply
+        // now.
         let enforced = charged.iter().filter(|charged| charged.mode == Mode::Enforce).count();
         (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
     }
 
-    /// Whether a limit in the log belongs to a rule of the file: by its full name, or by the rule's name.
+    /// Whether a limit in the log belongs to a rule of the file. The limit in the log is known by its full name, or by
+    /// the rule's name.
     fn is_of(&self, rule: &LoggedRule<'_>, charged: &LoggedCharge) -> bool {
         let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
         let part =
@@ -143,7 +145,8 @@ impl<'c> LoggedDecisions<'c> {
     }
 }
 
-/// Returns a text of everything in a policy that determines the rule and the buckets, but without the numbers.
+/// Returns a text of everything in a policy that determines which rule applies and which buckets are charged, but
+/// without the numbers.
 fn choice(policy: &Policy) -> String {
     let rule = |rule: &Rule| {
         let (action, meters) = match &rule.action {

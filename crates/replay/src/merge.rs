@@ -2,7 +2,7 @@
 //!
 //! A log is written when requests end, so its lines are slightly out of order, and several gateways write several logs.
 //! The log that is furthest behind is read next. A line is released when every log is a minute past the line's time. A
-//! line that comes even later is decided late, and is counted.
+//! line that is read after a later line was released is decided after this later line, and is counted as late.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -12,11 +12,11 @@ use super::line_reader::{Line, Lines};
 use super::timestamps::Grain;
 use base::time::{Micros, Timestamp};
 
-/// The time, by the timestamps in the logs, for which a line is held back so that lines can be sorted. A line that comes even
-/// later is counted as late.
+/// The time, by the timestamps in the logs, for which a line is held back so that lines can be sorted. A line that is
+/// read after this time is counted as late.
 pub const TOLERANCE: Micros = Micros(60_000_000);
 
-/// The largest number of lines that are held back, whatever their times. It limits the memory.
+/// The largest number of lines that are held back, whatever their times. This number limits the memory.
 const MOST_WAITING: usize = 1 << 16;
 /// The largest number of lines that are distributed over one second.
 const MOST_OF_A_SECOND: usize = 1 << 14;
@@ -58,7 +58,7 @@ struct Log {
     ready: VecDeque<Entry>,
     /// The latest time read so far.
     newest: Timestamp,
-    /// Whether any line had fractions of a second. Then times without a fraction are exact.
+    /// Whether any line had fractions of a second. If so, times without a fraction are exact.
     fine: bool,
     ended: bool,
 }

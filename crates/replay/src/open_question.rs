@@ -1,4 +1,4 @@
-//! Finds the questions about the rules that a log leaves open, because it lacks an attribute.
+//! Finds the questions about the rules that a log leaves open because the log lacks an attribute.
 
 use smallvec::SmallVec;
 
@@ -11,8 +11,8 @@ use rules::rule::{Mode, RuleSource};
 pub enum OpenQuestion {
     /// Whether the key `exempt` of the file applies to the request.
     Exemption,
-    /// Whether a policy takes part in the decision. If `rule` is set: whether that rule of the policy applies. Both fields are
-    /// indexes.
+    /// Whether a policy takes part in the decision, or, if `rule` is set, whether this rule of the policy applies. Both
+    /// fields are indexes.
     Rules { policy: usize, rule: Option<usize> },
 }
 

@@ -16,7 +16,8 @@ use rules::rule_set::RuleSet;
 #[derive(Debug, Default)]
 pub(crate) struct Pseudonyms {
     texts: HashMap<Pseudonym, Vec<u8>>,
-    /// Attributes that were recorded at least once. If a later line lacks one, the request did not have it.
+    /// Attributes that were recorded at least once. If a later line lacks such an attribute, the request did not have
+    /// it.
     recorded: Vec<Attribute>,
 }
 

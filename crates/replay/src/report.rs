@@ -69,11 +69,11 @@ pub struct Outcome {
     pub several_issuers: bool,
     /// The number of buckets that refused at least one request, over all limits.
     pub refused_keys: u64,
-    /// The number of newly refusing buckets. They refused requests, and the former file refuses no request to them. `None`
-    /// without a former file.
+    /// The number of buckets that refused requests and to which the former file refuses no request. `None` without a
+    /// former file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newly_refused_keys: Option<u64>,
-    /// The buckets with the most refusals. If two files are compared: the buckets with the most new refusals.
+    /// The buckets with the most refusals. If two files are compared, these are the buckets with the most new refusals.
     pub top: Vec<Top>,
 }
 
@@ -209,7 +209,7 @@ impl Simulation<'_> {
             Comparison::Another => bucket.newly_refused,
         };
         let mut buckets: Vec<_> = self.buckets.iter().filter(|(_, bucket)| rank(bucket) > 0).collect();
-        // The id makes the order of equal buckets the same in every run.
+        // Buckets of equal rank are ordered by their ids, so that the order is the same in every run.
         let order = |(id, bucket): &(&BucketId, &Bucket)| (Reverse(rank(bucket)), **id);
         if buckets.len() > MOST_NAMED {
             buckets.select_nth_unstable_by_key(MOST_NAMED - 1, order);

@@ -64,7 +64,8 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Whether the file's `hash_key` is known. Only then can pseudonyms in the gateway's own log be compared with values.
+    /// Whether the file's `hash_key` is known. Without this key, pseudonyms in the gateway's own log cannot be compared
+    /// with values.
     pub(crate) fn knows_names(&self) -> bool {
         self.config.hash_key.is_known()
     }
@@ -129,7 +130,8 @@ impl<'c> Simulation<'c> {
     fn decide_own(&mut self, entry: &OwnEntry, at: Timestamp, before: Option<SimulatedResult>) -> SimulatedResult {
         let config = self.config;
         let (mut missing, absent) = (Vec::new(), self.absent);
-        // Taken out, so that the explanation can borrow them while counts and buckets change.
+        // The pseudonyms are taken out of `self`, so that the explanation can borrow them while counts and buckets
+        // change.
         let mut pseudonyms = std::mem::take(&mut self.pseudonyms);
         pseudonyms.learn_attributes(entry);
         let mut see = |attribute| match pseudonyms.observe(attribute, entry) {
@@ -192,7 +194,7 @@ impl<'c> Simulation<'c> {
         }
         self.counts.note_lacking(self.config.rules.source(), &open, lacks);
         self.counts.count_open(&open);
-        // If the request is exempt, it pays nothing. Then no limit refuses it.
+        // No limit refuses an exempt request, so nothing is decided while the exemption is open.
         if open.iter().any(|part| part.question == OpenQuestion::Exemption) {
             return SimulatedResult::Undecided;
         }
@@ -243,7 +245,7 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Makes all charges or none. Returns the limit that refused, if any.
+    /// Charges all buckets of the request or none. Returns the limit that refused, or `None` if no limit refused.
     fn charge(
         &mut self,
         charges: &[BucketCharge],
@@ -271,7 +273,7 @@ impl<'c> Simulation<'c> {
             plan.limit_delay(Micros(0));
         }
         let (settlement, entries) = settle(&plan, &states, at);
-        // A refusal may also correct a bucket.
+        // The entries are stored even after a refusal, because a refusal may correct a bucket.
         for (charge, entry) in all().zip(entries) {
             if let Some(entry) = entry {
                 self.buckets.set_state(charge, explanation, entry.state);

@@ -12,7 +12,7 @@ const LEFT: u64 = 70;
 const PANEL: u64 = 200;
 const HEAD: u64 = 56;
 const FOOT: u64 = 34;
-/// The largest number of bars.
+/// The largest number of bars in a panel.
 const BARS: u64 = 110;
 
 /// The colours depend on whether the reader has a light or dark colour scheme.
@@ -114,7 +114,8 @@ pub fn moment(seconds: u64) -> String {
     written(seconds, "%a %-d %b %H:%M")
 }
 
-/// Formats a moment. Includes the seconds if stretches of this length could otherwise begin at the same text.
+/// Formats a moment. Includes the seconds if `length` is below a minute, because two stretches may then begin in the
+/// same minute.
 fn exactly(seconds: u64, length: u64) -> String {
     written(seconds, if length < 60 { "%a %-d %b %H:%M:%S" } else { "%a %-d %b %H:%M" })
 }
@@ -143,7 +144,7 @@ fn escaped(text: &str) -> String {
             '>' => escaped += "&gt;",
             '&' => escaped += "&amp;",
             '"' => escaped += "&quot;",
-            // XML cannot contain other control characters, not even escaped.
+            // XML cannot contain these control characters, not even as escapes.
             character if character.is_control() => escaped.push('\u{fffd}'),
             character => escaped.push(character),
         }

@@ -1,11 +1,12 @@
-//! Counts requests over time in a limited number of parts. When there would be too many parts, the parts become longer.
+//! Counts requests over time in a limited number of intervals, the parts. When there would be too many parts, the parts
+//! become longer.
 
 use std::collections::BTreeMap;
 
 use super::result::SimulatedResult;
 use base::time::Timestamp;
 
-/// The possible lengths of parts in seconds. Each is a multiple of the one before.
+/// The possible lengths of parts in seconds. Each length is a multiple of the length before it.
 const WIDTHS: [u64; 5] = [1, 10, 60, 600, LONGEST];
 const LONGEST: u64 = 3600;
 const MOST_PARTS: usize = 20_000;
@@ -107,7 +108,7 @@ impl Timeline {
         let Some((first, last)) = self.span() else { return Vec::new() };
         let enough = |length: u64| last.div_ceil(length) - first / length <= most;
         let round = ROUND.into_iter().find(|length| length.is_multiple_of(self.seconds()) && enough(*length));
-        // Above a day, the length is a whole number of days.
+        // A length above one day is a whole number of days.
         let days = || (1..).map(|days| days * DAY).find(|length| enough(*length)).unwrap_or(last.max(1));
         let length = round.unwrap_or_else(days);
         let empty = |number| Stretch { start: number * length, length, part: Part::default() };

@@ -40,7 +40,7 @@ impl Expectation {
         }
     }
 
-    /// Checks each operator separately: different elements may meet different operators.
+    /// Checks each operator separately, because different elements of the list may meet different operators.
     fn holds_for_list(&self, list: &ClaimList<'_>, client: IpAddr) -> bool {
         match self {
             Expectation::All(each) => each.iter().all(|one| one.holds_for_list(list, client)),
@@ -99,7 +99,7 @@ mod tests {
             (suffix(), json!(["dev", "team-a"]), false),
             (regex.clone(), json!(["a", 42]), true),
             (regex, json!(["4 2"]), false),
-            // Each operator is checked separately.
+            // Each operator may be met by a different element.
             (Expectation::All(vec![prefix(), suffix()]), json!(["team-a", "qa-lead"]), true),
             (Expectation::All(vec![prefix(), Expectation::Not(texts(&["x"]))]), json!(["team-a", "x"]), false),
             (Expectation::Present(true), json!(["a"]), true),
@@ -150,7 +150,7 @@ mod tests {
         ) {
             let holds = |claim: Value| expectation.holds_for(&claims(claim).value("c"), CLIENT);
             prop_assert_eq!(holds(json!([element])), holds(element.clone()));
-            // A text that is a single word has the same result for its words. An empty text has no words.
+            // The words of a text that is a single word give the same result as the text. An empty text has no words.
             if element != json!("") {
                 let words = claims(element.clone());
                 prop_assert_eq!(expectation.holds_for(&words.words("c"), CLIENT), holds(element));

@@ -32,8 +32,8 @@ impl<'r> ClaimList<'r> {
         usable.then_some(ClaimList { claim, split: Split::Members })
     }
 
-    /// Returns the words of a claim: of a text, or of each member of a list. An integer or a boolean is one word. `None` if
-    /// there are no words, or if the claim is of another type.
+    /// Returns the words of a claim: the words of a text, or of each member of a list. An integer or a boolean is one
+    /// word. `None` if there are no words, or if the claim is of another type.
     pub(crate) fn words(claim: &'r Value) -> Option<ClaimList<'r>> {
         let usable = match claim {
             Value::Array(members) => members.iter().all(is_text_or_integer),

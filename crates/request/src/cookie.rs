@@ -21,7 +21,8 @@ pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
 /// differently.
 pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
     let mut values = pairs(request).filter(|(found, _)| *found == name || without_edges(found) == name);
-    // Some frameworks unescape `\141`. Some remove a single quote like two: npm's cookie 0.6 reads `"abcX` as `abc`.
+    // Some frameworks unescape `\141`. Some remove the first and the last character if only the first is a quote: npm's
+    // cookie 0.6 reads `"abcX` as `abc`.
     let is_unclear = |value| unquoted(value).iter().any(|byte| matches!(byte, b'\\' | b'"') || !byte.is_ascii());
     let first = values.next();
     first.is_some_and(|(found, value)| found != name || is_unclear(value)) || values.next().is_some()
@@ -61,7 +62,8 @@ fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'r [u8])
     })
 }
 
-/// Returns a cookie's value without the quotes around it, which RFC 6265 §4.1.1 allows. Many frameworks remove them.
+/// Returns a cookie's value without the quotes around it, which RFC 6265 §4.1.1 allows. Many frameworks remove the
+/// quotes.
 fn unquoted(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
 }
@@ -97,7 +99,7 @@ mod tests {
         check(&[b"session=%61bc"], Some("abc"));
         check(&[b"session=\"abc\""], Some("abc"));
         check(&[b"session=\"%61bc\""], Some("abc"));
-        // Real session cookies are decoded once, and `+` stays unchanged.
+        // Session cookies are decoded once, and `+` stays unchanged.
         check(&[b"session=s%3Aabc.d+e%252F"], Some("s:abc.d+e%2F"));
         check(&[b"session=x%2"], Some("x%2"));
         check(&[b"session=\"\\141bc\""], Some("AMBIGUOUS"));
@@ -125,7 +127,7 @@ mod tests {
         // In other places these bytes are letters for some frameworks, and invalid for others.
         check(&["session=caf\u{e9}".as_bytes()], Some("AMBIGUOUS"));
         check(&[b"session=a\xffc"], Some("AMBIGUOUS"));
-        // Escapes of these characters have only one reading. Other cookies may contain the characters.
+        // Escapes of these characters have only one reading. Cookies that no rule reads may contain these characters.
         check(&[b"session=%C2%A0abc"], Some("\u{a0}abc"));
         check(&["lang=caf\u{e9}; session=abc; sessions\u{a0}=x; x\u{a0}session=y".as_bytes()], Some("abc"));
     }

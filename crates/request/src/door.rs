@@ -1,11 +1,12 @@
-//! The doors: the ways in which a request reaches the decision. The gateway proxies it, or another proxy asks about it.
+//! Defines the doors, the ways in which a request reaches the decision: the gateway proxies the request, or another
+//! proxy asks about it.
 
 /// The way in which a request reaches the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     /// The gateway proxies the request itself.
     Proxy,
-    /// Another proxy asks about the request. It sends an HTTP request of its own to `/decide`.
+    /// Another proxy asks about the request, with an HTTP request of its own to `/decide`.
     Http,
     /// Envoy asks about the request, through `envoy.service.auth.v3.Authorization`.
     ExtAuthz,
@@ -20,7 +21,7 @@ impl Door {
         Door::ALL.into_iter().find(|door| door.name() == name)
     }
 
-    /// Returns the name of this way. It is the value of the attribute `door`, and of the label in metrics.
+    /// Returns the name of this door, which is the value of the attribute `door` and of the label in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Door::Proxy => "proxy",

@@ -1,4 +1,5 @@
-//! Finds names of query parameters and cookies that differ here, but become equal in frameworks of upstreams.
+//! Finds names of query parameters and cookies that differ for the gateway, but become equal in frameworks of
+//! upstreams.
 //!
 //! PHP removes leading spaces, ends a name at a NUL, and turns names into variables: a space, a `.` and a `[` become
 //! `_`, but `name[a]` is an element of the array `name`. Rack 2 also ignores brackets before a name.
@@ -19,7 +20,7 @@ fn is_same_variable(name: &[u8], read: &[u8]) -> bool {
     name.len() == read.len() && name.iter().zip(read).all(|(a, b)| folded(*a) == folded(*b))
 }
 
-/// Returns the `a` of `a[b]`, of `a]` and of `[a]`.
+/// Returns the name without brackets: `a` for `a[b]`, for `a]` and for `[a]`.
 fn outside_brackets(name: &[u8]) -> &[u8] {
     let is_bracket = |byte: &u8| matches!(byte, b'[' | b']');
     let start = name.iter().position(|byte| !is_bracket(byte)).unwrap_or(name.len());
@@ -48,7 +49,7 @@ mod tests {
         {
             assert!(!is_folded(sent.as_bytes(), b"api_key"), "{sent:?}");
         }
-        // The name that rules read may itself contain such characters.
+        // The name in a rule may itself contain characters that frameworks replace.
         assert!(is_folded(b"api_key", b"api.key"));
         assert!(!is_folded(b"filter[id]", b"filter[status]"));
         assert!(!is_folded(b"filter", b"filter[status]"));

@@ -6,7 +6,7 @@ use http::request::Parts;
 
 use base::time::Micros;
 
-/// Timeouts are rounded down to a multiple of this, so that requests at the same moment have the same bound.
+/// Timeouts are rounded down to a multiple of this step, so that requests at the same moment have the same bound.
 const STEP: Micros = Micros(100_000);
 
 /// Whether a request is a gRPC call, according to its content type.
@@ -14,7 +14,7 @@ pub fn is_grpc(head: &Parts) -> bool {
     head.headers.get(CONTENT_TYPE).is_some_and(is_grpc_type)
 }
 
-/// Whether a content type is that of gRPC: `application/grpc`, alone or with a format or parameters.
+/// Whether a content type means gRPC: `application/grpc`, alone or with a format or parameters.
 pub fn is_grpc_type(kind: &HeaderValue) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let Some((kind, rest)) = kind.as_bytes().split_at_checked(GRPC.len()) else { return false };

@@ -1,6 +1,6 @@
 //! Holds the identity of a request: the claims of a verified token, and the holder of a known API key.
 //!
-//! Credentials are verified before this. Credentials that are invalid never have an identity.
+//! An identity is made only after the credentials were verified. Invalid credentials never have an identity.
 
 use std::borrow::Cow;
 use std::sync::Arc;

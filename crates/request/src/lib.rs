@@ -1,4 +1,4 @@
-//! Reads a request in only one way: its attributes, and the path, query, cookies and fields from which they come.
+//! Reads a request's path, query, cookies and fields, and its attributes from them, always in the same way.
 //!
 //! ```
 //! use request::attribute::Attribute;

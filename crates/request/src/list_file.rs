@@ -1,4 +1,4 @@
-//! Lists of texts and of networks from files. They need little memory, and a look-up takes no longer in a list of a
+//! Reads lists of texts and of networks from files. The lists need little memory, and a look-up stays fast with a
 //! million entries.
 //!
 //! A file has one entry on each line. Text after a `#` is a comment, if the `#` begins the line or follows a space.
@@ -20,7 +20,7 @@ const LONGEST_ENTRY: usize = 4096;
 /// The largest number of wrong lines that are reported.
 const MOST_FAULTS: usize = 20;
 
-/// An invalid line of a file. `line` is its number, counted from 1.
+/// An invalid line of a file. `line` is the line's number, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongLine {
     pub line: usize,
@@ -31,10 +31,10 @@ pub struct WrongLine {
 #[derive(Clone)]
 pub struct TextList {
     file: Box<str>,
-    /// The texts. Each is followed by a line end.
+    /// The texts, each with a line end after it.
     texts: Vec<u8>,
-    /// A hash table with open addressing, at most half full. It has the offset of each text, plus 1. 0 is an empty
-    /// place.
+    /// A hash table with open addressing, at most half full. A place has the offset of a text in `texts`, plus 1. An
+    /// empty place has 0.
     table: Vec<u32>,
     entries: usize,
 }
@@ -127,7 +127,7 @@ impl TextList {
 
 impl NetworkList {
     /// Parses the content of the file with the path `file`. `parse` reads one entry, and returns `None` if the entry is
-    /// invalid. It must read a single address as a network of one address.
+    /// invalid. `parse` must read a single address as a network of one address.
     ///
     /// # Errors
     /// If a line is invalid. Returns the first invalid lines.

@@ -6,7 +6,7 @@
 //! are removed from each segment, as servlet containers do. A path that servers read differently is refused: with
 //! `%2f`, `%5c`, `%00`, a broken escape, or dots before a `;` (Tomcat reads `/static/..;/admin` as `/admin`). An empty
 //! segment is refused if `..` would remove it (`/x//../admin` is `/admin` for nginx, and `/x/admin` by the WHATWG URL
-//! standard), or if the path would begin with it.
+//! standard), or if the path would begin with an empty segment.
 
 use std::borrow::Cow;
 use std::num::NonZeroU8;
@@ -60,7 +60,7 @@ pub fn may_be_part(part: &[u8]) -> bool {
                     }
                     rest = after;
                 }
-                // The rest of an escape may have been cut off.
+                // The part may end within an escape.
                 [] => return true,
                 [digit] => return is_capital_hex(*digit),
                 _ => return false,
@@ -77,8 +77,8 @@ fn is_capital_hex(digit: u8) -> bool {
     digit.is_ascii_hexdigit() && !digit.is_ascii_lowercase()
 }
 
-/// Detects the usual case without allocating memory: no byte is or must be escaped, and no segment is empty or begins
-/// with a dot.
+/// Detects the usual case without allocating memory: no byte is escaped, no byte must be escaped, and no segment is
+/// empty or begins with a dot.
 fn is_normal(path: &[u8]) -> bool {
     let dull = |pair: &[u8]| match pair {
         [b'/', b'/' | b'.'] => false,
@@ -122,7 +122,7 @@ fn spell(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
 /// Removes dot segments (RFC 3986 §5.2.4), path parameters and empty segments. A `..` at the root has no effect.
 fn resolve_dots(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
     let Some(path) = path.strip_prefix(b"/") else { return Err(Unreadable) };
-    // Empty segments are kept until the end, because servers disagree about whether `..` removes one.
+    // Empty segments are kept until the end, because servers disagree about whether `..` removes an empty segment.
     let mut segments: Vec<&[u8]> = Vec::new();
     let mut directory = true;
     for segment in path.split(|byte| *byte == b'/') {

@@ -35,7 +35,7 @@ pub struct Request<'a> {
     /// The properties of the client's TLS connection. `None` without encryption. If another proxy asks about the request, these
     /// are the properties that the proxy reports.
     pub tls: Option<&'a TlsIdentity>,
-    /// The descriptor that another proxy has sent, in place of a request or together with one.
+    /// The descriptor that another proxy has sent, in place of a request or together with a request.
     pub descriptor: Option<&'a SentDescriptor<'a>>,
 }
 
@@ -105,7 +105,7 @@ pub fn host(head: &http::request::Parts) -> &[u8] {
         None => head.headers.get(http::header::HOST).map_or(&b""[..], |host| host.as_bytes()),
     };
     let host = without_port(authority);
-    // A final dot marks a fully qualified name. The name is treated as fully qualified anyway.
+    // A final dot marks a fully qualified name. It is removed, because every name is treated as fully qualified.
     host.strip_suffix(b".").unwrap_or(host)
 }
 

@@ -23,8 +23,8 @@ impl Scheme {
 pub enum SchemeSource {
     /// The scheme of the connection on which the request arrived.
     Connection(Scheme),
-    /// The scheme in `X-Forwarded-Proto`, which a trusted proxy has set. If the field names no scheme, the scheme of the
-    /// connection.
+    /// The scheme in `X-Forwarded-Proto`, which a trusted proxy has set. If the field names no scheme, the scheme of
+    /// the connection counts.
     TrustedProxy(Scheme),
 }
 
@@ -51,7 +51,7 @@ fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
 pub fn parse(value: &[u8]) -> Option<Scheme> {
     let value = value.trim_ascii();
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));
-    // Traefik sends the schemes of WebSockets.
+    // `wss` and `ws` are accepted too, because Traefik sends them for WebSockets.
     match value {
         _ if is_one_of(["https", "wss"]) => Some(Scheme::Https),
         _ if is_one_of(["http", "ws"]) => Some(Scheme::Http),

@@ -1,4 +1,5 @@
-//! Defines a descriptor that another proxy has sent: names and values, in place of a request or together with one.
+//! Defines a descriptor that another proxy has sent: names and values, in place of a request or together with a
+//! request.
 
 use std::borrow::Cow;
 
@@ -49,7 +50,8 @@ impl<'a> SentDescriptor<'a> {
         SentDescriptor { domain: Some(Cow::Borrowed(domain)), entries: texts(entries), order: EntryOrder::List }
     }
 
-    /// Makes a descriptor from the entries that another proxy sends together with a request. It has no domain.
+    /// Makes a descriptor from the entries that another proxy sends together with a request. Such a descriptor has no
+    /// domain.
     pub fn of_request<V: Into<Cow<'a, str>>>(entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
         SentDescriptor { domain: None, entries: texts(entries), order: EntryOrder::Map }
     }
@@ -110,7 +112,7 @@ mod tests {
         assert_eq!(value("a").as_deref(), Some("1"));
         assert_eq!(value("b").as_deref(), Some(""));
         assert_eq!(value("c"), None);
-        // No entry can replace these two values.
+        // Entries named `domain` and `entries` do not replace these two values.
         assert_eq!(value("domain").as_deref(), Some("edge"));
         assert_eq!(value("entries").as_deref(), Some("a/b/domain/entries"));
         assert_eq!(sent.to_static(), sent);

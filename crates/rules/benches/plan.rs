@@ -1,8 +1,8 @@
 //! Measures `RuleSet::plan`: `cargo bench -p tollgate-rules --bench plan`.
 //!
 //! To count instructions, run the binary under callgrind with two different numbers of rounds, and divide the
-//! difference of the instructions by that of the rounds:
-//! `valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/deps/plan-… SUBJECT ROUNDS`.
+//! difference of the instructions by the difference of the rounds: `valgrind --tool=callgrind
+//! --callgrind-out-file=/dev/null target/release/deps/plan-… SUBJECT ROUNDS`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 #![expect(clippy::unwrap_used, reason = "a benchmark reads what it has made itself")]
 
@@ -143,7 +143,7 @@ fn of_plan(plan: &str) -> Rule {
     rule(plan, &[plan], &["jwt:sub"], vec![limit()])
 }
 
-/// Makes a rule for tokens with these plans. With an empty list it is for all requests.
+/// Makes a rule for tokens with these plans. With an empty list, the rule is for all requests.
 fn rule(name: &str, plans: &[&str], keys: &[&str], limits: Vec<Limit>) -> Rule {
     let texts: Vec<Text> = plans.iter().map(|plan| Text::exact(plan)).collect();
     let condition = Condition { attribute: attribute("jwt:plan"), expectation: Expectation::AnyOf(texts) };

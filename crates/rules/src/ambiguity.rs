@@ -1,7 +1,7 @@
 //! Detects requests that can be read in more than one way, in the parts that the configuration reads.
 //!
-//! The upstream might read another value than the one that was verified or charged. So this check comes first and for
-//! every request, even if the rule that reads the attribute does not apply.
+//! The upstream might read a different value than the value that was verified or charged. So this check comes before
+//! the rules and covers every request, even if the rule that reads the attribute does not apply.
 
 use std::borrow::Cow;
 
@@ -86,7 +86,8 @@ impl AmbiguityCheck {
         if self.ambiguous(request).is_some() {
             return Err(Ambiguity::Ambiguous);
         }
-        // This does not depend on the limit keys: without its credentials, the request would count as another client's.
+        // This check does not depend on the limit keys, because without its credentials the request would count as
+        // another client's.
         let removes = |name| is_nominated(request, name);
         if request.head.headers.contains_key(CONNECTION) && (removes(&AUTHORIZATION) || removes(&COOKIE)) {
             return Err(Ambiguity::Ambiguous);

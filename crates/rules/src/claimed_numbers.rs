@@ -40,7 +40,7 @@ impl NumberKind {
     }
 
     /// Parses `[0-9]+(\.[0-9]+)?`. A rate may have three decimals, and the other numbers must be whole. A number that
-    /// is too large becomes the largest possible one.
+    /// is too large becomes the largest possible number.
     fn parse(self, text: &[u8]) -> Option<Cost> {
         let amount = Cost::parse(text, ExtraDecimals::Refuse)?;
         (self == NumberKind::Rps || amount == amount.ceil()).then_some(amount)
@@ -97,7 +97,8 @@ pub struct ClaimedAmount {
 }
 
 impl ClaimedNumber {
-    /// Reads the setting for a request. `text` is the value of the claim or column; `None` if the credentials do not have it.
+    /// Reads the setting for a request. `text` is the value of the claim or column, or `None` if the credentials have
+    /// no such claim or column.
     pub(crate) fn amount(&self, text: Option<&[u8]>) -> ClaimedAmount {
         let default = |result| ClaimedAmount { amount: self.default, result };
         let Some(text) = text else { return default(ClaimResult::Missing) };
@@ -235,7 +236,7 @@ mod tests {
     }
 
     proptest! {
-        /// A number in a JSON claim is read digit by digit, whatever its form.
+        /// A number in a JSON claim keeps its exact value, whatever the form in which it is written.
         #[test]
         fn an_amount_of_up_to_fifteen_digits_is_exact(thousandths in 0u64..1_000_000_000_000_000, decimals in 3usize..8) {
             let (whole, rest) = (thousandths / 1000, thousandths % 1000);

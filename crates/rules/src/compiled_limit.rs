@@ -18,8 +18,8 @@ pub struct CompiledLimit {
     /// The name of the rule; `rule.limit` if the rule has several limits.
     pub name: String,
     pub mode: Mode,
-    /// The name of the meter whose buckets the limit shares with other limits. `None` if the limit has its own buckets, as a
-    /// limit in shadow mode (a dry run) always has.
+    /// The name of the meter whose buckets the limit shares with other limits. `None` if the limit has its own buckets.
+    /// A limit in shadow mode (a dry run) always has its own buckets.
     pub meter: Option<String>,
     /// The limit keys in their printed form. Sorted, because their order does not matter.
     pub keys: Vec<String>,
@@ -47,8 +47,8 @@ impl CompiledLimit {
         self.seed.key(descriptor)
     }
 
-    /// Returns the tag by which a store evicts buckets with the settings of a variant: 0 for the limit's own settings,
-    /// otherwise an override.
+    /// Returns the tag by which a store evicts buckets with the settings of this variant. `variant` is 0 for the
+    /// limit's own settings, otherwise the number of an override.
     pub fn tag(&self, variant: u32) -> LimitTag {
         self.seed.tag().of_variant(variant)
     }
@@ -91,12 +91,13 @@ impl CompiledLimit {
             CompiledPrice::Fixed(cost) => Some(cost),
             CompiledPrice::FromRequest { default, min, max, .. } => max.map(|max| max.max(min).max(default)),
         };
-        // A number from credentials may be 0.
+        // A number from credentials may be 0, and then every cost is too large.
         self.claimed.is_some() || most.is_none_or(|most| self.variants.iter().any(|numbers| most > numbers.ceiling()))
     }
 }
 
-/// Combines the settings of limits that share the buckets of a meter, because any of these limits may charge each bucket.
+/// Combines the settings of limits that share the buckets of a meter, because each of these limits may charge each
+/// bucket of the meter.
 pub(crate) fn combine_meters(limits: &mut [CompiledLimit]) {
     let mut combined: HashMap<BucketKey, Algorithm> = HashMap::new();
     for limit in limits.iter().filter(|limit| limit.meter.is_some()) {

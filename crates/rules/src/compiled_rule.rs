@@ -1,4 +1,4 @@
-//! Policies and rules after compilation. Each attribute that they read has a slot.
+//! Defines policies and rules after compilation. Each attribute that they read has a slot.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,5 @@
-//! Plans a call that asks about several descriptors. Their costs form one plan, and are charged together or not at all.
+//! Plans a call that asks about several descriptors. The costs of these descriptors form one plan, and are charged
+//! together or not at all.
 
 use std::ops::Range;
 
@@ -36,7 +37,8 @@ pub struct CallRuling {
 pub struct DescriptorPart {
     /// The indexes of the descriptor's charges among the enforced charges of the call.
     pub charges: Range<usize>,
-    /// The rule or policy that denies the descriptor. The whole call is then denied. `None` if the descriptor is not denied.
+    /// The rule or policy that denies the descriptor. If there is such a rule or policy, the whole call is denied.
+    /// `None` if the descriptor is not denied.
     pub denied_by: Option<DenierId>,
     /// Whether the rules say that nothing limits the descriptor.
     pub is_unlimited: bool,

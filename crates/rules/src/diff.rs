@@ -1,8 +1,9 @@
-//! Compares two rule sets: finds the limits of the new one that cannot use the buckets of the old one.
+//! Compares two rule sets, and finds the limits of the new rule set that cannot use the buckets of the old rule set.
 //!
 //! A bucket is identified by its policy, rule, limit, mode, algorithm and set of limit keys, and by the values that the
 //! keys pick from a request. So a change of numbers, conditions or positions in the file keeps the amount spent, but a
-//! change of a name does not. For a meter, its name takes the place of policy, rule and limit.
+//! change of a name does not. The buckets of a meter are identified by the meter's name in place of policy, rule and
+//! limit.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -37,7 +38,8 @@ pub enum ResetCause {
     Mode {
         was: Mode,
     },
-    /// The limit has joined, left or changed a meter. `None` means that the limit has buckets of its own.
+    /// The limit has joined or left a meter, or moved to another meter. `None` means that the limit has buckets of its
+    /// own.
     Meter {
         was: Option<String>,
         is: Option<String>,
@@ -98,7 +100,7 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     match (old.algorithm_name(), limit.algorithm_name()) {
         (was, is) if was != is => ResetCause::Algorithm { was, is },
         _ if old.keys != limit.keys => ResetCause::Keys { was: old.keys.clone(), is: limit.keys.clone() },
-        // The names differ although they print alike: a rule's name with a dot, and a rule and its limit.
+        // The names differ although they print alike, for example the rule `a.b`, and the limit `b` of the rule `a`.
         _ => ResetCause::Name,
     }
 }

@@ -1,8 +1,8 @@
-//! Finds the entries of a long list that may apply to a request, without checking each of them.
+//! Finds the entries of a long list that may apply to a request, without checking each entry.
 //!
-//! An entry that expects one of several texts of an attribute is found by the value of that attribute. Any other entry
-//! is always found. The index only leaves out entries that cannot apply, and the caller still checks every condition.
-//! So a thousand plans cost one look-up, and the order in the file still decides.
+//! An entry that expects certain texts as the value of an attribute is found by this value. Any other entry is always
+//! found. The index only leaves out entries that cannot apply, and the caller still checks every condition. So one
+//! look-up is enough for a thousand plans, and the order in the file still decides.
 
 use std::collections::HashMap;
 
@@ -30,14 +30,14 @@ struct Group {
     exact: HashMap<Vec<u8>, Vec<u32>>,
     subtrees: HashMap<Vec<u8>, Vec<u32>>,
     subdomains: HashMap<Vec<u8>, Vec<u32>>,
-    /// The length of the longest subtree. Longer paths are not looked up.
+    /// The length of the longest path of a subtree. Longer prefixes of a path are not looked up.
     longest: usize,
 }
 
 /// The indexes of the entries that an index has found, in the order of the list.
 pub(crate) type Indices = SmallVec<[u32; 16]>;
 
-/// Returns the entries of a list that an index has found. `None` as `found` means that there is no index: then all entries are
+/// Returns the entries of a list that an index has found. If `found` is `None`, there is no index, and all entries are
 /// returned.
 pub(crate) fn among<T>(list: &[T], found: Option<Indices>) -> impl Iterator<Item = &T> {
     let all = if found.is_some() { &[] } else { list };
@@ -61,8 +61,8 @@ impl Index {
         for (slot, texts) in found_by.iter().flatten() {
             texts.iter().for_each(|text| *frequency.entry((*slot, text)).or_default() += 1);
         }
-        // Uses the condition that the fewest other entries share: if a thousand entries expect one host, each is found
-        // by its path.
+        // Uses the condition that the fewest other entries share. For example, if a thousand entries expect the same
+        // host, each entry is found by its path.
         let others = |(slot, texts): &&(usize, &[Text])| -> usize {
             texts.iter().filter_map(|text| frequency.get(&(*slot, text))).sum()
         };
@@ -141,7 +141,7 @@ impl Group {
     }
 }
 
-/// Returns the texts that an expectation accepts. `None` if it is of another kind.
+/// Returns the texts that an expectation accepts. Returns `None` if the expectation does not compare with texts.
 fn texts(expectation: &Expectation) -> Option<&[Text]> {
     match expectation {
         Expectation::AnyOf(texts) => Some(texts),

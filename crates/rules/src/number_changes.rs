@@ -1,4 +1,4 @@
-//! Compares two rule sets: finds the limits whose buckets are kept while their numbers change, and describes the effect
+//! Compares two rule sets, finds the limits whose numbers change while their buckets are kept, and describes the effect
 //! on these buckets.
 
 use std::collections::HashMap;
@@ -38,7 +38,8 @@ impl fmt::Display for ChangedLimit {
     }
 }
 
-/// Describes what remains of a bucket when the numbers of its limit change. Both numbers have the same algorithm.
+/// Describes what remains of a bucket when the numbers of its limit change. Both arguments are of the same kind of
+/// algorithm.
 fn what_stays(was: &Algorithm, is: &Algorithm) -> &'static str {
     match (was, is) {
         (Algorithm::FixedWindow(old), Algorithm::FixedWindow(new)) if old.window() != new.window() => {

@@ -97,8 +97,8 @@ impl CompiledOverrides {
         !self.unlimited.is_empty() && self.unlimited.binary_search(&variant).is_ok()
     }
 
-    /// Returns the overrides for the alternatives that had a value. For each limit key, `alternative` returns the index of this
-    /// alternative.
+    /// Returns the overrides for the alternatives that had a value. For each limit key, `alternative` returns the index
+    /// of the alternative that had a value.
     pub(crate) fn of_picked(&self, alternative: impl Fn(usize) -> Option<u8>) -> impl Iterator<Item = &PartOverrides> {
         self.parts.iter().filter(move |part| alternative(part.key) == Some(part.alternative))
     }

@@ -62,7 +62,7 @@ impl Observation<'_> {
     }
 }
 
-/// Displays the end of a sentence that begins with the attribute.
+/// Displays the observation as the end of a sentence that begins with the attribute.
 impl fmt::Display for Observation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -106,7 +106,7 @@ impl Knowledge<'_> {
         attribute: &Attribute,
         seen: &Observation<'_>,
     ) -> Option<bool> {
-        // Stands for an address, which no other expectation reads.
+        // Expectations that do not compare networks ignore the address, so any address will do here.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (expectation, seen) {
             (Expectation::Cidr(_) | Expectation::CidrFile(_), Observation::Missing) => Some(false),
@@ -140,7 +140,7 @@ impl Knowledge<'_> {
     }
 }
 
-/// Whether all results hold. One result that fails is enough, even if others are unknown.
+/// Whether all results are true. One false result makes the answer false, even if other results are unknown.
 fn all(results: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut together = Some(true);
     for result in results {
@@ -202,7 +202,7 @@ mod tests {
         assert!(many.ends_with(r#""a" and 2 more"#), "{many}");
     }
 
-    /// Checks an expectation of `path` for a request whose path is known only by its pseudonym, that of `/a`.
+    /// Checks an expectation of `path` for a request with the path `/a`, of which only the pseudonym is known.
     #[track_caller]
     fn check(expectation: &Expectation, expected: impl Into<Option<bool>>) {
         let names = PseudonymKey::default();

@@ -26,8 +26,8 @@ impl RuleSet {
     }
 }
 
-/// The descriptor that a rule has picked from a request. For each limit key it also has the index of the alternative with a
-/// value.
+/// The descriptor that a rule has picked from a request. For each limit key, this type also has the index of the
+/// alternative that had a value.
 #[derive(Default)]
 pub(crate) struct RuleDescriptor {
     descriptor: Descriptor,

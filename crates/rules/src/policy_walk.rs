@@ -1,8 +1,8 @@
-//! Walks over the rules: which rules apply to a request, and which buckets they charge.
+//! Walks over the rules, and determines which rules apply to a request and which buckets they charge.
 //!
-//! The gateway and explanations use the same walk. [`Facts`] answer its questions about a request, from the request
-//! itself ([`super::plan`]) or from its known parts ([`super::explanation`]). An [`Observer`] receives every step. The
-//! observer of a plain decision is `()`, for which no code is generated.
+//! The gateway and explanations use the same walk. [`Facts`] answer the walk's questions about a request, from the
+//! request itself ([`super::plan`]) or from its known parts ([`super::explanation`]). An [`Observer`] receives every
+//! step. The observer of a plain decision is `()`, for which no code is generated.
 
 use smallvec::SmallVec;
 
@@ -34,10 +34,12 @@ pub(crate) trait Facts<'s>: Sized {
     /// Returns the time for calendars and for rules that expire.
     fn at(&self) -> Timestamp;
 
-    /// Returns the indexes of the entries that may apply, found with this index. `None`: all entries must be checked.
+    /// Returns the indexes of the entries that may apply, found with this index. Returns `None` if all entries must be
+    /// checked.
     fn find(&mut self, index: &Index) -> Option<Indices>;
 
-    /// Checks whether all conditions hold. The first condition that fails decides, even if others are unknown.
+    /// Checks whether all conditions hold. If a condition fails, the result is `Fails`, even if other conditions are
+    /// unknown.
     fn conditions(&mut self, conditions: &'s [CompiledCondition])
     -> Finding<Self::Match, Self::Failure, Self::Unknown>;
 
@@ -168,7 +170,7 @@ struct Walk<'s, 'w, F, O> {
     rules: &'s RuleSet,
     facts: &'w mut F,
     observer: &'w mut O,
-    /// All charges so far.
+    /// The charges of the rules that have been checked.
     plan: Plan,
     claims: ClaimResults,
     /// Whether a rule or override that applies exempts the request from limits.

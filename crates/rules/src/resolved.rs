@@ -1,4 +1,4 @@
-//! Resolves the attributes of one request while rules or routes are checked, each attribute only once.
+//! Resolves the attributes of one request when rules or routes first read them. Each attribute is resolved only once.
 
 use smallvec::SmallVec;
 

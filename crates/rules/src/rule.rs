@@ -15,7 +15,7 @@ use request::attribute::Attribute;
 use request::matcher::Expectation;
 use request::request::Request;
 
-/// The policies and exemptions of a file, in the order of the file. A rule set is compiled from these.
+/// The policies and exemptions of a file, in the order of the file. A rule set is compiled from a rule source.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSource {
     pub policies: Vec<Policy>,
@@ -51,7 +51,7 @@ pub struct Rule {
     pub keys: Vec<LimitKey>,
     pub mode: Mode,
     pub action: Action,
-    /// The moment after which the rule is skipped. `None`: the rule does not expire.
+    /// The moment after which the rule is skipped. `None` if the rule does not expire.
     pub until: Option<Timestamp>,
     /// The position of the rule in the file.
     pub position: Position,
@@ -91,8 +91,8 @@ pub fn hold(conditions: &[Condition], request: &Request<'_>) -> bool {
     conditions.iter().all(|condition| condition.holds(request))
 }
 
-/// One entry of `limit_keys`: an attribute, or several as alternatives. Its value is that of the first alternative that has a
-/// value.
+/// One entry of `limit_keys`: an attribute, or several as alternatives. The limit key has the value of the first
+/// alternative that has a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitKey {
     /// The printed form, without spaces: a part of the bucket's identity.
@@ -149,8 +149,8 @@ pub enum Action {
 pub struct Limit {
     /// The name of the limit. Empty unless the rule has several limits.
     pub name: String,
-    /// The meter, whose buckets the limit shares with limits of other rules of the policy. `None`: the limit has its own
-    /// buckets.
+    /// The meter, whose buckets the limit shares with limits of other rules of the policy. `None` if the limit has its
+    /// own buckets.
     pub meter: Option<String>,
     /// The algorithm with the limit's settings. If settings come from credentials, the algorithm has their default values.
     pub algorithm: Algorithm,
@@ -169,16 +169,16 @@ pub struct Limit {
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Other settings of a limit, for one value of one alternative of a limit key. They do not apply to the same value of another
-/// alternative, so that an unverified value never gets the settings of a verified value.
+/// Other settings of a limit, for one value of one alternative of a limit key. The settings do not apply to the same
+/// value of another alternative, so that an unverified value never gets the settings of a verified value.
 #[derive(Clone, Debug)]
 pub struct Override {
     pub part: Arc<KeyPart>,
     /// The value to which the override applies, folded like the values of the alternative.
     pub value: Arc<str>,
     pub numbers: OverrideNumbers,
-    /// The index of the override in the rule's `overrides`, a list for all limits of the rule. [`Override::IN_FILE`] for an
-    /// override in a separate file.
+    /// The index of the override in the rule's `overrides`, which is one list for all limits of the rule. An override
+    /// in a separate file has [`Override::IN_FILE`].
     pub index: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Defines the mode of a rule: it refuses requests, or it is a dry run (shadow) that only counts the requests that it
-//! would refuse.
+//! Defines the mode of a rule. A rule refuses requests, or is a dry run (shadow) that only counts the requests that the
+//! rule would refuse.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Compiles policies, once for each load of the file.
+//! Compiles the policies of a file, once for each load of the file.
 //!
 //! Each attribute that any rule reads has one slot, so that the attribute is resolved at most once for each request.
 

@@ -15,8 +15,8 @@ pub struct Ruling {
     pub is_unlimited: bool,
     /// The policies that let the request pass, because none of their rules applied.
     pub unmatched: SmallVec<[PolicyId; 2]>,
-    /// The rules and policies in shadow mode (dry runs) that would have denied the request. Empty if the request was denied,
-    /// because dry runs count only requests that are let pass.
+    /// The rules and policies in shadow mode (dry runs) that would have denied the request. Empty if the request was
+    /// denied, because dry runs count only requests that are not denied.
     pub shadow_denials: DenierIds,
     /// The results of reading settings of limits from the request's credentials. Empty if the request pays nothing.
     pub claims: ClaimResults,

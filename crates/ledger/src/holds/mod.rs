@@ -1,7 +1,7 @@
 //! Defines holds, the protocol by which gateways report how much of a bucket is in use: absolute numbers under a
 //! sequence that grows.
 //!
-//! A bucket stores for each owner, a thread of a gateway, how much the owner holds, and until when that counts
+//! A bucket stores for each owner, a thread of a gateway, how much the owner holds, and until when this amount counts
 //! ([`concurrency`](crate::algorithm::concurrency)). [`Holdings`] is the owner's side: the words for the next call, and
 //! the effect of an answer. A [`Reservation`] ends the slots that a request has taken, however the request ends.
 //!
@@ -15,10 +15,10 @@
 //!   repeated, at most 2 s later.
 //!
 //! Two calls that ask for one bucket at the same time are safe. But the second call reports as held all that the first
-//! one asked for, even slots that the store will refuse. If such calls overlap all the time, a bucket admits nothing
+//! call asked for, even slots that the store will refuse. If such calls overlap all the time, a bucket admits nothing
 //! although it has free slots. So a store's connection delays an ask while [`Holdings::unanswered`] is above zero.
 //!
-//! `model_check` proves this for every order of events in a small world.
+//! `model_check` proves these statements for every order of events in a small world.
 
 mod holdings;
 #[cfg(test)]

@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use super::slots::SlotId;
 use crate::cost::Cost;
 
-/// How a slot ends, that is, what a request holds of a bucket.
+/// How a slot ends. A slot is the amount that a request holds of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The whole amount of the slot is given back.
     Released,
-    /// The amount of the slot is given back, and this cost was spent instead.
+    /// The amount of the slot is given back, because the request has spent this cost instead.
     Settled(Cost),
 }
 

@@ -1,4 +1,4 @@
-//! Keeps the slots of one owner: of which bucket each one is, how much it holds, and when it ends at the latest.
+//! Keeps the slots of one owner: to which bucket each slot belongs, how much it holds, and when it ends at the latest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ impl Slots {
         slot
     }
 
-    /// Ends a slot. Returns of which bucket it was, and how much it held. `None` if it had ended before.
+    /// Ends a slot. Returns the slot's bucket and amount, or `None` if the slot had ended before.
     pub fn end(&mut self, slot: SlotId) -> Option<(BucketKey, Cost)> {
         let Slot { bucket, amount, end } = self.slots.remove(&slot)?;
         if let Some(end) = end {
@@ -56,7 +56,7 @@ impl Slots {
         Some((bucket, amount))
     }
 
-    /// Ends one of the slots whose longest time has passed at `now`. Returns what [`Slots::end`] does; `None` if
+    /// Ends one of the slots whose longest time has passed at `now`. Returns the slot's bucket and amount, or `None` if
     /// there is no such slot.
     pub fn end_overdue(&mut self, now: Timestamp) -> Option<(BucketKey, Cost)> {
         let (_, slot) = self.ends.first().copied().filter(|(end, _)| *end <= now)?;

@@ -7,11 +7,11 @@ use base::time::Micros;
 /// time.
 pub const LIFE: Micros = Micros(7_000_000);
 
-/// The interval at which an owner repeats its word about each bucket of which it holds something. So the word is sent three
-/// times within [`LIFE`].
+/// The interval at which an owner repeats its word about each bucket of which it holds something. The word is then sent
+/// three times within [`LIFE`], so one lost word does no harm.
 pub const SAY_EVERY: Micros = Micros(2_000_000);
 
-/// The largest amount that one owner can hold of a bucket. The sum of all owners stays below 2^53.
+/// The largest amount that one owner can hold of a bucket. With this bound, the sum of all owners stays below 2^53.
 pub const MOST_HELD: Cost = Cost::from_thousandths((1 << 43) - 1);
 
 /// Identifies an owner of holds: one request thread of a gateway process. The number is random, so a restarted gateway has

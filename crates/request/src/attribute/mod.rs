@@ -1,8 +1,8 @@
 //! Lists the attributes of a request. `limit_keys` may count by them, and `match` may compare them.
 //!
 //! A new attribute needs a variant, its spelling in [`Attribute::parse`] and in `Display`, and its value in
-//! [`Attribute::resolve`]; the compiler finds the other places. A value consists of bytes, never of lossy text, so that
-//! the values of two clients cannot become equal.
+//! [`Attribute::resolve`]. The compiler finds the other places that must change. A value consists of bytes, never of
+//! lossy text, so that the values of two clients cannot become equal.
 
 mod supply;
 #[cfg(test)]
@@ -62,7 +62,7 @@ pub enum Attribute {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeError {
     Unknown,
-    /// A name must follow the colon, but is missing.
+    /// The name that must follow the colon is missing.
     NameMissing,
     /// The name is not a valid name of a header field.
     BadHeaderName,
@@ -100,7 +100,7 @@ pub const SPELLINGS: &[&str] = &[
     "descriptor:<name>",
 ];
 
-/// The largest number of a path segment. A rule on a later segment must use `path`.
+/// The largest number of a path segment. A rule about a segment with a larger number must use `path`.
 pub const MAX_PATH_SEGMENT: u8 = u8::MAX;
 
 /// The form of an attribute's name that only `match` accepts.
@@ -251,7 +251,7 @@ impl Attribute {
             | Attribute::PathSegment(_)
             | Attribute::Route
             | Attribute::Upstream
-            // A descriptor with a repeated entry is rejected as an error.
+            // A repeated entry of a descriptor has a name of its own or is rejected as an error.
             | Attribute::Descriptor(_) => false,
         }
     }
@@ -301,7 +301,7 @@ pub fn is_alias(other: &HeaderName, name: &HeaderName) -> bool {
     other.len() == name.len() && other != name && other.iter().zip(name).all(|(a, b)| folded(*a) == folded(*b))
 }
 
-/// Parses a number without a sign or a leading zero, so that a segment has only one name.
+/// Parses a number without a sign or a leading zero, so that each segment has only one number.
 fn segment_number(text: &str) -> Option<NonZeroU8> {
     text.starts_with(|digit: char| matches!(digit, '1'..='9')).then(|| text.parse().ok()).flatten()
 }

@@ -1,4 +1,5 @@
-//! Determines which attributes a door can supply. Another proxy sends only a part of a request.
+//! Determines which attributes each door (way to the decision) can supply, because another proxy sends only a part of a
+//! request.
 
 use super::Attribute;
 use crate::door::Door;
@@ -17,8 +18,8 @@ impl Attribute {
             },
             // No route is chosen for another proxy's request.
             Attribute::Route | Attribute::Upstream => door == Door::Proxy,
-            // The connection is that of the other proxy. With `ext_authz`, the proxy may report the TLS properties of
-            // its client.
+            // A proxy that asks has a connection of its own, not the client's. With `ext_authz`, the proxy may report
+            // the TLS properties of its client.
             Attribute::TlsServerName | Attribute::TlsClient(_) => matches!(door, Door::Proxy | Door::ExtAuthz),
             Attribute::Claim(_)
             | Attribute::Words(_)

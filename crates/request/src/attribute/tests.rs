@@ -4,8 +4,8 @@ use super::*;
 use crate::client_address::ClientAddress;
 use crate::sent_descriptor::SentDescriptor;
 
-/// Checks the value of `attribute` in a request with this target and these fields. The value is `AMBIGUOUS` if it has
-/// more than one reading.
+/// Checks the value of `attribute` in a request with this target and these fields. `expected` is `AMBIGUOUS` for a
+/// value with more than one reading.
 #[track_caller]
 fn check(attribute: &str, target: &str, fields: &[(&str, &str)], expected: Option<&str>) {
     let mut head = http::Request::builder().uri(target);
@@ -178,7 +178,7 @@ fn a_descriptor_has_no_attribute_of_a_request() {
     ];
     assert_eq!(supplied, expected);
     assert_eq!(missing.len(), 12, "{missing:?}");
-    // If a request comes with the descriptor, both have values.
+    // If a request comes with the descriptor, attributes of both have values.
     let value = |text: &str| Attribute::parse(text).unwrap().resolve(&request.with_door(Door::ExtAuthz)).is_some();
     assert!(value("path") && value("descriptor:tenant"));
 }

@@ -47,7 +47,8 @@ impl<'a, 'w> Observer<'a, PartialFacts<'a, 'w>> for ChargeNotes<'a> {
 }
 
 impl RuleSet {
-    /// Returns the compiled limits of a rule of this set: its limits, each followed by its candidate if there is a candidate.
+    /// Returns the compiled limits of a rule of this set. Each limit that has a candidate is followed by this
+    /// candidate.
     pub fn compiled(&self, rule: &Rule) -> &[CompiledLimit] {
         let index = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let first = index(self.before(rule));

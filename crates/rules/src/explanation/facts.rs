@@ -30,8 +30,8 @@ pub(super) struct PickedKeys<'a> {
 }
 
 impl<'a> PickedKeys<'a> {
-    /// Adds the value of a limit key. If only the pseudonym of the value is known, the pseudonym is added instead. Then the
-    /// bucket differs from the gateway's bucket, but still distinguishes clients.
+    /// Adds the value of a limit key. If only the pseudonym of the value is known, the pseudonym is added instead. The
+    /// bucket then differs from the gateway's bucket, but different clients still have different buckets.
     pub(super) fn push(&mut self, picked: PickedKey<'a>, issuer: Option<&str>) {
         let PickedKey { alternative, part, value, .. } = &picked;
         let mut push = |value: &[u8]| self.descriptor.push_value(*alternative, &part.attribute, issuer, value);
@@ -50,7 +50,7 @@ impl<'a> PartialFacts<'a, '_> {
         self.rules.attributes().get(slot.0).map_or(Observation::Missing, |attribute| (self.see)(attribute))
     }
 
-    /// Adds the elements of a list that fulfil a condition: the first one for each operator.
+    /// Adds the elements of a list that fulfil a condition: for each operator, the first element that meets it.
     fn match_elements(&self, condition: &'a Condition, found: &Observation<'a>, matched: &mut Vec<MatchedElement<'a>>) {
         let Observation::List(elements) = found else { return };
         let attribute = &condition.attribute;
@@ -74,7 +74,7 @@ impl<'a> PartialFacts<'a, '_> {
     fn pick_key(&mut self, key: &'a LimitKey) -> Finding<PickedKey<'a>, Failure<'a>, &'a Attribute> {
         for (alternative, part) in (0u8..).zip(&key.alternatives) {
             let value = match ((self.see)(&part.attribute), part.fold) {
-                // A limit cannot count by a list.
+                // A limit cannot count by a list, so the next alternative is tried.
                 (Observation::Missing | Observation::List(_), _) => continue,
                 // The pseudonym of a folded value cannot be computed from the pseudonym of the value.
                 (Observation::Unknown, _) | (Observation::Named(_), Fold::Lower) => {
@@ -100,7 +100,7 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
         self.known.at
     }
 
-    /// Checks all entries without an index, so that the explanation has a reason for each.
+    /// Uses no index, so that all entries are checked and the explanation has a reason for each.
     fn find(&mut self, _: &Index) -> Option<Indices> {
         None
     }
@@ -189,7 +189,7 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
     fn with_text<R>(&mut self, slot: Slot, read: impl FnOnce(Option<&[u8]>) -> R) -> R {
         match self.look(slot) {
             Observation::Value(text) => read(Some(&text)),
-            // A list is not a number.
+            // A list is not a number. It is read as an empty text, which is not a number either.
             Observation::List(_) => read(Some(b"")),
             Observation::Missing | Observation::Named(_) | Observation::Unknown => read(None),
         }

@@ -4,7 +4,8 @@
 //! time, and reads attributes from an observer instead of a request.
 //!
 //! A rule that depends on something unknown is [`RuleOutcome::Undecidable`], and the answer is made from the other
-//! rules. A denied request stays denied, whatever is unknown. But an exempt request might still be denied.
+//! rules. If the answer is a denial, it is certain. If the answer is an exemption, an undecidable rule might still deny
+//! the request.
 
 mod charging;
 mod facts;
@@ -47,7 +48,8 @@ impl RuleSet {
 
 /// Notes every step of a walk.
 struct Notes<'a> {
-    /// All policies of the file. Until the walk reaches a policy, it is not checked, and its rules are skipped.
+    /// All policies of the file. A policy that the walk has not reached is noted as not checked, and its rules as
+    /// skipped.
     policies: Vec<ExplainedPolicy<'a>>,
     exemption: Exemption<'a>,
     /// The exemptions of the file.
@@ -75,7 +77,7 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// Returns the notes of a policy, and those of the policies after it.
+    /// Returns the notes of a policy, and the notes of the policies after it.
     fn policy_and_rest(
         &mut self,
         policy: &CompiledPolicy,

@@ -51,7 +51,7 @@ pub enum PolicyEnd<'a> {
     Denied { by: &'a str },
     /// No rule applies, so the `otherwise` of the policy decides.
     Otherwise(Otherwise),
-    /// It is unknown whether this rule applies. So it is also unknown whether the rules after this one are checked.
+    /// It is unknown whether this rule applies. So it is also unknown whether the rules after this rule are checked.
     Undecided { at: &'a str },
 }
 
@@ -119,7 +119,7 @@ pub struct PickedKey<'a> {
     /// The index of the alternative that has the value.
     pub alternative: u8,
     pub part: &'a KeyPart,
-    /// The value, folded as the limit key says. If the value is unknown, its pseudonym.
+    /// The value, folded as the limit key says. If only the value's pseudonym is known, the pseudonym.
     pub value: Observation<'a>,
 }
 

@@ -30,7 +30,7 @@ use request::identity::{Claims, KnownKey};
 use request::matcher::{Expectation, Text};
 use request::request::Request;
 
-/// There are only a few attributes, so that rules and requests often share one.
+/// There are only a few attributes, so that rules often read attributes that requests have.
 const ATTRIBUTES: [&str; 7] = ["header:x-a", "query:b", "cookie:c", "jwt:plan", "key:plan", "ip:address", "path"];
 /// An attribute that only `match` can read.
 const WORDS: &str = "words(jwt:plan)";
@@ -112,7 +112,7 @@ fn claimed() -> impl Strategy<Value = ClaimedNumbers> {
 }
 
 fn limit() -> impl Strategy<Value = Limit> {
-    // A placeholder: `name_parts` sets the part of the limit keys to which the override applies.
+    // This part is a placeholder. `name_parts` replaces it by a part of the limit keys.
     let part = Arc::new(KeyPart { attribute: Attribute::Path, fold: Fold::Exact });
     let value = select(&["a", "b", "192.0.2.1"][..]).prop_map(Arc::from);
     let numbers = prop_oneof![
@@ -266,7 +266,7 @@ fn explain<'a>(
     )
 }
 
-/// Whether the answer is that of the gateway, whatever the unknown values are.
+/// Whether the gateway's answer is the same as this answer, whatever the unknown values are.
 fn is_decided(explanation: &Explanation<'_>) -> bool {
     let is_open = |policy: &ExplainedPolicy<'_>| {
         let is_open = |rule: &ExplainedRule<'_>| matches!(rule.outcome, RuleOutcome::Undecidable(_));

@@ -69,7 +69,7 @@ impl fmt::Display for ExplainedNumber<'_> {
     }
 }
 
-/// Displays the alternative that had a value: `jwt:sub`, `lower(query:user)`.
+/// Displays the alternative of the limit key that had a value: `jwt:sub`, `lower(query:user)`.
 impl fmt::Display for PickedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.part.fmt(f)

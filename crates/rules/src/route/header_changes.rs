@@ -9,7 +9,7 @@ use request::request::Request;
 /// Header fields that are set or removed in each request or response of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderChanges {
-    /// The fields to set. Each replaces all fields of the same name.
+    /// The fields to set. Each field replaces all fields of the same name.
     pub set: Vec<(HeaderName, FieldValue)>,
     pub remove: Vec<HeaderName>,
 }
@@ -42,8 +42,8 @@ impl HeaderChanges {
         self.set.iter().flat_map(|(_, value)| value.attributes())
     }
 
-    /// Returns the changes for a request. A field whose value cannot be made is removed. Otherwise the upstream would mistake a
-    /// value from the client for the route's value.
+    /// Returns the changes for a request. A field whose value cannot be made is removed, because the upstream would
+    /// mistake a value from the client for the route's value.
     pub fn resolve(&self, request: &Request<'_>) -> ResolvedChanges {
         let set = self.set.iter().map(|(name, value)| (name.clone(), value.resolve(request)));
         ResolvedChanges(set.chain(self.remove.iter().map(|name| (name.clone(), None))).collect())
@@ -112,7 +112,8 @@ mod tests {
     use super::*;
     use request::client_address::ClientAddress;
 
-    /// Changes these fields with a route that sets `X-Tenant` to the value of `X-Org`. Returns the fields that arrive.
+    /// Changes these fields with a route that sets `X-Tenant` to the value of `X-Org`. Returns the fields that the
+    /// upstream receives.
     fn changed(fields: &[(&'static str, &'static [u8])]) -> Vec<(String, Vec<u8>)> {
         let mut head = http::Request::new(()).into_parts().0;
         for (name, value) in fields {

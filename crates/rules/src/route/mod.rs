@@ -1,8 +1,8 @@
 //! Holds the routes of a file, and the upstreams to which they lead.
 //!
-//! A route is chosen by parts of the request that the client controls. This happens before rules are asked, and after
-//! the client's credentials were verified. From then on, the names of the route and the upstream are attributes of the
-//! request. Like the rules, this room does no I/O and cannot fail.
+//! A route is chosen by parts of the request that the client controls, after the client's credentials were verified and
+//! before the rules are checked. From then on, the names of the route and the upstream are attributes of the request.
+//! Like the rules, this module does no I/O and cannot fail.
 
 pub mod forwarding;
 pub mod header_changes;

@@ -6,14 +6,15 @@ use request::path::normalise_segment;
 /// A replacement for the first segments of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixReplacement {
-    /// The prefixes, normalised and without a slash at the end. The first one that fits is replaced.
+    /// The prefixes, normalised and without a slash at the end. The first prefix with which a path begins is replaced.
     prefixes: Vec<Vec<u8>>,
     /// The new segments, without a slash at the end.
     new: Vec<u8>,
 }
 
 impl PrefixReplacement {
-    /// Makes a replacement: of the `prefixes`, the longest one with which a path begins is replaced by `new`.
+    /// Makes a replacement by `new`. In each path, the longest of the `prefixes` with which the path begins is
+    /// replaced.
     pub fn new(mut prefixes: Vec<Vec<u8>>, new: &str) -> PrefixReplacement {
         for prefix in &mut prefixes {
             while prefix.last() == Some(&b'/') {
@@ -24,11 +25,11 @@ impl PrefixReplacement {
         PrefixReplacement { prefixes, new: new.trim_end_matches('/').into() }
     }
 
-    /// Returns the path with its first segments replaced, and the rest as it was sent. `None` if the path begins with no prefix
-    /// of this replacement.
+    /// Returns the path with its first segments replaced, and the rest as it was sent. `None` if the path does not
+    /// begin with a prefix of this replacement.
     ///
-    /// The result begins with exactly one slash, because with two slashes it would name a host. The result stays below the new
-    /// segments: a `..` that leaves the prefix and returns to it is part of what is replaced.
+    /// The result begins with exactly one slash, because with two slashes it would name a host. The result stays below
+    /// the new segments, because segments that leave the prefix by `..` and return to it are replaced too.
     pub fn replace(&self, path: &[u8]) -> Option<Vec<u8>> {
         let rest = self.prefixes.iter().find_map(|prefix| rest(path, prefix))?;
         Some(match (self.new.as_slice(), rest) {
@@ -49,7 +50,7 @@ impl PrefixReplacement {
 fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
     let Some(inner) = path.strip_prefix(b"/") else { return (path == prefix).then_some(b"") };
     let wanted: Vec<&[u8]> = prefix.split(|byte| *byte == b'/').skip(1).collect();
-    // `depth` is the number of segments so far. The first `equal` of them are the same as those of the prefix.
+    // `depth` counts the segments that were read. The first `equal` of these are equal to the prefix's segments.
     let (mut depth, mut equal) = (0_usize, 0_usize);
     let mut found = wanted.is_empty().then_some(path);
     let mut left = path;
@@ -60,7 +61,7 @@ fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
             Kind::Parent => {
                 depth = depth.saturating_sub(1);
                 equal = equal.min(depth);
-                // The path has left the prefix, and may not return to it.
+                // The path has left the prefix here, so the rest that was found no longer counts.
                 if depth < wanted.len() {
                     found = None;
                 }
@@ -81,7 +82,7 @@ fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
     found
 }
 
-/// Removes empty and `.` segments at the beginning of a path. With them, some servers would read the path as `//…`.
+/// Removes empty and `.` segments at the beginning of a path. Some servers would read them as `//…`.
 fn from_first_name(path: &[u8]) -> &[u8] {
     let mut path = path;
     while let Some(inner) = path.strip_prefix(b"/") {
@@ -179,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any spelling of a path: after normalisation, the result is the normalised path with the prefix replaced.
+        /// For any spelling of a path, the normalised result is the normalised path with the prefix replaced.
         #[test]
         fn the_result_is_the_normalised_path_with_another_prefix(
             path in "/(a|b|%61|\\.|\\.\\.|%2e%2E|a;x|;y|/){0,1}(/(a|b|%61|\\.|\\.\\.|%2e%2E|a;x|;y)?){0,8}",

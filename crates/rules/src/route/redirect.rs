@@ -12,8 +12,8 @@ pub struct Redirect {
     pub scheme: Option<&'static str>,
     /// The new host, without a port.
     pub host: Option<String>,
-    /// The new port. `None`: the port of the request if neither scheme nor host change, otherwise the default port of the
-    /// scheme.
+    /// The new port. If `None`, the address has the request's port when neither scheme nor host change, otherwise the
+    /// default port of the scheme.
     pub port: Option<u16>,
     pub path: Option<PrefixReplacement>,
 }
@@ -36,8 +36,9 @@ impl Redirect {
         self.scheme.is_none() && self.host.is_none() && self.port.is_none()
     }
 
-    /// Returns the value of `Location` for a request. What is not replaced of the path and query stays as it was sent. `None`
-    /// if the request lacks a part that the address needs: a `Host`, or the prefix that is replaced.
+    /// Returns the value of `Location` for a request. The parts of the path and query that are not replaced stay as
+    /// they were sent. `None` if the request lacks a part that the address needs: a `Host`, or the prefix that is
+    /// replaced.
     pub fn location(&self, request: RedirectedRequest<'_>) -> Option<HeaderValue> {
         let replaced = match &self.path {
             Some(replacement) => Some(replacement.replace(request.path)?),
@@ -57,7 +58,7 @@ impl Redirect {
                 location.extend_from_slice(format!(":{port}").as_bytes());
             }
         }
-        // The target of `OPTIONS *` is not a path.
+        // The target of `OPTIONS *` is not a path, so `/` takes its place.
         location.extend_from_slice(if path == b"*" { b"/" } else { path });
         location.extend_from_slice(request.query);
         HeaderValue::from_bytes(&location).ok()

@@ -23,7 +23,7 @@ use request::request::Request;
 #[derive(Clone, Debug)]
 pub struct Route {
     pub name: String,
-    /// The conditions, all of which a request must meet. They do not depend on credentials.
+    /// The conditions, all of which a request must meet. Conditions of routes do not depend on credentials.
     pub conditions: Vec<Condition>,
     pub target: Target,
     /// The changes to requests and responses; `None` if the route changes nothing.
@@ -323,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// There are few hosts and paths, so that most requests match several routes.
+        /// Only a few hosts and paths are generated, so that most requests match several routes.
         #[test]
         fn the_index_changes_no_choice(
             list in proptest::collection::vec((0..5usize, 0..6usize), 9..40),

@@ -2,8 +2,8 @@
 //! client.
 //!
 //! Clients are assigned by weighted rendezvous hashing. Every upstream gets a score from its name and the client's
-//! value, and the upstream with the best score is chosen. A score does not depend on other upstreams. So a change of
-//! weights moves only clients from or to the upstreams whose shares change.
+//! value, and the upstream with the best score is chosen. A score does not depend on other upstreams. So after a change
+//! of weights, clients move only from or to upstreams whose weights have changed.
 
 use std::borrow::Cow;
 
@@ -17,9 +17,9 @@ use request::attribute::Attribute;
 /// The upstreams over which a route splits its requests, with their weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// At least one, in the order of the file.
+    /// The upstreams with their weights, at least one, in the order of the file.
     shares: Vec<Share>,
-    /// The attributes whose first value decides. `None`: requests are split at random.
+    /// The attributes whose first value decides. If `None`, requests are split at random.
     by: Option<LimitKey>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) enum PartialShare {
 }
 
 impl Split {
-    /// Makes a split of `shares`, of which there must be at least one. `by` names the attributes whose first value decides.
-    /// `None`: requests are split at random.
+    /// Makes a split of `shares`, of which there must be at least one. `by` names the attributes whose first value
+    /// decides. If `by` is `None`, requests are split at random.
     pub fn new(shares: Vec<Share>, by: Option<LimitKey>) -> Split {
         Split { shares, by }
     }
@@ -111,8 +111,8 @@ impl Split {
         best.map_or(UpstreamId(0), |share| share.upstream)
     }
 
-    /// Returns the upstream with the largest weight, or the first of several. It gets the clients that cannot be
-    /// distinguished.
+    /// Returns the upstream with the largest weight, or the first of several. This upstream gets the requests of
+    /// clients that cannot be distinguished.
     fn largest(&self) -> UpstreamId {
         let largest = self.shares.iter().rev().max_by_key(|share| share.weight);
         largest.map_or(UpstreamId(0), |share| share.upstream)
@@ -128,7 +128,7 @@ impl Share {
         hash.update(&self.name);
         hash.update(value);
         let [a, b, c, d, e, f, g, ..]: [u8; 32] = hash.finalize().into();
-        // 53 bits, which a double represents exactly. The result is never 0 or 1.
+        // These are 53 bits, which a double represents exactly. The result is never 0 or 1.
         let bits = u64::from_be_bytes([0, a, b, c, d, e, f, g]) >> 3;
         #[expect(clippy::cast_precision_loss, reason = "it has 53 bits")]
         let uniform = (bits as f64 + 0.5) / (1_u64 << 53) as f64;
@@ -174,7 +174,7 @@ mod tests {
         (0..CLIENTS).map(|client| name(split.of(format!("client-{client}").as_bytes()))).collect()
     }
 
-    /// Returns this number of clients as a part of all clients.
+    /// Returns this number of clients as a fraction of all clients.
     fn part(clients: usize) -> f64 {
         f64::from(u32::try_from(clients).unwrap()) / f64::from(CLIENTS)
     }

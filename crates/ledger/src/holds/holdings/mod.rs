@@ -1,7 +1,7 @@
-//! Keeps how much one owner holds of each bucket, what the store knows of this, and the words for the next call.
+//! Keeps how much one owner holds of each bucket, how much of this the store knows, and the words for the next call.
 //!
-//! The code is pure: time is an argument, and the caller passes on the store's answers. It is the same for every
-//! transport. A bucket is kept from the first ask until the store has acknowledged that nothing of it is held.
+//! The code does no I/O and is the same for every transport: time is an argument, and the caller passes on the store's
+//! answers. A bucket is kept from the first ask until the store has acknowledged that nothing of the bucket is held.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use base::time::Timestamp;
 /// The largest number of words in a call. A call that asks for more buckets than this has a word for each of these buckets.
 pub const MOST_WORDS: usize = 256;
 
-/// A call of an owner to the store: it says what the owner holds of several buckets, and asks for more.
+/// A call of an owner to the store, which says how much the owner holds of several buckets, and asks for more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     pub owner: Owner,
@@ -51,7 +51,7 @@ pub enum WordAnswer<'g> {
     Old,
 }
 
-/// What one owner holds of each bucket, and what it has to say about these buckets in the next call.
+/// How much one owner holds of each bucket, and what the owner has to say about these buckets in the next call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holdings {
     owner: Owner,
@@ -62,7 +62,7 @@ pub struct Holdings {
     /// The buckets about which the next call has a word, the one that has waited longest first.
     waiting: BTreeMap<u64, BucketKey>,
     last_place: u64,
-    /// The moments at which the words about other buckets are to be repeated.
+    /// The moments at which the words about buckets that are not in `waiting` are to be repeated.
     due: BTreeSet<(Timestamp, BucketKey)>,
 }
 
@@ -75,7 +75,7 @@ struct HeldBucket {
     asked: SmallVec<[(u64, Cost); 1]>,
     /// The sequence of the newest call whose word about this bucket was accepted. Answers to earlier calls are ignored.
     newest: u64,
-    /// How much the store counts since that call. `None` if this is unknown.
+    /// How much the store counts since the call `newest`. `None` if this amount is unknown.
     acknowledged: Option<Cost>,
     turn: Turn,
 }
@@ -156,15 +156,15 @@ impl Holdings {
         let slots = match answer {
             WordAnswer::Old => {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
-                // The store has accepted a word of another call, so its number is unknown here.
+                // The store has accepted a word of another call, so the amount that the store counts is unknown here.
                 bucket.acknowledged = None;
                 None
             }
             WordAnswer::Accepted { .. } if call.sequence <= bucket.newest => return None,
             WordAnswer::Accepted { granted } => {
                 bucket.newest = call.sequence;
-                // A copy of the call may have been answered as old before. Then the requests that asked have already
-                // failed.
+                // A copy of the call may have been answered before, with "old". Then the requests that asked have
+                // already failed.
                 let is_awaited = bucket.asked.iter().any(|(sequence, _)| *sequence == call.sequence);
                 bucket.asked.retain(|(sequence, _)| *sequence > call.sequence);
                 let sum = granted.iter().fold(about.held, |sum, terms| sum.plus(terms.amount));
@@ -177,13 +177,13 @@ impl Holdings {
         slots
     }
 
-    /// Records that a call will not be answered. Its words are repeated in the next call.
+    /// Records that a call will not be answered. The call's words are repeated in the next call.
     pub fn lost(&mut self, call: &Call) {
         call.words.iter().for_each(|word| self.wait(word.bucket));
     }
 
-    /// Records that a call is proved not to have run, and will not run later. What it asked is not said as held.
-    /// Its words are repeated in the next call.
+    /// Records that a call is proved not to have run, and will not run later. The amounts that the call asked for are
+    /// no longer reported as held. The call's words are repeated in the next call.
     pub fn did_not_run(&mut self, call: &Call) {
         for word in &call.words {
             if let Some(bucket) = self.buckets.get_mut(&word.bucket) {
@@ -220,8 +220,8 @@ impl Holdings {
         }
     }
 
-    /// Ends the slots that have been held for their longest time. Makes buckets whose words must be repeated wait for the next
-    /// call.
+    /// Ends the slots that have been held for their longest time. The next call will have a word about each bucket
+    /// whose word is due to be repeated.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some((bucket, amount)) = self.slots.end_overdue(now) {
             self.lower(bucket, amount);
@@ -233,7 +233,8 @@ impl Holdings {
         }
     }
 
-    /// Returns the time at which [`Holdings::advance`] must be called next. `None` if nothing is to be done at a certain time.
+    /// Returns the time at which [`Holdings::advance`] must be called next. Returns `None` if no slot ends by time and
+    /// no word is due.
     pub fn next_moment(&self) -> Option<Timestamp> {
         let due = self.due.first().map(|(due, _)| *due);
         self.slots.next_end().into_iter().chain(due).min()
@@ -254,14 +255,14 @@ impl Holdings {
         self.buckets.get(bucket).map_or(Cost::default(), HeldBucket::unanswered)
     }
 
-    /// Returns whether slots granted by the call with this sequence would count if the store answered now.
+    /// Returns whether an answer to the call with this sequence would still count for the bucket.
     #[cfg(test)]
     pub(super) fn waits_for(&self, bucket: &BucketKey, sequence: u64) -> bool {
         let asked = self.buckets.get(bucket).map(|bucket| &bucket.asked);
         asked.is_some_and(|asked| asked.iter().any(|(call, _)| *call == sequence))
     }
 
-    /// Returns the amount in the next word about a bucket. `None` if the owner has no word about the bucket.
+    /// Returns the amount in the next word about a bucket. Returns `None` if the owner does not keep the bucket.
     #[cfg(test)]
     pub(super) fn said(&self, bucket: &BucketKey) -> Option<Cost> {
         self.buckets.get(bucket).map(HeldBucket::said)
@@ -287,7 +288,8 @@ impl Holdings {
         })
     }
 
-    /// Adds a bucket to the words of the next call. Forgets the bucket if the store knows that nothing of it is held.
+    /// Makes a bucket wait for a word in the next call, if the store does not know what is held of it. Forgets the
+    /// bucket if the store knows that nothing is held.
     fn review(&mut self, key: BucketKey) {
         let Some(bucket) = self.buckets.get(&key) else { return };
         if !bucket.asked.is_empty() || bucket.acknowledged == Some(bucket.held) && bucket.held > Cost::default() {

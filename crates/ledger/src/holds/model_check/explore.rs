@@ -26,7 +26,8 @@ impl fmt::Display for Counterexample {
     }
 }
 
-/// Returns two hashes of a state. The chance that both are equal for two of some million states is below 10^-24.
+/// Returns two hashes of a state. Among a few million states, the chance that any two states have both hashes equal is
+/// below 10^-24.
 fn fingerprint(world: &World) -> (u64, u64) {
     let hash = |salt: u64| {
         let mut hasher = DefaultHasher::new();

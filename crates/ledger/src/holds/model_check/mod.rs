@@ -4,15 +4,16 @@
 //! doubles and reorders calls and answers. Owners are killed, paused and cut off. The store is flushed, fails over to
 //! an old value, and its clock is set back. In each state that can be reached:
 //!
-//! - the running requests of an owner, with those that an answer under way would still admit, are at most as many as
-//!   the store counts for the owner. There are three exceptions, until the owner's next word: the store has lost its
-//!   last word, the store has not heard the owner for 7 s, or the owner let requests pass without the store. At each
-//!   admission, all these requests together are at most the limit of the owner that asks;
+//! - the running requests of an owner, and those that an answer under way would still admit, are at most as many as the
+//!   store counts for the owner. There are three exceptions, until the owner's next word: the store has lost the
+//!   owner's last word, the store has not heard the owner for 7 s, or the owner let requests pass without the store. At
+//!   each admission, all these requests together are at most the limit of the owner that asks;
 //! - a call changes nothing after a later word about the same bucket has been answered;
 //! - nothing leaks: if all words arrive from here on, and calls under way arrive late, the store counts after 7 s
-//!   exactly what is held. If its clock was set back, this takes longer by the same time.
+//!   exactly what is held. If the store's clock was set back, this takes longer by the same time.
 //!
-//! Each variant with a deliberate mistake breaks one of these invariants, and the checker finds out how.
+//! Each variant with a deliberate mistake breaks one of these invariants, and the checker must find the events that
+//! break it.
 //!
 //! The numbers of states: 9,712 with a network that doubles calls and owners that are killed, 11,582 with a flush or
 //! failover, 3,420 with a clock that is set back, 14,560 with requests that pass without the store, 16,013 with pauses,

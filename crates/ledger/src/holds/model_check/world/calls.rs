@@ -24,7 +24,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// Says what the call has changed or admitted against the contract.
+    /// Says what the call has changed or admitted although the protocol forbids it.
     pub(super) fn arrive(&mut self, sent: &SentCall) -> Result<(), String> {
         let SentCall { owner, call, .. } = sent;
         let limit = self.limits[*owner];

@@ -66,8 +66,8 @@ impl World {
         self.clone().check_leaks()
     }
 
-    /// Checks that the store finally counts what the owners hold, and nothing else. For this, all words arrive for some time,
-    /// and the calls that are under way arrive late.
+    /// Checks that the store finally counts what the owners hold, and nothing else. To find out, the function lets all
+    /// words arrive for some time, and the calls that are under way arrive late.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ pub(super) enum Variant {
     ClientClock,
     /// The owner accepts an answer even if a later word has been answered.
     LateAnswerCounts,
-    /// The owner does not count what it asked in calls without an answer as held.
+    /// The owner does not report as held what it has asked for in calls without an answer.
     AsksNotSaid,
     /// The store does not store the words of a call whose plan was refused.
     RefusedPlanWritesNothing,
@@ -77,7 +77,7 @@ pub(super) enum Action {
     Say {
         owner: usize,
     },
-    /// The response of a request begins. Only in `Variant::EarlyRelease` does the owner release the request's slots then.
+    /// The response of a request begins. Only in `Variant::EarlyRelease`, the owner now releases the request's slots.
     BeginAnswer {
         owner: usize,
         request: usize,
@@ -125,10 +125,10 @@ struct Client {
 /// The state of the words between an owner and the store about one bucket, as the checker knows it.
 #[derive(Clone, Copy, Default, Hash)]
 struct Heard {
-    /// The sequence of the newest accepted word. `at` is the time when it was accepted.
+    /// The sequence of the newest accepted word. `at` is the time when this word was accepted.
     newest: u64,
     at: u64,
-    /// Some holds have not been reported to the store, until a word with a higher sequence than this is accepted.
+    /// If this is a sequence, some holds are not reported to the store until a word with a higher sequence is accepted.
     unsaid: Option<u64>,
     /// The sequence of the newest word that was answered and that the store has not lost.
     answered: u64,
@@ -350,7 +350,7 @@ impl World {
                 let client = &mut self.shared.clients[owner];
                 let slot = client.holdings.hold(key(0), SLOT, now);
                 client.requests.push((1, vec![slot]));
-                // No sent call contains this slot.
+                // No call that was sent before contains this slot.
                 client.heard[0].unsaid = Some(client.holdings.last_sequence());
             }
         }
