@@ -72,8 +72,8 @@ pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Blocks for a test, as a file system that gives no answer would, while the file named by `TOLLGATE_TEST_HANG` lists
-/// this path.
+/// For a test, blocks while the file named by `TOLLGATE_TEST_HANG` lists this path, as if the file system did not
+/// answer.
 #[cfg(feature = "test-hooks")]
 fn hang(path: &Path) {
     let Some(names) = std::env::var_os("TOLLGATE_TEST_HANG") else { return };

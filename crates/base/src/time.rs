@@ -15,12 +15,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// The most by which a timer of [`sleep`] or [`timeout`] is late. Timers are rounded up to 10 ms, and checked every 10
+/// The most by which timers of [`sleep`] and [`timeout`] are late: they are rounded up to 10 ms, and checked every 10
 /// ms.
 const LATE: Duration = Duration::from_millis(20);
 
-/// Sleeps for `span`, more precisely than [`sleep`]. Only for the end of the span, a timer of the request thread's own runtime
-/// is used.
+/// Sleeps for `span`, more precisely than [`sleep`]. A timer of the request thread's own runtime is used, but only for
+/// the end of the span.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
     // Short spans use only the precise timer, because the other thread could notice a very short timer too late.

@@ -1,4 +1,4 @@
-//! Defines a whole gateway.yaml after it was checked: one field for each of its keys.
+//! Defines the settings of a whole gateway.yaml after it was checked, with one field for each key.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -215,8 +215,8 @@ impl Config {
                 Ok(Config { warnings, hash: short_hash(bytes), ..config })
             }
             (problems, _) => {
-                // To run the gateway, the file is read only once, because it may be a pipe. So warnings are not
-                // determined.
+                // To run the gateway, the file is read only once, because it may be a pipe. Warnings would need a
+                // second reading, so they are not determined.
                 let warnings = match purpose {
                     Purpose::Run => Vec::new(),
                     Purpose::CheckToRun | Purpose::Examine | Purpose::ReachStore => {

@@ -79,7 +79,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// The attribute types for which RFC 4514 has names.
+/// The attribute types for which RFC 4514 has names, each with its name.
 const TYPES: [(&str, &str); 9] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.7", "L"),

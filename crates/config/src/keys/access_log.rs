@@ -138,7 +138,7 @@ fn destination(field: Field<'_>, environment: Environment<'_>) -> Option<Destina
     match text {
         "stdout" => Some(Destination::Stdout),
         "stderr" => Some(Destination::Stderr),
-        // A file name that resembles the name of a stream is probably a typing error.
+        // A file name that resembles the name of a stream is rejected, because it is probably a typing error.
         text => match nearest(text, &STREAMS) {
             None => Some(Destination::File(environment.folder.join(text))),
             Some(hint) => {

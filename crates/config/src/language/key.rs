@@ -15,8 +15,7 @@ pub struct Mapping {
     /// The title of the table of these keys in the reference, such as "key of a rule". `None`: the reference has no own table
     /// for the mapping, because another mapping has the same keys.
     pub heading: Option<&'static str>,
-    /// The name of the mapping among the schema's definitions. `None`: the schema describes the mapping at the key that
-    /// has it.
+    /// The name of the mapping among the schema's definitions. `None`: the schema describes the mapping in place.
     pub definition: Option<&'static str>,
     pub keys: &'static [Key],
     /// Returns the constraints that the schema puts on several keys together, such as keys that exclude each other.

@@ -1,4 +1,4 @@
-//! Verifies the certificates of clients (mutual TLS): by the authorities of `client_ca_file`, and the revocation lists of
+//! Verifies the certificates of clients (mutual TLS) by the authorities of `client_ca_file` and the revocation lists of
 //! `client_crl_file`.
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) fn verifier(
         Some(lists) => {
             let key = FileKey::ClientCrlFile;
             let lists = pem::revocation_lists(lists).map_err(|error| Unusable::because(key, error))?;
-            // A list that is out of date is not enough, because it would accept a certificate that has been revoked
+            // A list that is out of date is rejected, because it would accept a certificate that has been revoked
             // since.
             (builder.with_crls(lists).enforce_revocation_expiration(), key)
         }

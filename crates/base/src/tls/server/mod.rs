@@ -235,5 +235,5 @@ pub enum RereadResult {
     Unchanged,
 }
 
-/// The function that reads a file.
+/// The function that reads the content of a file.
 type ReadFile<'r, 's> = &'r dyn Fn(&'s NamedFile) -> io::Result<Cow<'s, [u8]>>;

@@ -89,7 +89,7 @@ pub(crate) static JWT: Mapping = Mapping {
             "With an invalid token. `reject`: 401. `anonymous`: no claims.",
         ),
         Key::default("on_missing", Type::Choice(&names(&ON_MISSING)), "anonymous", "The same without a token."),
-        // These numbers are far above what honest clients need, and far too low to keep a CPU core busy.
+        // The default numbers are far above what honest clients need, and far too low to keep a CPU core busy.
         Key::default(
             "invalid_limit",
             Type::Mapping(&NUMBERS),

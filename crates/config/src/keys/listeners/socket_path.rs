@@ -13,7 +13,7 @@ pub(crate) const SOCKET_SHAPE: &str =
 /// The regular expression for the path of a Unix domain socket, with the prefix `unix:`.
 pub(crate) const SOCKET_PATTERN: &str = "^unix:/[A-Za-z0-9_./@:+,=~-]{1,106}$";
 
-/// The longest path in bytes, given by the size of the kernel's `sockaddr_un`.
+/// The length of the longest path, in bytes. The size of the kernel's `sockaddr_un` sets this bound.
 const LONGEST_PATH: usize = 107;
 
 /// Parses the path of a Unix domain socket, without the prefix. `None` if the path breaks a rule in [`SOCKET_SHAPE`]. The path

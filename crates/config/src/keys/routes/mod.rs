@@ -32,7 +32,7 @@ use rules::route::route_set::Route;
 use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
-/// The keys that change the request to an upstream.
+/// The keys that are only allowed in a route to an upstream.
 const OF_UPSTREAMS: [&str; 7] =
     ["split_by", "rewrite", "request_headers", "timeouts", "retries", "body_bytes", "forward_client_cert"];
 

@@ -13,7 +13,7 @@ use rules::rule::Price;
 /// A cost. This type has no upper bound, because the reader compares each cost with the level of a full bucket.
 const AMOUNT: Type = Type::Own { text: "above 0", shape: value_types::AMOUNT };
 
-/// The source of a cost. `None` stands for `fixed`.
+/// The source of a cost: an attribute. `None` stands for `fixed`, the cost that the file gives.
 const SOURCE: ValueKind<ParseText<Option<Attribute>>> = ValueKind::reporting(
     "`fixed`, `header:<name>`, `query:<name>`",
     Shape::Text(Text::new(

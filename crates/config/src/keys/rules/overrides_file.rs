@@ -35,8 +35,7 @@ pub(crate) struct Source<'s> {
     pub report: &'s Report,
 }
 
-/// Receives the value of an override, its position, and its numbers. The numbers are `None` if they are invalid, which
-/// has been reported.
+/// Receives the value, the position and the numbers of an override. Invalid numbers have been reported and are `None`.
 type TakeEntry<'e> = &'e mut dyn FnMut(&str, Position, Option<NumbersByLimit>) -> ControlFlow<()>;
 
 impl Source<'_> {

@@ -29,7 +29,7 @@ pub(crate) fn rule_limits(
 ) -> Option<Vec<Limit>> {
     let algorithm = NamedAlgorithm::of_rule(rule);
     let limits = match (rule.get("algorithm_config"), rule.get("limits")) {
-        // If the algorithm is unknown, its keys are unknown too.
+        // If the algorithm is unknown, `algorithm_config` is not read, because its keys are unknown too.
         (Some(field), None) => algorithm.and_then(|known| single(rule, known, field, shared, overrides, meters)),
         (None, Some(field)) => several(rule, algorithm, &field, shared, overrides, meters),
         (Some(_), Some(_)) => {

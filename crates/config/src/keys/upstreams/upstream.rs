@@ -113,7 +113,7 @@ pub(crate) const UPSTREAM: ValueKind<ParseText<Endpoint>> = ValueKind::reporting
 
 fn no_upstream(field: &Field<'_>, _: &str) {
     let text = field.text_if_any().unwrap_or_default();
-    // The URL may contain a user with a password.
+    // The message does not show a text with an `@`, because it may be a URL with a password.
     let field = if text.contains('@') { field.clone().hidden() } else { field.clone() };
     field.must(if text.starts_with(UNIX) { SOCKET_SHAPE } else { SHAPE });
 }

@@ -115,7 +115,8 @@ impl Duration {
         Duration { must, least: DurationBound { at: least, must }, most: DurationBound { at: most, must } }
     }
 
-    /// Returns the shape that the schema uses: a pattern without the bounds, because a pattern cannot compare durations.
+    /// Returns the shape that the schema uses: a pattern that does not check the bounds, because a pattern cannot
+    /// compare durations.
     pub(super) const fn definition(self) -> Shape {
         if self.least.at.0 > 0 { POSITIVE_DURATION } else { DURATION }
     }

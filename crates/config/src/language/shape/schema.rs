@@ -33,7 +33,8 @@ impl Shape {
         }
     }
 
-    /// Whether no alternative accepts a reference to the environment by itself.
+    /// Whether the schema must name a reference to the environment as one more alternative, because no other
+    /// alternative accepts a reference.
     fn needs_reference(&self) -> bool {
         match self {
             Shape::Boolean
