@@ -67,8 +67,8 @@ pub struct Plan {
     /// The charges of enforced limits, in the order of the file. Either all of these buckets are charged, or nothing is
     /// charged. Charges to one bucket are combined: see [`Plan::enforce`].
     pub enforced: SmallVec<[Charge; 2]>,
-    /// The charges of limits in shadow mode: dry runs that never refuse a request. Each is settled by itself, and only if the
-    /// enforced charges grant the request.
+    /// The charges of limits in shadow mode: dry runs that never refuse a request. Each shadow charge is settled by
+    /// itself, and only if the enforced charges grant the request.
     pub shadow: SmallVec<[Charge; 0]>,
 }
 
@@ -117,8 +117,8 @@ impl Plan {
         self.enforced.extend(other.enforced.into_iter().map(check));
     }
 
-    /// Returns whether the enforced charge at this index only checks its bucket: because of its purpose, or because a later
-    /// charge of the plan spends from the same bucket.
+    /// Returns whether the enforced charge at this index only checks its bucket, either because of its purpose, or
+    /// because a later charge of the plan spends from the same bucket.
     pub fn is_only_checked(&self, index: usize) -> bool {
         let mut from = self.enforced.iter().skip(index);
         from.next().is_some_and(|charge| {
@@ -132,13 +132,13 @@ impl Plan {
         charge.purpose == ChargePurpose::Check && self.enforced.iter().any(|other| other.is_spent_from(charge.key))
     }
 
-    /// Returns whether the request holds something of a bucket until it ends, if it is granted.
+    /// Returns whether the request, if it is granted, holds something of a bucket until the request ends.
     pub fn holds(&self) -> bool {
         self.charges().any(|charge| charge.algorithm.slots().is_some())
     }
 
-    /// Returns the charges to buckets of which the request holds something, each with its index in
-    /// [`Plan::charges`] and the slot that it asks for. The amount is 0 if the bucket is only checked.
+    /// Returns the charges to buckets of which the request holds something, each with its index in [`Plan::charges`]
+    /// and the slot that the charge asks for. The amount is 0 if the bucket is only checked.
     pub fn asks(&self) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
         self.charges().enumerate().filter_map(|(index, charge)| {
             let max_hold = charge.algorithm.slots()?.max_hold();
@@ -151,8 +151,8 @@ impl Plan {
         self.enforced.is_empty() && self.shadow.is_empty()
     }
 
-    /// Limits the delay of the request: a bucket that would delay the request for longer than `most` refuses the request
-    /// instead.
+    /// Limits the delay of the request. A bucket that would delay the request for longer than `most` now refuses the
+    /// request.
     pub fn limit_delay(&mut self, most: Micros) {
         for charge in &mut self.enforced {
             charge.algorithm = charge.algorithm.within(most);
@@ -179,8 +179,8 @@ impl Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     pub verdict: Verdict,
-    /// How long a granted request must wait before it goes on: the longest delay of its enforced charges, counted from the
-    /// arrival of the store's answer. Zero unless one of the algorithms delays requests.
+    /// How long a granted request must wait before it is forwarded. This is the longest delay of its enforced charges,
+    /// counted from the arrival of the store's answer, and zero unless an algorithm delays requests.
     pub delay: Micros,
     /// The outcome of each enforced charge, in the order of the plan.
     pub enforced: SmallVec<[Outcome; 2]>,

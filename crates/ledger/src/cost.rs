@@ -65,8 +65,8 @@ impl Cost {
         max.map_or(cost, |max| cost.min(max))
     }
 
-    /// Parses `[0-9]+(\.[0-9]+)?`, without a sign, an exponent, hexadecimal digits or `nan`. `None` for any other text. A
-    /// number that is too large saturates. `beyond` says how to treat decimals after the third one.
+    /// Parses `[0-9]+(\.[0-9]+)?`, without a sign, an exponent, hexadecimal digits or `nan`. `None` for any other text.
+    /// A number that is too large saturates. `beyond` says how to treat decimals after the third decimal.
     pub fn parse(text: &[u8], beyond: ExtraDecimals) -> Option<Cost> {
         let (whole, decimals) = split_once(text, b'.').unwrap_or((text, b"0"));
         let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);

@@ -129,14 +129,13 @@ impl<'c> LoggedDecisions<'c> {
                 charges.push(BucketCharge { bucket: BucketId::Logged(limit.identity(), charged.bucket), charge });
             }
         }
-        // If an enforced logged charge is of no rule here, another rule charged the request then, and may not apply
-        // now.
+        // If an enforced logged charge is of no rule here, another rule charged the request.
         let enforced = charged.iter().filter(|charged| charged.mode == Mode::Enforce).count();
         (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
     }
 
-    /// Whether a limit in the log belongs to a rule of the file. The limit in the log is known by its full name, or by
-    /// the rule's name.
+    /// Whether a limit in the log has the full name of a limit of this rule, or has the rule's name, alone or before a
+    /// `.`.
     fn is_of(&self, rule: &LoggedRule<'_>, charged: &LoggedCharge) -> bool {
         let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
         let part =

@@ -56,7 +56,7 @@ struct Log {
     /// The lines of one whole second, before they are distributed over the second.
     second: VecDeque<Entry>,
     ready: VecDeque<Entry>,
-    /// The latest time read so far.
+    /// The latest time that was read from the log.
     newest: Timestamp,
     /// Whether any line had fractions of a second. If so, times without a fraction are exact.
     fine: bool,

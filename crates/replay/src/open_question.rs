@@ -30,8 +30,8 @@ pub(crate) struct OpenPart<'e> {
 }
 
 impl OpenPart<'_> {
-    /// Returns all attributes that may be needed to answer the question: those that the log lacks, and those of the rules or
-    /// exemptions in question. An attribute may occur twice.
+    /// Returns all attributes that may be needed to answer the question: the attributes that the log lacks, and the
+    /// attributes of the rules or exemptions in question. An attribute may occur twice.
     pub(crate) fn readable<'r>(&'r self, source: &'r RuleSource) -> impl Iterator<Item = &'r Attribute> {
         let rules = match self.question {
             OpenQuestion::Exemption => None,
@@ -49,7 +49,7 @@ impl OpenPart<'_> {
     }
 }
 
-/// A selection of the rules of a policy: all rules from an index on, or only the rule with an index.
+/// A selection of the rules of a policy: all rules from an index on, or only the rule with this index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleRange {
     From(usize),

@@ -306,7 +306,7 @@ impl<'c> Simulation<'c> {
     }
 }
 
-/// Whether the attribute counts as missing. If a claim is missing, so are its words and its amount.
+/// Whether the attribute counts as missing. If a claim is missing, its words and its amount are missing too.
 fn is_absent(absent: &[Attribute], attribute: &Attribute) -> bool {
     let is_its_claim = |claim: &Attribute| match (claim, attribute) {
         (Attribute::Claim(claim), Attribute::Words(name) | Attribute::ClaimedAmount(name)) => claim == name,

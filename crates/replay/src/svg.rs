@@ -69,7 +69,7 @@ fn panel(svg: &mut String, number: usize, name: &str, stretches: &[Stretch], mos
         let moment = exactly(stretch.start, length);
         let _ = write!(svg, "<g><title>{moment}: {allowed} allowed, {refused} refused, {undecided} undecided</title>");
         for (class, part) in [("refused", refused), ("undecided", undecided), ("allowed", allowed)] {
-            // The height is in hundredths of a unit. It has a minimum, so that every count above 0 is visible.
+            // The height is in hundredths of a unit. The height has a minimum, so that every count above 0 is visible.
             let scaled = u128::from(part) * u128::from(PANEL) * 100 / u128::from(most);
             let height = u64::try_from(scaled).unwrap_or(0).max(if part > 0 { 60 } else { 0 });
             below += height;

@@ -2,9 +2,10 @@
 //! upstreams.
 //!
 //! PHP removes leading spaces, ends a name at a NUL, and turns names into variables: a space, a `.` and a `[` become
-//! `_`, but `name[a]` is an element of the array `name`. Rack 2 also ignores brackets before a name.
+//! `_`, but `name[a]` is an element of the array `name`. Rack 2 also ignores brackets that precede a name.
 
-/// Whether the decoded name `sent` differs from the name `read`, but some frameworks may turn `sent` into `read`.
+/// Whether the decoded name `sent` differs from `read`, the name that a rule reads, but some frameworks may turn `sent`
+/// into `read`.
 pub(crate) fn is_folded(sent: &[u8], read: &[u8]) -> bool {
     if sent == read {
         return false;

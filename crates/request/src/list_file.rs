@@ -1,8 +1,8 @@
 //! Reads lists of texts and of networks from files. The lists need little memory, and a look-up stays fast with a
 //! million entries.
 //!
-//! A file has one entry on each line. Text after a `#` is a comment, if the `#` begins the line or follows a space.
-//! Spaces around an entry, and a CR before the LF, are ignored.
+//! A file has one entry on each line. A `#` that begins the line or follows a space begins a comment. Spaces around an
+//! entry, and a CR before the LF, are ignored.
 
 use std::fmt;
 use std::hash::BuildHasher;

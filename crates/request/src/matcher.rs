@@ -12,7 +12,7 @@ use super::list_file::{NetworkList, TextList};
 /// The condition on an attribute's value. A missing value meets only the conditions `Present(false)` and `Not`.
 #[derive(Clone, Debug)]
 pub enum Expectation {
-    /// The value equals one of these texts. A single text in the configuration becomes a list of one.
+    /// The value equals one of these texts. A single text in the configuration becomes a list of one text.
     AnyOf(Vec<Text>),
     /// The value is missing, or differs from all of these texts.
     Not(Vec<Text>),
@@ -31,8 +31,8 @@ pub enum Expectation {
     All(Vec<Expectation>),
 }
 
-/// A text that a value must equal. For `path`, a text that ends in `/*` means a path and all paths below it. For `host`, a text
-/// that begins with `*.` means every host name that has one label more.
+/// A text that a value must equal. For `path`, a text that ends in `/*` means a path and all paths below it. For
+/// `host`, a text that begins with `*.` means every host name with exactly one label in place of the `*`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Text {
     Exact(Vec<u8>),
@@ -60,8 +60,8 @@ impl Expectation {
         }
     }
 
-    /// Whether `value` meets the expectation. `None` is a missing value. `client` is the whole address of the client, for
-    /// comparison with networks: `value` may be only a prefix of the address.
+    /// Whether `value` meets the expectation. `None` is a missing value. `client` is the whole address of the client,
+    /// to compare it with networks, because `value` may be only a prefix of the address.
     pub fn holds(&self, value: Option<&[u8]>, client: IpAddr) -> bool {
         match self {
             Expectation::AnyOf(texts) => value.is_some_and(|value| texts.iter().any(|text| text.equals(value))),
@@ -243,7 +243,7 @@ mod tests {
         check(&networks("10.0.0.0/8"), "10.1.2.3", true);
         check(&networks("10.2.0.0/16"), "10.1.2.3", false);
         check(&networks("::/0"), "10.1.2.3", false);
-        // Without a client, there is no address to compare.
+        // A missing address is in no network.
         check(&networks("0.0.0.0/0"), None, false);
     }
 

@@ -32,8 +32,8 @@ pub struct Request<'a> {
     /// The way in which the request reaches the decision. At [`Door::Rls`] there is no request: the head and the client address
     /// are empty placeholders.
     pub door: Door,
-    /// The properties of the client's TLS connection. `None` without encryption. If another proxy asks about the request, these
-    /// are the properties that the proxy reports.
+    /// The properties of the client's TLS connection. `None` without encryption. If another proxy asks about the
+    /// request, the proxy has reported these properties.
     pub tls: Option<&'a TlsIdentity>,
     /// The descriptor that another proxy has sent, in place of a request or together with a request.
     pub descriptor: Option<&'a SentDescriptor<'a>>,

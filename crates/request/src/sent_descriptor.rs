@@ -60,8 +60,8 @@ impl<'a> SentDescriptor<'a> {
         &self.entries
     }
 
-    /// Returns the value of `descriptor:<name>`, which may be empty. If several entries have the same key, the second one is
-    /// read as `<key>#2`, unless an entry has exactly this key. `None` if there is no such value.
+    /// Returns the value of `descriptor:<name>`, which may be empty. If several entries have the same key, the second
+    /// entry is read as `<key>#2`, unless an entry has exactly the key `<key>#2`. `None` if there is no such value.
     pub fn value(&self, name: &str) -> Option<Cow<'_, str>> {
         match name {
             DOMAIN => self.domain.as_deref().map(Cow::Borrowed),

@@ -119,7 +119,7 @@ impl fmt::Display for ClaimedNumber {
 /// The settings of a limit, at least one of which comes from credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedNumbers {
-    /// The limit with the settings that are the same for all requests.
+    /// The limit's algorithm, with the settings that are the same for all requests.
     pub base: Algorithm,
     /// The smallest cost of a request. A burst or limit from credentials is raised to this cost, unless it is 0.
     pub least: Cost,

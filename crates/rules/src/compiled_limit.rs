@@ -1,4 +1,4 @@
-//! One limit of a rule after compilation: its numbers, its price, and the seed of its bucket keys.
+//! Defines a limit of a rule after compilation: its numbers, its price, and the seed of its bucket keys.
 
 use std::collections::HashMap;
 

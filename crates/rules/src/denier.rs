@@ -8,7 +8,7 @@ use super::rule::Mode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DenierId(pub u32);
 
-/// The rules and policies that deny one request, or that would deny it if they were not dry runs.
+/// The rules and policies that deny one request, or that would deny the request if they were not dry runs.
 pub(crate) type DenierIds = SmallVec<[DenierId; 2]>;
 
 /// A rule with `action: deny`, or a policy with `otherwise: deny`. Denied requests are counted for each denier.

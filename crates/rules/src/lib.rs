@@ -1,8 +1,8 @@
-//! The rules: which charges a request has to pay, or why it is denied.
+//! The rules, which determine the charges that a request has to pay, or deny the request.
 //!
 //! A request has [attributes](request::attribute). In each policy, the first [`rule`] that applies picks a descriptor
-//! from the attributes. The descriptor identifies a bucket, and all charges of a request are settled together.
-//! [`route`] has the routes of a file.
+//! from the attributes. The descriptor identifies a bucket, and all charges of a request are settled together. The
+//! module [`route`] has the routes of a file.
 //!
 //! ```
 //! use base::position::Position;

@@ -179,7 +179,7 @@ struct Walk<'s, 'w, F, O> {
     shadow_denials: DenierIds,
 }
 
-/// How the walk over all policies ends.
+/// How a walk over all policies ends.
 enum WalkEnd {
     Denied(DenierId),
     Exempt,

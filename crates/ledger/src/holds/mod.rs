@@ -1,5 +1,5 @@
-//! Defines holds, the protocol by which gateways report how much of a bucket is in use: absolute numbers under a
-//! sequence that grows.
+//! Defines holds, the protocol by which gateways report how much of a bucket is in use. Each report has an absolute
+//! amount, and a sequence number that grows.
 //!
 //! A bucket stores for each owner, a thread of a gateway, how much the owner holds, and until when this amount counts
 //! ([`concurrency`](crate::algorithm::concurrency)). [`Holdings`] is the owner's side: the words for the next call, and

@@ -10,8 +10,8 @@ use base::time::{Micros, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(u64);
 
-/// The amount of a slot, and the longest time for which the slot is held. After `max_hold` the slot is given back
-/// even if its request still runs. `None`: the slot is held until the request ends.
+/// The amount of a slot, and the longest time for which the slot is held. After `max_hold` the slot is given back even
+/// if its request still runs. If `max_hold` is `None`, the slot is held until the request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotTerms {
     pub amount: Cost,
@@ -23,7 +23,7 @@ pub struct SlotTerms {
 pub struct Slots {
     slots: BTreeMap<SlotId, Slot>,
     last: u64,
-    /// When slots with a longest time end.
+    /// The moments at which slots with a longest time end.
     ends: BTreeSet<(Timestamp, SlotId)>,
 }
 
@@ -56,8 +56,8 @@ impl Slots {
         Some((bucket, amount))
     }
 
-    /// Ends one of the slots whose longest time has passed at `now`. Returns the slot's bucket and amount, or `None` if
-    /// there is no such slot.
+    /// Ends one slot whose longest time has passed at `now`. Returns the slot's bucket and amount, or `None` if there
+    /// is no such slot.
     pub fn end_overdue(&mut self, now: Timestamp) -> Option<(BucketKey, Cost)> {
         let (_, slot) = self.ends.first().copied().filter(|(end, _)| *end <= now)?;
         self.end(slot)

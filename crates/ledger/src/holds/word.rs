@@ -30,8 +30,8 @@ impl Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Word {
     pub owner: Owner,
-    /// The number of the owner's call, by which the store recognises the newer of two words. It grows with every call and is
-    /// below 2^48.
+    /// The number of the owner's call, by which the store recognises the newer of two words. The number grows with
+    /// every call and is below 2^48.
     pub sequence: u64,
     /// The amount that the owner holds. An amount above [`MOST_HELD`] counts as [`MOST_HELD`].
     pub held: Cost,

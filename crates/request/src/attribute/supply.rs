@@ -6,7 +6,7 @@ use crate::door::Door;
 use crate::sent_descriptor::{DOMAIN, ENTRIES};
 
 impl Attribute {
-    /// Whether a request can have a value of this attribute if it reaches the decision in the way that `door` names.
+    /// Whether a request can have a value of this attribute if the request reaches the decision through `door`.
     pub fn is_supplied_at(&self, door: Door) -> bool {
         match self {
             Attribute::Listener | Attribute::Door => true,

@@ -45,7 +45,7 @@ pub enum PolicyOutcome<'a> {
 /// How a policy that takes part ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicyEnd<'a> {
-    /// This rule is the first that applies, and it decides.
+    /// This rule is the first rule that applies, so it decides.
     Decided { by: &'a str },
     /// This rule applies and denies the request.
     Denied { by: &'a str },

@@ -13,7 +13,8 @@ use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use base::time::Timestamp;
 
-/// The largest number of words in a call. A call that asks for more buckets than this has a word for each of these buckets.
+/// The largest number of words in a call. Only a call that asks something of more buckets has more words, one for each
+/// of these buckets.
 pub const MOST_WORDS: usize = 256;
 
 /// A call of an owner to the store, which says how much the owner holds of several buckets, and asks for more.
@@ -59,7 +60,7 @@ pub struct Holdings {
     sequence: u64,
     buckets: BTreeMap<BucketKey, HeldBucket>,
     slots: Slots,
-    /// The buckets about which the next call has a word, the one that has waited longest first.
+    /// The buckets about which the next call has a word, ordered by how long they have waited, the longest first.
     waiting: BTreeMap<u64, BucketKey>,
     last_place: u64,
     /// The moments at which the words about buckets that are not in `waiting` are to be repeated.
@@ -112,8 +113,8 @@ impl Holdings {
         }
     }
 
-    /// Makes the next call: with a word about each bucket in `asks`, and about other buckets that wait for a word, up to
-    /// [`MOST_WORDS`]. To repeat a call for whatever reason, make a new call.
+    /// Makes the next call, with a word about each bucket in `asks`, and about other buckets that wait for a word, up
+    /// to [`MOST_WORDS`]. A call is sent only once: to repeat its words, make a new call.
     pub fn call(&mut self, asks: &[(BucketKey, Cost)], now: Timestamp) -> Call {
         self.advance(now);
         let sequence = self.sequence + 1;
@@ -220,8 +221,7 @@ impl Holdings {
         }
     }
 
-    /// Ends the slots that have been held for their longest time. The next call will have a word about each bucket
-    /// whose word is due to be repeated.
+    /// Ends the slots that have been held for their longest time. Makes the next call repeat the words that are due.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some((bucket, amount)) = self.slots.end_overdue(now) {
             self.lower(bucket, amount);
@@ -240,7 +240,8 @@ impl Holdings {
         self.slots.next_end().into_iter().chain(due).min()
     }
 
-    /// Returns whether buckets wait for a word. Then the next call should be sent as soon as no other call is under way.
+    /// Returns whether buckets wait for a word. If so, the next call should be sent as soon as no other call is under
+    /// way.
     pub fn has_words(&self) -> bool {
         !self.waiting.is_empty()
     }

@@ -41,7 +41,7 @@ fn fingerprint(world: &World) -> (u64, u64) {
 ///
 /// # Errors
 ///
-/// If an invariant can be broken: returns the shortest history that breaks it.
+/// If an invariant can be broken, returns the shortest history that breaks this invariant.
 pub(super) fn explore(start: World) -> Result<Report, Counterexample> {
     // For each state, the previous state and the action by which the state was first reached.
     let mut reached: Vec<Option<(usize, Action)>> = vec![None];

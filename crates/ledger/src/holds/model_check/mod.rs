@@ -9,7 +9,7 @@
 //!   owner's last word, the store has not heard the owner for 7 s, or the owner let requests pass without the store. At
 //!   each admission, all these requests together are at most the limit of the owner that asks;
 //! - a call changes nothing after a later word about the same bucket has been answered;
-//! - nothing leaks: if all words arrive from here on, and calls under way arrive late, the store counts after 7 s
+//! - nothing leaks: if all words arrive from this state on, and calls under way arrive late, the store counts after 7 s
 //!   exactly what is held. If the store's clock was set back, this takes longer by the same time.
 //!
 //! Each variant with a deliberate mistake breaks one of these invariants, and the checker must find the events that

@@ -50,7 +50,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// If an invariant is broken: returns a message that names it.
+    /// Returns a message that names the invariant that is broken.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (owner, client) in self.shared.clients.iter().enumerate().filter(|(_, client)| client.is_alive) {
             for bucket in 0..self.shared.stored.len() {

@@ -18,13 +18,14 @@ const BEGIN: u64 = 100;
 
 const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };
 
-/// The protocol that is explored: the released one, or one with a deliberate mistake that the checker must find.
+/// The protocol that is explored: the released protocol, or a protocol with a deliberate mistake that the checker must
+/// find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
     Released,
     /// A slot is given back when the response of its request begins, not when the response ends.
     EarlyRelease,
-    /// The store accepts every word in the order of arrival, even if the word is older than the last one.
+    /// The store accepts every word in the order of arrival, even if a word is older than the last word.
     SequenceIgnored,
     /// Words contain differences in place of absolute numbers.
     PlusMinus,
@@ -138,8 +139,8 @@ struct Heard {
 struct SentCall {
     owner: usize,
     call: Call,
-    /// For the variants: the amounts asked for without an answer, and the number of slots that have ended since the
-    /// last call.
+    /// Used by some variants: `unanswered` has the amounts that the call's owner asked for without an answer, and
+    /// `ended` the number of slots that have ended since the last call.
     unanswered: [Cost; 2],
     ended: [u64; 2],
 }
@@ -279,7 +280,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// If the action breaks an invariant: returns a message that names it.
+    /// If the action breaks an invariant, returns a message that names the invariant.
     pub(super) fn apply(&mut self, action: Action) -> Result<(), String> {
         if let Action::ArriveTwice { .. }
         | Action::Kill { .. }
