@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// The most by which timers of [`sleep`] and [`timeout`] are late: they are rounded up to 10 ms, and checked every 10
+/// The most by which timers of [`sleep`] and [`timeout`] are late. They are rounded up to 10 ms, and checked every 10
 /// ms.
 const LATE: Duration = Duration::from_millis(20);
 

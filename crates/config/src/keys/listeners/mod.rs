@@ -178,7 +178,7 @@ pub(crate) fn listeners(
     let listen = file.value("listen", |field| {
         let address = LISTEN_ADDRESS.read(field.clone())?;
         match (file.has("listen"), file.has("listeners")) {
-            // A placeholder for an unknown address is not an address of the file.
+            // The address is a placeholder for an unknown address, so it is not compared with other addresses.
             (true, false) if file.is_unknown("listen") => {}
             (true, false) => addresses.take(&field, &address)?,
             (false, false) => addresses.take_default("listen", &address),

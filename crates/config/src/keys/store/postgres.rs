@@ -89,7 +89,7 @@ pub(crate) fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option
         .need("url")
         .and_then(|field| field.known_or("postgres://tollgate@localhost/tollgate", |field| URL.read(field)));
     let password = password(&section, environment, url.as_ref().and_then(|url| url.password.clone()));
-    // The TLS client is made for any host, because the URL may name several, and each has a certificate for its own
+    // The TLS client is made for any host, because the URL may name several hosts, each with a certificate for its own
     // name.
     let tls = tls_of_any_host(&section, environment);
     let timeout = section.positive_duration("timeout");
