@@ -242,8 +242,7 @@ fn warnings_beside(
     match (report.into_problems(), checked) {
         (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
             let mut warnings = lints::warnings(&Config { remarks, ..config }, &allowed, &rest.tree);
-            // No warning repeats a problem that has been reported for the same value, such as that the value must be
-            // known.
+            // No warning repeats a problem of the same value, such as that the value must be known.
             let is_problem = |warning: &Warning| {
                 problems_of_file.iter().any(|one| one.position == Some(warning.position) && one.path == warning.path)
             };
@@ -271,14 +270,12 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let jwt = file.optional("jwt", |field| jwt(field, environment));
     let api_keys = file.optional("api_keys", |field| api_keys(field, environment));
     let columns = api_keys.as_ref().and_then(Option::as_ref).map(|api_keys| api_keys.keys().columns());
-    // Invalid listeners have been reported. All TLS attributes are then allowed, so that attributes cause no further
-    // problems.
+    // After a problem in `listeners`, all TLS attributes are allowed, so that no problem is reported because of it.
     let tls = listeners.as_deref().map_or(TlsAttributes::All, TlsAttributes::of);
     let attributes =
         AttributeReader { jwt: file.has("jwt"), api_keys: file.has("api_keys"), tls, columns: columns.as_deref() };
     let upstreams = upstreams_of(&file, upstream_timeouts, environment, attributes);
-    // An invalid prefix has been reported. The prefix 64 replaces it, so that other addresses cause no further
-    // problems.
+    // After a problem in `client_ip`, the prefix is 64, so that no problem is reported because of it.
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
     let conditions = ConditionReader { attributes, ipv6_prefix, environment };
     let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
