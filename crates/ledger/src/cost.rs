@@ -108,7 +108,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// From this cost on, a double cannot represent every thousandth.
+/// The cost from which on a double cannot represent every thousandth of a token.
 const COARSE: Cost = Cost::from_tokens(1 << 40);
 
 /// Serializes the cost as a JSON number. The number is exact up to 2^40 tokens. Larger costs are rounded down to whole

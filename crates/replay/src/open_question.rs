@@ -76,7 +76,8 @@ pub(crate) fn open_parts<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[Open
         }
         for (rule, explained) in explained.rules.iter().enumerate() {
             if let RuleOutcome::Undecidable(attributes) = &explained.outcome {
-                // A shadow rule does not affect the rules after it. In a shadow policy, all rules are shadow rules.
+                // In an enforced policy, a shadow rule does not affect the rules after it. In a shadow policy, each
+                // rule does.
                 let alone = mode == Mode::Enforce && explained.mode == Mode::Shadow;
                 let rules = if alone { RuleRange::Only(rule) } else { RuleRange::From(rule) };
                 let question = OpenQuestion::Rules { policy, rule: Some(rule) };

@@ -124,7 +124,7 @@ mod tests {
             check(&[b"session=abc", &[&b"session"[..], space, b"=x"].concat()], Some("AMBIGUOUS"));
             check(&[&[&b"session=\""[..], space, b"abc\""].concat()], Some("AMBIGUOUS"));
         }
-        // In other places these bytes are letters for some frameworks, and invalid for others.
+        // Other bytes that are not ASCII are letters for some frameworks, and invalid for others.
         check(&["session=caf\u{e9}".as_bytes()], Some("AMBIGUOUS"));
         check(&[b"session=a\xffc"], Some("AMBIGUOUS"));
         // Escapes of these characters have only one reading. Cookies that no rule reads may contain these characters.

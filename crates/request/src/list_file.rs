@@ -106,7 +106,7 @@ impl TextList {
                 Some(entry) => usize::try_from(*entry).map_or(0, |entry| entry - 1),
             };
             let rest = self.texts.get(offset..).and_then(|text| text.strip_prefix(value));
-            // If a value contains a line end, its second part could match another text.
+            // A value with a line end is never found, because it could match two texts that follow each other.
             if rest.is_some_and(|rest| rest.first() == Some(&b'\n')) && !value.contains(&b'\n') {
                 return true;
             }

@@ -3,10 +3,10 @@
 //! Rules match the normalised path, but the path is forwarded as it was sent. So no upstream may read the sent path
 //! differently. In the normalised path, characters that may be in a segment are unescaped, and all others are escaped.
 //! `.` and `..` are resolved, and empty segments are merged (RFC 3986 §6.2.2). Path parameters (`;…`, RFC 3986 §3.3)
-//! are removed from each segment, as servlet containers do. A path that servers read differently is refused: with
-//! `%2f`, `%5c`, `%00`, a broken escape, or dots before a `;` (Tomcat reads `/static/..;/admin` as `/admin`). An empty
-//! segment is refused if `..` would remove it (`/x//../admin` is `/admin` for nginx, and `/x/admin` by the WHATWG URL
-//! standard), or if the path would begin with an empty segment.
+//! are removed from each segment, as servlet containers do. A path that servers read differently is refused: a path
+//! with `%2f`, `%5c`, `%00`, a broken escape, or dots before a `;` (Tomcat reads `/static/..;/admin` as `/admin`). An
+//! empty segment is refused if `..` would remove it (`/x//../admin` is `/admin` for nginx, and `/x/admin` by the WHATWG
+//! URL standard), or if the path would begin with an empty segment.
 
 use std::borrow::Cow;
 use std::num::NonZeroU8;

@@ -65,8 +65,7 @@ impl<'a> Request<'a> {
         Request { listener, ..*self }
     }
 
-    /// Returns the request with another `door`: the interface through which the decision is asked for, such as the proxy or
-    /// `/decide`.
+    /// Returns the request with this door, which is the way in which the request reaches the decision.
     pub fn with_door(&self, door: Door) -> Request<'a> {
         Request { door, ..*self }
     }

@@ -21,7 +21,7 @@ pub struct CompiledLimit {
     /// The name of the meter whose buckets the limit shares with other limits. `None` if the limit has its own buckets.
     /// A limit in shadow mode (a dry run) always has its own buckets.
     pub meter: Option<String>,
-    /// The limit keys in their printed form. Sorted, because their order does not matter.
+    /// The limit keys in their printed form, sorted, because their order in the file does not matter.
     pub keys: Vec<String>,
     pub expose: Expose,
     pub refusal: RefusalStatus,

@@ -19,7 +19,7 @@ const WORTHWHILE: usize = 9;
 pub struct Index {
     /// A group for each attribute by which entries are found.
     groups: Vec<Group>,
-    /// The indexes of entries without an expected text, in order.
+    /// The indexes of the entries that are always found, because they expect no text. They are in ascending order.
     always: Vec<u32>,
 }
 

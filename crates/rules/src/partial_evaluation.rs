@@ -1,7 +1,7 @@
 //! Evaluates conditions on values that may be unknown, or known only by their pseudonym.
 //!
-//! The gateway's own log has pseudonyms of clients, and another server's log lacks some attributes. For such a request,
-//! some rules can be decided and others cannot. An unknown value never counts as missing.
+//! The gateway's own log has pseudonyms of clients, and another server's log lacks some attributes. For a request in
+//! such a log, some rules can be decided and others cannot. An unknown value never counts as missing.
 
 use std::borrow::Cow;
 use std::fmt;

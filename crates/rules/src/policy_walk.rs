@@ -34,8 +34,7 @@ pub(crate) trait Facts<'s>: Sized {
     /// Returns the time for calendars and for rules that expire.
     fn at(&self) -> Timestamp;
 
-    /// Returns the indexes of the entries that may apply, found with this index. Returns `None` if all entries must be
-    /// checked.
+    /// Returns the indexes of the entries that this index finds, or `None` if all entries must be checked.
     fn find(&mut self, index: &Index) -> Option<Indices>;
 
     /// Checks whether all conditions hold. If a condition fails, the result is `Fails`, even if other conditions are
@@ -118,7 +117,7 @@ pub(crate) enum RuleFinding<'s, F: Facts<'s>> {
 
 /// How a policy that takes part ends.
 pub(crate) enum PolicyResult<'s> {
-    /// This rule is the first that applies.
+    /// This rule is the first rule that applies.
     Decided(&'s CompiledRule),
     /// The request is denied by this rule, or by the policy's `otherwise` if `rule` is `None`.
     Denied { by: DenierId, rule: Option<&'s CompiledRule> },
@@ -241,7 +240,8 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
     fn policy(&mut self, policy: &'s CompiledPolicy) -> PolicyResult<'s> {
         let found = policy.index.as_ref().and_then(|index| self.facts.find(index));
         for rule in among(&policy.rules, found) {
-            // A shadow rule does not affect the rules after it. In a shadow policy, all rules are shadow rules.
+            // A shadow rule does not affect the rules after it. In a shadow policy, all rules are shadow rules, and the
+            // first rule that applies decides.
             let ends = rule.mode == Mode::Enforce || policy.mode == Mode::Shadow;
             match self.rule(policy, rule) {
                 RuleResult::Denies(by) => return PolicyResult::Denied { by, rule: Some(rule) },

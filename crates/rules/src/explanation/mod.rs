@@ -1,7 +1,7 @@
 //! Explains how much a request has to pay and why, with the outcome of every policy and every rule.
 //!
-//! An explanation uses the same walk as [`RuleSet::plan`], but checks every rule and notes every step. It takes more
-//! time, and reads attributes from an observer instead of a request.
+//! An explanation uses the same walk as [`RuleSet::plan`], but checks every rule and notes every step. An explanation
+//! takes more time, and reads attributes through a function instead of from a request.
 //!
 //! A rule that depends on something unknown is [`RuleOutcome::Undecidable`], and the answer is made from the other
 //! rules. If the answer is a denial, it is certain. If the answer is an exemption, an undecidable rule might still deny

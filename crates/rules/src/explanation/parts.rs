@@ -119,7 +119,7 @@ pub struct PickedKey<'a> {
     /// The index of the alternative that has the value.
     pub alternative: u8,
     pub part: &'a KeyPart,
-    /// The value, folded as the limit key says. If only the value's pseudonym is known, the pseudonym.
+    /// The value, folded as the limit key says. If only the value's pseudonym is known, this is the pseudonym.
     pub value: Observation<'a>,
 }
 

@@ -82,7 +82,7 @@ fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
     found
 }
 
-/// Removes empty and `.` segments at the beginning of a path. Some servers would read them as `//…`.
+/// Removes empty and `.` segments at the beginning of a path, because some servers would read such a path as `//…`.
 fn from_first_name(path: &[u8]) -> &[u8] {
     let mut path = path;
     while let Some(inner) = path.strip_prefix(b"/") {

@@ -61,7 +61,8 @@ pub struct RouteSet {
 
 #[derive(Clone, Debug)]
 struct CompiledRoute {
-    /// The choice of this route. For a split, the upstream is chosen for each request and is missing here.
+    /// The choice if this route is taken. For a split, its upstream is `None`, because the upstream is chosen for each
+    /// request.
     choice: RouteChoice,
     split: Option<Split>,
     conditions: Vec<CompiledCondition>,

@@ -233,15 +233,13 @@ impl Holdings {
         }
     }
 
-    /// Returns the time at which [`Holdings::advance`] must be called next. Returns `None` if no slot ends by time and
-    /// no word is due.
+    /// Returns the time at which [`Holdings::advance`] must be called next, or `None` if nothing will be due.
     pub fn next_moment(&self) -> Option<Timestamp> {
         let due = self.due.first().map(|(due, _)| *due);
         self.slots.next_end().into_iter().chain(due).min()
     }
 
-    /// Returns whether buckets wait for a word. If so, the next call should be sent as soon as no other call is under
-    /// way.
+    /// Returns whether buckets wait for a word, so that a call should be sent as soon as no other call is under way.
     pub fn has_words(&self) -> bool {
         !self.waiting.is_empty()
     }
