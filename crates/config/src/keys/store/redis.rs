@@ -110,7 +110,7 @@ pub(crate) fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Se
     }
     let tls = match &url {
         Some(Some(url)) => tls(&section, url, environment),
-        // After a problem in `url`, problems in `tls` are reported too.
+        // Without a valid `url`, the hosts are not known here. Problems in `tls` are still reported.
         None | Some(None) => tls_of_any_host(&section, environment),
     };
     let timeout = section.positive_duration("timeout");
