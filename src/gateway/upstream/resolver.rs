@@ -16,7 +16,7 @@ const REFRESH: Duration = Duration::from_secs(30);
 /// The interval while a name has not been resolved yet.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The number of shares into which one endpoint's weight is divided. Every number of addresses up to 12 divides it evenly.
+/// The number of shares into which one endpoint's weight is divided. It is a multiple of every number up to 12.
 const SHARES: u64 = 27_720;
 
 /// The known addresses of an upstream, for each endpoint of its configuration.

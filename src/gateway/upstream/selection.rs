@@ -102,7 +102,7 @@ impl Upstream {
         }
     }
 
-    /// Whether so few endpoints are available that unavailable ones get requests too.
+    /// Whether so few endpoints are available that unavailable endpoints get requests too.
     fn panics(&self, pool: &Pool, is_available: impl Fn(&Endpoint) -> bool) -> bool {
         let below = usize::from(self.settings.panic_below);
         let available = || pool.endpoints.iter().filter(|endpoint| is_available(endpoint)).count();

@@ -105,7 +105,7 @@ pub struct HeadParser {
     method: usize,
     /// The index at which the current line begins; 0 for the request line.
     line: usize,
-    /// The index up to which no line end was found after the current line's begin.
+    /// The index at which the search for the end of the current line continues.
     searched: usize,
     version: Version,
     fields: usize,

@@ -37,7 +37,7 @@ pub(crate) fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
 
 fn usual_reason(status: u16) -> &'static str {
     match status {
-        // The `http` crate has the name from an older RFC.
+        // The `http` crate uses an older name of this status.
         413 => "Content Too Large",
         _ => StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default(),
     }

@@ -39,7 +39,7 @@ pub(crate) struct Http2Client {
     left: u64,
     body_timeout: BodyTimeout,
     body_deadline: Option<Pin<Box<Sleep>>>,
-    /// The longest time for which the client may neither send nor read anything.
+    /// How long the gateway waits for a client that neither sends nor reads anything.
     client_timeout: Duration,
     deadline: Deadline,
     upstream_wait: UpstreamWait,
@@ -71,7 +71,7 @@ enum BodyTimeout {
 enum Deadline {
     None,
     Waiting(Pin<Box<Sleep>>),
-    /// The deadline has passed. The response about it may still be written.
+    /// The deadline has passed. The response that reports this may still be written.
     Passed,
 }
 
@@ -80,7 +80,7 @@ impl Http2Client {
     pub(crate) fn new(request: ClientStream, lifecycle: &Lifecycle) -> Http2Client {
         let mut cut = ConnectionCut::default();
         cut.begin(|| lifecycle.tunnel());
-        // The reset of a stream that is cut is written by the connection.
+        // If the stream is cut, the connection must still write its reset. So the exit is delayed.
         request.guard.delay_exit(|| lifecycle.tunnel());
         Http2Client {
             body: request.body,
@@ -102,7 +102,8 @@ impl Http2Client {
         self.body.is_none()
     }
 
-    /// Enforces the timeout of the body only from its first byte, because the client may wait for `100 Continue` before.
+    /// Enforces the timeout of the body only from its first byte, because the client may be waiting for
+    /// `100 Continue`.
     pub(crate) fn expect_body_later(&mut self) {
         self.body_timeout = BodyTimeout::AfterFirstByte;
     }
@@ -154,7 +155,7 @@ impl Http2Client {
                 Poll::Ready(Ok(part))
             }
             Poll::Ready(Err(error)) => {
-                // Found here, not by the h2 crate, which has reset the stream otherwise.
+                // The gateway has found this error. For its own errors, the h2 crate has already reset the stream.
                 if is_malformed(&error) {
                     self.reset_for(Reason::PROTOCOL_ERROR);
                 }

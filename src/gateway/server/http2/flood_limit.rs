@@ -5,7 +5,7 @@ use base::time::{Micros, Timestamp};
 
 const PERIOD: Micros = Micros(10_000_000);
 
-/// The most streams that a client may reset in a period. It may reset more if these are at most half of its streams.
+/// The most streams that a client may reset in a period. It may reset more if at most half of its streams are reset.
 const MOST_RESETS: u32 = 200;
 
 /// The most frames without content in a period. A client that measures the connection sends some tens of pings a

@@ -1,8 +1,8 @@
 //! Counts the frames that a client sends, from the heads of the frames alone (RFC 9113, section 4.1).
 //!
 //! The counts show whether a block of header fields is incomplete, how many streams were opened, and how often a client
-//! resets streams or sends frames without content. Of trailers, the fields are counted ([`TrailerCounts`]). The h2 crate reads
-//! all other content.
+//! resets streams or sends frames without content. The fields of trailers are counted too
+//! ([`TrailerCounts`]). The h2 crate reads all other content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,6 +1,7 @@
 //! Reads and discards the rest of a request that was answered before it was complete, so that its client sees the response.
 //!
-//! The end of a stream resets it if the client is still sending. Clients such as curl then discard the response.
+//! If a stream ends while its client is still sending, the stream is reset. Clients such as curl then discard the
+//! response.
 
 use std::future::poll_fn;
 use std::time::Duration;

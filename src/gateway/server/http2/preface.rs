@@ -14,7 +14,7 @@ use crate::gateway::server::server_state::ServerState;
 use base::http_protocol::HttpProtocol;
 use base::time;
 
-/// How long a connection without any bytes is kept when the process shuts down: bytes may be on their way.
+/// How long a connection without any bytes is kept when the process shuts down, because bytes may be on their way.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Detects the protocol that the client speaks, and returns it with the bytes that were read. `None` if the connection must be
@@ -88,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_is_waited_for_no_longer_than_its_limits_allow() {
         assert_eq!(found(&[]).await, None);
-        // The byte may begin a PUT.
+        // The byte may also be the beginning of `PUT`.
         assert_eq!(found(&[b"P"]).await, Some((HttpProtocol::Http1, 1)));
     }
 }

@@ -1,4 +1,4 @@
-//! Holds the body of a message as its peer sends it, until it is read.
+//! Holds the parts of a message's body that have arrived, until they are read.
 //!
 //! The h2 crate keeps every frame separately, with some 270 bytes besides its content, and the memory into which it was read.
 //! So the loop of a connection [takes out](WaitingBody::take_out) the parts of bodies that nobody reads yet, because the
@@ -74,7 +74,7 @@ impl ReceivedBody {
                 }
             },
         };
-        // An error is ignored: if the stream has ended, no more is read from it.
+        // An error is ignored, because no more is read from a stream that has ended.
         let _ = state.stream.flow_control().release_capacity(part.len());
         Poll::Ready(Some(Ok(part)))
     }
@@ -130,7 +130,7 @@ impl WaitingBody {
 
 impl Drop for State {
     fn drop(&mut self) {
-        // Trailers that nobody has read.
+        // Removes trailers that nobody has read.
         self.frames.trailers().take(self.stream.stream_id().into());
     }
 }

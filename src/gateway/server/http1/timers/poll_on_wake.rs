@@ -1,8 +1,8 @@
 //! Polls a future only if its own waker has been called since the last poll.
 //!
 //! A task that waits for several futures polls all of them whenever one wakes it, and a connection does so several
-//! times for every request. Most of these futures have not changed. To find this out costs one load here, instead of a
-//! lock and a list for each future.
+//! times for every request. Most of these futures have not changed. Here, it costs one load to find out that a
+//! future has not changed, instead of a lock and a list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,7 +144,7 @@ mod tests {
         assert!(poll(&mut poll_on_wake, &other, Poll::Pending).1.is_some());
     }
 
-    /// Two threads share only the flag: the last wake is seen, whenever it happens.
+    /// The last wake is seen whenever it happens, although the two threads share only the flag.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "waits in real time")]
     fn no_wake_of_another_thread_is_lost() {

@@ -1,7 +1,7 @@
 //! A timer that is used again for each request, instead of a new timer for each.
 //!
 //! To set and drop a timer takes 1300 of the 90 000 instructions of a request. So a connection keeps one timer for its
-//! whole life. It may be set for a time before the current deadline.
+//! whole life. The timer may fire before the current deadline.
 
 use std::fmt;
 use std::pin::Pin;
@@ -52,7 +52,7 @@ impl ReusableTimer {
                     if now >= deadline {
                         return Poll::Ready(());
                     }
-                    // Never set for later than `deadline`, because it would then be set again at each poll.
+                    // The recorded time is never after `deadline`, because the timer would then be set again at each poll.
                     let left = deadline.since(now).min(LONGEST);
                     self.set = Some((now.plus(left), (self.timer)(left.max(SHORTEST).into())));
                     self.woken.rearm();
