@@ -272,8 +272,8 @@ async fn accepting_end(phase: &mut watch::Receiver<AcceptPhase>, leaving: &mut S
     }
 }
 
-/// Accepts the connections of a path until `end`. Pingora is not used here: it would let everyone connect, whatever the
-/// file's permissions are, and fail if the file has been removed.
+/// Accepts the connections of a path until `end`. Pingora is not used here, because it would let everyone connect,
+/// whatever the file's permissions are, and would fail if the file has been removed.
 async fn accept_local<A: ServerApp + Send + Sync + 'static>(
     socket: UnixListener,
     app: &Arc<A>,
@@ -306,7 +306,7 @@ async fn accept_local<A: ServerApp + Send + Sync + 'static>(
             }
         }
     }
-    // After this, all accepted connections are counted. One yield is enough, because no tasks of Pingora are involved.
+    // After this yield, all accepted connections are counted. One yield is enough, because no tasks of Pingora are involved.
     tokio::task::yield_now().await;
 }
 
@@ -327,8 +327,8 @@ struct SharedApp<A> {
 }
 
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
-    /// Spawns a task for the connection. Pingora's task is not used: it has 8 KiB for a TLS handshake, as long as it
-    /// runs.
+    /// Spawns a task for the connection. Pingora's task is not used, because it holds 8 KiB for a TLS handshake
+    /// as long as it runs.
     fn process_new<'s, 'w, 'f>(
         self: &'s Arc<Self>,
         stream: Stream,

@@ -1,7 +1,7 @@
 //! Holds one listening socket, over TCP or at a path, and the connections that it accepts.
 //!
-//! A path has one socket, and each thread has a duplicate of it: SO_REUSEPORT exists only for IP sockets. Clients of a
-//! path are processes of this machine and have no address. Their peer address is the loopback address, so that settings
+//! A path has one socket, and each thread has a duplicate of it, because SO_REUSEPORT exists only for IP sockets.
+//! Clients of a path are processes of this machine and have no address. Their peer address is the loopback address, so that settings
 //! for addresses apply to them.
 
 use std::io;
@@ -172,7 +172,7 @@ pub(crate) fn local_stream(connection: tokio::net::UnixStream) -> Stream {
 
 fn stream(mut stream: Layer4, peer: SocketAddr) -> Stream {
     let digest = SocketDigest::from_raw_fd(stream.as_raw_fd());
-    // A new digest has no peer yet.
+    // A new digest has no peer yet, so setting it does not fail.
     let _ = digest.peer_addr.set(Some(peer.into()));
     stream.set_socket_digest(digest);
     Box::new(stream)

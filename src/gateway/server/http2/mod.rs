@@ -149,8 +149,8 @@ impl<A: Http2Application> Http2Server<A> {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
-            // This budget is not used, because the h2 crate counts the unread small body parts of all streams
-            // together, also of streams that have ended. Parts do not stay in the h2 crate for long: see `take_out_bodies`.
+            // This budget is not used, because the h2 crate counts the unread small body parts of all streams together,
+            // also of streams that have ended. Parts do not stay in the h2 crate for long: see `take_out_bodies`.
             .data_frame_budget(usize::MAX)
             .max_local_error_reset_streams(Some(MOST_ERRORS))
             .max_pending_accept_reset_streams(MOST_ERRORS);

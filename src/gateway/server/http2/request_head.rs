@@ -100,9 +100,11 @@ struct Fields {
     /// The number of fields, and the number of bytes that they take in an HTTP/1.1 head.
     number: usize,
     bytes: usize,
-    /// The number of `Host` fields; below, of `Cookie` and of `Content-Length` fields.
+    /// The number of `Host` fields.
     hosts: usize,
+    /// The number of `Cookie` fields.
     cookies: usize,
+    /// The number of `Content-Length` fields.
     lengths: usize,
 }
 

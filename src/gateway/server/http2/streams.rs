@@ -24,8 +24,8 @@ pub(crate) struct Streams(Arc<State>);
 #[derive(Debug)]
 struct State {
     open: AtomicUsize,
-    /// Whether the first stream is open. It is counted together with its connection, like the one request of an
-    /// HTTP/1.1 connection.
+    /// Whether the first stream is open. This stream is counted together with its connection, like the one request of
+    /// an HTTP/1.1 connection.
     is_first_open: AtomicBool,
     /// The time at which the last stream ended, in microseconds.
     ended: AtomicU64,
@@ -36,7 +36,7 @@ struct State {
     /// The timers that no stream has borrowed.
     timers: Mutex<Vec<ReusableTimer>>,
     handle: ConnectionHandle,
-    /// Held from the first stream on, until the connection is closed: the process waits for it when it exits.
+    /// A process that exits waits until this is dropped. Held from the first stream until the connection is closed.
     exit: Mutex<Option<watch::Receiver<bool>>>,
     /// The guard of the connection. Streams hold it too, because they may outlive the connection.
     guard: ConnectionGuard,
@@ -119,8 +119,8 @@ impl StreamGuard {
     }
 
     /// Makes the process wait for the connection when it exits, so that the last frames of the streams are written. `exit`
-    /// subscribes to the channel on whose receivers the process waits. Called for each stream, and has an effect for the
-    /// first one.
+    /// subscribes to the channel on whose receivers the process waits. Called for each stream, but only the first call
+    /// has an effect.
     pub(crate) fn delay_exit(&self, exit: impl FnOnce() -> watch::Receiver<bool>) {
         self.streams.0.exit.lock().get_or_insert_with(exit);
     }

@@ -15,7 +15,7 @@ const MOST_TRAILERS: usize = 1024;
 
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 0x20;
-/// The length of what a frame with `PRIORITY` has before its block.
+/// The length of the priority that a frame with the flag `PRIORITY` has before its block.
 const PRIORITY_LENGTH: usize = 5;
 
 /// The numbers of fields in the trailers that have arrived on one connection and have not been read, each with its stream.
@@ -31,7 +31,7 @@ impl TrailerCounts {
         counts.push_back((stream, fields));
     }
 
-    /// Returns the number of fields in the trailers of a stream, and forgets it. `None` if the stream has no trailers.
+    /// Returns the number of fields in a stream's trailers, and forgets the number. `None` if the stream has no trailers.
     pub fn take(&self, stream: u32) -> Option<usize> {
         let mut counts = self.0.lock();
         let index = counts.iter().position(|(of, _)| *of == stream)?;
@@ -102,9 +102,9 @@ enum Part {
     First,
     /// A further byte of an index or of the size of the table, whose value does not matter.
     Index,
-    /// A further byte of a length: the length so far, and by how many bits the byte is shifted.
+    /// A further byte of a length: the sum of the bytes before it, and the number of bits by which it is shifted.
     Length(usize, u32),
-    /// The content of a string, of which so many bytes are missing.
+    /// The content of a string, of which this many bytes are missing.
     Content(usize),
 }
 
@@ -138,7 +138,7 @@ impl FieldCounter {
         let index = byte & prefix;
         if !matches!(byte, 0x20..0x40) {
             self.fields += 1;
-            // Index 0: the name is a string as well.
+            // Index 0 means that the name is a string as well.
             self.strings = if strings == 1 && index == 0 { 2 } else { strings };
         }
         if index == prefix { Part::Index } else { Part::First }

@@ -27,8 +27,8 @@ impl ExchangeTimer {
         self.grace.restart();
     }
 
-    /// Becomes ready when the wait for the upstream has lasted for `timeout`. The wait begins with the first poll, or with
-    /// the first poll after [`ExchangeTimer::restart`].
+    /// Becomes ready when the wait for the upstream has lasted for `timeout`. The wait begins with the first poll, or
+    /// with the first poll after [`ExchangeTimer::restart`].
     pub(crate) fn poll(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.since.get_or_insert_with(|| self.clock.now());
         ready!(self.timer.poll(since.plus(timeout), &self.clock, cx));
