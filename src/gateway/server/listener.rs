@@ -306,7 +306,7 @@ async fn accept_local<A: ServerApp + Send + Sync + 'static>(
             }
         }
     }
-    // After this yield, all accepted connections are counted. One yield is enough, because no tasks of Pingora are involved.
+    // After this yield, all accepted connections are counted. One yield is enough, because Pingora has no tasks here.
     tokio::task::yield_now().await;
 }
 

@@ -1,8 +1,8 @@
 //! Holds one listening socket, over TCP or at a path, and the connections that it accepts.
 //!
 //! A path has one socket, and each thread has a duplicate of it, because SO_REUSEPORT exists only for IP sockets.
-//! Clients of a path are processes of this machine and have no address. Their peer address is the loopback address, so that settings
-//! for addresses apply to them.
+//! Clients of a path are processes of this machine and have no address. Their peer address is the loopback address, so
+//! that settings for addresses apply to them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

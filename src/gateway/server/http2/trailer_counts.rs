@@ -31,7 +31,7 @@ impl TrailerCounts {
         counts.push_back((stream, fields));
     }
 
-    /// Returns the number of fields in a stream's trailers, and forgets the number. `None` if the stream has no trailers.
+    /// Returns the number of fields in a stream's trailers, and forgets this number. `None` without trailers.
     pub fn take(&self, stream: u32) -> Option<usize> {
         let mut counts = self.0.lock();
         let index = counts.iter().position(|(of, _)| *of == stream)?;
