@@ -38,7 +38,7 @@ const REPORT_INTERVAL: Micros = Micros(60_000_000);
 /// The stage that reads the PROXY protocol headers of one listener, for all threads.
 #[derive(Debug)]
 pub(crate) struct ProxyProtocol {
-    /// The peers that may connect; `None`: all peers.
+    /// The peers that may connect. `None` if all peers may connect.
     senders: Option<Senders>,
     malformed: Counter,
     timeout: Counter,
@@ -51,7 +51,7 @@ pub(crate) struct ProxyProtocol {
 #[derive(Debug)]
 struct Senders {
     networks: Vec<IpNet>,
-    /// The connections of other peers that were closed.
+    /// The number of closed connections of other peers.
     closed: Counter,
     throttle: LogThrottle,
 }
@@ -112,7 +112,7 @@ impl ProxyProtocol {
         match time::timeout(fixed_interval("proxy_protocol", DEADLINE), header).await.unwrap_or(Err(Failure::Timeout)) {
             Ok(Source::Client(address)) => {
                 let digest = SocketDigest::from_raw_fd(stream.id());
-                // The cell of a new digest is always empty.
+                // The cell of a new digest is always empty, so setting it does not fail.
                 let _ = digest.peer_addr.set(Some(address.into()));
                 stream.set_socket_digest(digest);
                 Some(stream)
@@ -170,7 +170,8 @@ async fn read_header(stream: &mut Stream) -> Result<Source, Failure> {
         };
         let length = header.len();
         header.resize(length + missing, 0);
-        // Not `read_exact`: an invalid header is recognised at its first wrong byte, and more bytes may never arrive.
+        // `read_exact` is not used, because an invalid header is recognised at its first wrong byte, and more bytes
+        // may never arrive.
         let read: io::Result<usize> = stream.read(header.get_mut(length..).unwrap_or_default()).await;
         match read {
             Ok(read @ 1..) => header.truncate(length + read),

@@ -73,7 +73,7 @@ fn accept(queue: &ListeningSocket) -> Option<AcceptedConnection> {
         match queue.accept() {
             Ok(accepted) => return Some(accepted),
             Err(error) => match error.kind() {
-                // The connection failed while it waited.
+                // The connection failed while it waited, so the next connection is tried.
                 io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
                 io::ErrorKind::WouldBlock => return None,
                 _ => {
