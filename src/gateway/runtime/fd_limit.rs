@@ -114,13 +114,12 @@ impl FdBudget {
         connections.saturating_add(open.deciding.max(self.deciding)) <= self.files
     }
 
-    /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of
-    /// `open` yet. `rejecting` is the number of connections that are being answered with 503. `decides` is whether the
-    /// newest connection is of a proxy that asks for decisions. Only such a proxy gets the reserved files.
-    pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize, decides: bool) -> bool {
+    /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of `open`
+    /// yet. The newest of them is a client's: the files that are reserved for proxies that ask for decisions are left to them.
+    /// `rejecting` is the number of connections that are being answered with 503.
+    pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize) -> bool {
         let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);
-        let deciding = if decides { open.deciding } else { open.deciding.max(self.deciding) };
-        let others = deciding.saturating_add(rejecting).saturating_add(uncounted);
+        let others = open.deciding.max(self.deciding).saturating_add(rejecting).saturating_add(uncounted);
         connections.saturating_add(others) <= self.files.saturating_add(self.rejections)
     }
 
@@ -178,13 +177,10 @@ mod tests {
         assert_eq!((budget.streams(50, 0), budget.streams(50, 40), budget.streams(80, 0)), (8, 4, 0));
         // 54 client connections, 36 reserved files and 32 rejections take all files.
         assert_eq!(budget.rejections, 32);
-        assert!(budget.has_file_for_uncounted(open(54, 0, 0), 32, 36, true));
-        assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 37, true));
-        assert!(!budget.has_file_for_uncounted(open(54, 0, 36), 32, 1, true));
-        // Clients that are turned away leave the reserved files to proxies that ask for decisions.
-        assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 1, false));
-        assert!(budget.has_file_for_uncounted(open(54, 0, 0), 31, 1, false));
-        // Some connections to upstreams are used by no request, so there may be too many connections.
+        assert!(budget.has_file_for_uncounted(open(54, 0, 0), 31, 1));
+        assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 1));
+        assert!(!budget.has_file_for_uncounted(open(54, 0, 36), 32, 1));
+        // The connections to upstreams include some that no request uses.
         assert_eq!((budget.excess(open(54, 0, 0), 122, 0), budget.excess(open(54, 0, 10), 122, 5)), (0, 15));
         // Proxies always get the reserved files, and other files while these are free.
         assert!(budget.admits_proxy(100, open(72, 0, 36)) && !budget.admits_proxy(100, open(72, 0, 37)));

@@ -139,8 +139,14 @@ impl ConnectionLimits {
         let uncounted = self.uncounted.fetch_add(1, Ordering::AcqRel) + 1;
         self.make_room();
         let rejecting = self.rejecting.load(Ordering::Acquire);
-        let decides = purpose == Purpose::Deciding;
-        let is_admitted = self.fd_budget.has_file_for_uncounted(self.open_files(), rejecting, uncounted, decides);
+        let open = self.open_files();
+        let is_admitted = match purpose {
+            Purpose::Proxying => self.fd_budget.has_file_for_uncounted(open, rejecting, uncounted),
+            // A proxy that asks needs one file, and no connection to an upstream.
+            Purpose::Deciding => {
+                self.fd_budget.excess(open, self.upstream_files.open(), rejecting.saturating_add(uncounted)) == 0
+            }
+        };
         if !is_admitted {
             self.begin();
             self.log_rejection(ConnectionLimit::Connections, clock);

@@ -9,6 +9,7 @@
 
 pub mod concurrency;
 pub mod fixed_window;
+mod kind;
 pub mod leaky_bucket;
 mod rate;
 pub mod sliding_log;
@@ -25,114 +26,15 @@ use crate::holds::Word;
 use base::time::{Micros, Timestamp};
 use concurrency::Concurrency;
 use fixed_window::{FixedWindow, Window};
+pub use kind::{AlgorithmKind, TWINS};
 use leaky_bucket::LeakyBucket;
 use sliding_log::SlidingLog;
 use sliding_window::SlidingWindow;
 pub use step::{ChargeResult, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
 use token_bucket::TokenBucket;
 
-/// The Lua twins, for stores that run scripts. Each is a block that returns a table of functions. `new` reads the settings of a
-/// limit, in eight bytes each, and returns a limit and the position after the settings. The limit is `outside` if the settings
-/// do not hold at the server's time. `open` makes a bucket from a stored value, or a full bucket from `false`. The bucket has
-/// the fields `limit`, `found` (the stored value) and `changed` (whether it must be written although nothing is charged). From
-/// an invalid value, `open` makes an empty bucket that is `invalid`. `most` returns how many times a bucket can pay a cost.
-/// `charge` charges a cost. `close` returns the value to store and until when the store must keep it. `give_back` gives an
-/// amount in thousandths back to a stored value and returns the new value, or `false` if the stored value is
-/// invalid. `undo` takes back what is left of a charge, if another bucket refused the request. It changes the
-/// bucket and returns `true`, or returns the value to store and until when, or `false` if nothing is left. Without
-/// `undo`, the charge stays. A twin with large values also has `digest`, called last, with a bucket and the value
-/// that was found. The reply contains the digest in place of the value, and the step in Rust gives the same results
-/// for it. A twin of a limit that holds also has `say`, which accepts a word of an owner and returns whether it has
-/// done so.
-pub const TWINS: [&str; 6] = [
-    concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua")),
-    include_str!("fixed_window/fixed_window.lua"),
-    include_str!("sliding_log/sliding_log.lua"),
-    include_str!("sliding_window/sliding_window.lua"),
-    concat!(include_str!("rate.lua"), include_str!("leaky_bucket/leaky_bucket.lua")),
-    concurrency::TWIN,
-];
-
 /// The zone of windows that no calendar defines.
 static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());
-
-/// The algorithms by name, without the settings of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AlgorithmKind {
-    TokenBucket,
-    FixedWindow,
-    SlidingLog,
-    SlidingWindow,
-    LeakyBucket,
-    Concurrency,
-}
-
-impl AlgorithmKind {
-    /// The algorithms that gateway.yaml can name. [`AlgorithmKind::Concurrency`] is not among them yet.
-    pub const ALL: [AlgorithmKind; 5] = [
-        AlgorithmKind::TokenBucket,
-        AlgorithmKind::FixedWindow,
-        AlgorithmKind::SlidingLog,
-        AlgorithmKind::SlidingWindow,
-        AlgorithmKind::LeakyBucket,
-    ];
-
-    /// Returns the algorithm's name in gateway.yaml and in bucket keys.
-    pub const fn name(self) -> &'static str {
-        match self {
-            AlgorithmKind::TokenBucket => token_bucket::NAME,
-            AlgorithmKind::FixedWindow => fixed_window::NAME,
-            AlgorithmKind::SlidingLog => sliding_log::NAME,
-            AlgorithmKind::SlidingWindow => sliding_window::NAME,
-            AlgorithmKind::LeakyBucket => leaky_bucket::NAME,
-            AlgorithmKind::Concurrency => concurrency::NAME,
-        }
-    }
-
-    /// Parses the name of an algorithm; `None` if the name is unknown.
-    pub fn parse(text: &str) -> Option<AlgorithmKind> {
-        AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text)
-    }
-
-    /// Gives back up to `amount` of what was spent from the bucket with this state, and returns the new state. A bucket never
-    /// holds more than a full bucket. `None` for an invalid state.
-    pub fn give_back(self, state: &[u64], amount: Cost) -> Option<State> {
-        match self {
-            AlgorithmKind::TokenBucket => token_bucket::give_back(state, amount),
-            AlgorithmKind::FixedWindow => fixed_window::give_back(state, amount),
-            AlgorithmKind::SlidingLog => sliding_log::give_back(state, amount),
-            AlgorithmKind::SlidingWindow => sliding_window::give_back(state, amount),
-            // The state is that of a token bucket. Waiting requests keep their moments, but other requests may get
-            // earlier moments now.
-            AlgorithmKind::LeakyBucket => token_bucket::give_back(state, amount),
-            AlgorithmKind::Concurrency => concurrency::give_back(state, amount),
-        }
-    }
-
-    /// Returns the index of the algorithm's Lua twin in [`TWINS`].
-    pub const fn twin(self) -> usize {
-        match self {
-            AlgorithmKind::TokenBucket => 0,
-            AlgorithmKind::FixedWindow => 1,
-            AlgorithmKind::SlidingLog => 2,
-            AlgorithmKind::SlidingWindow => 3,
-            AlgorithmKind::LeakyBucket => 4,
-            AlgorithmKind::Concurrency => 5,
-        }
-    }
-
-    /// Returns the reason of a refusal by a limit that has too little left: the name of the algorithm with `_exceeded`.
-    pub const fn exceeded(self) -> &'static str {
-        match self {
-            AlgorithmKind::TokenBucket => token_bucket::EXCEEDED,
-            AlgorithmKind::FixedWindow => fixed_window::EXCEEDED,
-            AlgorithmKind::SlidingLog => sliding_log::EXCEEDED,
-            AlgorithmKind::SlidingWindow => sliding_window::EXCEEDED,
-            AlgorithmKind::LeakyBucket => leaky_bucket::EXCEEDED,
-            AlgorithmKind::Concurrency => concurrency::EXCEEDED,
-        }
-    }
-}
 
 /// An algorithm with the settings of one limit, such as its rate and burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! Keeps what requests hold of buckets in memory, and charges plans that hold.
 //!
 //! There is one owner, this process, which knows exactly what its requests hold. So nothing is said and nothing
-//! expires: the state of a bucket is made anew for each plan, out of the sum of what is held. It is not among the
+//! expires: the state of a bucket is made for each plan, out of the sum of what is held. It is not among the
 //! buckets that can be evicted, and is gone when nothing is held.
 
 use std::collections::HashMap;

@@ -161,6 +161,8 @@ impl<'p> Call<'p> {
             let granted = match grant(granted)? {
                 Grant::First(granted) if granted <= run.times as u64 => granted,
                 Grant::First(_) => return Err(StoreError::UnexpectedReply),
+                // A call without words can have no old one.
+                Grant::OldWord if self.words.is_none() => return Err(StoreError::UnexpectedReply),
                 undecided @ (Grant::LeftOut | Grant::OutOfMemory | Grant::OldWord) => {
                     out_of_memory |= matches!(undecided, Grant::OutOfMemory);
                     settlements.extend((0..run.times).map(|_| None));
