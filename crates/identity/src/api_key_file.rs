@@ -1,8 +1,8 @@
 //! Reads and writes the file of API keys: lines of `SHA256-HEX-OF-KEY ID PLAN`.
 //!
 //! The first line may name the columns: `#columns id plan rps …`. Then every line has a word for each column, or `-`
-//! where it has no value. Blank lines are ignored, and so is all text after any other `#`. A fault never repeats text
-//! of the file, because the text may be a key.
+//! where it has no value. Blank lines are ignored. Any other `#` begins a comment, which ends with its line. A fault
+//! never repeats text of the file, because the text may be a key.
 
 use std::fmt;
 
@@ -233,7 +233,7 @@ mod tests {
     const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     const OTHER: &str = "88d4266fd4e6338d13b845fcf289579d209c897823b9217da3e161936f031589";
 
-    /// Checks how many keys a file has, or which fault. `H` stands for a hash, and `O` for another hash.
+    /// Checks the number of keys in a file, or the faults that are found in it. `H` stands for a hash, and `O` for another hash.
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let text = text.replace('H', HASH).replace('O', OTHER);

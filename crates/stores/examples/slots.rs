@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::concurrency::Concurrency;
-use ledger::bucket_key::{Descriptor, KeySeed, LimitIdentity};
+use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
 use stores::{Clock, EventSink, Micros, Reservation, Settings, Store, Worker, breaker, memory, redis};
@@ -69,20 +69,12 @@ async fn slots(settings: Settings) -> Result<Vec<bool>, Box<dyn Error>> {
     Ok(granted)
 }
 
-/// One of two slots of this process.
+/// Asks for one of two slots of this process. In a gateway, `ledger::bucket_key` makes the key of a bucket from a limit and
+/// a request.
 fn plan() -> Result<Plan, Box<dyn Error>> {
+    let key = BucketKey(u128::from(std::process::id()).to_be_bytes());
     let algorithm = Algorithm::Concurrency(Concurrency::new(2).ok_or("no slots")?);
-    let limit = KeySeed::new(&LimitIdentity {
-        policy: "example",
-        rule: "process",
-        limit: "",
-        mode: "enforce",
-        algorithm: algorithm.name(),
-        keys: &["process".to_owned()],
-    });
-    let mut process = Descriptor::default();
-    process.push(0, &std::process::id().to_be_bytes());
     let mut plan = Plan::default();
-    plan.enforce(Charge::new(limit.key(&process), algorithm, Cost::ONE));
+    plan.enforce(Charge::new(key, algorithm, Cost::ONE));
     Ok(plan)
 }

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ledger::holds::{self, ReservationOwner, SlotId};
+use ledger::charge::{Charge, Plan, Settlement};
+use ledger::cost::Cost;
+use ledger::holds::{self, ReservationOwner, SlotId, SlotTerms};
+use ledger::outcome::Verdict;
 
 /// Counts the slots that requests hold: a connection, which reports them to its store, or a store in this process.
 pub(crate) trait SlotKeeper: ReservationOwner + fmt::Debug + Send + Sync {}
@@ -43,4 +46,18 @@ impl Reservation {
     pub fn release(self) {
         drop(self);
     }
+}
+
+/// Returns the slots that a settled plan has been granted.
+pub(crate) fn granted_asks<'p>(
+    plan: &'p Plan,
+    settlement: &'p Settlement,
+) -> impl Iterator<Item = (&'p Charge, SlotTerms)> {
+    let outcomes = || settlement.enforced.iter().chain(&settlement.shadow);
+    let is_granted = move |index: usize| {
+        settlement.is_granted() && outcomes().nth(index).is_some_and(|outcome| outcome.verdict == Verdict::Allow)
+    };
+    plan.asks()
+        .filter(move |(index, _, terms)| terms.amount > Cost::default() && is_granted(*index))
+        .map(|(_, charge, terms)| (charge, terms))
 }

@@ -179,10 +179,10 @@ fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>)
 /// When the rule does not exist, charges no bucket, or has several limits of which none is named.
 pub(crate) fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<BucketSelection, LookupError> {
     let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
-    // The limits of a meter may have different numbers. The first limit is shown.
+    // The limits of a meter may differ, for example in rate and burst. The first limit is shown.
     let (policy, rule, wanted) = *named(config, name)?.first().ok_or("no rule has a limit")?;
-    // A candidate has its own buckets under the name of its limit. It is left out, because the limit's own buckets are
-    // meant.
+    // A candidate (a limit on trial) has the name of the limit that it may replace, but buckets of its own. Candidates
+    // are left out, because the name means the limit itself.
     let limits = config.rules.compiled(rule).iter().filter(|limit| limit.mode == mode(policy, rule));
     let limits: Vec<_> = limits.filter(|limit| wanted.has(policy, rule, &limit.name, limit.meter.as_deref())).collect();
     match (&limits[..], limits.first().and_then(|limit| limit.variants.first())) {

@@ -24,7 +24,6 @@ use base::tls::server::Session;
 use decision::access_log_line::{Kind, Origin};
 use request::client_address::ClientAddress;
 use request::door::Door;
-use request::identity::Identity;
 use request::scheme::{Scheme, SchemeSource};
 use stores::Caller;
 
@@ -141,23 +140,8 @@ impl<'a> Call<'a> {
         client: ClientAddress,
         scheme: SchemeSource,
     ) -> RequestRecord {
-        RequestRecord {
-            snapshot: Arc::clone(snapshot),
-            destination: Arc::clone(snapshot.destinations.decided()),
-            client,
-            scheme,
-            listener: self.connection.listener(),
-            door,
-            tls: None,
-            descriptors: Vec::new(),
-            identity: Identity::default(),
-            payment: None,
-            decision: None,
-            waited: None,
-            refusal: None,
-            invalid_token: None,
-            denied_by: None,
-        }
+        let destination = snapshot.destinations.decided();
+        RequestRecord::undecided(snapshot, destination, client, scheme, self.connection.listener(), door)
     }
 }
 

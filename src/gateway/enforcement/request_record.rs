@@ -81,6 +81,34 @@ impl RecordedTls {
 }
 
 impl RequestRecord {
+    /// Makes the record of a request about which nothing has been decided yet, without its TLS connection and descriptors.
+    pub(crate) fn undecided(
+        snapshot: &Arc<Snapshot>,
+        destination: &Arc<Destination>,
+        client: ClientAddress,
+        scheme: SchemeSource,
+        listener: usize,
+        door: Door,
+    ) -> RequestRecord {
+        RequestRecord {
+            snapshot: Arc::clone(snapshot),
+            destination: Arc::clone(destination),
+            client,
+            scheme,
+            listener,
+            door,
+            tls: None,
+            descriptors: Vec::new(),
+            identity: Identity::default(),
+            payment: None,
+            decision: None,
+            waited: None,
+            refusal: None,
+            invalid_token: None,
+            denied_by: None,
+        }
+    }
+
     /// Returns the kind of the request for the access log: `Refused` if the gateway refused the request, and `unrefused`
     /// otherwise.
     pub(crate) fn kind(&self, unrefused: Kind) -> Kind {

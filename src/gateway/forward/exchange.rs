@@ -31,7 +31,6 @@ use decision::cors::CorsAnswer;
 use decision::error_pages::ErrorPage;
 use request::client_address::ClientAddress;
 use request::door::Door;
-use request::identity::Identity;
 use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
 use rules::route::forwarding::{FieldChanges, ForwardedCertificate, Rewrite};
@@ -208,22 +207,12 @@ impl ReceivedExchange<'_> {
 
     /// Makes the record of a request about which nothing has been decided yet.
     fn new_record(&self, snapshot: &Arc<Snapshot>) -> RequestRecord {
+        let (scheme, listener) = (self.scheme_source(), self.connection.listener());
+        let destination = snapshot.destinations.unrouted();
+        let tls = self.connection.tls().map(|tls: &Arc<TlsSession>| RecordedTls::Own(Arc::clone(tls)));
         RequestRecord {
-            snapshot: Arc::clone(snapshot),
-            destination: Arc::clone(snapshot.destinations.unrouted()),
-            client: self.client,
-            scheme: self.scheme_source(),
-            listener: self.connection.listener(),
-            door: Door::Proxy,
-            tls: self.connection.tls().map(|tls: &Arc<TlsSession>| RecordedTls::Own(Arc::clone(tls))),
-            descriptors: Vec::new(),
-            identity: Identity::default(),
-            payment: None,
-            decision: None,
-            waited: None,
-            refusal: None,
-            invalid_token: None,
-            denied_by: None,
+            tls,
+            ..RequestRecord::undecided(snapshot, destination, self.client, scheme, listener, Door::Proxy)
         }
     }
 

@@ -137,7 +137,7 @@ impl UpstreamPool {
         }
     }
 
-    /// Removes unusable connections, until none is left.
+    /// Removes unusable connections at intervals. Ends when the pool is empty.
     async fn sweep(self: Arc<Self>) {
         loop {
             sleep(SWEEP).await;

@@ -46,8 +46,8 @@ impl CertificateWatch {
             return None;
         }
         let reread = self.server.reread(now);
-        // Files that were read before two equal checks may be written again within the resolution of their timestamps,
-        // so they are read again later.
+        // A file may change again so soon that its timestamp stays the same. So a read is final only if two checks in
+        // a row have found the same files. Otherwise the files are read again later.
         self.last_read = (settled && self.fingerprints() == fingerprints).then_some(fingerprints);
         match reread {
             Ok(reread) => {

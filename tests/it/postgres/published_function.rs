@@ -1,5 +1,5 @@
 //! A published PL/pgSQL function that takes a token from a row. benches/postgres compares the store with it. The tests show
-//! where the function grants too much and where it fails. The store does neither in the same situation.
+//! that the function grants too much or fails, and that the store does neither in the same situation.
 
 use std::time::Duration;
 

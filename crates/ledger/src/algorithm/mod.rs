@@ -202,8 +202,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns one of `of` equal shares of the limit, and the cost to charge to the share. The cost is multiplied instead of
-    /// dividing the limit, so that nothing is rounded. A share can pay at least one such cost.
+    /// Divides the limit into equal shares; `of` is their number. Returns the limit of one share, and the cost to charge to it.
+    /// To avoid rounding, a rate is not divided: the cost is multiplied. A share can pay at least one such cost.
     pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
         match self {
             Algorithm::TokenBucket(bucket) => {

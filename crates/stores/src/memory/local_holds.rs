@@ -13,14 +13,13 @@ use smallvec::SmallVec;
 
 use super::Memory;
 use crate::reply::{Source, TakeReply};
-use crate::reservation::{Reservation, SlotKeeper};
+use crate::reservation::{Reservation, SlotKeeper, granted_asks};
 use base::time::Timestamp;
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement, settle};
 use ledger::cost::Cost;
 use ledger::holds::{Ending, Owner, ReservationOwner, SlotId, SlotTerms, Slots, Word};
-use ledger::outcome::Verdict;
 use ledger::store_time::StoreTime;
 
 /// The only owner.
@@ -159,18 +158,4 @@ fn find<'h, 'm>(holds: &'h LockedHolds<'m>, number: usize) -> Option<&'h (usize,
 
 fn find_mut<'h, 'm>(holds: &'h mut LockedHolds<'m>, number: usize) -> Option<&'h mut (usize, MutexGuard<'m, Held>)> {
     holds.iter_mut().find(|(own, _)| *own == number)
-}
-
-/// Returns the slots that a settled plan has been granted.
-pub(crate) fn granted_asks<'p>(
-    plan: &'p Plan,
-    settlement: &'p Settlement,
-) -> impl Iterator<Item = (&'p Charge, SlotTerms)> {
-    let outcomes = || settlement.enforced.iter().chain(&settlement.shadow);
-    let is_granted = move |index: usize| {
-        settlement.is_granted() && outcomes().nth(index).is_some_and(|outcome| outcome.verdict == Verdict::Allow)
-    };
-    plan.asks()
-        .filter(move |(index, _, terms)| terms.amount > Cost::default() && is_granted(*index))
-        .map(|(_, charge, terms)| (charge, terms))
 }

@@ -39,7 +39,6 @@ use ledger::cost::Cost;
 use ledger::outcome::Outcome;
 use ledger::store_time::StoreTime;
 use local_holds::LocalHolds;
-pub(super) use local_holds::granted_asks;
 use queue_id::{QueueId, SpentClass};
 use shard::{Eviction, Put, Shard};
 

@@ -42,11 +42,11 @@ pub struct Call<'p> {
 #[derive(Debug)]
 struct Words<'p> {
     call: &'p holds::Call,
-    /// For each word, the index of its bucket among the keys, and that of a limit.
+    /// For each word, two indices: its bucket's in the list of keys, and its limit's in the list of limits.
     places: Vec<(usize, usize)>,
 }
 
-/// Added to the number of requests in a run if some charges of the run are only checked.
+/// A flag that is added to the number of requests in a run: some charges of the run are only checked, not taken.
 const SOME_CHECKED: usize = 1 << 15;
 
 /// A run of consecutive equal requests.

@@ -14,8 +14,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use super::transport::Reply;
-use crate::memory::granted_asks;
-use crate::reservation::{Reservation, SlotKeeper};
+use crate::reservation::{Reservation, SlotKeeper, granted_asks};
 use base::time;
 use base::time::{Clock, Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
@@ -54,7 +53,7 @@ pub(crate) struct OldWord;
 
 impl ConnectionHolds {
     pub(crate) fn new() -> Arc<ConnectionHolds> {
-        // The owner is random, so that each process has another one. It is not 0, which means that there is no owner.
+        // The owner is random, so that each connection has a different one. It is never 0, because 0 stands for no owner.
         let owner = Owner(RandomState::new().hash_one(0).max(1));
         let said = Said { holdings: Holdings::new(owner), quiet_until: Timestamp(0) };
         Arc::new(ConnectionHolds { said: Mutex::new(said), changed: Notify::new(), is_used: AtomicBool::new(false) })

@@ -36,8 +36,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Returns the reason why there is no connection for calls.
     fn connect(&self) -> impl Future<Output = Result<DrivenLink<Self::Link>, Fault>> + Send;
 
-    /// Decides the plans of one call. `words` report the slots that the connection holds of buckets. The server stores
-    /// the words first, even if it refuses all plans. A call without words has at least one plan, and only plans that
+    /// Decides the plans of one call. `words` are reports of how many slots of which buckets the connection
+    /// holds. The server stores the words first, even if it refuses all plans. A call without words has at least one plan, and only plans that
     /// hold nothing. `near` is an estimate of the time on the server's clock.
     ///
     /// A call whose bytes may have been sent must not be repeated, unless its reply proves that it did not run.

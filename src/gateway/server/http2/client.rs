@@ -80,7 +80,7 @@ impl Http2Client {
     pub(crate) fn new(request: ClientStream, lifecycle: &Lifecycle) -> Http2Client {
         let mut cut = ConnectionCut::default();
         cut.begin(|| lifecycle.tunnel());
-        // If the stream is cut, the connection must still write its reset. So the exit is delayed.
+        // If the stream is cut, the connection must still write the RST_STREAM frame. So the exit is delayed.
         request.guard.delay_exit(|| lifecycle.tunnel());
         Http2Client {
             body: request.body,
@@ -155,7 +155,7 @@ impl Http2Client {
                 Poll::Ready(Ok(part))
             }
             Poll::Ready(Err(error)) => {
-                // The gateway has found this error. For its own errors, the h2 crate has already reset the stream.
+                // Such an error is found by the gateway. After an error that the h2 crate finds, the stream is reset already.
                 if is_malformed(&error) {
                     self.reset_for(Reason::PROTOCOL_ERROR);
                 }

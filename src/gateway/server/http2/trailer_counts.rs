@@ -2,7 +2,7 @@
 //!
 //! Trailers must not contain any (RFC 9113, section 8.1). The h2 crate leaves them out without an error. So the fields that the
 //! peer has sent are counted here. If the h2 crate returns fewer, the message is malformed. To count them, it is enough to know
-//! where each field of a block ends (RFC 7541, section 6): no name is decoded, and no table of fields is kept.
+//! where each field of a block ends (RFC 7541, section 6). It decodes no name and keeps no table of fields.
 
 use std::collections::VecDeque;
 

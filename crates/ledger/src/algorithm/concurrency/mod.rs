@@ -1,10 +1,10 @@
 //! Steps a limit on how much is held at the same time: `limit` slots. Each slot is held by a request for as long as the
 //! request runs.
 //!
-//! The state has one entry for each owner, a thread of a gateway. The entry says how much the owner holds, and until
-//! when this counts (7 s). Owners report this themselves, as an absolute number under a sequence that grows. In a call,
-//! the owner's word comes before its asks. The step adds the admitted amount to the first entry, which is that of the
-//! last speaker. A refused plan still stores its words.
+//! The state has one entry for each owner, a thread of a gateway. The entry says how much the owner holds, and when the
+//! entry ends: 7 s after it was stored. Owners report the amount themselves, as an absolute number with a sequence that
+//! grows. In a call, the owner's word comes before its asks. The step adds the admitted amount to the first entry, which
+//! is that of the last speaker. A refused plan still stores its words.
 //!
 //! `limit` may differ from request to request. All requests that charge one bucket share its slots.
 //!

@@ -84,7 +84,7 @@ struct HeldBucket {
 /// The time of the next word about a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Turn {
-    /// The next call has a word about the bucket. The number is the bucket's place in `waiting`.
+    /// The next call reports the bucket in a word. The number is the bucket's place in `waiting`.
     Waiting(u64),
     Due(Timestamp),
 }
