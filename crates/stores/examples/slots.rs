@@ -63,7 +63,7 @@ async fn slots(settings: Settings) -> Result<Vec<bool>, Box<dyn Error>> {
         }
     }
     held.clear();
-    // The last words leave at once; a gateway that ends before them frees its slots after 7 s.
+    // The last reports leave at once; a gateway that ends before them frees its slots after 7 s.
     tokio::time::sleep(Duration::from_millis(20)).await;
     connection.abort();
     Ok(granted)

@@ -41,7 +41,7 @@ pub enum StoreError {
     OutsidePeriod,
     /// The request holds something of its buckets, and a later call of this gateway has overtaken the call. What
     /// the call charged besides, if anything, stays charged.
-    OldWord,
+    OldReport,
     /// Another node of the cluster has the bucket now. The call did not run.
     SlotMoved,
     /// The bucket may be on the node to which its slot is moving. The call did not run.
@@ -73,7 +73,7 @@ impl StoreError {
         StoreError::Backlog,
         StoreError::UnexpectedReply,
         StoreError::OutsidePeriod,
-        StoreError::OldWord,
+        StoreError::OldReport,
         StoreError::SlotMoved,
         StoreError::SlotMoving,
         StoreError::TryAgain,
@@ -101,7 +101,7 @@ impl StoreError {
             StoreError::Backlog => "backlog",
             StoreError::UnexpectedReply => "garbled",
             StoreError::OutsidePeriod => "outside_period",
-            StoreError::OldWord => "old_word",
+            StoreError::OldReport => "old_report",
             StoreError::SlotMoved => "slot_moved",
             StoreError::SlotMoving => "slot_moving",
             StoreError::TryAgain => "try_again",
@@ -123,7 +123,7 @@ impl StoreError {
     /// its cluster does not serve the slot.
     pub fn is_answer(self) -> bool {
         self.is_redirection()
-            || matches!(self, StoreError::OutsidePeriod | StoreError::OldWord | StoreError::ClusterDown)
+            || matches!(self, StoreError::OutsidePeriod | StoreError::OldReport | StoreError::ClusterDown)
     }
 
     /// Whether the server works, but has refused the call because of its state, such as full memory or rows that other

@@ -277,7 +277,7 @@ async fn a_store_that_forgets_is_told_again_within_two_seconds() {
     server.run("FLUSHALL");
     tokio::time::sleep(Duration::from_millis(2300)).await;
     assert!(other.ask(&three).await.unwrap().is_none());
-    // A long request keeps its slot, because the gateway repeats its words.
+    // A long request keeps its slot, because the gateway repeats its reports.
     tokio::time::sleep(Duration::from_secs(8)).await;
     assert!(other.ask(&three).await.unwrap().is_none());
     server.replace();

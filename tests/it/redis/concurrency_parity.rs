@@ -1,4 +1,4 @@
-//! The slots of a concurrency limit are counted equally in Rust and in Lua: words, asks, stored values, and the reply's
+//! The slots of a concurrency limit are counted equally in Rust and in Lua: reports, asks, stored values, and the reply's
 //! digests.
 
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use base::time::{Micros, Timestamp};
 use ledger::algorithm::concurrency::{Concurrency, TWIN, give_back};
 use ledger::algorithm::{ChargeResult, State};
 use ledger::cost::Cost;
-use ledger::holds::{Owner, Word};
+use ledger::holds::{Owner, Report};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -15,8 +15,8 @@ use crate::support::{Redis, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;
 
-/// Calls the twin as `take.lua` does, with one word before the asks. ARGV: the numbers of the limit, the time, the owner, its
-/// sequence, what it holds, how many slots it asks for, and whether the bucket is closed and opened between the word and the
+/// Calls the twin as `take.lua` does, with one report before the asks. ARGV: the numbers of the limit, the time, the owner, its
+/// sequence, what it holds, how many slots it asks for, and whether the bucket is closed and opened between the report and the
 /// asks, as for a second limit.
 const FRAME: &str = "
 local now = tonumber(ARGV[2])
@@ -27,7 +27,7 @@ if bucket.invalid then
   bucket.found, bucket.changed = twin.close(limit, bucket), true
 end
 local first, accepted, granted = bucket, 0, 0
-if twin.say(limit, bucket, ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])) then accepted = 1 end
+if twin.accept(limit, bucket, ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])) then accepted = 1 end
 if ARGV[7] == 'reopened' and bucket.changed then bucket = twin.open(limit, (twin.close(limit, bucket)), now) end
 if accepted == 1 then
   granted = math.max(math.min(tonumber(ARGV[6]), twin.most(limit, bucket, 1000)), 0)
@@ -90,16 +90,16 @@ fn words(bytes: &[u8]) -> State {
     bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// Makes the same call in Rust. Returns whether the word was accepted, how many slots were granted, the state afterwards, and
+/// Makes the same call in Rust. Returns whether the report was accepted, how many slots were granted, the state afterwards, and
 /// until when it is kept.
 fn act_in_rust(
     limit: Concurrency,
     found: Option<&[u64]>,
-    word: Word,
+    report: Report,
     asks: u64,
     now: Timestamp,
 ) -> (u64, u64, Option<State>, u64) {
-    let Some(entry) = limit.say(found, word, now) else {
+    let Some(entry) = limit.accept(found, report, now) else {
         let corrected = limit.correction(found, now);
         let kept = corrected.as_ref().map_or(0, |entry| entry.kept_until.since(now).0);
         return (0, 0, corrected.map(|entry| entry.state), kept);
@@ -141,17 +141,17 @@ fn words_and_asks_have_the_same_results_in_rust_and_in_lua() {
             let last = sequences.entry(act.owner).or_insert(5u64);
             let sequence = last.saturating_add_signed(act.sequence);
             *last = sequence.max(*last);
-            let word = Word { owner: Owner(act.owner), sequence, held: Cost::from_tokens(act.held) };
+            let report = Report { owner: Owner(act.owner), sequence, held: Cost::from_tokens(act.held) };
             let mut call = redis::cmd("EVALSHA");
             call.arg(&sha).arg(1).arg("bucket").arg(limit.numbers()[0].to_le_bytes().to_vec()).arg(now);
-            call.arg(act.owner.to_le_bytes().to_vec()).arg(sequence).arg(word.held.thousandths()).arg(act.asks);
+            call.arg(act.owner.to_le_bytes().to_vec()).arg(sequence).arg(report.held.thousandths()).arg(act.asks);
             call.arg(if act.is_reopened { "reopened" } else { "once" });
             let (healed, accepted, granted, kept, digest, value): Reply = call.query(connection).unwrap();
             // A value that cannot be whole is replaced in Lua before anything else.
             let invalid = stored.as_deref().is_some_and(|state| give_back(state, Cost::ONE).is_none());
             prop_assert_eq!(healed, u64::from(invalid));
             let found = if invalid { Some(&[][..]) } else { stored.as_deref() };
-            let expected = act_in_rust(limit, found, word, act.asks, Timestamp(now));
+            let expected = act_in_rust(limit, found, report, act.asks, Timestamp(now));
             prop_assert_eq!((accepted, granted), (expected.0, expected.1), "{:?}", &act);
             let value = value.map(|value| words(&value));
             if invalid && accepted == 0 {
@@ -161,7 +161,7 @@ fn words_and_asks_have_the_same_results_in_rust_and_in_lua() {
             prop_assert_eq!(kept, expected.3);
             // From what a reply has, the same follows.
             if let Some(digest) = digest {
-                let from_digest = act_in_rust(limit, Some(&words(&digest)), word, act.asks, Timestamp(now));
+                let from_digest = act_in_rust(limit, Some(&words(&digest)), report, act.asks, Timestamp(now));
                 prop_assert_eq!((from_digest.0, from_digest.1), (accepted, granted), "{:?}", &act);
             }
             let [old, refused, admitted] = counts.get();
@@ -185,16 +185,16 @@ fn a_bucket_full_of_owners_is_the_same_in_rust_and_in_lua() {
     let limit = Concurrency::new(9).unwrap();
     for owner in 1..=1030u64 {
         let now = Timestamp(START).plus(Micros(if owner < 1028 { owner } else { 7_000_100 }));
-        let word = Word { owner: Owner(owner), sequence: 1, held: Cost::default() };
+        let report = Report { owner: Owner(owner), sequence: 1, held: Cost::default() };
         let mut call = redis::cmd("EVALSHA");
         call.arg(&sha).arg(1).arg("bucket").arg(limit.numbers()[0].to_le_bytes().to_vec()).arg(now.0);
         call.arg(owner.to_le_bytes().to_vec()).arg(1).arg(0).arg(0).arg("once");
         let (_, accepted, granted, _, digest, value): Reply = call.query(&mut connection).unwrap();
-        let expected = act_in_rust(limit, stored.as_deref(), word, 0, now);
+        let expected = act_in_rust(limit, stored.as_deref(), report, 0, now);
         assert_eq!((accepted, granted), (expected.0, expected.1), "{owner}");
         assert_eq!(accepted, u64::from(!(1025..1028).contains(&owner)), "{owner}");
         if let Some(digest) = digest {
-            assert_eq!(act_in_rust(limit, Some(&words(&digest)), word, 0, now).0, accepted, "{owner}");
+            assert_eq!(act_in_rust(limit, Some(&words(&digest)), report, 0, now).0, accepted, "{owner}");
         }
         let value = value.map(|value| words(&value));
         assert_eq!(value, expected.2.or(stored), "{owner}");

@@ -15,7 +15,7 @@ use crate::cost::Cost;
 /// bucket and returns `true`, or returns the value to store and until when, or `false` if nothing is left. Without
 /// `undo`, the charge stays. A twin with large values also has `digest`, called last, with a bucket and the value
 /// that was found. The reply contains the digest in place of the value, and the step in Rust gives the same results
-/// for it. A twin of a limit that holds also has `say`, which accepts a word of an owner and returns whether it has
+/// for it. A twin of a limit that holds also has `accept`, which accepts a report of an owner and returns whether it has
 /// done so.
 pub const TWINS: [&str; 6] = [
     concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua")),

@@ -22,7 +22,7 @@ use std::sync::LazyLock;
 
 use super::calendar::Zone;
 use super::cost::Cost;
-use crate::holds::Word;
+use crate::holds::Report;
 use base::time::{Micros, Timestamp};
 use concurrency::Concurrency;
 use fixed_window::{FixedWindow, Window};
@@ -358,9 +358,9 @@ impl Algorithm {
 
     /// Accepts what an owner says about a bucket, and returns the entry to store, also if the plans of the call are
     /// refused.
-    /// `None` if the word changes nothing, see [`Concurrency::say`], or if nothing can be held under this limit.
-    pub fn say(&self, state: Option<&[u64]>, word: Word, now: Timestamp) -> Option<Entry> {
-        self.slots()?.say(state, word, now)
+    /// `None` if the report changes nothing, see [`Concurrency::accept`], or if nothing can be held under this limit.
+    pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
+        self.slots()?.accept(state, report, now)
     }
 
     /// Returns whether the algorithm may delay a request that it grants.

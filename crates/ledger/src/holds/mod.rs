@@ -2,16 +2,16 @@
 //! amount, and a sequence number that grows.
 //!
 //! A bucket stores for each owner, a thread of a gateway, how much the owner holds, and until when this amount counts
-//! ([`concurrency`](crate::algorithm::concurrency)). [`Holdings`] is the owner's side: the words for the next call, and
+//! ([`concurrency`](crate::algorithm::concurrency)). [`Holdings`] is the owner's side: the reports for the next call, and
 //! the effect of an answer. A [`Reservation`] ends the slots that a request has taken, however the request ends.
 //!
-//! - A word that is not newer than the owner's last word about the bucket changes nothing and acknowledges nothing. The
+//! - A report that is not newer than the owner's last report about the bucket changes nothing and acknowledges nothing. The
 //!   asks of its call then fail as if the store had not answered, even if a copy of the call has another answer.
-//! - Slots that were asked for in a call without an answer are reported as held, until a later word about the bucket is
+//! - Slots that were asked for in a call without an answer are reported as held, until a later report about the bucket is
 //!   answered. From then on the earlier call cannot change anything, and **its own answer, if it still comes, counts as
 //!   a store failure**, because slots that it granted are no longer reported.
-//! - So a word or an answer that is lost, late or doubled may cause a wrong refusal, until the next word, but never a
-//!   wrong admission. If a store has lost words, requests may be admitted beyond the limit until the words are
+//! - So a report or an answer that is lost, late or doubled may cause a wrong refusal, until the next report, but never a
+//!   wrong admission. If a store has lost reports, requests may be admitted beyond the limit until the reports are
 //!   repeated, at most 2 s later.
 //!
 //! Two calls that ask for one bucket at the same time are safe. But the second call reports as held all that the first
@@ -23,11 +23,11 @@
 mod holdings;
 #[cfg(test)]
 mod model_check;
+pub(crate) mod report;
 mod reservation;
 mod slots;
-pub(crate) mod word;
 
-pub use holdings::{Call, CallWord, Holdings, MOST_WORDS, WordAnswer};
+pub use holdings::{BucketReport, Call, Holdings, MOST_REPORTS, ReportAnswer};
+pub use report::{LIFE, MOST_HELD, Owner, REPORT_EVERY, Report};
 pub use reservation::{Ending, Reservation, ReservationOwner};
 pub use slots::{SlotId, SlotTerms, Slots};
-pub use word::{LIFE, MOST_HELD, Owner, SAY_EVERY, Word};

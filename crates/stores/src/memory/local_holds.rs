@@ -19,7 +19,7 @@ use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement, settle};
 use ledger::cost::Cost;
-use ledger::holds::{Ending, Owner, ReservationOwner, SlotId, SlotTerms, Slots, Word};
+use ledger::holds::{Ending, Owner, Report, ReservationOwner, SlotId, SlotTerms, Slots};
 use ledger::store_time::StoreTime;
 
 /// The only owner.
@@ -60,8 +60,8 @@ impl Held {
     /// Returns the state of a bucket, of which this process has said what it holds.
     fn state(&self, key: &BucketKey, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
         let held = self.buckets.get(key).copied().unwrap_or_default();
-        let word = Word { owner: PROCESS, sequence: 1, held };
-        algorithm.say(None, word, now).map(|entry| entry.state)
+        let report = Report { owner: PROCESS, sequence: 1, held };
+        algorithm.accept(None, report, now).map(|entry| entry.state)
     }
 }
 

@@ -7,7 +7,7 @@ use ledger::algorithm::concurrency::Concurrency;
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Plan, settle};
-use ledger::holds::{self, CallWord};
+use ledger::holds::{self, BucketReport};
 use ledger::outcome::Verdict;
 
 use super::errors::unexpected_reply;
@@ -17,7 +17,7 @@ use super::errors::unexpected_reply;
 #[derive(Debug)]
 pub(crate) struct Batch<'p> {
     plans: &'p [&'p Plan],
-    words: Option<&'p holds::Call>,
+    reports: Option<&'p holds::Call>,
     keys: Vec<BucketKey>,
 }
 
@@ -64,13 +64,13 @@ struct Last<'p> {
 }
 
 impl<'p> Batch<'p> {
-    pub(super) fn new(plans: &'p [&'p Plan], words: Option<&'p holds::Call>) -> Batch<'p> {
+    pub(super) fn new(plans: &'p [&'p Plan], reports: Option<&'p holds::Call>) -> Batch<'p> {
         let charged = plans.iter().flat_map(|plan| plan.charges().map(|charge| charge.key));
-        let said = words.iter().flat_map(|call| call.words.iter().map(|word| word.bucket));
+        let said = reports.iter().flat_map(|call| call.reports.iter().map(|report| report.bucket));
         let mut keys: Vec<BucketKey> = charged.chain(said).collect();
         keys.sort_unstable();
         keys.dedup();
-        Batch { plans, words, keys }
+        Batch { plans, reports, keys }
     }
 
     /// Returns the keys of the buckets, in the order in which their rows are locked.
@@ -102,10 +102,10 @@ impl<'p> Batch<'p> {
             });
             buckets.push(Bucket { state, ..Bucket::default() });
         }
-        let accepted = self.say(&mut buckets, now);
+        let accepted = self.accept(&mut buckets, now);
         let mut settlements = Vec::with_capacity(self.plans.len());
         for &plan in self.plans {
-            if self.words.is_some_and(|call| is_overtaken(plan, call, &accepted)) {
+            if self.reports.is_some_and(|call| is_overtaken(plan, call, &accepted)) {
                 settlements.push(None);
                 continue;
             }
@@ -149,13 +149,14 @@ impl<'p> Batch<'p> {
         Ok(BatchDecision { reply: Reply { now, healed, settlements, left, accepted, out_of_memory: false }, writes })
     }
 
-    /// Changes the states as the words do. Returns for each word whether it was newer than the last one about its
+    /// Changes the states as the reports do. Returns for each report whether it was newer than the last one about its
     /// bucket.
-    fn say(&self, buckets: &mut [Bucket<'_>], now: Timestamp) -> Vec<bool> {
-        let say = |call: &holds::Call, word: &CallWord| {
-            let bucket = self.index(&word.bucket).and_then(|index| buckets.get_mut(index));
-            let entry =
-                bucket.as_ref().and_then(|bucket| Concurrency::MOST.say(bucket.state.as_deref(), call.word(word), now));
+    fn accept(&self, buckets: &mut [Bucket<'_>], now: Timestamp) -> Vec<bool> {
+        let accept = |call: &holds::Call, report: &BucketReport| {
+            let bucket = self.index(&report.bucket).and_then(|index| buckets.get_mut(index));
+            let entry = bucket
+                .as_ref()
+                .and_then(|bucket| Concurrency::MOST.accept(bucket.state.as_deref(), call.report(report), now));
             let is_accepted = entry.is_some();
             if let (Some(bucket), Some(entry)) = (bucket, entry) {
                 bucket.state = Some(entry.state);
@@ -163,8 +164,8 @@ impl<'p> Batch<'p> {
             }
             is_accepted
         };
-        let mut say = say;
-        self.words.map_or(Vec::new(), |call| call.words.iter().map(|word| say(call, word)).collect())
+        let mut accept = accept;
+        self.reports.map_or(Vec::new(), |call| call.reports.iter().map(|report| accept(call, report)).collect())
     }
 
     fn index(&self, key: &BucketKey) -> Option<usize> {
@@ -172,12 +173,12 @@ impl<'p> Batch<'p> {
     }
 }
 
-/// Whether a plan asks something of a bucket whose word was not newer than the last one.
+/// Whether a plan asks something of a bucket whose report was not newer than the last one.
 fn is_overtaken(plan: &Plan, call: &holds::Call, accepted: &[bool]) -> bool {
     if accepted.iter().all(|accepted| *accepted) {
         return false;
     }
-    let is_old = |key| call.words.iter().zip(accepted).any(|(word, accepted)| word.bucket == key && !accepted);
+    let is_old = |key| call.reports.iter().zip(accepted).any(|(report, accepted)| report.bucket == key && !accepted);
     plan.asks().any(|(_, charge, _)| is_old(charge.key))
 }
 
@@ -189,8 +190,8 @@ pub(super) fn pack(state: &[u64]) -> Vec<u8> {
 /// Unpacks a state. `None` if the bytes are not a list of integers. Whether the integers are a valid state is checked by the
 /// algorithm.
 pub(super) fn unpack(packed: &[u8]) -> Option<State> {
-    let (words, rest) = packed.as_chunks::<8>();
-    rest.is_empty().then(|| words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    let (reports, rest) = packed.as_chunks::<8>();
+    rest.is_empty().then(|| reports.iter().map(|report| u64::from_le_bytes(*report)).collect())
 }
 
 #[cfg(test)]

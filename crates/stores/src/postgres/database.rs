@@ -90,11 +90,11 @@ impl Transport for Database {
         &self,
         link: &mut Link,
         plans: &[&Plan],
-        words: Option<&holds::Call>,
+        reports: Option<&holds::Call>,
         _near: Timestamp,
     ) -> Result<CallReply, Fault> {
         let mut new_rows = link.turn.lock().await;
-        let reply = self.statements.take(&link.session, &mut new_rows, plans, words, &self.clock).await?;
+        let reply = self.statements.take(&link.session, &mut new_rows, plans, reports, &self.clock).await?;
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 

@@ -146,11 +146,11 @@ impl Statements {
         session: &Session,
         new_rows: &mut NewRows,
         plans: &[&Plan],
-        words: Option<&holds::Call>,
+        reports: Option<&holds::Call>,
         clock: &Clock,
     ) -> Result<Reply, Fault> {
         let started = clock.now();
-        let batch = Batch::new(plans, words);
+        let batch = Batch::new(plans, reports);
         let (mut conflicts, mut vanished) = (0, 0);
         loop {
             let fault = match self.attempt(session, new_rows, &batch, clock.injected()).await {

@@ -3,7 +3,7 @@
 //! The reply contains which requests were granted, and the state of each bucket before the call. The level of each
 //! bucket for each request is computed here, by the same step that every store uses. A reply that disagrees with the
 //! computed levels is rejected. So replies are short, and a broken server cannot grant one request the charge of
-//! another. What the words of a call change is computed here in the same way.
+//! another. What the reports of a call change is computed here in the same way.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,10 +18,10 @@ use ledger::algorithm::concurrency::Concurrency;
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, settle};
-use ledger::holds::{self, CallWord, MOST_HELD};
+use ledger::holds::{self, BucketReport, MOST_HELD};
 use ledger::outcome::Verdict;
 
-/// The limit for a word about a bucket of which nothing is asked. Only an invalid value depends on it: then all
+/// The limit for a report about a bucket of which nothing is asked. Only an invalid value depends on it: then all
 /// slots of any limit are held.
 static ANY_SLOTS: Algorithm = Algorithm::Concurrency(Concurrency::MOST);
 
@@ -35,14 +35,14 @@ pub struct Call<'p> {
     tables: Tables,
     /// The requests in the encoding that `take.lua` describes.
     requests: Vec<u8>,
-    words: Option<Words<'p>>,
+    reports: Option<Reports<'p>>,
 }
 
 /// What a call says about the buckets of which its connection holds something.
 #[derive(Debug)]
-struct Words<'p> {
+struct Reports<'p> {
     call: &'p holds::Call,
-    /// For each word, two indices: its bucket's in the list of keys, and its limit's in the list of limits.
+    /// For each report, two indices: its bucket's in the list of keys, and its limit's in the list of limits.
     places: Vec<(usize, usize)>,
 }
 
@@ -60,12 +60,12 @@ struct Run<'p> {
 
 impl<'p> Call<'p> {
     pub fn new(plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
-        Call::saying(None, plans)
+        Call::with_reports(None, plans)
     }
 
-    /// Makes a call that says something first. Each bucket of which a plan asks something must have a word in
-    /// `words`.
-    pub fn saying(words: Option<&'p holds::Call>, plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
+    /// Makes a call that says something first. Each bucket of which a plan asks something must have a report in
+    /// `reports`.
+    pub fn with_reports(reports: Option<&'p holds::Call>, plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
         let mut tables = Tables::default();
         let mut runs: Vec<Run<'p>> = Vec::new();
         for plan in plans {
@@ -79,7 +79,7 @@ impl<'p> Call<'p> {
                 }
             }
         }
-        let words = words.map(|call| Words { call, places: places(call, &runs, &mut tables) });
+        let reports = reports.map(|call| Reports { call, places: places(call, &runs, &mut tables) });
         let mut requests = Vec::with_capacity(18 * runs.len());
         for run in &runs {
             let Run { plan, indices, times } = run;
@@ -99,7 +99,7 @@ impl<'p> Call<'p> {
             }
             all().filter(|(at, _)| checked == 0 || !plan.is_only_checked(*at)).for_each(|(_, one)| charge(one));
         }
-        Call { runs, tables, requests, words }
+        Call { runs, tables, requests, reports }
     }
 
     /// Returns the Redis command of the call. `sha` names the script that the server has loaded, and `near` is about the time
@@ -120,8 +120,8 @@ impl<'p> Call<'p> {
             command.arg(&key_name(prefix, key)[..]);
         }
         command.arg(&text[..]);
-        if let Some(words) = &self.words {
-            command.arg(words.text());
+        if let Some(reports) = &self.reports {
+            command.arg(reports.text());
         }
         if cfg!(feature = "test-hooks")
             && let Some(now) = now
@@ -148,22 +148,23 @@ impl<'p> Call<'p> {
         if now.0 > EXACT {
             return Err(StoreError::UnexpectedReply);
         }
-        let is_unwritten = self.words.is_some() && *healed == Value::Int(-1);
+        let is_unwritten = self.reports.is_some() && *healed == Value::Int(-1);
         let healed = if is_unwritten { 0 } else { integer(healed)? };
         if healed > self.tables.keys.len() as u64 {
             return Err(StoreError::UnexpectedReply);
         }
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
-        let accepted = self.words.as_ref().map_or(Vec::new(), |words| words.say(&self.tables.limits, &mut states, now));
+        let accepted =
+            self.reports.as_ref().map_or(Vec::new(), |reports| reports.accept(&self.tables.limits, &mut states, now));
         let (mut settlements, mut out_of_memory) = (Vec::new(), is_unwritten);
         let mut last: Vec<Option<(bool, Micros, &Algorithm)>> = vec![None; self.tables.keys.len()];
         for (run, granted) in self.runs.iter().zip(grants) {
             let granted = match grant(granted)? {
                 Grant::First(granted) if granted <= run.times as u64 => granted,
                 Grant::First(_) => return Err(StoreError::UnexpectedReply),
-                // A call without words can have no old one.
-                Grant::OldWord if self.words.is_none() => return Err(StoreError::UnexpectedReply),
-                undecided @ (Grant::LeftOut | Grant::OutOfMemory | Grant::OldWord) => {
+                // A call without reports can have no old one.
+                Grant::OldReport if self.reports.is_none() => return Err(StoreError::UnexpectedReply),
+                undecided @ (Grant::LeftOut | Grant::OutOfMemory | Grant::OldReport) => {
                     out_of_memory |= matches!(undecided, Grant::OutOfMemory);
                     settlements.extend((0..run.times).map(|_| None));
                     continue;
@@ -219,38 +220,38 @@ pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near:
     fastest.into_iter().chain([cost.thousandths(), charged.0]).for_each(|amount| add_amount(text, amount));
 }
 
-impl Words<'_> {
-    /// Returns the words in the encoding that `take.lua` describes.
+impl Reports<'_> {
+    /// Returns the reports in the encoding that `take.lua` describes.
     fn text(&self) -> Vec<u8> {
-        let holds::Call { owner, sequence, words } = self.call;
-        let mut text = Vec::with_capacity(14 + 10 * words.len());
+        let holds::Call { owner, sequence, reports } = self.call;
+        let mut text = Vec::with_capacity(14 + 10 * reports.len());
         add_amount(&mut text, owner.0);
         add_short_amount(&mut text, *sequence);
-        for (word, (key, limit)) in words.iter().zip(&self.places) {
+        for (report, (key, limit)) in reports.iter().zip(&self.places) {
             // Lua counts from 1.
             add(&mut text, [key + 1, limit + 1]);
-            add_short_amount(&mut text, word.held.min(MOST_HELD).thousandths());
+            add_short_amount(&mut text, report.held.min(MOST_HELD).thousandths());
         }
         text
     }
 
-    /// Changes the states as the words do. Returns for each word whether it was newer than the last one about its
+    /// Changes the states as the reports do. Returns for each report whether it was newer than the last one about its
     /// bucket.
-    fn say(&self, limits: &[Algorithm], states: &mut [Option<State>], now: Timestamp) -> Vec<bool> {
-        let say = |(word, (key, limit)): (&CallWord, &(usize, usize))| {
+    fn accept(&self, limits: &[Algorithm], states: &mut [Option<State>], now: Timestamp) -> Vec<bool> {
+        let accept = |(report, (key, limit)): (&BucketReport, &(usize, usize))| {
             let (Some(state), Some(limit)) = (states.get_mut(*key), limits.get(*limit)) else { return false };
-            let entry = limit.say(state.as_deref(), self.call.word(word), now);
+            let entry = limit.accept(state.as_deref(), self.call.report(report), now);
             let is_accepted = entry.is_some();
             if let Some(entry) = entry {
                 *state = Some(entry.state);
             }
             is_accepted
         };
-        self.call.words.iter().zip(&self.places).map(say).collect()
+        self.call.reports.iter().zip(&self.places).map(accept).collect()
     }
 }
 
-/// Returns the index of each word's bucket among the keys, and that of a limit: the first one under which a request
+/// Returns the index of each report's bucket among the keys, and that of a limit: the first one under which a request
 /// asks for something, or any where nothing is asked.
 fn places(call: &holds::Call, runs: &[Run<'_>], tables: &mut Tables) -> Vec<(usize, usize)> {
     let mut asked: HashMap<usize, &Algorithm> = HashMap::new();
@@ -261,12 +262,12 @@ fn places(call: &holds::Call, runs: &[Run<'_>], tables: &mut Tables) -> Vec<(usi
             }
         }
     }
-    let place = |word: &CallWord| {
-        let key = tables.key(&word.bucket);
+    let place = |report: &BucketReport| {
+        let key = tables.key(&report.bucket);
         let limit = asked.get(&key).copied().unwrap_or(&ANY_SLOTS);
         (key, tables.limit(limit))
     };
-    call.words.iter().map(place).collect()
+    call.reports.iter().map(place).collect()
 }
 
 /// The keys and limits of a call, each listed once.
@@ -350,15 +351,15 @@ enum Grant {
     LeftOut,
     /// The server refused to write for this run, because its memory is full.
     OutOfMemory,
-    /// A word about one of their buckets was not newer than the last one.
-    OldWord,
+    /// A report about one of their buckets was not newer than the last one.
+    OldReport,
 }
 
 fn grant(value: &Value) -> Result<Grant, StoreError> {
     match value {
         Value::Int(-1) => Ok(Grant::LeftOut),
         Value::Int(-2) => Ok(Grant::OutOfMemory),
-        Value::Int(-3) => Ok(Grant::OldWord),
+        Value::Int(-3) => Ok(Grant::OldReport),
         granted => integer(granted).map(Grant::First),
     }
 }

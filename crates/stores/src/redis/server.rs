@@ -124,10 +124,10 @@ impl Transport for Server {
         &self,
         link: &mut Link,
         plans: &[&Plan],
-        words: Option<&holds::Call>,
+        reports: Option<&holds::Call>,
         near: Timestamp,
     ) -> Result<CallReply, Fault> {
-        let call = Call::saying(words, plans.iter().copied());
+        let call = Call::with_reports(reports, plans.iter().copied());
         let near = self.hooks.near(near, || self.clock.now());
         let moment = || self.hooks.moment(&self.clock);
         let command = |sha: &str| call.command(sha, &self.settings.prefix, near, moment());

@@ -13,10 +13,10 @@
 -- charged, and a run has -2 whose first request would have been granted.
 --
 -- ARGV[2], in a call whose gateway holds something of buckets, is what it says: its eight bytes as an owner, its
--- sequence in six bytes; then for each word the bucket's index in KEYS, a limit's index, and what the owner holds
--- in six bytes. Words come before all charges, and stay if those are refused. Each bucket of which something is
--- asked has a word. If the word was not newer than the last one, a run with that bucket has -3, and charges nothing.
--- Without memory for the words the reply has -1 healed buckets.
+-- sequence in six bytes; then for each report the bucket's index in KEYS, a limit's index, and what the owner holds
+-- in six bytes. Reports come before all charges, and stay if those are refused. Each bucket of which something is
+-- asked has a report. If the report was not newer than the last one, a run with that bucket has -3, and charges nothing.
+-- Without memory for the reports the reply has -1 healed buckets.
 --
 -- Most calls carry few requests, so little is made for each: a closure, a table, or a local that a closure uses takes longer
 -- than to look up a function in its library.
@@ -48,7 +48,7 @@ local function read_again(buckets, key, limit, now)
   return bucket
 end
 
-local text, words, unpack = ARGV[1], ARGV[2], struct.unpack
+local text, reports, unpack = ARGV[1], ARGV[2], struct.unpack
 local limits, count, at = {}, unpack('<H', text)
 local made, twin
 for index = 1, count do
@@ -65,15 +65,15 @@ repeat
   local buckets = {}
   -- With room for what follows.
   local reply, replied = {now, 0, nil, nil, nil, nil}, 2
-  if words then
-    local owner, sequence, from = string.sub(words, 1, 8), unpack('<I6', words, 9)
-    while from <= #words do
-      local key, number, held, after = unpack('<HHI6', words, from)
+  if reports then
+    local owner, sequence, from = string.sub(reports, 1, 8), unpack('<I6', reports, 9)
+    while from <= #reports do
+      local key, number, held, after = unpack('<HHI6', reports, from)
       local limit = limits[number]
       local bucket = read(KEYS[key], limit, now)
       if bucket.err then return bucket end
       buckets[key], from = bucket, after
-      bucket.old = not limit.twin.say(limit, bucket, owner, sequence, held)
+      bucket.old = not limit.twin.accept(limit, bucket, owner, sequence, held)
     end
   end
   while at <= #text do
@@ -99,7 +99,7 @@ repeat
         elseif bucket.limit ~= limit then
           bucket = read_again(buckets, key, limit, now)
         end
-        if words and bucket.old then old = true end
+        if reports and bucket.old then old = true end
         -- At one moment equal requests are granted until one of their buckets cannot pay.
         if index <= enforced then
           local most = limit.twin.most(limit, bucket, cost)
@@ -159,6 +159,6 @@ repeat
     end
     reply[replied + key] = value
   end
-  if is_full and words then reply[2] = -1 end
+  if is_full and reports then reply[2] = -1 end
   if is_full == was_full then return reply end
 until false

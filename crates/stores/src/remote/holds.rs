@@ -1,7 +1,7 @@
 //! Keeps the slots that the requests of one connection hold, reports them to the store in calls, and gives granted
 //! slots to the requests.
 //!
-//! In the protocol of [`ledger::holds`], a report about one bucket is a *word*. This file adds locks and a timer to the
+//! In the protocol of [`ledger::holds`], a report about one bucket is a *report*. This file adds locks and a timer to the
 //! protocol, and makes the reservations of requests from the answer to their call. As long as no request of a
 //! connection has held anything, each call only reads one flag here.
 
@@ -20,9 +20,9 @@ use base::time::{Clock, Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use ledger::cost::Cost;
-use ledger::holds::{Call, Ending, Holdings, Owner, ReservationOwner, SlotId, SlotTerms, WordAnswer};
+use ledger::holds::{Call, Ending, Holdings, Owner, ReportAnswer, ReservationOwner, SlotId, SlotTerms};
 
-/// How long words wait after a call without an answer, unless a request is sent with them. Without this pause, a server
+/// How long reports wait after a call without an answer, unless a request is sent with them. Without this pause, a server
 /// that answers with errors would be called all the time.
 const PAUSE: Micros = Micros(100_000);
 
@@ -30,7 +30,7 @@ const PAUSE: Micros = Micros(100_000);
 #[derive(Debug)]
 pub(crate) struct ConnectionHolds {
     said: Mutex<Said>,
-    /// Notified when there may be words to send, or when the time to send them may have changed.
+    /// Notified when there may be reports to send, or when the time to send them may have changed.
     changed: Notify,
     /// Whether a request of this connection has ever asked for slots or held slots.
     is_used: AtomicBool,
@@ -39,17 +39,17 @@ pub(crate) struct ConnectionHolds {
 #[derive(Debug)]
 struct Said {
     holdings: Holdings,
-    /// The time before which no call is made only to send words.
+    /// The time before which no call is made only to send reports.
     quiet_until: Timestamp,
 }
 
 /// The result of one request of a call: the slots that it holds, or the reason why its answer does not count.
-pub(crate) type Held = Result<Reservation, OldWord>;
+pub(crate) type Held = Result<Reservation, OldReport>;
 
-/// The error of a request whose word about a bucket was too old: the store has ignored the word, or has answered a
-/// later word first. The request then has no decision.
+/// The error of a request whose report about a bucket was too old: the store has ignored the report, or has answered a
+/// later report first. The request then has no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OldWord;
+pub(crate) struct OldReport;
 
 impl ConnectionHolds {
     pub(crate) fn new() -> Arc<ConnectionHolds> {
@@ -69,7 +69,7 @@ impl ConnectionHolds {
         plan.asks().any(|(_, charge, _)| said.holdings.unanswered(&charge.key) > Cost::default())
     }
 
-    /// Makes the words of the next call, which has these plans. `None` if the call needs no words. `has_asks` says
+    /// Makes the reports of the next call, which has these plans. `None` if the call needs no reports. `has_asks` says
     /// whether one of the plans asks for slots.
     pub(crate) fn begin(&self, plans: &[&Plan], has_asks: bool, now: Timestamp) -> Option<Call> {
         if !has_asks && !self.is_used() {
@@ -80,8 +80,8 @@ impl ConnectionHolds {
         let asks: SmallVec<[(BucketKey, Cost); 8]> = asks.collect();
         let mut said = self.said.lock();
         said.holdings.advance(now);
-        let has_words = said.holdings.has_words() && now >= said.quiet_until;
-        (has_words || !asks.is_empty()).then(|| said.holdings.call(&asks, now))
+        let has_reports = said.holdings.has_reports() && now >= said.quiet_until;
+        (has_reports || !asks.is_empty()).then(|| said.holdings.call(&asks, now))
     }
 
     /// Notes that a call has no answer. `did_run` is false if it is proved that the call did not run.
@@ -108,14 +108,14 @@ impl ConnectionHolds {
         granted.sort_by_key(|(key, ..)| *key);
         let (mut slots, mut old) = (Vec::<(usize, SlotId)>::new(), SmallVec::<[BucketKey; 2]>::new());
         let mut said = self.said.lock();
-        for (word, accepted) in call.words.iter().zip(accepted) {
-            let first = granted.partition_point(|(key, ..)| *key < word.bucket);
-            let own = granted.iter().skip(first).take_while(|(key, ..)| *key == word.bucket);
+        for (report, accepted) in call.reports.iter().zip(accepted) {
+            let first = granted.partition_point(|(key, ..)| *key < report.bucket);
+            let own = granted.iter().skip(first).take_while(|(key, ..)| *key == report.bucket);
             let terms: SmallVec<[SlotTerms; 8]> = own.clone().map(|(.., terms)| *terms).collect();
-            let answer = if *accepted { WordAnswer::Accepted { granted: &terms } } else { WordAnswer::Old };
-            match said.holdings.answered(call, word, answer, now) {
+            let answer = if *accepted { ReportAnswer::Accepted { granted: &terms } } else { ReportAnswer::Old };
+            match said.holdings.answered(call, report, answer, now) {
                 Some(taken) => slots.extend(own.map(|(_, plan, _)| *plan).zip(taken)),
-                None => old.push(word.bucket),
+                None => old.push(report.bucket),
             }
         }
         drop(said);
@@ -127,7 +127,7 @@ impl ConnectionHolds {
             let reservation = if own.is_empty() { Reservation::default() } else { self.reserve(own) };
             // A request that fails gives back the slots that it was granted of other buckets.
             let failed = !old.is_empty() && plan.asks().any(|(_, charge, _)| old.contains(&charge.key));
-            if failed { Err(OldWord) } else { Ok(reservation) }
+            if failed { Err(OldReport) } else { Ok(reservation) }
         };
         let held = plans.iter().enumerate().map(held).collect();
         self.changed.notify_one();
@@ -151,7 +151,7 @@ impl ConnectionHolds {
         Reservation::of(Arc::<ConnectionHolds>::clone(self), slots)
     }
 
-    /// Notes that the connection was made again. All words are then sent again, because the server may not know them.
+    /// Notes that the connection was made again. All reports are then sent again, because the server may not know them.
     pub(crate) fn reconnected(&self) {
         if self.is_used() {
             let mut said = self.said.lock();
@@ -160,10 +160,10 @@ impl ConnectionHolds {
         }
     }
 
-    /// Waits until words have to be sent in a call without requests.
-    pub(crate) async fn words(&self, clock: &Clock) {
+    /// Waits until reports have to be sent in a call without requests.
+    pub(crate) async fn reports(&self, clock: &Clock) {
         loop {
-            let next = if self.is_used() { self.next_words(clock.now()) } else { None };
+            let next = if self.is_used() { self.next_reports(clock.now()) } else { None };
             match next {
                 Some(Micros(0)) => return,
                 Some(left) => {
@@ -178,12 +178,12 @@ impl ConnectionHolds {
         }
     }
 
-    /// Returns how long it takes until a call must be made to send words. 0 if it must be made now. `None` if no words
+    /// Returns how long it takes until a call must be made to send reports. 0 if it must be made now. `None` if no reports
     /// will be needed.
-    fn next_words(&self, now: Timestamp) -> Option<Micros> {
+    fn next_reports(&self, now: Timestamp) -> Option<Micros> {
         let mut said = self.said.lock();
         said.holdings.advance(now);
-        if said.holdings.has_words() {
+        if said.holdings.has_reports() {
             return Some(said.quiet_until.since(now));
         }
         said.holdings.next_moment().map(|moment| moment.since(now))

@@ -36,8 +36,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Returns the reason why there is no connection for calls.
     fn connect(&self) -> impl Future<Output = Result<DrivenLink<Self::Link>, Fault>> + Send;
 
-    /// Decides the plans of one call. `words` are reports of how many slots of which buckets the connection
-    /// holds. The server stores the words first, even if it refuses all plans. A call without words has at least one plan, and only plans that
+    /// Decides the plans of one call. `reports` are reports of how many slots of which buckets the connection
+    /// holds. The server stores the reports first, even if it refuses all plans. A call without reports has at least one plan, and only plans that
     /// hold nothing. `near` is an estimate of the time on the server's clock.
     ///
     /// A call whose bytes may have been sent must not be repeated, unless its reply proves that it did not run.
@@ -50,7 +50,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         &self,
         link: &mut Self::Link,
         plans: &[&Plan],
-        words: Option<&holds::Call>,
+        reports: Option<&holds::Call>,
         near: Timestamp,
     ) -> impl Future<Output = Result<CallReply, Fault>> + Send;
 
@@ -149,12 +149,12 @@ pub struct Reply {
     /// of an empty bucket.
     pub healed: u64,
     /// The settlement of each plan, in the order of the plans. `None` for a plan that was left out and not charged: the
-    /// call named a calendar period for it that is not the period at `now`, a word was old, or the server had no
+    /// call named a calendar period for it that is not the period at `now`, a report was old, or the server had no
     /// memory.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
-    /// For each word of the call, in the order of the words: whether it was newer than the last word about its bucket.
-    /// A plan that asks for slots of a bucket whose word was not newer has no settlement, and was not charged.
+    /// For each report of the call, in the order of the reports: whether it was newer than the last report about its bucket.
+    /// A plan that asks for slots of a bucket whose report was not newer has no settlement, and was not charged.
     pub accepted: Vec<bool>,
     /// Whether plans have no settlement because the server has no memory left to write. Refused plans still have a
     /// settlement, because they need no memory.

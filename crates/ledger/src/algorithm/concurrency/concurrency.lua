@@ -72,8 +72,8 @@ return {
     return bucket
   end,
 
-  -- Accepts a word, whose entry is then the first one. False, and nothing changes, if it is not newer than that owner's last one.
-  say = function(limit, bucket, owner, sequence, held)
+  -- Accepts a report, whose entry is then the first one. False, and nothing changes, if it is not newer than that owner's last one.
+  accept = function(limit, bucket, owner, sequence, held)
     local value, count, live, since = bucket.value, bucket.count, bucket.live, false
     local place = find(value, owner, 25, true)
     while place and (place - 25) % 32 ~= 0 do place = find(value, owner, place + 1, true) end
@@ -124,7 +124,7 @@ return {
     bucket[1], bucket.added = bucket[1] + cost, bucket.added + cost
   end,
 
-  -- What to store, and until when: entries are kept for ten minutes after their owner's last word.
+  -- What to store, and until when: entries are kept for ten minutes after their owner's last report.
   close = function(limit, bucket)
     local value, added = bucket.value, bucket.added
     local head = pack('<BI7I8I8', 1, bucket[1], bucket.moment, bucket.live)

@@ -3,8 +3,8 @@
 //!
 //! The state has one entry for each owner, a thread of a gateway. The entry says how much the owner holds, and when the
 //! entry ends: 7 s after it was stored. Owners report the amount themselves, as an absolute number with a sequence that
-//! grows. In a call, the owner's word comes before its asks. The step adds the admitted amount to the first entry, which
-//! is that of the last speaker. A refused plan still stores its words.
+//! grows. In a call, the owner's report comes before its asks. The step adds the admitted amount to the first entry, which
+//! is that of the last speaker. A refused plan still stores its reports.
 //!
 //! `limit` may differ from request to request. All requests that charge one bucket share its slots.
 //!
@@ -22,7 +22,7 @@ use smallvec::smallvec;
 
 use super::step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use crate::cost::Cost;
-use crate::holds::word::{Owner, Word};
+use crate::holds::report::{Owner, Report};
 use base::time::{Micros, Timestamp};
 use owner_entries::OwnerEntries;
 
@@ -42,8 +42,8 @@ pub const WAIT: Micros = Micros(1_000_000);
 /// The largest limit, in slots.
 pub const MAX_LIMIT: u64 = 1_000_000_000;
 
-/// The Lua twin, in the form of [`TWINS`](super::TWINS). The twin has one more function: `say` accepts a word from the owner
-/// with the given eight bytes, and returns whether the word was accepted. If a bucket is asked, `say` is called before `most`.
+/// The Lua twin, in the form of [`TWINS`](super::TWINS). The twin has one more function: `accept` accepts a report from the owner
+/// with the given eight bytes, and returns whether the report was accepted. If a bucket is asked, `accept` is called before `most`.
 pub const TWIN: &str = include_str!("concurrency.lua");
 
 /// The settings of one concurrency limit: its number of slots, and how long a request may hold one.
@@ -113,16 +113,16 @@ impl Concurrency {
         smallvec![self.limit.thousandths()]
     }
 
-    /// Accepts a word, and returns the entry to store, even if the plans of the call are refused. `None` if the word is not
-    /// newer than the last word of the same owner, or if the bucket has too many owners. Then the word changes nothing, and the
+    /// Accepts a report, and returns the entry to store, even if the plans of the call are refused. `None` if the report is not
+    /// newer than the last report of the same owner, or if the bucket has too many owners. Then the report changes nothing, and the
     /// asks of the call fail as if the store had not answered.
-    pub fn say(&self, state: Option<&[u64]>, word: Word, now: Timestamp) -> Option<Entry> {
+    pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
         let mut entries = self.open(state, now);
-        entries.say(word).then(|| stored(&entries))
+        entries.accept(report).then(|| stored(&entries))
     }
 
-    /// Computes the result of charging `cost` to the owner whose word was accepted last. `state` was returned by
-    /// [`Concurrency::say`] in the same call, or by a step after this.
+    /// Computes the result of charging `cost` to the owner whose report was accepted last. `state` was returned by
+    /// [`Concurrency::accept`] in the same call, or by a step after this.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let mut entries = self.open(state, now);
         let untouched = self.level(&entries);
@@ -142,7 +142,7 @@ impl Concurrency {
         Cost::from_thousandths(self.open(state, now).sum)
     }
 
-    /// Returns the owners that hold something at `now`. The owner whose word was accepted last comes first.
+    /// Returns the owners that hold something at `now`. The owner whose report was accepted last comes first.
     pub fn holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
         let entries = self.open(state, now);
         let holder = |entry: &owner_entries::OwnerEntry| Holder {
@@ -153,7 +153,7 @@ impl Concurrency {
         entries.holders().map(holder).collect()
     }
 
-    /// Returns the entry that a store must write at `now` even if no word is accepted. `None` if the stored state needs no
+    /// Returns the entry that a store must write at `now` even if no report is accepted. `None` if the stored state needs no
     /// correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let entries = self.open(state, now);

@@ -16,7 +16,7 @@
 //!
 //! The first entry is that of the owner that spoke last.
 //!
-//! Each word moves its entry to the front, so entries whose time is over are at the end, and only the end is checked
+//! Each report moves its entry to the front, so entries whose time is over are at the end, and only the end is checked
 //! for them. They do not count any more, but their sequences are kept for ten minutes, so that a late call is still
 //! recognised as old.
 //!
@@ -27,13 +27,13 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::super::step::{EXACT, MOST_AHEAD, State};
-use crate::holds::word::{LIFE, MOST_HELD, Owner, Word};
+use crate::holds::report::{LIFE, MOST_HELD, Owner, Report};
 use base::time::{Micros, Timestamp};
 
-/// The largest number of entries in a bucket. While all of them count, the word of another owner is not accepted.
+/// The largest number of entries in a bucket. While all of them count, the report of another owner is not accepted.
 pub(super) const MOST_OWNERS: usize = 1024;
 
-/// How long an entry is kept after its owner's last word.
+/// How long an entry is kept after its owner's last report.
 pub(super) const KEPT: Micros = Micros(600_000_000);
 
 /// How long an entry is kept after its hold has ended.
@@ -63,7 +63,7 @@ pub(super) struct OwnerEntries {
     live: usize,
     entries: SmallVec<[OwnerEntry; 4]>,
     form: u64,
-    /// Whether the entries must be stored although no word was accepted: they were moved back to the store's clock.
+    /// Whether the entries must be stored although no report was accepted: they were moved back to the store's clock.
     pub is_corrected: bool,
 }
 
@@ -141,13 +141,13 @@ impl OwnerEntries {
         }
     }
 
-    /// Accepts a word, and moves its entry to the front. Returns `false` and changes nothing if the word is not newer than the
-    /// owner's last word, or if there are too many owners.
-    pub(super) fn say(&mut self, word: Word) -> bool {
-        let own = self.entries.iter().position(|entry| entry.owner == word.owner);
+    /// Accepts a report, and moves its entry to the front. Returns `false` and changes nothing if the report is not newer than the
+    /// owner's last report, or if there are too many owners.
+    pub(super) fn accept(&mut self, report: Report) -> bool {
+        let own = self.entries.iter().position(|entry| entry.owner == report.owner);
         let mut since = None;
         if let Some(index) = own {
-            let Some(last) = self.entries.get(index).copied().filter(|last| last.sequence < word.sequence) else {
+            let Some(last) = self.entries.get(index).copied().filter(|last| last.sequence < report.sequence) else {
                 return false;
             };
             if index < self.live {
@@ -168,11 +168,11 @@ impl OwnerEntries {
                 self.entries.truncate(self.live);
             }
         }
-        let held = word.held.min(MOST_HELD).thousandths();
+        let held = report.held.min(MOST_HELD).thousandths();
         let since = if held == 0 { 0 } else { since.unwrap_or(seconds(self.moment)) };
-        let sequence = word.sequence.min(SEQUENCES);
+        let sequence = report.sequence.min(SEQUENCES);
         let until = self.moment.plus(LIFE);
-        self.entries.insert(0, OwnerEntry { owner: word.owner, sequence, held, until, since });
+        self.entries.insert(0, OwnerEntry { owner: report.owner, sequence, held, until, since });
         self.live += 1;
         self.sum += held;
         true

@@ -1,7 +1,7 @@
-//! Tests words and the end of their time, the bucket's clock, and the packed value.
+//! Tests reports and the end of their time, the bucket's clock, and the packed value.
 
 use super::*;
-use crate::holds::word::{LIFE, MOST_HELD};
+use crate::holds::report::{LIFE, MOST_HELD};
 
 const NOW: Timestamp = Timestamp(1_763_672_400_123_456);
 
@@ -13,8 +13,8 @@ fn after(seconds: u64) -> Timestamp {
     NOW.plus(Micros(seconds * 1_000_000))
 }
 
-fn word(owner: u64, sequence: u64, held: u64) -> Word {
-    Word { owner: Owner(owner), sequence, held: Cost::from_tokens(held) }
+fn report(owner: u64, sequence: u64, held: u64) -> Report {
+    Report { owner: Owner(owner), sequence, held: Cost::from_tokens(held) }
 }
 
 /// A bucket whose state is kept as a store keeps it.
@@ -22,10 +22,10 @@ fn word(owner: u64, sequence: u64, held: u64) -> Word {
 struct Bucket(Option<State>);
 
 impl Bucket {
-    /// Sends one word, and then `asks` asks of one slot each. Returns whether the word was accepted, and how many asks
+    /// Sends one report, and then `asks` asks of one slot each. Returns whether the report was accepted, and how many asks
     /// were admitted.
-    fn act(&mut self, limit: Concurrency, word: Word, asks: u64, now: Timestamp) -> (bool, u64) {
-        let Some(entry) = limit.say(self.0.as_deref(), word, now) else { return (false, 0) };
+    fn act(&mut self, limit: Concurrency, report: Report, asks: u64, now: Timestamp) -> (bool, u64) {
+        let Some(entry) = limit.accept(self.0.as_deref(), report, now) else { return (false, 0) };
         self.0 = Some(entry.state);
         let mut admitted = 0;
         for _ in 0..asks {
@@ -45,7 +45,7 @@ impl Bucket {
 #[test]
 fn the_packed_value_is_what_the_format_says() {
     let mut bucket = Bucket::default();
-    bucket.act(limit(9), word(0x1122_3344_5566_7788, 5, 1), 2, NOW);
+    bucket.act(limit(9), report(0x1122_3344_5566_7788, 5, 1), 2, NOW);
     let bytes: Vec<u8> = bucket.0.unwrap().iter().flat_map(|word| word.to_le_bytes()).collect();
     let (until, since) = (NOW.plus(LIFE).0.to_le_bytes(), (NOW.0 / 1_000_000).to_le_bytes());
     let head = [&[1, 0xb8, 0x0b, 0, 0, 0, 0, 0][..], &NOW.0.to_le_bytes(), &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
@@ -57,58 +57,58 @@ fn the_packed_value_is_what_the_format_says() {
 #[test]
 fn all_owners_share_the_slots_whatever_their_limits() {
     let (free, paid, mut bucket) = (limit(3), limit(5), Bucket::default());
-    assert_eq!(bucket.act(free, word(1, 1, 0), 4, NOW), (true, 3));
-    assert_eq!(bucket.act(free, word(2, 1, 0), 1, NOW), (true, 0));
-    assert_eq!(bucket.act(paid, word(2, 2, 0), 4, NOW), (true, 2));
-    assert_eq!(bucket.act(free, word(1, 2, 0), 1, NOW), (true, 1), "two of paid, one of three");
+    assert_eq!(bucket.act(free, report(1, 1, 0), 4, NOW), (true, 3));
+    assert_eq!(bucket.act(free, report(2, 1, 0), 1, NOW), (true, 0));
+    assert_eq!(bucket.act(paid, report(2, 2, 0), 4, NOW), (true, 2));
+    assert_eq!(bucket.act(free, report(1, 2, 0), 1, NOW), (true, 1), "two of paid, one of three");
     assert_eq!(bucket.held(NOW), 3);
 }
 
 #[test]
 fn a_refused_ask_waits_for_a_second_and_one_above_the_limit_for_ever() {
     let bucket = limit(1);
-    let full = bucket.say(None, word(1, 1, 1), NOW).unwrap().state;
+    let full = bucket.accept(None, report(1, 1, 1), NOW).unwrap().state;
     let step = bucket.step(Some(&full), Cost::ONE, NOW);
     assert_eq!(step.charge, ChargeResult::Short { wait: Micros(1_000_000) });
     assert_eq!(step.untouched, Level { remaining: Cost::default(), reset_after: Micros(1_000_000) });
     assert_eq!(bucket.step(Some(&full), Cost::from_tokens(2), NOW).charge, ChargeResult::Never);
-    // No owner has sent a word, so no owner can be charged.
+    // No owner has sent a report, so no owner can be charged.
     assert_eq!(bucket.step(None, Cost::ONE, NOW).charge, ChargeResult::Short { wait: WAIT });
 }
 
 #[test]
-fn an_old_word_changes_nothing() {
+fn an_old_report_changes_nothing() {
     let (limit, mut bucket) = (limit(5), Bucket::default());
-    bucket.act(limit, word(1, 7, 2), 0, NOW);
-    bucket.act(limit, word(2, 1, 1), 0, NOW);
+    bucket.act(limit, report(1, 7, 2), 0, NOW);
+    bucket.act(limit, report(2, 1, 1), 0, NOW);
     let before = bucket.0.clone();
     for sequence in [0, 6, 7] {
-        assert_eq!(bucket.act(limit, word(1, sequence, 0), 1, NOW), (false, 0));
+        assert_eq!(bucket.act(limit, report(1, sequence, 0), 1, NOW), (false, 0));
     }
     assert_eq!(bucket.0, before);
-    assert_eq!(bucket.act(limit, word(1, 8, 0), 0, NOW), (true, 0));
+    assert_eq!(bucket.act(limit, report(1, 8, 0), 0, NOW), (true, 0));
     assert_eq!(bucket.held(NOW), 1);
 }
 
 #[test]
-fn a_hold_ends_seven_seconds_after_its_word_and_its_sequence_ten_minutes_after() {
+fn a_hold_ends_seven_seconds_after_its_report_and_its_sequence_ten_minutes_after() {
     let (limit, mut bucket) = (limit(2), Bucket::default());
-    bucket.act(limit, word(1, 5, 2), 0, NOW);
+    bucket.act(limit, report(1, 5, 2), 0, NOW);
     assert_eq!((bucket.held(Timestamp(after(7).0 - 1)), bucket.held(after(7))), (2, 0));
-    assert_eq!(bucket.act(limit, word(2, 1, 0), 1, after(7)), (true, 1));
-    assert_eq!(bucket.act(limit, word(1, 5, 2), 0, after(599)), (false, 0), "a call that is ten minutes late");
-    assert_eq!(bucket.act(limit, word(2, 2, 1), 0, after(600)), (true, 0));
+    assert_eq!(bucket.act(limit, report(2, 1, 0), 1, after(7)), (true, 1));
+    assert_eq!(bucket.act(limit, report(1, 5, 2), 0, after(599)), (false, 0), "a call that is ten minutes late");
+    assert_eq!(bucket.act(limit, report(2, 2, 1), 0, after(600)), (true, 0));
     assert_eq!(bucket.0.as_ref().map(|state| state.len()), Some(7), "one entry");
 }
 
 #[test]
 fn the_clock_of_a_bucket_does_not_go_back() {
     let (limit, mut bucket) = (limit(1), Bucket::default());
-    bucket.act(limit, word(1, 1, 1), 0, after(10));
+    bucket.act(limit, report(1, 1, 1), 0, after(10));
     assert_eq!((bucket.held(NOW), bucket.held(after(16)), bucket.held(after(17))), (1, 1, 0));
     assert!(limit.correction(bucket.0.as_deref(), NOW).is_none(), "10 s ahead");
     // The stored moment is an hour ahead. The hold keeps its remaining time.
-    bucket.act(limit, word(1, 2, 1), 0, after(3600));
+    bucket.act(limit, report(1, 2, 1), 0, after(3600));
     bucket.0 = limit.correction(bucket.0.as_deref(), NOW).map(|entry| entry.state);
     assert_eq!((bucket.held(Timestamp(after(7).0 - 1)), bucket.held(after(7))), (1, 0));
 }
@@ -116,7 +116,7 @@ fn the_clock_of_a_bucket_does_not_go_back() {
 #[test]
 fn an_invalid_state_holds_everything_until_its_owners_have_spoken() {
     let limit = limit(4);
-    let full = limit.say(None, word(1, 1, 1), NOW).unwrap().state;
+    let full = limit.accept(None, report(1, 1, 1), NOW).unwrap().state;
     let with = |index: usize, value: u64| {
         let mut state = full.clone();
         state[index] = value;
@@ -125,9 +125,9 @@ fn an_invalid_state_holds_everything_until_its_owners_have_spoken() {
     let cases = [State::new(), State::from_slice(&[1, 0, 0]), with(0, 0), with(0, 7), with(1, 1 << 53), with(2, 2)];
     for state in cases {
         assert_eq!(limit.spent(Some(&state), NOW), limit.limit(), "{state:?}");
-        let entry = limit.say(Some(&state), word(1, 1, 1), NOW).unwrap();
+        let entry = limit.accept(Some(&state), report(1, 1, 1), NOW).unwrap();
         assert_eq!(limit.spent(Some(&entry.state), after(6)).whole(), 5);
-        let said = limit.say(Some(&entry.state), word(1, 2, 1), after(6)).unwrap().state;
+        let said = limit.accept(Some(&entry.state), report(1, 2, 1), after(6)).unwrap().state;
         assert_eq!(limit.spent(Some(&said), after(7)).whole(), 1);
     }
     assert_eq!(give_back(&full, Cost::ONE), Some(full));
@@ -137,10 +137,10 @@ fn an_invalid_state_holds_everything_until_its_owners_have_spoken() {
 #[test]
 fn a_bucket_lists_who_holds_how_much_and_since_when() {
     let (limit, mut bucket) = (limit(9), Bucket::default());
-    bucket.act(limit, word(1, 1, 0), 2, NOW);
-    bucket.act(limit, word(2, 1, 0), 0, NOW);
-    bucket.act(limit, word(1, 2, 1), 1, after(5));
-    bucket.act(limit, word(3, 1, 4), 0, after(6));
+    bucket.act(limit, report(1, 1, 0), 2, NOW);
+    bucket.act(limit, report(2, 1, 0), 0, NOW);
+    bucket.act(limit, report(1, 2, 1), 1, after(5));
+    bucket.act(limit, report(3, 1, 4), 0, after(6));
     let list = |bucket: &Bucket, now| -> Vec<_> {
         let holders = limit.holders(bucket.0.as_deref(), now);
         holders.iter().map(|holder| (holder.owner.0, holder.held.whole(), holder.since.0 / 1_000_000)).collect()
@@ -148,7 +148,7 @@ fn a_bucket_lists_who_holds_how_much_and_since_when() {
     let begin = NOW.0 / 1_000_000;
     assert_eq!(list(&bucket, after(6)), [(3, 4, begin + 6), (1, 2, begin)]);
     assert_eq!(list(&bucket, after(12)), [(3, 4, begin + 6)]);
-    bucket.act(limit, word(3, 2, 0), 1, after(12));
+    bucket.act(limit, report(3, 2, 0), 1, after(12));
     assert_eq!(list(&bucket, after(12)), [(3, 1, begin + 12)], "with a gap");
 }
 
@@ -156,14 +156,14 @@ fn a_bucket_lists_who_holds_how_much_and_since_when() {
 fn owners_that_are_gone_make_room_for_others() {
     let (limit, mut bucket) = (limit(9), Bucket::default());
     for owner in 1..=1024 {
-        assert_eq!(bucket.act(limit, word(owner, 1, 0), 0, NOW), (true, 0));
+        assert_eq!(bucket.act(limit, report(owner, 1, 0), 0, NOW), (true, 0));
     }
-    assert_eq!(bucket.act(limit, word(5000, 1, 0), 1, after(6)), (false, 0), "all are live");
-    bucket.act(limit, word(3, 2, 1), 0, after(6));
-    assert_eq!(bucket.act(limit, word(5000, 1, 0), 1, after(7)), (true, 1));
+    assert_eq!(bucket.act(limit, report(5000, 1, 0), 1, after(6)), (false, 0), "all are live");
+    bucket.act(limit, report(3, 2, 1), 0, after(6));
+    assert_eq!(bucket.act(limit, report(5000, 1, 0), 1, after(7)), (true, 1));
     assert_eq!(bucket.0.as_ref().map(|state| state.len()), Some(3 + 4 * 2));
     // The largest amount that an owner can report.
-    bucket.act(limit, Word { held: Cost::from_tokens(1 << 50), ..word(3, 3, 0) }, 0, after(7));
+    bucket.act(limit, Report { held: Cost::from_tokens(1 << 50), ..report(3, 3, 0) }, 0, after(7));
     assert_eq!(limit.holders(bucket.0.as_deref(), after(7))[0].held, MOST_HELD);
 }
 

@@ -1,4 +1,4 @@
-//! Keeps how much one owner holds of each bucket, how much of this the store knows, and the words for the next call.
+//! Keeps how much one owner holds of each bucket, how much of this the store knows, and the reports for the next call.
 //!
 //! The code does no I/O and is the same for every transport: time is an argument, and the caller passes on the store's
 //! answers. A bucket is kept from the first ask until the store has acknowledged that nothing of the bucket is held.
@@ -7,28 +7,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
+use super::report::{Owner, REPORT_EVERY, Report};
 use super::slots::{SlotId, SlotTerms, Slots};
-use super::word::{Owner, SAY_EVERY, Word};
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use base::time::Timestamp;
 
-/// The largest number of words in a call. Only a call that asks something of more buckets has more words, one for each
+/// The largest number of reports in a call. Only a call that asks something of more buckets has more reports, one for each
 /// of these buckets.
-pub const MOST_WORDS: usize = 256;
+pub const MOST_REPORTS: usize = 256;
 
 /// A call of an owner to the store, which says how much the owner holds of several buckets, and asks for more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     pub owner: Owner,
     pub sequence: u64,
-    /// One word for each bucket. Buckets of which the call asks something come first, in the order of the asks.
-    pub words: Vec<CallWord>,
+    /// One report for each bucket. Buckets of which the call asks something come first, in the order of the asks.
+    pub reports: Vec<BucketReport>,
 }
 
 /// What a call says about one bucket, and how much it asks of this bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CallWord {
+pub struct BucketReport {
     pub bucket: BucketKey,
     pub held: Cost,
     /// The amount that all requests of the call together ask for, in addition to `held`.
@@ -36,19 +36,19 @@ pub struct CallWord {
 }
 
 impl Call {
-    /// Returns the word that the call sends to the store about a bucket.
-    pub fn word(&self, about: &CallWord) -> Word {
-        Word { owner: self.owner, sequence: self.sequence, held: about.held }
+    /// Returns the report that the call sends to the store about a bucket.
+    pub fn report(&self, about: &BucketReport) -> Report {
+        Report { owner: self.owner, sequence: self.sequence, held: about.held }
     }
 }
 
-/// The store's answer to a word.
+/// The store's answer to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WordAnswer<'g> {
-    /// The word was newer than the owner's last word about the bucket, and was accepted. These slots were granted in the same
+pub enum ReportAnswer<'g> {
+    /// The report was newer than the owner's last report about the bucket, and was accepted. These slots were granted in the same
     /// call.
     Accepted { granted: &'g [SlotTerms] },
-    /// The word was not newer than the owner's last word about the bucket, so the store has ignored it.
+    /// The report was not newer than the owner's last report about the bucket, so the store has ignored it.
     Old,
 }
 
@@ -60,10 +60,10 @@ pub struct Holdings {
     sequence: u64,
     buckets: BTreeMap<BucketKey, HeldBucket>,
     slots: Slots,
-    /// The buckets about which the next call has a word, ordered by how long they have waited, the longest first.
+    /// The buckets about which the next call has a report, ordered by how long they have waited, the longest first.
     waiting: BTreeMap<u64, BucketKey>,
     last_place: u64,
-    /// The moments at which the words about buckets that are not in `waiting` are to be repeated.
+    /// The moments at which the reports about buckets that are not in `waiting` are to be repeated.
     due: BTreeSet<(Timestamp, BucketKey)>,
 }
 
@@ -74,23 +74,23 @@ struct HeldBucket {
     /// The amounts asked for in calls without an answer, with the calls' sequences. All these calls are later than
     /// `newest`.
     asked: SmallVec<[(u64, Cost); 1]>,
-    /// The sequence of the newest call whose word about this bucket was accepted. Answers to earlier calls are ignored.
+    /// The sequence of the newest call whose report about this bucket was accepted. Answers to earlier calls are ignored.
     newest: u64,
     /// How much the store counts since the call `newest`. `None` if this amount is unknown.
     acknowledged: Option<Cost>,
     turn: Turn,
 }
 
-/// The time of the next word about a bucket.
+/// The time of the next report about a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Turn {
-    /// The next call reports the bucket in a word. The number is the bucket's place in `waiting`.
+    /// The next call reports the bucket in a report. The number is the bucket's place in `waiting`.
     Waiting(u64),
     Due(Timestamp),
 }
 
 impl HeldBucket {
-    /// Returns the amount in the next word.
+    /// Returns the amount in the next report.
     fn said(&self) -> Cost {
         self.held.plus(self.unanswered())
     }
@@ -113,56 +113,56 @@ impl Holdings {
         }
     }
 
-    /// Makes the next call, with a word about each bucket in `asks`, and about other buckets that wait for a word, up
-    /// to [`MOST_WORDS`]. A call is sent only once: to repeat its words, make a new call.
+    /// Makes the next call, with a report about each bucket in `asks`, and about other buckets that wait for a report, up
+    /// to [`MOST_REPORTS`]. A call is sent only once: to repeat its reports, make a new call.
     pub fn call(&mut self, asks: &[(BucketKey, Cost)], now: Timestamp) -> Call {
         self.advance(now);
         let sequence = self.sequence + 1;
-        let mut words: Vec<CallWord> = Vec::with_capacity(asks.len());
+        let mut reports: Vec<BucketReport> = Vec::with_capacity(asks.len());
         for (key, amount) in asks {
             let bucket = self.track(*key);
             if let Some((last, asked)) = bucket.asked.last_mut()
                 && *last == sequence
             {
                 *asked = asked.plus(*amount);
-                words.iter_mut().filter(|word| word.bucket == *key).for_each(|word| word.asked = *asked);
+                reports.iter_mut().filter(|report| report.bucket == *key).for_each(|report| report.asked = *asked);
                 continue;
             }
-            words.push(CallWord { bucket: *key, held: bucket.said(), asked: *amount });
+            reports.push(BucketReport { bucket: *key, held: bucket.said(), asked: *amount });
             bucket.asked.push((sequence, *amount));
-            self.say_again_at(*key, now.plus(SAY_EVERY));
+            self.say_again_at(*key, now.plus(REPORT_EVERY));
         }
-        while words.len() < MOST_WORDS
+        while reports.len() < MOST_REPORTS
             && let Some((_, key)) = self.waiting.pop_first()
         {
             let held = self.buckets.get(&key).map_or(Cost::default(), HeldBucket::said);
-            words.push(CallWord { bucket: key, held, asked: Cost::default() });
-            self.say_again_at(key, now.plus(SAY_EVERY));
+            reports.push(BucketReport { bucket: key, held, asked: Cost::default() });
+            self.say_again_at(key, now.plus(REPORT_EVERY));
         }
         self.sequence = sequence;
-        Call { owner: self.owner, sequence, words }
+        Call { owner: self.owner, sequence, reports }
     }
 
-    /// Records the store's answer to a word of a call, and returns the slots that were granted. `None` if the answer does not
-    /// count, because the word was old, or because the call or a later word about this bucket has been answered before. Then
+    /// Records the store's answer to a report of a call, and returns the slots that were granted. `None` if the answer does not
+    /// count, because the report was old, or because the call or a later report about this bucket has been answered before. Then
     /// all requests that asked for this bucket in the call fail, as if the store had not answered.
     pub fn answered(
         &mut self,
         call: &Call,
-        about: &CallWord,
-        answer: WordAnswer<'_>,
+        about: &BucketReport,
+        answer: ReportAnswer<'_>,
         now: Timestamp,
     ) -> Option<SmallVec<[SlotId; 2]>> {
         let bucket = self.buckets.get_mut(&about.bucket)?;
         let slots = match answer {
-            WordAnswer::Old => {
+            ReportAnswer::Old => {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
-                // The store has accepted a word of another call, so the amount that the store counts is unknown here.
+                // The store has accepted a report of another call, so the amount that the store counts is unknown here.
                 bucket.acknowledged = None;
                 None
             }
-            WordAnswer::Accepted { .. } if call.sequence <= bucket.newest => return None,
-            WordAnswer::Accepted { granted } => {
+            ReportAnswer::Accepted { .. } if call.sequence <= bucket.newest => return None,
+            ReportAnswer::Accepted { granted } => {
                 bucket.newest = call.sequence;
                 // A copy of the call may have been answered before, with "old". Then the requests that asked have
                 // already failed.
@@ -178,23 +178,23 @@ impl Holdings {
         slots
     }
 
-    /// Records that a call will not be answered. The call's words are repeated in the next call.
+    /// Records that a call will not be answered. The call's reports are repeated in the next call.
     pub fn lost(&mut self, call: &Call) {
-        call.words.iter().for_each(|word| self.wait(word.bucket));
+        call.reports.iter().for_each(|report| self.wait(report.bucket));
     }
 
     /// Records that a call is proved not to have run, and will not run later. The amounts that the call asked for are
-    /// no longer reported as held. The call's words are repeated in the next call.
+    /// no longer reported as held. The call's reports are repeated in the next call.
     pub fn did_not_run(&mut self, call: &Call) {
-        for word in &call.words {
-            if let Some(bucket) = self.buckets.get_mut(&word.bucket) {
+        for report in &call.reports {
+            if let Some(bucket) = self.buckets.get_mut(&report.bucket) {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
             }
-            self.wait(word.bucket);
+            self.wait(report.bucket);
         }
     }
 
-    /// Records that the connection to the store is new. The words about all buckets are repeated in the next calls.
+    /// Records that the connection to the store is new. The reports about all buckets are repeated in the next calls.
     pub fn reconnected(&mut self) {
         let keys: Vec<BucketKey> = self.buckets.keys().copied().collect();
         keys.into_iter().for_each(|key| self.wait(key));
@@ -221,7 +221,7 @@ impl Holdings {
         }
     }
 
-    /// Ends the slots that have been held for their longest time. Makes the next call repeat the words that are due.
+    /// Ends the slots that have been held for their longest time. Makes the next call repeat the reports that are due.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some((bucket, amount)) = self.slots.end_overdue(now) {
             self.lower(bucket, amount);
@@ -239,8 +239,8 @@ impl Holdings {
         self.slots.next_end().into_iter().chain(due).min()
     }
 
-    /// Returns whether buckets wait for a word, so that a call should be sent as soon as no other call is under way.
-    pub fn has_words(&self) -> bool {
+    /// Returns whether buckets wait for a report, so that a call should be sent as soon as no other call is under way.
+    pub fn has_reports(&self) -> bool {
         !self.waiting.is_empty()
     }
 
@@ -261,7 +261,7 @@ impl Holdings {
         asked.is_some_and(|asked| asked.iter().any(|(call, _)| *call == sequence))
     }
 
-    /// Returns the amount in the next word about a bucket. Returns `None` if the owner does not keep the bucket.
+    /// Returns the amount in the next report about a bucket. Returns `None` if the owner does not keep the bucket.
     #[cfg(test)]
     pub(super) fn said(&self, bucket: &BucketKey) -> Option<Cost> {
         self.buckets.get(bucket).map(HeldBucket::said)
@@ -287,7 +287,7 @@ impl Holdings {
         })
     }
 
-    /// Makes a bucket wait for a word in the next call, if the store does not know what is held of it. Forgets the
+    /// Makes a bucket wait for a report in the next call, if the store does not know what is held of it. Forgets the
     /// bucket if the store knows that nothing is held.
     fn review(&mut self, key: BucketKey) {
         let Some(bucket) = self.buckets.get(&key) else { return };

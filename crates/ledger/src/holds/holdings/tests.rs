@@ -1,4 +1,4 @@
-//! Tests the words of the next call, the time at which they are due, and the effect of an answer.
+//! Tests the reports of the next call, the time at which they are due, and the effect of an answer.
 
 use super::*;
 use base::time::Micros;
@@ -18,15 +18,15 @@ fn after(milliseconds: u64) -> Timestamp {
 
 /// Returns the content of a call: each bucket with its held and asked slots.
 fn said(call: &Call) -> Vec<(BucketKey, u64, u64)> {
-    call.words.iter().map(|word| (word.bucket, word.held.whole(), word.asked.whole())).collect()
+    call.reports.iter().map(|report| (report.bucket, report.held.whole(), report.asked.whole())).collect()
 }
 
-/// Accepts each word of a call, and grants what was asked.
+/// Accepts each report of a call, and grants what was asked.
 fn grant(holdings: &mut Holdings, call: &Call) -> Vec<SlotId> {
     let mut slots = Vec::new();
-    for word in &call.words {
-        let granted: &[SlotTerms] = if word.asked > Cost::default() { &[SLOT] } else { &[] };
-        slots.extend(holdings.answered(call, word, WordAnswer::Accepted { granted }, NOW).unwrap());
+    for report in &call.reports {
+        let granted: &[SlotTerms] = if report.asked > Cost::default() { &[SLOT] } else { &[] };
+        slots.extend(holdings.answered(call, report, ReportAnswer::Accepted { granted }, NOW).unwrap());
     }
     slots
 }
@@ -37,25 +37,25 @@ fn a_slot_is_said_every_two_seconds_and_its_end_once() {
     let call = holdings.call(&[(key(1), Cost::ONE)], NOW);
     assert_eq!(said(&call), [(key(1), 0, 1)]);
     let slots = grant(&mut holdings, &call);
-    assert_eq!((holdings.has_words(), holdings.next_moment()), (false, Some(after(2000))));
+    assert_eq!((holdings.has_reports(), holdings.next_moment()), (false, Some(after(2000))));
     holdings.advance(after(1999));
-    assert!(!holdings.has_words());
+    assert!(!holdings.has_reports());
     holdings.advance(after(2000));
-    assert!(holdings.has_words());
+    assert!(holdings.has_reports());
     let call = holdings.call(&[], after(2000));
     assert_eq!(said(&call), [(key(1), 1, 0)]);
     grant(&mut holdings, &call);
     holdings.end(slots[0]);
     holdings.end(slots[0]);
-    assert!(holdings.has_words(), "given back with the next call");
+    assert!(holdings.has_reports(), "given back with the next call");
     let call = holdings.call(&[], after(2100));
     assert_eq!(said(&call), [(key(1), 0, 0)]);
     grant(&mut holdings, &call);
-    assert_eq!((holdings.has_words(), holdings.next_moment()), (false, None), "forgotten");
+    assert_eq!((holdings.has_reports(), holdings.next_moment()), (false, None), "forgotten");
 }
 
 #[test]
-fn what_was_asked_without_an_answer_is_said_until_a_later_word_is_answered() {
+fn what_was_asked_without_an_answer_is_said_until_a_later_report_is_answered() {
     let mut holdings = Holdings::new(Owner(1));
     let lost = holdings.call(&[(key(1), Cost::from_tokens(3))], NOW);
     holdings.lost(&lost);
@@ -63,7 +63,7 @@ fn what_was_asked_without_an_answer_is_said_until_a_later_word_is_answered() {
     assert_eq!((said(&next), holdings.unanswered(&key(1)).whole()), (vec![(key(1), 3, 1)], 4));
     assert_eq!(grant(&mut holdings, &next).len(), 1);
     assert_eq!(holdings.unanswered(&key(1)).whole(), 0);
-    let late = holdings.answered(&lost, &lost.words[0], WordAnswer::Accepted { granted: &[SLOT; 3] }, NOW);
+    let late = holdings.answered(&lost, &lost.reports[0], ReportAnswer::Accepted { granted: &[SLOT; 3] }, NOW);
     assert_eq!((late, holdings.held(&key(1)).whole()), (None, 1), "nobody counts them any more");
     assert_eq!(said(&holdings.call(&[], NOW)), [(key(1), 1, 0)], "the store counts three too many");
 }
@@ -72,9 +72,9 @@ fn what_was_asked_without_an_answer_is_said_until_a_later_word_is_answered() {
 fn a_copy_that_is_answered_as_old_lets_the_ask_fail() {
     let mut holdings = Holdings::new(Owner(1));
     let call = holdings.call(&[(key(1), Cost::ONE)], NOW);
-    assert_eq!(holdings.answered(&call, &call.words[0], WordAnswer::Old, NOW), None);
-    let granted = WordAnswer::Accepted { granted: &[SLOT] };
-    assert_eq!(holdings.answered(&call, &call.words[0], granted, NOW), None);
+    assert_eq!(holdings.answered(&call, &call.reports[0], ReportAnswer::Old, NOW), None);
+    let granted = ReportAnswer::Accepted { granted: &[SLOT] };
+    assert_eq!(holdings.answered(&call, &call.reports[0], granted, NOW), None);
     assert_eq!(said(&holdings.call(&[], NOW)), [(key(1), 0, 0)]);
 }
 
@@ -85,14 +85,14 @@ fn a_new_connection_is_said_everything_in_pieces_those_that_are_asked_first() {
         holdings.hold(key(bucket), SLOT, NOW);
     }
     let mut pieces = vec![holdings.call(&[], NOW), holdings.call(&[], NOW), holdings.call(&[], NOW)];
-    assert!(!holdings.has_words());
+    assert!(!holdings.has_reports());
     holdings.reconnected();
     pieces.extend([holdings.call(&[(key(599), Cost::ONE)], NOW), holdings.call(&[], NOW), holdings.call(&[], NOW)]);
-    let lengths: Vec<_> = pieces.iter().map(|call| call.words.len()).collect();
-    assert_eq!((lengths, holdings.has_words()), (vec![256, 256, 88, 256, 256, 88], false));
+    let lengths: Vec<_> = pieces.iter().map(|call| call.reports.len()).collect();
+    assert_eq!((lengths, holdings.has_reports()), (vec![256, 256, 88, 256, 256, 88], false));
     assert_eq!(said(&pieces[3])[0], (key(599), 1, 1));
     let all: Vec<_> = (1..1000).map(|bucket| (key(bucket), Cost::ONE)).collect();
-    assert_eq!(holdings.call(&all, NOW).words.len(), 999, "each bucket that is asked");
+    assert_eq!(holdings.call(&all, NOW).reports.len(), 999, "each bucket that is asked");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_slot_with_a_longest_time_is_given_back_though_its_request_goes_on() {
     holdings.call(&[], NOW);
     assert_eq!(holdings.next_moment(), Some(after(1500)));
     holdings.advance(after(1500));
-    assert_eq!((holdings.held(&key(1)).whole(), holdings.has_words()), (1, true));
+    assert_eq!((holdings.held(&key(1)).whole(), holdings.has_reports()), (1, true));
     holdings.end(short);
     assert_eq!(holdings.held(&key(1)).whole(), 1);
     holdings.end(long);
@@ -122,6 +122,6 @@ fn what_a_call_asked_that_did_not_run_is_not_said() {
     let mut holdings = Holdings::new(Owner(1));
     let call = holdings.call(&[(key(1), Cost::ONE)], NOW);
     holdings.did_not_run(&call);
-    assert!(holdings.has_words());
+    assert!(holdings.has_reports());
     assert_eq!(said(&holdings.call(&[(key(1), Cost::ONE)], NOW)), [(key(1), 0, 1)]);
 }

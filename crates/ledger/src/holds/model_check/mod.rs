@@ -5,11 +5,11 @@
 //! an old value, and its clock is set back. In each state that can be reached:
 //!
 //! - the running requests of an owner, and those that an answer under way would still admit, are at most as many as the
-//!   store counts for the owner. There are three exceptions, until the owner's next word: the store has lost the
-//!   owner's last word, the store has not heard the owner for 7 s, or the owner let requests pass without the store. At
+//!   store counts for the owner. There are three exceptions, until the owner's next report: the store has lost the
+//!   owner's last report, the store has not heard the owner for 7 s, or the owner let requests pass without the store. At
 //!   each admission, all these requests together are at most the limit of the owner that asks;
-//! - a call changes nothing after a later word about the same bucket has been answered;
-//! - nothing leaks: if all words arrive from this state on, and calls under way arrive late, the store counts after 7 s
+//! - a call changes nothing after a later report about the same bucket has been answered;
+//! - nothing leaks: if all reports arrive from this state on, and calls under way arrive late, the store counts after 7 s
 //!   exactly what is held. If the store's clock was set back, this takes longer by the same time.
 //!
 //! Each variant with a deliberate mistake breaks one of these invariants, and the checker must find the events that
@@ -54,7 +54,7 @@ fn check_bad(variant: Variant, budget: Budget, broken: &str) {
 const NO_FAULTS: &[Fault] = &[];
 
 #[test]
-fn lost_late_doubled_and_reordered_words_never_admit_wrongly() {
+fn lost_late_doubled_and_reordered_reports_never_admit_wrongly() {
     let budget = match is_long() {
         true => Budget { asks: 2, says: 1, ticks: 1, faults: 1, of: &[Fault::Double, Fault::Kill] },
         false => Budget { asks: 2, says: 1, ticks: 0, faults: 1, of: &[Fault::Double, Fault::Kill] },

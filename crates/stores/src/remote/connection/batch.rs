@@ -56,10 +56,10 @@ impl<T: Transport> Connection<T> {
         let mut ended = 0;
         loop {
             self.turn(session, queue, &mut ended).await;
-            let has_words = tokio::select! {
+            let has_reports = tokio::select! {
                 biased;
                 () = queue.arrival() => false,
-                () = self.holds.words(&self.clock) => true,
+                () = self.holds.reports(&self.clock) => true,
             };
             // Other tasks on this thread that are ready run first, so that their requests join this call. Without such
             // tasks this takes no time.
@@ -68,7 +68,7 @@ impl<T: Transport> Connection<T> {
             if !batch.is_empty() {
                 batch = self.shared.hooks.gather(batch);
             }
-            if !batch.is_empty() || has_words {
+            if !batch.is_empty() || has_reports {
                 session.hand(&mut batch).await;
             }
         }

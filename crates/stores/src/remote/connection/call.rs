@@ -58,18 +58,18 @@ impl<T: Transport> Connection<T> {
         let has_asks = batch.iter().any(|waiting| waiting.holds);
         let (plans, unanswered): (Vec<_>, Vec<_>) =
             batch.iter_mut().map(|PendingTake { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
-        let words = self.holds.begin(&plans, has_asks, started);
-        if plans.is_empty() && words.is_none() {
+        let reports = self.holds.begin(&plans, has_asks, started);
+        if plans.is_empty() && reports.is_none() {
             return Ok(());
         }
         let timer = CallTimer::new(started, self.timeout);
         let outcome = tokio::select! {
             biased;
-            outcome = self.exchange(&plans, words.as_ref(), link, started) => outcome,
+            outcome = self.exchange(&plans, reports.as_ref(), link, started) => outcome,
             never = self.watch(&timer, started, unanswered) => match never {},
         };
         let ended = self.clock.now();
-        let held = words.and_then(|words| self.conclude_words(&words, &plans, &outcome, ended));
+        let held = reports.and_then(|reports| self.conclude_reports(&reports, &plans, &outcome, ended));
         let took = ended.since(started);
         let result = if is_answered(&outcome) { CallResult::Success } else { CallResult::Failure };
         self.publish(timer.check(&self.shared.breaker, ended));
@@ -111,30 +111,30 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Records what a call with words has shown. Returns what each plan holds, in the order of the plans. `None` if
+    /// Records what a call with reports has shown. Returns what each plan holds, in the order of the plans. `None` if
     /// the call has no answer, or nothing was stored.
-    fn conclude_words(
+    fn conclude_reports(
         &self,
-        words: &holds::Call,
+        reports: &holds::Call,
         plans: &[&Plan],
         outcome: &Result<CallReply, Fault>,
         now: Timestamp,
     ) -> Option<std::vec::IntoIter<Held>> {
         match outcome {
-            // A call with words has one part. A server without memory has written nothing.
+            // A call with reports has one part. A server without memory has written nothing.
             Ok(parts) => match parts.first().map(|part| &part.reply) {
                 Some(Ok(reply)) if !reply.out_of_memory => {
-                    return Some(self.holds.answered(words, plans, reply, now).into_iter());
+                    return Some(self.holds.answered(reports, plans, reply, now).into_iter());
                 }
-                _ => self.holds.failed(words, true, now),
+                _ => self.holds.failed(reports, true, now),
             },
-            Err(fault) => self.holds.failed(words, fault.error != StoreError::Replica, now),
+            Err(fault) => self.holds.failed(reports, fault.error != StoreError::Replica, now),
         }
         None
     }
 
     /// Answers the requests of a batch, and remembers the levels in the replies. Leaves in `batch` the requests that
-    /// must be sent again. `held` is what the requests hold, if the call had words.
+    /// must be sent again. `held` is what the requests hold, if the call had reports.
     fn hand_out(
         &self,
         parts: CallReply,
@@ -164,7 +164,7 @@ impl<T: Transport> Connection<T> {
             for (mut waiting, settlement) in waiting.zip(settlements) {
                 let held = held.as_mut().and_then(Iterator::next).unwrap_or_else(|| Ok(Reservation::default()));
                 let Ok(reservation) = held else {
-                    waiting.answer.send(Err(StoreError::OldWord));
+                    waiting.answer.send(Err(StoreError::OldReport));
                     continue;
                 };
                 match (settlement, waiting.attempt) {
@@ -211,13 +211,13 @@ impl<T: Transport> Connection<T> {
     async fn exchange(
         &self,
         plans: &[&Plan],
-        words: Option<&holds::Call>,
+        reports: Option<&holds::Call>,
         link: &mut T::Link,
         started: Timestamp,
     ) -> Result<CallReply, Fault> {
         let longest = Duration::from(self.timeout) + OVERDUE_TIMEOUT;
         let near = self.shared.store_clock.at(started);
-        let Ok(reply) = timeout(longest, self.transport.take(link, plans, words, near)).await else {
+        let Ok(reply) = timeout(longest, self.transport.take(link, plans, reports, near)).await else {
             self.transport.give_up(link);
             return Err(Fault::new(StoreError::Timeout, format!("no answer within {longest:?}")));
         };

@@ -4,7 +4,7 @@ use super::{SLOT, SentAnswer, SentCall, Variant, World, key, micros};
 use crate::algorithm::ChargeResult;
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
-use crate::holds::{SlotTerms, WordAnswer};
+use crate::holds::{ReportAnswer, SlotTerms};
 
 impl World {
     pub(super) fn send(&mut self, owner: usize, asks: &[(BucketKey, Cost)]) {
@@ -20,7 +20,7 @@ impl World {
         self.shared.calls.sort_by_key(|sent| (sent.owner, sent.call.sequence));
     }
 
-    /// Lets a call arrive at the store: the store accepts its words, and then charges its plan as a whole or not at all.
+    /// Lets a call arrive at the store: the store accepts its reports, and then charges its plan as a whole or not at all.
     ///
     /// # Errors
     ///
@@ -35,20 +35,20 @@ impl World {
         }
         let before = self.shared.stored.clone();
         let mut accepted = Vec::new();
-        for about in &call.words {
+        for about in &call.reports {
             let bucket = usize::from(about.bucket.0[0]);
-            let mut word = call.word(about);
+            let mut report = call.report(about);
             match self.variant {
-                Variant::SequenceIgnored => word.sequence = self.shared.arrivals,
+                Variant::SequenceIgnored => report.sequence = self.shared.arrivals,
                 Variant::PlusMinus => {
-                    word.sequence = self.shared.arrivals;
-                    word.held = self.counted(*owner, bucket).less(Cost::from_tokens(sent.ended[bucket]));
+                    report.sequence = self.shared.arrivals;
+                    report.held = self.counted(*owner, bucket).less(Cost::from_tokens(sent.ended[bucket]));
                 }
-                Variant::AsksNotSaid => word.held = word.held.less(sent.unanswered[bucket]),
+                Variant::AsksNotSaid => report.held = report.held.less(sent.unanswered[bucket]),
                 _ => {}
             }
             let holders = self.holders(bucket);
-            let entry = limit.say(self.shared.stored[bucket].as_deref(), word, now);
+            let entry = limit.accept(self.shared.stored[bucket].as_deref(), report, now);
             accepted.push(entry.is_some());
             let heard = self.shared.clients[*owner].heard[bucket];
             if let Some(entry) = entry {
@@ -62,10 +62,10 @@ impl World {
                 return Err(format!("a late call changes what is held of {bucket}"));
             }
         }
-        let (words, asked) =
-            (self.shared.stored.clone(), || call.words.iter().filter(|about| about.asked > Cost::default()));
+        let (reports, asked) =
+            (self.shared.stored.clone(), || call.reports.iter().filter(|about| about.asked > Cost::default()));
         let mut is_granted =
-            call.words.iter().zip(&accepted).all(|(about, accepted)| *accepted || about.asked == Cost::default());
+            call.reports.iter().zip(&accepted).all(|(about, accepted)| *accepted || about.asked == Cost::default());
         is_granted &= asked().next().is_some();
         for about in asked() {
             let bucket = usize::from(about.bucket.0[0]);
@@ -77,7 +77,7 @@ impl World {
         }
         let is_refused = asked().next().is_some() && !is_granted;
         if is_refused {
-            self.shared.stored = if self.variant == Variant::RefusedPlanWritesNothing { before } else { words };
+            self.shared.stored = if self.variant == Variant::RefusedPlanWritesNothing { before } else { reports };
         }
         self.shared.answers.push(SentAnswer {
             owner: *owner,
@@ -102,11 +102,11 @@ impl World {
             return;
         }
         let (mut slots, mut mask, mut fails) = (Vec::new(), 0, !is_granted);
-        for (about, accepted) in call.words.iter().zip(accepted) {
+        for (about, accepted) in call.reports.iter().zip(accepted) {
             let bucket = usize::from(about.bucket.0[0]);
             let is_asked = about.asked > Cost::default();
             let granted: &[SlotTerms] = if *is_granted && is_asked { &[SLOT] } else { &[] };
-            let answer = if *accepted { WordAnswer::Accepted { granted } } else { WordAnswer::Old };
+            let answer = if *accepted { ReportAnswer::Accepted { granted } } else { ReportAnswer::Old };
             match client.holdings.answered(call, about, answer, now) {
                 Some(taken) => slots.extend(taken),
                 None if self.variant == Variant::LateAnswerCounts && !granted.is_empty() => {

@@ -18,7 +18,7 @@ impl World {
             .iter()
             .filter(|sent| sent.owner == owner && sent.is_granted)
             .filter(|sent| {
-                sent.call.words.iter().any(|about| about.bucket == key(bucket) && about.asked > Cost::default())
+                sent.call.reports.iter().any(|about| about.bucket == key(bucket) && about.asked > Cost::default())
             })
             .map(|sent| sent.call.sequence)
             .filter(|sequence| {
@@ -67,7 +67,7 @@ impl World {
     }
 
     /// Checks that the store finally counts what the owners hold, and nothing else. To find out, the function lets all
-    /// words arrive for some time, and the calls that are under way arrive late.
+    /// reports arrive for some time, and the calls that are under way arrive late.
     ///
     /// # Errors
     ///

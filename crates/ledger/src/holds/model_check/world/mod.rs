@@ -25,21 +25,21 @@ pub(super) enum Variant {
     Released,
     /// A slot is given back when the response of its request begins, not when the response ends.
     EarlyRelease,
-    /// The store accepts every word in the order of arrival, even if a word is older than the last word.
+    /// The store accepts every report in the order of arrival, even if a report is older than the last report.
     SequenceIgnored,
-    /// Words contain differences in place of absolute numbers.
+    /// Reports contain differences in place of absolute numbers.
     PlusMinus,
-    /// Words count until seven seconds after the owner's own time, and the clock of one owner is ahead.
+    /// Reports count until seven seconds after the owner's own time, and the clock of one owner is ahead.
     ClientClock,
-    /// The owner accepts an answer even if a later word has been answered.
+    /// The owner accepts an answer even if a later report has been answered.
     LateAnswerCounts,
     /// The owner does not report as held what it has asked for in calls without an answer.
     AsksNotSaid,
-    /// The store does not store the words of a call whose plan was refused.
+    /// The store does not store the reports of a call whose plan was refused.
     RefusedPlanWritesNothing,
     /// The store drops the entry of an owner as soon as the owner's holds end.
     SequenceForgotten,
-    /// The holds of an owner that sends no more words never end.
+    /// The holds of an owner that sends no more reports never end.
     HoldsForever,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Fault {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub asks: u8,
-    /// The number of calls that only contain words and ask for nothing.
+    /// The number of calls that only contain reports and ask for nothing.
     pub says: u8,
     /// The number of steps of the clock, of four seconds each.
     pub ticks: u8,
@@ -123,15 +123,15 @@ struct Client {
     heard: [Heard; 2],
 }
 
-/// The state of the words between an owner and the store about one bucket, as the checker knows it.
+/// The state of the reports between an owner and the store about one bucket, as the checker knows it.
 #[derive(Clone, Copy, Default, Hash)]
 struct Heard {
-    /// The sequence of the newest accepted word. `at` is the time when this word was accepted.
+    /// The sequence of the newest accepted report. `at` is the time when this report was accepted.
     newest: u64,
     at: u64,
-    /// If this is a sequence, some holds are not reported to the store until a word with a higher sequence is accepted.
+    /// If this is a sequence, some holds are not reported to the store until a report with a higher sequence is accepted.
     unsaid: Option<u64>,
-    /// The sequence of the newest word that was answered and that the store has not lost.
+    /// The sequence of the newest report that was answered and that the store has not lost.
     answered: u64,
 }
 
@@ -151,7 +151,7 @@ struct SentAnswer {
     call: Call,
     accepted: Vec<bool>,
     is_granted: bool,
-    /// Whether the store has lost the words of this call.
+    /// Whether the store has lost the reports of this call.
     is_lost: bool,
 }
 
@@ -380,7 +380,7 @@ impl World {
         }
     }
 
-    /// Notes that the store has lost all words.
+    /// Notes that the store has lost all reports.
     fn lose(&mut self) {
         self.shared.answers.iter_mut().for_each(|sent| sent.is_lost = true);
         for heard in self.shared.clients.iter_mut().flat_map(|client| &mut client.heard) {
