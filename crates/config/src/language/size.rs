@@ -17,7 +17,7 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-/// Formats a size: in bytes if it is below 1 KiB, otherwise in whole KiB.
+/// Formats a size: in bytes if it is below 1 KiB, otherwise in whole KiB, rounded down.
 pub(crate) fn print(size: u64) -> String {
     if size < KIB { format!("{size}B") } else { format!("{}KiB", size / KIB) }
 }

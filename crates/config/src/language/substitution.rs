@@ -7,8 +7,8 @@ use crate::language::key_path::{push_index, push_key};
 use crate::language::problem::{MUST_BE_SET, NOT_SET, Report};
 use crate::language::tree::{Node, Style, Value};
 
-/// Replaces `${NAME}` and `${NAME:-default}` in every scalar by the value of the variable. `lookup` returns this value. `$$`
-/// becomes a dollar sign, and a `$` before anything else stays. As in a shell, the default also applies if the variable is
+/// Replaces `${NAME}` and `${NAME:-default}` in every scalar by the value of the variable, which `lookup` returns. `$$`
+/// becomes one dollar sign, and every other `$` stays. As in a shell, the default also applies if the variable is
 /// empty.
 pub(crate) fn expand(root: &mut Node, lookup: &dyn Fn(&str) -> Option<String>, report: &Report) {
     expand_at(root, &mut String::new(), lookup, report);

@@ -1,6 +1,6 @@
 //! Prints lists of names for reports, and suggests the name that a misspelled name may stand for.
 
-/// Up to this length, a suggestion may differ from the text by only one letter.
+/// A name of up to this length is suggested only if it differs from the text by one letter at most.
 const SHORT: usize = 5;
 
 /// Returns the hint ``did you mean `x`?`` with the most similar of `names`. `None` if no name is similar enough.
@@ -16,7 +16,7 @@ pub(crate) fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str>
     }
     let best = names.iter().copied().min_by_key(distance)?;
     let length = best.chars().count();
-    // Two edits make a short name a different word.
+    // With two changed letters, a short name is a different word.
     let most = if length <= SHORT { 1 } else { 1 + length / 4 };
     let is_alone = !names.iter().any(|other| *other != best && distance(other) == distance(&best));
     (distance(&best) <= most.min(length.saturating_sub(1)) && is_alone && !text.is_empty()).then_some(best)
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(nearest("port", &short), None);
         assert_eq!(nearest("rate", &short), None);
         assert_eq!(nearest("cor", &short).as_deref(), Some("did you mean `cors`?"));
-        // A wrong single letter gives no suggestion, but different capitals do.
+        // A text of one wrong letter gets no suggestion, but a text that differs only in capitals gets one.
         assert_eq!(nearest("b", &["a", "long"]), None);
         assert_eq!(nearest("hs256", &["HS256", "RS256"]).as_deref(), Some("did you mean `HS256`?"));
         // If two names are equally similar, none is suggested.

@@ -1,9 +1,9 @@
 //! Parses YAML into a tree in which every value has its position.
 //!
 //! The structure and the positions come from the parser's events. serde_yaml decides the type of a plain scalar (text,
-//! number, boolean, null), and a test checks that both agree on whole files. Some things are rejected here, because
-//! later readers could not detect them: a second document, duplicate keys, merge keys, tags, keys that are not plain
-//! text, unbounded nesting and aliases.
+//! number, boolean, null), and a test checks that the tree of a whole file agrees with serde_yaml. This parser rejects
+//! what a reader of the tree could not detect: a second document, duplicate keys, merge keys, tags, keys that are not
+//! plain text, unbounded nesting and unbounded aliases.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,9 +13,9 @@ use crate::language::key_path::{join, push_index, push_key};
 use crate::language::problem::{Problem, Report};
 use base::position::Position;
 
-/// The largest depth. Sensible files are not as deep, and a recursive reader can handle it.
+/// The largest depth of nested values. Sensible files are less deep, and recursive functions can handle this depth.
 const MAX_DEPTH: usize = 64;
-/// The largest length of all text, in bytes. Text and values under an alias count again each time the alias is used.
+/// The largest length of the texts of all values together, in bytes. A text counts again each time an alias repeats it.
 const MAX_TEXT: usize = 16 << 20;
 
 /// The largest number of nodes and the largest number of bytes that a file may have.
@@ -25,7 +25,7 @@ pub(crate) struct TreeBounds {
     pub bytes: usize,
 }
 
-/// The largest gateway.yaml that is accepted.
+/// The bounds of a gateway.yaml.
 pub(crate) const CONFIG: TreeBounds = TreeBounds { nodes: 200_000, bytes: 4 << 20 };
 
 /// A value of the file, with the position of its first character.
@@ -91,7 +91,7 @@ impl Scalar {
         }
     }
 
-    /// Returns the type of the scalar. Without quotes, the type is what serde_yaml makes of the text.
+    /// Returns the type of the scalar. If the text has no quotes, serde_yaml decides its type.
     pub fn kind(&self) -> Kind {
         match self.style {
             Style::Quoted => Kind::Text,
@@ -109,7 +109,7 @@ impl Scalar {
 impl Node {
     /// Describes the value by its text or its type, for the end of a message such as "must …, is …".
     pub fn found(&self) -> String {
-        // The largest length, in characters.
+        // The largest number of characters of the text that are shown.
         const LONGEST: usize = 60;
         match &self.value {
             Value::List(list) => if list.is_empty() { "an empty list" } else { "a list" }.to_owned(),
@@ -176,7 +176,7 @@ struct Builder<'t> {
     path: String,
 }
 
-/// The number of nodes and of bytes of text that have been read so far.
+/// The number of nodes and the number of bytes of text in a value, or in the part of the file that has been read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     nodes: usize,
@@ -198,7 +198,7 @@ impl<'t> Builder<'t> {
             return fault(at, format!("must be nested at most {MAX_DEPTH} deep"));
         }
         if info.contains("simple key") {
-            // The parser notices this problem only where the next token begins, so the key is searched for.
+            // The parser reports the position of the next token, so the key before that token is searched for.
             let before = self.text.lines().take(at.line.saturating_sub(1)).enumerate();
             let is_token = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
             let key = before.filter(|(_, line)| is_token(line)).last();
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the tree as a value of serde_yaml, with our reading of scalars.
+    /// Returns the tree as a value of serde_yaml. `Scalar::kind` decides which scalars are texts.
     fn as_value(node: &Node) -> serde_yaml::Value {
         match &node.value {
             Value::Scalar(scalar) if scalar.kind() == Kind::Text => serde_yaml::Value::String(scalar.text.clone()),

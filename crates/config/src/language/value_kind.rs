@@ -1,5 +1,5 @@
-//! Declares a kind of value: its name in the reference, the shape for its schema and its check, and the function that
-//! reads a value of this shape.
+//! Declares a kind of value: its name in the reference (docs/configuration), the shape for its schema and its check,
+//! and the function that reads a value of this shape.
 
 use crate::language::key::Type;
 use crate::language::reader::{Field, ReportMismatch};
@@ -9,13 +9,13 @@ use crate::language::shape::Shape;
 /// [`ParseText`], or a function with more parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueKind<Read> {
-    /// The name of the kind as the reference prints it, in Markdown.
+    /// The name of the kind as the reference (docs/configuration) prints it, in Markdown.
     pub text: &'static str,
     pub shape: Shape,
-    /// Private, so that only [`ValueKind::checked`] returns it. So no value is read that the schema rejects.
+    /// Reads a value. Only [`ValueKind::checked`] returns this function, so no value is read that the schema rejects.
     read: Read,
-    /// Reports a text that does not match its pattern, for example with a hint, or without the value if it may be a
-    /// secret.
+    /// Reports a text that does not match the pattern of the shape. The report may add a hint, or leave out a text that
+    /// may be a secret.
     report: ReportMismatch,
 }
 
@@ -30,7 +30,7 @@ impl<Read: Copy> ValueKind<Read> {
         ValueKind::reporting(text, shape, read, |field, must| field.must(must))
     }
 
-    /// Makes a kind of value. `report` reports a text that does not match its pattern or cannot be read.
+    /// Makes a kind of value. `report` reports a text that does not match the pattern of the shape or cannot be read.
     pub(crate) const fn reporting(
         text: &'static str,
         shape: Shape,

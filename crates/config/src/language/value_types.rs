@@ -1,7 +1,7 @@
-//! Defines the shapes of values that several keys have.
+//! Defines the shapes that the values of several keys have. A shape says which values are valid.
 //!
-//! Each shape accepts everything that its reader accepts, in every spelling. It rejects as much of the rest as a
-//! pattern can express.
+//! Each shape accepts every value that the reader of the value accepts, in every spelling. It rejects as many of the
+//! other values as a pattern can.
 
 pub(crate) use crate::language::shape::{DURATION, POSITIVE_DURATION};
 use crate::language::shape::{Decimal, Definition, Least, Scalars, Shape, Text};
@@ -12,7 +12,7 @@ pub(crate) const PATH: Shape = Shape::Defined(&Definition { name: "path", shape:
 
 pub(crate) const BOOLEAN: Shape = Shape::Defined(&Definition { name: "boolean", shape: Shape::Boolean });
 
-/// The shape of a name, such as the name of a rule. Clients, metrics and logs can show such a name unchanged.
+/// The shape of a name, such as the name of a rule. Such a name can be in responses, metrics and logs unchanged.
 pub(crate) const NAME: Shape = Shape::Defined(&Definition {
     name: "name",
     shape: Shape::Text(Text::new(Scalars::Written, &[NAME_PATTERN], NAME_MUST)),

@@ -1,5 +1,5 @@
-//! Defines warnings about parts of a file that are valid but unwise. docs/warnings.md explains each warning by its
-//! name, and `check.allow` silences it by this name.
+//! Defines warnings about parts of a file that are valid but unwise. docs/warnings.md explains the warnings of each
+//! name. A name in `check.allow` turns off the warnings of this name.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct Warning {
 }
 
 impl Warning {
-    /// Identifies the warning, even after its position in the file has changed.
+    /// Returns what stays the same if only the warning's position in the file changes.
     fn identity(&self) -> (&'static str, &str, &str) {
         (self.name, &self.path, &self.what)
     }

@@ -1,4 +1,4 @@
-//! Finds data that more people can read than they should.
+//! Finds settings that let strangers read metrics, or find out which client a line of the access log is about.
 
 use super::file::File;
 use super::location::Finding;
@@ -13,8 +13,8 @@ pub(super) fn public_admin(file: &File<'_>) -> Vec<Finding> {
     vec![file.root.key("admin").finding(what, hint)]
 }
 
-/// Finds an access log whose pseudonyms are made without a secret key. Anyone who has such a log can find out the clients
-/// behind the pseudonyms.
+/// Finds an access log whose pseudonyms are made without a secret key. Anyone who has such a log can find out which
+/// client a pseudonym stands for.
 pub(super) fn guessable_names(file: &File<'_>) -> Vec<Finding> {
     if file.config.access_log.is_none() || !file.config.hash_key.is_public() {
         return Vec::new();

@@ -1,11 +1,11 @@
-//! Finds certificates of listeners that have expired.
+//! Finds out when the certificates of listeners expire.
 
 use super::file::File;
 use super::location::Finding;
 use base::time::Timestamp;
 
-/// Finds certificates of listeners that clients reject. The warning for a certificate holds from the time at which the
-/// certificate has expired.
+/// Makes a finding for each certificate of a listener. The finding holds from the moment at which the certificate has
+/// expired, because clients then refuse to connect.
 pub(super) fn expired_certificate(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, listener) in file.config.listeners.iter().enumerate() {
@@ -15,7 +15,7 @@ pub(super) fn expired_certificate(file: &File<'_>) -> Vec<Finding> {
             let location = location.member(entry).key("cert_file");
             let hint = "renew it: a renewed file comes into force by itself";
             let what = format!("{}; clients refuse to connect", validity.has_expired(title));
-            // The last second of a certificate is still valid.
+            // At the moment `not_after`, the certificate is still valid.
             found.push(location.finding(what, hint).from(Timestamp(validity.not_after.0.saturating_add(1))));
         }
     }

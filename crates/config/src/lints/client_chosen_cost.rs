@@ -4,7 +4,8 @@ use super::file::File;
 use super::location::Finding;
 use rules::rule::{Action, Price};
 
-/// Finds limits whose cost the client chooses. Such a client can choose a tiny cost, or a cost that empties a bucket.
+/// Finds limits whose cost the client chooses without sufficient bounds. The client can then choose a tiny cost, or a
+/// cost that empties a bucket.
 pub(super) fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(|located| located.is_enforced()) {
@@ -21,7 +22,7 @@ pub(super) fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
                 );
             }
             let most = limit.algorithm.ceiling();
-            // A number in the client's credential may be larger.
+            // A number in the client's credential may give the client a bucket that holds more than `most`.
             if let Some(max) = max.filter(|max| *max > most && limit.claimed.is_none()) {
                 let what = format!(
                     "is {max}, and the bucket holds {most}: a request that names more than that is refused, however full it is"

@@ -15,7 +15,7 @@ static PRESENT: Expectation = Expectation::Present(true);
 pub(crate) struct Constraints<'f> {
     /// Each attribute with an expectation. Several operators of one condition are separate entries.
     expected: Vec<(&'f Attribute, &'f Expectation)>,
-    /// The limit keys. In each, at least one alternative has a value.
+    /// The limit keys. In every request of the group, at least one alternative of each key has a value.
     keys: &'f [LimitKey],
 }
 
@@ -54,7 +54,7 @@ impl<'f> Constraints<'f> {
         }
     }
 
-    /// Returns the expectations that all requests meet in their value of this attribute.
+    /// Returns the expectations that this attribute meets in all requests of the group.
     pub(crate) fn on(&self, attribute: &Attribute) -> Vec<&'f Expectation> {
         self.expected.iter().filter(|(known, _)| *known == attribute).map(|(_, expectation)| *expectation).collect()
     }
@@ -67,8 +67,8 @@ impl<'f> Constraints<'f> {
         }
     }
 
-    /// Whether an attribute may have several values. A claim may be a list, unless it is a limit key: for a limit key,
-    /// a list counts as missing.
+    /// Whether an attribute may have several values. A claim may be a list, unless a limit key consists of only this
+    /// claim: then a request whose claim is a list is not in the group, because a limit key counts a list as missing.
     fn plurality(&self, attribute: &Attribute) -> Plurality {
         let is_single = match attribute {
             Attribute::Claim(_) => self.keys.iter().any(|key| key.is_only(attribute)),
@@ -120,7 +120,7 @@ impl<'f> Constraints<'f> {
         self.of_attribute(&condition.attribute).excludes(&condition.expectation)
     }
 
-    /// Whether the rule applies to every request that meets the constraints, and the rule does not expire.
+    /// Whether the rule never expires and applies to every request that meets the constraints.
     pub(crate) fn always_meets(&self, rule: &Rule) -> bool {
         let has_a_value = |key: &LimitKey| {
             let known = |part: &Attribute| key.alternatives.iter().any(|mine| mine.attribute == *part);
@@ -146,7 +146,7 @@ pub(crate) fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::Door
         | Attribute::Path
         | Attribute::Route => true,
-        // A route may answer the request in place of an upstream.
+        // A request has no upstream if its route answers it.
         Attribute::Upstream
         | Attribute::Claim(_)
         | Attribute::Words(_)
@@ -173,7 +173,7 @@ fn wants_a_value(expectation: &Expectation) -> bool {
     }
 }
 
-/// Facts about one attribute that hold for all requests of the group.
+/// The constraints on one attribute, which all requests of the group meet.
 struct AttributeConstraints<'f> {
     expected: Vec<&'f Expectation>,
     /// Whether the attribute always has a value.
@@ -199,7 +199,7 @@ impl AttributeConstraints<'_> {
             possible.into_iter().all(|text| within(text, wanted))
         };
         match wanted {
-            // If one element of a list has another value, the other elements are still unknown.
+            // An expectation about one element of a list shows nothing about the others, so it implies no `Not`.
             Expectation::Not(_) if self.plurality == Plurality::Several => {
                 let says = |known: &&Expectation| matches!(known, Expectation::Not(_) | Expectation::Present(false));
                 self.expected.iter().filter(|known| says(known)).any(|known| implies(known, wanted))
@@ -223,7 +223,7 @@ impl AttributeConstraints<'_> {
             _ => {}
         }
         if self.plurality == Plurality::Several {
-            // Two elements may meet two expectations, unless one expectation is about all elements.
+            // Two elements of a list may meet one expectation each, unless an expectation is about all elements.
             return self.expected.iter().any(|one| match (one, wanted) {
                 (Expectation::AnyOf(texts), Expectation::Not(_)) => {
                     texts.iter().all(|text| self.rules_out(wanted, text))
@@ -260,7 +260,7 @@ impl AttributeConstraints<'_> {
     }
 }
 
-/// Whether an expectation without texts implies another one.
+/// Whether a value that meets `known` always meets `wanted`. `known` is never an `AnyOf`.
 fn implies(known: &Expectation, wanted: &Expectation) -> bool {
     match (known, wanted) {
         (Expectation::Present(false), Expectation::Not(_)) => true,

@@ -1,5 +1,5 @@
-//! Finds rules that have less effect at the doors where other proxies ask: they need attributes that no call has, or
-//! let requests wait.
+//! Finds rules that have less effect on requests about which other proxies ask. Such a rule needs an attribute that no
+//! call of a proxy has, or has a queue, in which such requests do not wait.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -36,7 +36,7 @@ pub(super) fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds queues in rules about which other proxies ask. Requests about which other proxies ask never wait in a queue.
+/// Finds rules with a queue that apply to requests about which other proxies ask. Such requests never wait in a queue.
 pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {
@@ -53,7 +53,7 @@ pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns the ways in which requests can reach this rule: the gateway proxies them, or another proxy asks about them.
+/// Returns the doors at which requests can reach this rule: the gateway proxies them, or another proxy asks about them.
 pub(super) fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     if !file.config.decides() {
         return vec![Door::Proxy];
@@ -71,7 +71,7 @@ pub(super) fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     doors
 }
 
-/// Returns an attribute that the rule needs and that is missing.
+/// Returns an attribute that the rule needs, and for which `lacks` returns `true`.
 fn needed<'r>(located: &LocatedRule<'r>, lacks: &impl Fn(&Attribute) -> bool) -> Option<&'r Attribute> {
     let LocatedRule { policy, rule, .. } = located;
     let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

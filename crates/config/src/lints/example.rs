@@ -13,11 +13,11 @@ use request::matcher::{Expectation, Text};
 use request::path;
 use rules::rule::Rule;
 
-/// Values that are unlikely to be in a file.
+/// Values of attributes that a gateway.yaml is unlikely to name.
 const ANY: [&[u8]; 2] = [b"/~", b"~"];
 const ANYWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 77));
 
-/// An example of a request: the attributes with which rules are matched. Lints try rules with examples.
+/// An example of a request: the attributes with which rules are matched. Lints find out which rules apply to it.
 #[derive(Clone, Debug)]
 pub(super) struct Example<'f> {
     values: Vec<(&'f Attribute, Option<Vec<u8>>)>,
@@ -25,7 +25,7 @@ pub(super) struct Example<'f> {
     rest: Rest,
 }
 
-/// Whether attributes without constraints are present. Only for attributes that may be missing.
+/// Whether the attributes without constraints have values. Some attributes are never missing, and always have a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Missing,
@@ -57,8 +57,8 @@ impl<'f> Example<'f> {
         examples
     }
 
-    /// Gives the request a value of this attribute that meets the constraints. Returns `false` if none can be invented.
-    /// For a segment, gives the request a path.
+    /// Gives the example a value of this attribute that meets the constraints. Returns `false` if no such value can be
+    /// invented. For a segment of the path, gives the example a path that has the segment.
     fn fill(&mut self, attribute: &'f Attribute, constraints: &Constraints<'f>, pick: Pick) -> bool {
         let attribute = if matches!(attribute, Attribute::PathSegment(_)) { &Attribute::Path } else { attribute };
         if *attribute == Attribute::Address || self.values.iter().any(|(filled, _)| *filled == attribute) {
@@ -127,7 +127,7 @@ impl<'f> Example<'f> {
     }
 }
 
-/// Returns the expectations of each segment of the path, in the order of the segments.
+/// Returns the segments of the path that have constraints, each with its expectations, in the order of the path.
 fn expected_segments<'f>(constraints: &Constraints<'f>) -> Vec<(NonZeroU8, Vec<&'f Expectation>)> {
     let mut segments: Vec<(NonZeroU8, Vec<&Expectation>)> = Vec::new();
     for attribute in constraints.attributes() {
@@ -141,8 +141,8 @@ fn expected_segments<'f>(constraints: &Constraints<'f>) -> Vec<(NonZeroU8, Vec<&
     segments
 }
 
-/// Returns the path with invented values in the segments that have expectations. A segment without an invented value is
-/// kept.
+/// Returns the path with invented values in the segments that have expectations. A segment for which no value can be
+/// invented stays as it is.
 fn with_segments(path: &[u8], expected: &[(NonZeroU8, Vec<&Expectation>)]) -> Vec<u8> {
     let mut segments: Vec<Vec<u8>> =
         path.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()).map(<[u8]>::to_vec).collect();
@@ -171,7 +171,7 @@ fn note(expectation: &Expectation, values: &mut Vec<Option<Vec<u8>>>) {
         })),
         Expectation::Prefix(part) | Expectation::Suffix(part) => {
             values.push(Some(part.clone()));
-            // A value with this beginning or end that is also a path.
+            // A path begins with a slash, so the text is also tried after a slash.
             values.push(Some([b"/", &part[..]].concat()));
         }
         _ => {}

@@ -20,7 +20,7 @@ pub struct File<'f> {
 pub struct LocatedRule<'f> {
     pub policy: &'f Policy,
     pub rule: &'f Rule,
-    /// The index of the rule in the list of its policy.
+    /// The index of the rule among the rules of its policy.
     pub index: usize,
     pub location: Location<'f>,
 }
@@ -33,7 +33,7 @@ impl<'f> File<'f> {
 
     /// Returns the rules of the policy with this index.
     pub fn rules_of(&self, policy: usize) -> Vec<LocatedRule<'f>> {
-        // The key `rules` is short for one policy.
+        // A file with the key `rules` has only one policy, which consists of these rules.
         let rules = if self.root.has("rules") {
             self.root.key("rules")
         } else {

@@ -6,7 +6,7 @@ use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use rules::rule::Action;
 
-/// The shortest window for which a restart matters to clients.
+/// The longest window for which a restart does not matter to clients.
 const LONG: Micros = Micros(3_600_000_000);
 
 /// Finds limits with a long window whose buckets are kept in memory without a file. A restart of the gateway forgets what was
@@ -30,7 +30,7 @@ pub(super) fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns for how long a grant counts. `None` if amounts come back gradually.
+/// Returns the window of a limit: the time for which a grant counts. `None` if the algorithm has no window.
 fn window(algorithm: &Algorithm) -> Option<Micros> {
     match algorithm {
         Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_) => None,
