@@ -19,7 +19,7 @@ const LOOK_UP: Duration = Duration::from_secs(30);
 /// Finds the address of the Redis server to connect to.
 #[derive(Debug)]
 pub(crate) enum Resolver {
-    /// The address is that of the URL. Each connection resolves the host name in it.
+    /// The address from the URL. Its host name is resolved for each new connection.
     Fixed(HostPort),
     Sentinel(Box<MasterWatch>),
 }
@@ -29,7 +29,7 @@ impl Resolver {
     pub(super) fn new(settings: &Settings, login: &Arc<CurrentLogin>) -> Resolver {
         match &settings.target {
             Target::Address { address, .. } => Resolver::Fixed(address.clone()),
-            // `cluster::Nodes` finds the nodes. This is only the first one in gateway.yaml.
+            // Only the first node in gateway.yaml, because `cluster::Nodes` finds the addresses of all nodes.
             Target::Cluster(cluster) => {
                 Resolver::Fixed(cluster.nodes.first().cloned().unwrap_or_else(|| HostPort::new(String::new(), 0)))
             }
@@ -119,7 +119,7 @@ async fn name_moved(address: &HostPort, peer: IpAddr) -> Fault {
     }
     loop {
         time::sleep(fixed_interval("redis_name", LOOK_UP)).await;
-        // A failed lookup says nothing about the server.
+        // A failed lookup says nothing about the server, so it is ignored.
         let Ok(found) = tokio::net::lookup_host((&*address.host, address.port)).await else { continue };
         let found: Vec<IpAddr> = found.map(|found| found.ip().to_canonical()).collect();
         if !found.is_empty() && !found.contains(&peer.to_canonical()) {

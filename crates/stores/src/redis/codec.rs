@@ -1,9 +1,9 @@
-//! Encodes many plans as one call of the script, and decodes its reply into one settlement for each.
+//! Encodes many plans as one call of the script, and decodes the reply into one settlement for each plan.
 //!
 //! The reply contains which requests were granted, and the state of each bucket before the call. The level of each
 //! bucket for each request is computed here, by the same step that every store uses. A reply that disagrees with the
 //! computed levels is rejected. So replies are short, and a broken server cannot grant one request the charge of
-//! another. What the reports of a call change is computed here in the same way.
+//! another. The effect of the reports in a call, which say how many slots are held, is computed here in the same way.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,8 +21,8 @@ use ledger::charge::{Charge, Plan, settle};
 use ledger::holds::{self, BucketReport, MOST_HELD};
 use ledger::outcome::Verdict;
 
-/// The limit for a report about a bucket of which nothing is asked. Only an invalid value depends on it: then all
-/// slots of any limit are held.
+/// The limit for a report about a bucket for which no request of the call asks. It matters only if the stored value is
+/// invalid. Such a value means that all slots of the limit are held, and no limit has more slots than this one.
 static ANY_SLOTS: Algorithm = Algorithm::Concurrency(Concurrency::MOST);
 
 /// The largest integer that a Lua number represents exactly.
@@ -38,15 +38,16 @@ pub struct Call<'p> {
     reports: Option<Reports<'p>>,
 }
 
-/// What a call says about the buckets of which its connection holds something.
+/// The reports in a call: how much its connection holds of each bucket.
 #[derive(Debug)]
 struct Reports<'p> {
     call: &'p holds::Call,
-    /// For each report, two indices: its bucket's in the list of keys, and its limit's in the list of limits.
+    /// For each report, two indices: that of its bucket in the list of keys, and that of its limit in the list of
+    /// limits.
     places: Vec<(usize, usize)>,
 }
 
-/// A flag that is added to the number of requests in a run: some charges of the run are only checked, not taken.
+/// Is added to the number of requests in a run if some charges of the run are only checked, not taken.
 const SOME_CHECKED: usize = 1 << 15;
 
 /// A run of consecutive equal requests.
@@ -63,15 +64,15 @@ impl<'p> Call<'p> {
         Call::with_reports(None, plans)
     }
 
-    /// Makes a call that says something first. Each bucket of which a plan asks something must have a report in
-    /// `reports`.
+    /// Makes a call whose reports are applied before its plans. Each bucket of which a plan asks for slots must have a
+    /// report in `reports`.
     pub fn with_reports(reports: Option<&'p holds::Call>, plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
         let mut tables = Tables::default();
         let mut runs: Vec<Run<'p>> = Vec::new();
         for plan in plans {
             match runs.last_mut() {
-                // A charge that is only checked may be in another unit, so each charge is rounded. Then each request is
-                // a run of its own.
+                // A request with a charge that is only checked is a run of its own. Such a charge may be in another
+                // unit than the bucket, so it is rounded separately for each request.
                 Some(run) if run.plan.is_same_take(plan) && only_checked(plan) == 0 => run.times += 1,
                 _ => {
                     let indices = plan.charges().map(|charge| tables.key(&charge.key)).collect();
@@ -162,7 +163,7 @@ impl<'p> Call<'p> {
             let granted = match grant(granted)? {
                 Grant::First(granted) if granted <= run.times as u64 => granted,
                 Grant::First(_) => return Err(StoreError::UnexpectedReply),
-                // A call without reports can have no old one.
+                // A call without reports cannot have an old report.
                 Grant::OldReport if self.reports.is_none() => return Err(StoreError::UnexpectedReply),
                 undecided @ (Grant::LeftOut | Grant::OutOfMemory | Grant::OldReport) => {
                     out_of_memory |= matches!(undecided, Grant::OutOfMemory);
@@ -186,7 +187,7 @@ impl<'p> Call<'p> {
                     if run.plan.checks_what_is_spent(charge) || charge.algorithm.slots().is_some() {
                         continue;
                     }
-                    // A leaky bucket may refuse although it has room, if the request would have to wait too long.
+                    // A leaky bucket that has room may also refuse, if the request would have to wait too long.
                     let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
                     last[*index] = Some((short, outcome.reset_after, &charge.algorithm));
                 }
@@ -251,8 +252,8 @@ impl Reports<'_> {
     }
 }
 
-/// Returns the index of each report's bucket among the keys, and that of a limit: the first one under which a request
-/// asks for something, or any where nothing is asked.
+/// Returns two indices for each report: that of its bucket among the keys, and that of a limit among the limits. This
+/// is the first limit under which a request asks for the bucket, or [`ANY_SLOTS`] if no request does.
 fn places(call: &holds::Call, runs: &[Run<'_>], tables: &mut Tables) -> Vec<(usize, usize)> {
     let mut asked: HashMap<usize, &Algorithm> = HashMap::new();
     for run in runs {
@@ -338,20 +339,20 @@ fn only_checked(plan: &Plan) -> usize {
     (0..plan.enforced.len()).filter(|index| plan.is_only_checked(*index)).count()
 }
 
-/// Encodes a number in two bytes. No list of a call is longer than that. For a longer list, the script would look for
-/// an entry that does not exist, and end with an error.
+/// Encodes a number in two bytes. No list of a call has more entries than two bytes can count. In a longer list, the
+/// script would look for an entry that does not exist, and end with an error.
 fn short(number: usize) -> [u8; 2] {
     u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes()
 }
 
 /// The result of a run, as the script returns it.
 enum Grant {
-    /// This many requests of the run are granted, and the rest refused.
+    /// The first requests of the run are granted, as many as this number, and the other requests are refused.
     First(u64),
     LeftOut,
     /// The server refused to write for this run, because its memory is full.
     OutOfMemory,
-    /// A report about one of their buckets was not newer than the last one.
+    /// A report about one of the run's buckets was not newer than the last one.
     OldReport,
 }
 

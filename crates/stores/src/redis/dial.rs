@@ -42,7 +42,7 @@ pub(crate) fn connection_info(credentials: &Credentials, database: i64) -> Redis
     if let Some(username) = &credentials.username {
         info = info.set_username(username);
     }
-    // Redis needs a password to log in a user by name. A user without a password sends an empty one.
+    // Redis needs a password to log in a user by name. For a user without a password, an empty password is sent.
     if credentials.username.is_some() || credentials.password.is_some() {
         info = info.set_password(credentials.password.as_ref().map_or("", Secret::reveal));
     }
@@ -67,7 +67,7 @@ pub(crate) async fn dial(
     // A call is one small write, so waiting for more bytes to send with it would only delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
-    // Keepalive notices also on an idle connection that the peer has vanished.
+    // With keepalive, the system notices also on an idle connection that the peer has vanished.
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
     socket.set_tcp_keepalive(&keepalive).map_err(unreachable)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(unreachable)?;
@@ -94,7 +94,7 @@ async fn log_in(
     info: &RedisConnectionInfo,
     config: AsyncConnectionConfig,
 ) -> Result<OpenConnection, Fault> {
-    // The deadline of each reply is set where the reply is awaited.
+    // No deadline is set here, because the deadline of each reply is set where the reply is awaited.
     let config = config.set_response_timeout(None);
     let opening = MultiplexedConnection::new_with_config(info, ReadLimit::new(stream), config);
     let (connection, driver) = step("logging in", opening).await??;

@@ -1,4 +1,5 @@
-//! Asks Redis for its eviction policy, if the user has permission. An evicted bucket counts as a full one.
+//! Asks Redis for its eviction policy, if the user has permission. An evicted bucket counts as full, so a server that
+//! evicts keys grants too much.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub(super) async fn watch(mut connection: MultiplexedConnection, events: &EventS
         match time::timeout(REPLY_TIMEOUT, ask(&mut connection)).await {
             Ok(Ok(Some(policy))) => events.send(Event::EvictionPolicy(policy)),
             Ok(Ok(None)) => return,
-            // Requests on the connection report its faults.
+            // Nothing is reported here, because the requests on the connection report its faults.
             Ok(Err(_)) | Err(_) => {}
         }
         time::sleep(fixed_interval("eviction_policy", INTERVAL)).await;
@@ -44,7 +45,7 @@ async fn ask(connection: &mut MultiplexedConnection) -> Result<Option<String>, R
                     return Ok(Some(policy));
                 }
             }
-            // The user may not run this command, or the server does not know it.
+            // The user may not run this command, or the server does not know it, so the next command is tried.
             Err(error) if error.code().is_some() => {}
             Err(error) => return Err(error),
         }

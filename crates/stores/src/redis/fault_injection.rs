@@ -1,6 +1,7 @@
-//! Injects faults into calls to Redis, so that tests can show the effect of a bug. Only with the feature `test-hooks`.
+//! Injects faults into calls to Redis, so that tests can show the effect of a bug. Faults are injected only with the
+//! feature `test-hooks`.
 //!
-//! Each function contains the behaviour of a release build at its end.
+//! The last lines of each function are the behaviour of a release build.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
@@ -23,7 +24,7 @@ impl Hooks {
         self.timed(text, clock)
     }
 
-    /// Returns a script that reads the time. What a test changes is added before `text`, the text of a release.
+    /// Returns `text`, a script of a release that reads the time. A test puts its changes before this text.
     pub fn timed(&self, text: String, clock: &Clock) -> String {
         #[cfg(feature = "test-hooks")]
         {
@@ -37,8 +38,8 @@ impl Hooks {
         }
     }
 
-    /// Returns the approximate time on the server's clock, which determines the calendar periods that a call names. `heard` is
-    /// that time by the server's last reply, and `ours` returns the time on the gateway's clock.
+    /// Returns the approximate time on the server's clock, which determines the calendar periods that a call names.
+    /// `heard` is that time according to the server's last reply, and `ours` returns the time on the gateway's clock.
     pub fn near(&self, heard: Timestamp, ours: impl FnOnce() -> Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientPeriod) = self.flaw {
@@ -183,7 +184,8 @@ end)(redis)
 
     fn replace(mut text: String, edits: Edits<'_>) -> String {
         for (right, wrong) in edits {
-            // The functions of rate.lua are in the script once for each of two algorithms.
+            // The functions of rate.lua are in the script once for each of two algorithms, so `right` may be found
+            // twice.
             assert!((1..=2).contains(&text.matches(right).count()), "the script has another text now: {right}");
             text = text.replace(right, wrong);
         }

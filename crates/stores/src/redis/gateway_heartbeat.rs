@@ -13,7 +13,7 @@ use crate::remote::transport::LiveGateways;
 
 const SCRIPT: &str = include_str!("gateway_heartbeat.lua");
 
-/// The maximum length of a host name or a hash, in bytes.
+/// The maximum length of a host name, or of the hash of a configuration, in bytes.
 const MAX_LENGTH: usize = 64;
 
 /// Sends one heartbeat, and returns the live gateways. `None` if the next heartbeat must load the script again. `sha` is the
@@ -28,7 +28,7 @@ pub(crate) async fn beat(
     name: [u8; 8],
     this_gateway: &RunningGateway,
 ) -> Result<Option<LiveGateways>, Fault> {
-    // These keys are shorter than any bucket's key.
+    // These keys are shorter than any bucket's key, so they cannot be the key of a bucket.
     let [list, runs] = ["gateways", "running"].map(|list| format!("{prefix}:{list}").into_bytes());
     let running = encode(this_gateway);
     let command = |sha: &str| {

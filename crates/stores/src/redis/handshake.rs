@@ -15,7 +15,8 @@ use ledger::bucket_key::BucketKey;
 
 impl From<RedisError> for Fault {
     fn from(error: RedisError) -> Fault {
-        // A server that refuses our certificate says so only after the handshake of TLS 1.3.
+        // With TLS 1.3, a server refuses our certificate only after the handshake, so an error of any command may have
+        // this cause.
         Fault::new(kind(&error), certificate_error::of_server(&error.to_string()))
     }
 }
@@ -77,7 +78,7 @@ async fn open(address: &HostPort, login: &CurrentLogin, database: i64) -> Result
 }
 
 fn closed() -> Fault {
-    // With TLS 1.3 the server's reason comes after the handshake, and is lost when the connection is closed.
+    // With TLS 1.3 the server's reason is lost when the connection is closed, so the message only has a hint.
     let hint = "a server with TLS does so if it requires a certificate (`cert_file`), or does not accept it";
     Fault::new(StoreError::Unreachable, format!("the connection was closed at once; {hint}"))
 }
@@ -94,8 +95,8 @@ async fn expect_master(connection: &mut MultiplexedConnection) -> Result<(), Fau
 }
 
 /// Checks the role and the permissions, so that a missing permission is found before the first request. Commands that
-/// do not depend on another reply are sent together, because a round trip may be long. The long script is sent last.
-/// Some servers close a connection without a login because of the script's length, and no reply would name the cause.
+/// do not depend on another reply are sent together, because a round trip may be long. The long script is sent last,
+/// because some servers close a connection without a login when the script is long. Then no reply would name the cause.
 async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedConnection) -> Result<String, Fault> {
     let mut other = connection.clone();
     let (role, probe) = tokio::join!(biased; expect_master(connection), load(&mut other, script::PROBE));
@@ -106,7 +107,7 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
     trying.arg("EVALSHA").arg(probe?).arg(1).arg(key);
     let (refused, sha) = tokio::join!(biased; send(connection, &trying), load(&mut other, text));
     let refused = match refused {
-        // A node of a cluster that has no slots yet has no key for the trial.
+        // A node of a cluster that has no slots yet has no key for the trial, and answers with a redirection.
         Err(error) if kind(&error).is_redirection() => return sha,
         refused => refused?,
     };
@@ -175,7 +176,8 @@ fn server_error(code: &str, text: &str) -> StoreError {
         "ASK" => StoreError::SlotMoving,
         "TRYAGAIN" => StoreError::TryAgain,
         "CLUSTERDOWN" => StoreError::ClusterDown,
-        // A command that a script may not run, and a refused SELECT, have no error code of their own.
+        // The errors for a command that a script may not run, and for a refused SELECT, have no code of their own, so
+        // the text is searched.
         _ if text.contains("The user executing the script can't") || text.contains("no permissions") => {
             StoreError::Forbidden
         }

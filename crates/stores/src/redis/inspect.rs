@@ -183,8 +183,8 @@ impl Inspector {
         }
     }
 
-    /// Reads the states of buckets and runs the commands in `then`. The time is read after the states, so that no state
-    /// is later than the returned moment.
+    /// Reads the states of buckets, and then runs the commands in `then`. The time is read after the states, so that no
+    /// state is later than the returned moment.
     async fn each(&mut self, keys: &[BucketKey], then: &[Cmd]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         let mut commands: Vec<Cmd> = Vec::with_capacity(keys.len() + 1 + then.len());
         for key in keys {

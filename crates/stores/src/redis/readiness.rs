@@ -1,5 +1,6 @@
-//! Finds out soon when a server becomes ready that has answered that it is not ready: it loads its data, or waits for a
-//! replica. One thread of the gateway connects repeatedly. When it succeeds, the other threads connect at once.
+//! Notices soon when a server becomes ready that has answered that it is not ready, for example because it loads its
+//! data or waits for a replica. One thread of the gateway connects repeatedly. When this thread succeeds, the other
+//! threads connect at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tokio::sync::{Mutex, watch};
 
 use crate::error::{Fault, StoreError};
 
-/// The pause between two attempts. Each attempt logs in.
+/// The pause between two attempts. It is not shorter, because the server has to check a login at each attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Coordinates the attempts of all threads to connect to a server that is not ready.
@@ -36,7 +37,7 @@ impl Readiness {
         }
     }
 
-    /// Waits until this thread should connect: it is the thread's turn to try, or another thread has connected.
+    /// Waits until this thread should connect, because it is the thread's turn to try or another thread has connected.
     pub(super) async fn retry(&self) {
         let mut connected = self.connected.subscribe();
         tokio::select! {
@@ -49,7 +50,7 @@ impl Readiness {
     async fn turn(&self) {
         let turn = self.turn.lock().await;
         tokio::time::sleep(PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        // If the server could not be reached, there is no sign that it will be ready soon.
+        // If the server could not be reached, there is no sign that it will be ready soon, so no attempt is made here.
         if !self.not_ready.load(Ordering::Relaxed) {
             drop(turn);
             std::future::pending::<()>().await;

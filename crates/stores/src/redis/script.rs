@@ -11,7 +11,7 @@ const GIVE_BACK: &str = include_str!("give_back.lua");
 /// A script that tries every command of the other scripts. It returns the commands that are refused.
 pub(crate) const PROBE: &str = include_str!("probe.lua");
 
-/// Reads the server's clock. A gateway's clock is never used.
+/// Lua text that reads the server's clock. A gateway's clock is never used.
 const MOMENT: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -32,8 +32,8 @@ pub fn give_back() -> String {
     twins() + GIVE_BACK
 }
 
-/// Lua text that is put before a script for which a test chooses the time. The lines of the script stay unchanged: TIME
-/// returns the last argument. Nothing expires, because Redis would expire keys by its own clock.
+/// Lua text that is put before a script for which a test chooses the time. The lines of the script stay unchanged, but
+/// TIME returns the last argument. No key gets an expiry, because Redis would remove the key by its own clock.
 #[cfg(feature = "test-hooks")]
 const CHOSEN_MOMENT: &str = "
 -- tollgate test-hooks: the moment can be an argument
@@ -50,15 +50,15 @@ local redis = (function(server, chosen)
 end)(redis, table.remove(ARGV))
 ";
 
-/// Returns the script with a change: a test chooses the moment at which it runs.
+/// Puts lines before the script, so that a test can choose the moment at which the script runs.
 #[cfg(feature = "test-hooks")]
 pub fn at_chosen_moment(script: &str) -> String {
     CHOSEN_MOMENT.to_owned() + script
 }
 
-/// Returns the Lua function `make_twin`, which runs the text of one twin when it is needed. To run all of them would
-/// take longer than the rest of a small call. It is one function, because each function takes time to make. Each twin
-/// is in a block, so that local variables are not shared.
+/// Returns the Lua function `make_twin`, which runs the text of one twin when it is needed. To run the texts of all
+/// twins would take longer than the rest of a small call. There is only one function for all twins, because it takes
+/// time to make a function. Each twin is in a block, so that twins do not share local variables.
 fn twins() -> String {
     let mut text = "local function make_twin(index)\n".to_owned();
     for (index, twin) in (1..).zip(TWINS) {

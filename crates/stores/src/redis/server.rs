@@ -73,7 +73,7 @@ impl Server {
         let connecting = connect(&self.settings, &address, &self.login, &self.script);
         let (opened, take) = tokio::select! {
             connected = connecting => connected?,
-            // Without this, an attempt to reach a server that has vanished would go on for long.
+            // Without this branch, an attempt to reach a server that has vanished would go on for long.
             fault = self.resolver.replaced(&address) => return Err(fault),
         };
         let OpenConnection { connection, driver, peer } = opened;

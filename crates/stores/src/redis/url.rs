@@ -24,7 +24,7 @@ impl Url {
             "rediss" => true,
             _ => return None,
         };
-        // Parameters have separate keys in gateway.yaml.
+        // A URL with parameters is invalid, because the parameters have separate keys in gateway.yaml.
         if rest.contains(['?', '#']) {
             return None;
         }

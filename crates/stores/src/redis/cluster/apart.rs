@@ -30,8 +30,8 @@ use crate::take_failure::{PartialTake, ProvisionalCharges, TakeFailure};
 use base::time::{Micros, timeout, timeout_precisely};
 use ledger::charge::{Charge, Plan};
 
-/// A group that may take no longer than this gets a precise timer. A timer that is up to 20 ms late would take too much
-/// of the next group's time.
+/// A group that may take no longer than this gets a precise timer, because another timer can be up to 20 ms late and
+/// would take too much of the next group's time.
 const SHORT: Micros = Micros(100_000);
 
 /// The charges of a plan under one hash tag.
@@ -42,9 +42,9 @@ struct Group {
     positions: PartPositions,
 }
 
-/// Splits a plan into groups, in the order in which they are charged: groups with enforced charges by their tags, then
-/// groups with only shadow charges. Shadow charges are made when no enforced charge can refuse any more. So among the
-/// groups with enforced charges, only the last one also has shadow charges.
+/// Splits a plan into groups, in the order in which they are charged: first the groups with enforced charges, sorted by
+/// their tags, then the groups with only shadow charges. Shadow charges are made when no enforced charge can refuse any
+/// more. So among the groups with enforced charges, only the last one also has shadow charges.
 fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let group = |tag| Group { tag, plan: Plan::default(), positions: PartPositions::default() };
@@ -74,8 +74,8 @@ fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     groups
 }
 
-/// The groups of a request that have been charged. A drop before the request is settled undoes the charges: another
-/// bucket has refused, or the client has left.
+/// The groups of a request that have been charged. If this is dropped before the request is settled, the charges are
+/// undone, because another bucket has refused or the client has left.
 #[derive(Debug)]
 struct ChargedGroups {
     nodes: Arc<Nodes>,
@@ -124,15 +124,15 @@ impl Drop for ChargedGroups {
                 }
             }
         };
-        // The answer to the client does not wait for the undo. Without a runtime the process is ending.
+        // Runs in a task, so that the answer to the client need not wait. Without a runtime the process is ending.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(undo);
         }
     }
 }
 
-/// The request to which the calls for its groups belong. When a group refuses, calls that have not been sent yet are
-/// not sent.
+/// Stands for the request in the calls for its groups. When a group has refused, calls that have not been sent yet are
+/// not sent any more.
 #[derive(Debug)]
 struct GroupCaller {
     request: Option<Arc<dyn Caller>>,
@@ -150,7 +150,7 @@ impl Caller for GroupCaller {
     }
 }
 
-/// A group without an answer when the next group was asked, and its later reply.
+/// A group that had no answer when the next group was asked, with the future of its reply.
 type LateGroup = Pin<Box<dyn Future<Output = (Group, GroupReply)> + Send>>;
 
 /// The reply for a group. `Ok(None)` if the client has left.
@@ -159,7 +159,7 @@ type GroupReply = Result<Option<TakeReply>, StoreError>;
 /// What to do after the answer for a group.
 enum Next {
     Group,
-    /// Another group refused.
+    /// The group has refused, so the request is refused.
     Refused,
     ClientLeft,
 }
@@ -190,7 +190,7 @@ impl SplitTake<'_> {
                 self.whole.add(&positions, reply);
                 Next::Refused
             }
-            // Shadow charges do not affect the decision.
+            // Shadow charges do not affect the decision, so their errors are ignored.
             Err(_) if plan.enforced.is_empty() => Next::Group,
             Err(error) => {
                 self.unanswered.get_or_insert(error);
@@ -218,8 +218,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When some calls have no answer: their charges count as spent. The charges of the other calls are given back, unless the
-    /// caller keeps them.
+    /// When some calls have no answer. Their charges count as spent. The charges of the other calls are given back,
+    /// unless the caller keeps them.
     pub(super) async fn take_apart(&self, take: &Take<'_>) -> Result<Option<TakeReply>, TakeFailure> {
         if self.nodes.state.hooks.drops_undone() {
             self.nodes.state.deny_cache.expect_undone_charges_of(take.plan);
@@ -236,14 +236,15 @@ impl Cluster {
         let mut late: Vec<LateGroup> = Vec::new();
         for mut group in groups(&self.nodes.directory.tags, take.plan) {
             if charging.unanswered.is_some() || !late.is_empty() {
-                // Shadow charges are made only after the request is granted, which is not known yet.
+                // Shadow charges are made only for a granted request. While a group has no answer, nobody knows whether
+                // the request is granted.
                 group.plan.shadow.clear();
                 group.positions.shadow.clear();
             }
             if group.plan.is_empty() {
                 continue;
             }
-            // This call may continue after another group has refused.
+            // This call may continue after another group has refused, so it owns what it needs.
             let (cluster, worker, waiting) = (self.clone(), take.worker, take.waiting);
             let caller: Option<Arc<dyn Caller>> = Some(Arc::clone(&request) as _);
             let mut asking: LateGroup = Box::pin(async move {
@@ -251,7 +252,7 @@ impl Cluster {
                 let reply = cluster.take_together(&take, group.tag).await;
                 (group, reply)
             });
-            // A node that hangs leaves half of the remaining time to the next node.
+            // Waits at most half of the remaining time, so that the next node has the other half if this one hangs.
             let patience = Micros(self.left(take).0 / 2);
             match answered_within(patience, &mut asking).await {
                 Some((group, reply)) => match charging.add(group, reply) {
@@ -268,7 +269,7 @@ impl Cluster {
                 None => late.push(asking),
             }
         }
-        // Each late group ends by the request's deadline.
+        // Each of these waits ends at the request's deadline at the latest.
         let mut late = late.into_iter();
         while let Some(asking) = late.next() {
             let (group, reply) = asking.await;

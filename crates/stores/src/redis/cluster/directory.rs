@@ -10,9 +10,10 @@ use super::slots::SlotRange;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// How long plans for a slot are sent in separate calls after a sign that the slot is moving.
+/// How long each plan for a slot is sent in a call of its own, after a sign that the slot is moving.
 const MOVING: Micros = Micros(1_000_000);
-/// How long after such a sign the next owner is forgotten, if it has not become the owner. The move was cancelled then.
+/// How long the next owner is remembered after this time. If it has not become the owner by then, the move was
+/// cancelled.
 const BROKEN_OFF: Micros = Micros(3_000_000);
 
 const NOBODY: u32 = u32::MAX;
@@ -114,8 +115,8 @@ impl Directory {
         self.outdated.notify_one();
     }
 
-    /// Notes that this hash tag is moving. `next` is the node to which it is moving, which already has some of its buckets.
-    /// `None` if that node is unknown.
+    /// Notes that this hash tag is moving. `next` is the node to which the tag is moving. That node already has some of
+    /// the tag's buckets. `None` if the node is unknown.
     pub(crate) fn moving(&self, tag: TagIndex, next: Option<HostPort>, now: Timestamp) {
         let Some(entry) = self.entry(tag) else { return };
         entry.moving_until.store(now.plus(MOVING).0, Ordering::Relaxed);

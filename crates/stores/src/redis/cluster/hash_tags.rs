@@ -33,8 +33,8 @@ impl HashTags {
         let count = place.hash_tags();
         let slots: Vec<(u16, u16)> = (0..NUMBERS).map(|number| (number, slot(&number.to_string()))).collect();
         let tag = |index: u16| {
-            // The middle of the tag's part of the slots, so that each range of slots gets its share, however many
-            // masters there are.
+            // The slot that is wanted for the tag: the middle of the tag's equal part of all slots. So each range of
+            // slots gets its share of the tags, however many masters there are.
             let middle = (2 * u32::from(index) + 1) * u32::from(SLOTS) / (2 * u32::from(count));
             let nearest = slots.iter().min_by_key(|(_, slot)| u32::from(*slot).abs_diff(middle));
             let (number, slot) = nearest.copied().unwrap_or_default();
@@ -44,7 +44,7 @@ impl HashTags {
     }
 
     pub(super) fn of(&self, key: &BucketKey) -> TagIndex {
-        // The remainder is below the number of tags, which is a u16.
+        // The remainder is less than the number of tags, which fits into a u16.
         TagIndex(u16::try_from(key.spread() as usize % self.tags.len().max(1)).unwrap_or_default())
     }
 
@@ -56,7 +56,7 @@ impl HashTags {
     pub(super) fn bucket(&self, name: &[u8]) -> Option<BucketKey> {
         let rest = |tag: &HashTag| name.strip_prefix(tag.prefix.as_bytes())?.strip_prefix(b":");
         let key = self.tags.iter().find_map(rest)?.try_into().map(BucketKey).ok()?;
-        // A bucket under another tag was stored with other settings.
+        // A bucket under another tag than its key leads to was stored with other settings, so it is not returned.
         let own = self.get(self.of(&key)).and_then(rest);
         own.map(|_| key)
     }

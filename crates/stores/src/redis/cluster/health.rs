@@ -181,7 +181,7 @@ impl Health {
             down.clone_from(&fault);
         }
         let change = match fault {
-            // Every failed attempt is reported.
+            // Every failed attempt is reported, also if the node was down before.
             Some(fault) => Some(NodeChange::Down(fault)),
             None => report.down.iter().all(Option::is_none).then_some(NodeChange::Up),
         };
@@ -200,7 +200,7 @@ impl Health {
             let fault = reports.fault_of(worker);
             let state = if fault.is_none() { WorkerState::Up } else { WorkerState::Down };
             let Some(reported) = reports.reported.get_mut(worker) else { continue };
-            // At the start no attempt has failed yet.
+            // At the start, a worker is not reported as down before an attempt to connect has failed.
             let is_unknown = |fault: &Fault| fault.node.is_none() && fault.error == StoreError::Unreachable;
             let is_starting = reported.is_none() && fault.as_ref().is_some_and(is_unknown);
             if is_starting || reported.replace(state) == Some(state) {
@@ -315,7 +315,7 @@ mod tests {
         })
     }
 
-    /// Makes a health with one node, and the sink for the events of the node.
+    /// Makes a [`Health`] with one node, and the sink for the events of the node.
     fn one_node() -> (Arc<Health>, EventSink) {
         let health = Arc::new(Health::new(2, EventSink::new(|_| ())));
         let (node, address) = (NodeId(0), HostPort::new("n", 1));
@@ -355,7 +355,7 @@ mod tests {
             Health::events_of(&health, node, &address, Arc::clone(&directory))
         });
         health.require(&nodes);
-        // No attempt has failed yet.
+        // No attempt to connect has failed yet, so nothing is reported.
         assert_eq!(names(&log), [""; 0]);
         let [one, other] = &events;
         let worker = Worker(0);

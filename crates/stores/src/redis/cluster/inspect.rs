@@ -122,13 +122,13 @@ impl Inspector {
             };
             let own = node.scan(&pattern, &|name| tags.bucket(name).filter(is), &mut count).await?;
             seen = before + last;
-            // While a slot moves, one of its buckets may be found on two nodes.
+            // While a slot moves, one of its buckets may be found on two nodes, so it is added only once.
             found.extend(own.into_iter().filter(|key| !found.contains(key)).collect::<Vec<_>>());
         }
         Ok(found)
     }
 
-    /// Asks each node about its items, and returns the replies in the order of the items.
+    /// Asks the node of each hash tag about the items under that tag. Returns the replies in the order of the items.
     async fn each_tag<I: Clone, R>(
         &mut self,
         items: &[I],
@@ -146,7 +146,7 @@ impl Inspector {
                 let unknown = || Fault::new(StoreError::Unreachable, "no node has these buckets");
                 let node = self.by_tag.get_mut(tag).ok_or_else(unknown)?;
                 match ask(node, &own).await {
-                    // A redirection proves that nothing ran.
+                    // A redirection proves that the commands did not run, so they can be sent again.
                     Err(fault) if fault.error.is_redirection() && Instant::now() < until => {
                         tokio::time::sleep(PAUSE).await;
                         *self = Inspector::open(&self.cluster, &self.settings).await?;

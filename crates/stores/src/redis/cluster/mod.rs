@@ -1,6 +1,6 @@
 //! Stores buckets in a Redis Cluster: on several masters, each of which decides about the buckets in its slots.
 //!
-//! Each bucket is under one of few hash tags, so that the requests for many buckets still travel in one call. Each
+//! Each bucket is under one of a few hash tags, so that the requests for many buckets still travel in one call. Each
 //! worker has one connection and one queue for each node, as for a single Redis. Each node has its own breaker. When a
 //! node is lost, the other nodes decide about their buckets as before.
 //!
@@ -88,7 +88,7 @@ impl Cluster {
     }
 
     pub async fn first_attempt(&self) {
-        // Connections that are not ready by then may be ready later.
+        // A timeout here is no fault, because the connections may become ready later.
         let _ = tokio::time::timeout(LONGEST_START, self.nodes.first_attempt()).await;
     }
 
@@ -149,7 +149,7 @@ impl Cluster {
         self.nodes.replace(settings);
     }
 
-    /// Converts a time of this process's clock to the clock of the node that has been furthest ahead.
+    /// Converts a time of this process's clock to a time of the node's clock that has been furthest ahead.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.nodes.state.store_clock.at(ours)
     }

@@ -80,14 +80,15 @@ impl NodeServer {
         self.latest.lock().clone()
     }
 
-    /// Returns the prefix of keys under a hash tag that this node has. If the node has none, any tag's prefix.
+    /// Returns the prefix of the keys under one of this node's hash tags, or under the first tag if it has none.
     fn own_prefix(&self) -> String {
         let mut tags = self.directory.tags.iter();
         let own = tags.find(|(tag, _)| self.directory.owner(*tag) == Some(self.id));
         own.or_else(|| self.directory.tags.iter().next()).map(|(_, tag)| tag.prefix.clone()).unwrap_or_default()
     }
 
-    /// Splits plans into calls. The plans are sorted by their hash tags.
+    /// Splits plans into calls: one call for each hash tag, or for each plan if the tag is moving. The plans must be
+    /// sorted by their hash tags.
     fn calls<'p>(&self, plans: &[&'p Plan]) -> Vec<TagCall<'p>> {
         let now = self.clock.now();
         let tagged = |plan: &&Plan| TagIndex(u16::try_from(self.part(plan)).unwrap_or_default());
@@ -139,7 +140,8 @@ impl NodeServer {
             Fault { detail: format!("{}: {}", self.address, fault.detail), ..fault }
         };
         let (mut opened, take) = connected.map_err(named)?;
-        // ASKING is needed only while a slot moves. Its permission is checked now, because then it would be too late.
+        // The permission for ASKING is checked now. ASKING is needed only while a slot moves, when it would be too late
+        // to notice that the permission is missing.
         let mut asking = Cmd::new();
         asking.arg("ASKING");
         let permitted = async {
@@ -176,8 +178,8 @@ impl Transport for NodeServer {
         self.readiness.retry().await;
     }
 
-    // A call has a part for each hash tag, and what is held of the buckets of each tag has to follow it to another
-    // node.
+    // Plans that hold slots are not supported, because reports of held slots would have to be split by hash tag, and to
+    // follow each tag to another node.
     const HOLDS: bool = false;
 
     async fn take(
@@ -209,7 +211,7 @@ impl Transport for NodeServer {
         Ok(calls.iter().zip(replies).map(part).collect())
     }
 
-    /// Sends a heartbeat, but only on the node that has the first hash tag, under which gateways are listed.
+    /// Sends a heartbeat if this node has the first hash tag, because gateways are listed under that tag.
     async fn beat(
         &self,
         link: &mut Link,

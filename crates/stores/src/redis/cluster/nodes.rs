@@ -71,7 +71,7 @@ pub(super) struct Nodes {
     pub clock: Clock,
     workers: usize,
     health: Arc<Health>,
-    /// The nodes by their ids.
+    /// The nodes. The index of a node is its id.
     table: ArcSwap<Vec<Option<Arc<Node>>>>,
     /// Counts the changes of the table; 0 before the first topology.
     changes: watch::Sender<u64>,
@@ -172,7 +172,7 @@ impl Nodes {
         }
     }
 
-    /// Reads the topology at once when something suggests that it has changed, and at intervals.
+    /// Reads the topology at intervals, and sooner when something suggests that it has changed.
     async fn follow_topology(&self) {
         let (mut last_source, mut occasion) = (None, Occasion::Schedule);
         let mut questions = 0;
@@ -184,7 +184,7 @@ impl Nodes {
                     last_source = Some(source);
                 }
                 Err(fault) if self.all().is_empty() => self.health.unknown(&fault),
-                // The connections to the nodes report their faults themselves.
+                // Nothing is reported here, because each connection to a node reports its own faults.
                 Err(_) => {}
             }
             self.adopt();
@@ -198,7 +198,7 @@ impl Nodes {
                 let next = if is_outdated || is_troubled { earliest } else { latest };
                 tokio::select! {
                     () = self.directory.outdated.notified() => {
-                        // A redirection may have named a new node.
+                        // A redirection may have named a new node, which is added at once.
                         self.adopt();
                         is_outdated = true;
                     }
@@ -243,7 +243,7 @@ impl Nodes {
                 knows = true;
                 continue;
             };
-            // A slot without a node says nothing about other slots.
+            // This slot has no node. Other slots may still have one, so the loop continues.
             if Fault::from(error.clone()).error == StoreError::ClusterDown {
                 is_unserved = true;
                 continue;

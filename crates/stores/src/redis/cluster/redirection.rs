@@ -14,14 +14,14 @@ use crate::reply::TakeReply;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// The pause before a call is repeated. The call met a slot on two nodes, a node without a connection, or a redirection
-/// without an address.
+/// The pause before a call is repeated because its slot is on two nodes, its node has no connection, or the redirection
+/// has no address.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of redirections of one request.
 const REDIRECTIONS: usize = 16;
 
-/// Parses the address in a redirection: `host:port`, with an IPv6 address without brackets. An empty host is that of the node
-/// that was `asked`. `None` if the redirection does not name the host.
+/// Parses the address in a redirection: `host:port`, with an IPv6 address without brackets. An empty host means the
+/// host of the node that was `asked`. `None` if the redirection does not name the host.
 pub(super) fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
     let (host, port) = text.rsplit_once(':')?;
     let host = match host {
@@ -68,7 +68,7 @@ impl Cluster {
             let now = self.nodes.clock.now();
             let error = match taken {
                 Err(error) if error.is_redirection() => error,
-                // The node was found only just now, and is being connected to.
+                // The node was found only just now, so the request waits for the first connection to it.
                 Err(StoreError::Unreachable) if redirected || node.as_ref().is_some_and(|node| node.is_new(now)) => {
                     self.wait_for_node(take, to).await?;
                     StoreError::Unreachable
@@ -99,7 +99,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When it cannot before the request's deadline.
+    /// When the node cannot be used before the request's deadline.
     async fn wait_for_node(&self, take: &Take<'_>, to: Option<NodeId>) -> Result<(), StoreError> {
         loop {
             let node = to.and_then(|id| self.nodes.get(id));

@@ -6,7 +6,8 @@ use base::host_port::HostPort;
 
 /// The port of a node whose address has no port.
 pub const DEFAULT_PORT: u16 = 6379;
-/// The largest number of hash tags. Each hash tag needs a separate call: with more of them, each call would carry few requests.
+/// The largest number of hash tags. Each hash tag needs a separate call: with more hash tags, each call would carry few
+/// requests.
 pub const MOST_HASH_TAGS: u64 = 1_024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl Settings {
 /// How buckets are distributed over the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The buckets are spread over this many hash tags, each by its key.
+    /// The buckets are spread over this many hash tags. The key of a bucket determines its tag.
     Spread { hash_tags: u16 },
     /// All buckets are under one hash tag, so all are on one node.
     Together,

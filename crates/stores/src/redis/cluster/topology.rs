@@ -56,8 +56,9 @@ pub(super) fn order(
     addresses
 }
 
-/// Reads the topology from one node after the other, each for at most `patience`, until a node names a master for every hash
-/// tag. If no node does, returns the answer with the most masters: a node that is new or was cut off names few masters.
+/// Reads the topology from one node after the other, each for at most `patience`, until a node names a master for every
+/// hash tag. If no node does, returns the answer that names a master for the most tags, because a node that is new or
+/// was cut off knows few masters.
 ///
 /// # Errors
 ///
@@ -98,7 +99,8 @@ fn uncovered(ranges: &[SlotRange], tags: &HashTags) -> Vec<u16> {
     slots.filter(|slot| !ranges.iter().any(|range| (range.first..=range.last).contains(slot))).collect()
 }
 
-/// Returns the fault of hash tags whose slots have no master. `uncovered` are these slots. `None` if there are no such slots.
+/// Returns the fault to report for the slots in `uncovered`, which are the slots of hash tags without a master. `None`
+/// if there are no such slots.
 pub(crate) fn fault_of(uncovered: &[u16]) -> Option<Fault> {
     let (first, others) = uncovered.split_first()?;
     let detail = match others.len() {
@@ -112,7 +114,7 @@ pub(crate) fn fault_of(uncovered: &[u16]) -> Option<Fault> {
 ///
 /// # Errors
 ///
-/// When the node cannot be reached, refuses, or answers with something else.
+/// When the node cannot be reached, refuses, or gives an unexpected answer.
 async fn read_slots(address: &HostPort, settings: &Settings, login: &CurrentLogin) -> Result<Vec<SlotRange>, Fault> {
     let ready = reach(settings, address, login).await?;
     let mut connection = ready.connection;

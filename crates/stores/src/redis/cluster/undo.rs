@@ -1,5 +1,5 @@
 //! Undoes the charges of a request that was refused by another of its buckets. An undo is sent only once, unless a
-//! reply proves that nothing ran.
+//! reply proves that it did not run.
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) struct GroupCharge {
 /// The result of an attempt.
 enum UndoResult {
     Done,
-    /// Nothing ran.
+    /// The undo did not run, so it is sent again.
     Again,
 }
 
@@ -46,7 +46,7 @@ impl Nodes {
         for number in 0..ATTEMPTS {
             let owner = self.directory.owner(charged.tag);
             let next = self.directory.next_owner(charged.tag);
-            // While the slot is moving, a bucket may be on either node.
+            // While the slot is moving, a bucket may be on either node, so the attempts alternate between the two.
             let to = if number % 2 == 1 { next.or(owner) } else { owner };
             let Some(to) = to else { return };
             let attempt = tokio::time::timeout(REPLY_TIMEOUT, self.undo_on(to, charged)).await;
@@ -69,7 +69,7 @@ impl Nodes {
         pipeline.add_command(self.command(&sha, near, charged));
         let count = pipeline.len();
         let Ok(mut replies) = link.connection.send_packed_commands(&pipeline, 0, count).await else {
-            // The command may have been received.
+            // The command may have run, so it is not sent again.
             return UndoResult::Done;
         };
         let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
@@ -87,7 +87,7 @@ impl Nodes {
         if fault.error.is_redirection() { UndoResult::Again } else { UndoResult::Done }
     }
 
-    /// Returns the command that runs the script. `near` is roughly the time on the node's clock.
+    /// Returns the command that undoes these charges. `near` is roughly the time on the node's clock.
     fn command(&self, sha: &str, near: Timestamp, GroupCharge { tag, charges, at }: &GroupCharge) -> Cmd {
         let prefix = self.directory.tags.get(*tag).map_or("", |tag| &tag.prefix);
         let mut command = Cmd::new();

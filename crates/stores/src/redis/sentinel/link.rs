@@ -80,7 +80,7 @@ impl SentinelLink {
             driver: tokio::spawn(opened.driver).abort_handle(),
         };
         let mut connection = link.connection.clone();
-        // A sentinel that does not permit SUBSCRIBE can still be asked.
+        // A sentinel that does not permit SUBSCRIBE can still be asked, so a failure is ignored.
         for channel in [SWITCHED, PROMOTES] {
             drop(timeout(SENTINEL_TIMEOUT, connection.subscribe(channel)).await);
         }
@@ -100,14 +100,15 @@ impl SentinelLink {
         let asking = async { Ok(self.connection.send_packed_commands(&pipeline, 0, 3).await?) };
         let mut answers = within(asking, "the answer", StoreError::Timeout).await?.into_iter();
         let address = answers.next().ok_or_else(unexpected_reply)?.extract_error()?;
-        // These answers are optional: a user without permission for them finds a new master only when the sentinels
+        // These answers are optional. A user without permission for them finds a new master only when the sentinels
         // agree.
         let mut optional = || answers.next().and_then(|answer| answer.extract_error().ok());
         let (epoch, promoted) = (optional().map_or(0, epoch), optional().and_then(promoted));
         Ok(Answer { master: named(name, address)?, promoted, epoch })
     }
 
-    /// Asks the sentinel for the addresses of the other sentinels of this master. Sentinels that it cannot reach are left out.
+    /// Asks the sentinel for the addresses of the other sentinels of this master. Sentinels that the asked one cannot
+    /// reach are left out.
     ///
     /// # Errors
     ///

@@ -25,12 +25,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct MasterWatch {
     found: watch::Sender<RoundResult>,
-    /// Notified by a connection that doubts whether the address is that of the master.
+    /// Notified by a connection that doubts whether the found address is that of the master.
     doubted: Notify,
     /// Notified when a sentinel announces another master.
     switched: Arc<Notify>,
     current: Arc<CurrentSentinels>,
-    /// The survey. [`MasterWatch::run`] takes it.
+    /// The survey, until [`MasterWatch::run`] takes it.
     survey: Mutex<Option<Survey>>,
 }
 
@@ -60,14 +60,14 @@ impl MasterWatch {
 
     /// Asks the sentinels for the master, and receives their announcements. Never returns.
     pub(crate) async fn run(&self) {
-        // The survey is gone if `run` was called before: a second call has nothing to do.
+        // If `run` was called before, the survey is gone and this call has nothing to do.
         let Some(mut survey) = self.survey.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
         loop {
             let found = tokio::select! {
                 biased;
-                // A sentinel has announced another master. The sentinel that is being asked may not know the new master
-                // yet.
+                // A sentinel has announced another master. The sentinel that is being asked may not know it yet, so a
+                // new round begins.
                 () = self.switched.notified() => continue,
                 found = survey.find() => found,
             };

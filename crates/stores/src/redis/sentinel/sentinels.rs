@@ -12,7 +12,7 @@ use crate::error::{Fault, StoreError};
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// The largest number of sentinels. Longer lists are cut off; no real list is longer.
+/// When this many sentinels are known, no more are learnt. No real master has so many.
 const MAX_SENTINELS: usize = 16;
 
 /// The sentinels in the configuration, and their login. A reload replaces both.
@@ -29,7 +29,7 @@ pub(super) struct Sentinels {
     current: Arc<CurrentSentinels>,
     /// The configured list from which `nodes` was made.
     configured: Arc<Vec<HostPort>>,
-    /// The sentinels. The one that answered last is asked first the next time.
+    /// The sentinels. The sentinel that named the last accepted master is asked first the next time.
     nodes: Vec<Node>,
     switched: Arc<Notify>,
 }
@@ -84,7 +84,7 @@ impl Sentinels {
             self.configured = configured;
         }
         // A sentinel that does not answer delays the others, so sentinels without a connection come last. The sort is
-        // stable.
+        // stable, so otherwise the order is kept.
         self.nodes.sort_by_key(|node| node.link.is_none());
         0..self.nodes.len()
     }
@@ -107,7 +107,7 @@ impl Sentinels {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => {
                     node.link = None;
-                    // The sentinel hangs. It would hang over a new connection too.
+                    // The sentinel hangs. It would hang over a new connection too, so none is opened.
                     if fault.error == StoreError::Timeout {
                         return Err(located(fault));
                     }
@@ -155,7 +155,7 @@ impl Sentinels {
                 self.nodes.push(Node::new(&address, Origin::Learnt));
             }
         }
-        // A sentinel that was named by another one may be a configured sentinel that could not be reached before.
+        // A learnt sentinel may be a configured one that could not be reached before. Such a duplicate is removed.
         let configured: Vec<Option<SocketAddr>> =
             self.nodes.iter().filter(|node| node.origin == Origin::Configured).map(|node| node.peer).collect();
         self.nodes.retain(|node| {

@@ -6,7 +6,7 @@ use base::host_port::HostPort;
 /// The port of a sentinel whose address has no port.
 pub const DEFAULT_PORT: u16 = 26379;
 
-/// The name of a master, and the sentinels that name its address, with their login. The login of the master is a separate one.
+/// The name of a master, and the sentinels that name its address, with their login. The master has a separate login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The name of the master in the sentinels' configuration.

@@ -19,29 +19,29 @@ use base::host_port::HostPort;
 
 /// The longest time that a server may take to report its role. An announcement of a sentinel ends the wait.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait for a server's role before the other sentinels are asked. A master that hangs is named until its
-/// successor is ready.
+/// How long to wait for a server's role before the other sentinels are asked. This is short, because sentinels name a
+/// master that hangs until its successor is ready.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
 /// The interval at which a replica that is being promoted is asked for its role.
 pub(crate) const PROMOTION: Duration = Duration::from_millis(25);
-/// The number of rounds for which a new master is kept that no sentinel names. It is kept only while some sentinel does
-/// not answer, because that sentinel may be promoting it.
+/// The number of rounds for which a new master is kept although no sentinel names it. It is kept only while some
+/// sentinel does not answer, because that sentinel may be promoting this master.
 const UNCONFIRMED_ROUNDS: u32 = 3;
 
 /// The answer to the question whether another server has replaced the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Succession {
     Stays,
-    /// The answer is not known yet: a sentinel is about to promote a replica, or the sentinel that promoted one does not
-    /// answer.
+    /// The answer is not known yet, because a sentinel is about to promote a replica, or the sentinel that promoted one
+    /// does not answer.
     Open,
     /// This server has replaced the master.
     By(HostPort),
 }
 
 /// The rank of a server among several that report the role of a master. The server with the higher configuration epoch
-/// is right. In one epoch, a replica that a sentinel promotes is right. The other sentinels learn of the promotion up
-/// to some seconds later, with the next epoch. Until then they name the old master.
+/// is the master. If the epochs are equal, the replica that a sentinel promotes is the master. The other sentinels
+/// learn of the promotion up to some seconds later, with the next epoch. Until then they name the old master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     epoch: u64,
@@ -55,7 +55,7 @@ enum Place {
     PromotedReplica,
 }
 
-/// A server that a sentinel names as the master.
+/// A server that may be the master, because a sentinel names it as the master or promotes it.
 #[derive(Clone, Debug)]
 struct Candidate {
     server: HostPort,
@@ -64,13 +64,13 @@ struct Candidate {
     named_by: usize,
 }
 
-/// Asks all sentinels of a master, and remembers their answers so far.
+/// Asks all sentinels of a master, and remembers the master that was found last.
 #[derive(Debug)]
 pub(crate) struct Survey {
     sentinels: Sentinels,
     /// The login of the master.
     login: Arc<CurrentLogin>,
-    /// The master that was found last, and its rank.
+    /// The master that was found last. `rank` is its rank.
     found: Option<HostPort>,
     rank: Rank,
     /// The number of rounds in which no sentinel has named the master that was found last.
@@ -140,7 +140,8 @@ impl Survey {
         {
             return Ok(found);
         }
-        // Outdated servers are tried too: epochs begin again when an operator makes sentinels forget the master.
+        // Outdated servers are tried too, because epochs begin again when an operator makes sentinels forget the
+        // master.
         silent.append(&mut outdated);
         let promotion = await_promotion(promoted, Arc::clone(&self.login));
         tokio::select! {
@@ -202,7 +203,7 @@ impl Survey {
         }
         if let Some(highest) = highest {
             self.unconfirmed = 0;
-            // Epochs begin again when an operator makes sentinels forget the master.
+            // The rank may become lower, because epochs begin again when an operator makes sentinels forget the master.
             self.rank = if others_named { self.rank.max(highest) } else { highest };
         }
         if promoting {
@@ -222,9 +223,9 @@ impl Survey {
         Succession::Stays
     }
 
-    /// Whether the server that was found last may be the master although no sentinel has named it in this round. True
-    /// only for a few rounds: the sentinel that promoted the server may have died, and then the others restore the old
-    /// master.
+    /// Whether the server that was found last may be the master although no sentinel has named it in this round. This
+    /// is true only for a few rounds, because the sentinel that promoted the server may have died, and then the others
+    /// restore the old master.
     fn may_be_unconfirmed(&mut self, answers: Answers) -> bool {
         self.unconfirmed += 1;
         answers == Answers::Some && self.unconfirmed <= UNCONFIRMED_ROUNDS
@@ -304,7 +305,7 @@ impl Candidate {
     /// Returns the replica that the sentinel promotes, if there is one.
     fn promoted(answer: &Answer, named_by: usize) -> Option<Candidate> {
         let server = answer.promoted.clone()?;
-        // The sentinel may already name the replica as the master while the replica still has this mark.
+        // The sentinel may already name the replica as the master while it still marks the replica as promoted.
         let place = if server == answer.master { Place::Master } else { Place::PromotedReplica };
         Some(Candidate { server, rank: Rank { epoch: answer.epoch, place }, named_by })
     }
