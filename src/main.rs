@@ -1,4 +1,4 @@
-//! Calls the command line, whose result is the exit code.
+//! Runs Tollgate's command line. Its result is the exit code of the process.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Reads the head of a request that is rejected because it is invalid or its body is too long. Determines whether pages
-//! of other origins may read the response (CORS).
+//! Reads the head of a request that is rejected, because the request is invalid or its body is too long. From the head
+//! follows whether pages of other origins may read the response (CORS).
 
 use http::header::{HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
@@ -44,7 +44,7 @@ pub(super) fn whole_head(bytes: &[u8]) -> Option<Parts> {
         Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value.trim_ascii()).ok()?))
     });
     for (name, value) in fields {
-        // Fields that exceed the capacity of a map are left out.
+        // Fields that exceed the capacity of the map are left out.
         let _ = head.headers.try_append(name, value);
     }
     Some(head)

@@ -1,5 +1,5 @@
-//! Defines the interface to clients that is the same for all protocols: waiting for a response, and the gateway's own
-//! responses.
+//! Defines the interface to a client, which is the same for all protocols: how a request waits, and how the gateway
+//! writes its own response.
 
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -51,14 +51,15 @@ pub(crate) trait RequestClient: Send {
     /// Becomes ready when the client of a waiting request has left, or the process exits.
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
 
-    /// Whether [`RequestClient::until`] asks before a wait whether the client has left, so that the request goes to no upstream
-    /// then. To ask a client of HTTP/1 is a system call, which is made only if the request has waited before.
+    /// Whether [`RequestClient::until`] checks before a wait whether the client has left. If so, the request is not
+    /// sent to an upstream. For a client of HTTP/1, this check is a system call, which is made only if the request has
+    /// waited before.
     fn asks_before_wait(&self) -> bool;
 
     /// Notes that the request waits.
     fn note_wait(&mut self);
 
-    /// Writes a response of the gateway, and reads the rest of the request as `rest` says.
+    /// Writes a response of the gateway itself. `rest` says whether the rest of the request is read.
     fn write_own(
         &mut self,
         request: AnsweredRequest<'_>,
@@ -69,7 +70,7 @@ pub(crate) trait RequestClient: Send {
     /// Waits for something that a request needs, such as a decision or a connection to an upstream.
     ///
     /// # Errors
-    /// If the wait has another end, one of `end`.
+    /// If an event of `end` ends the wait first.
     fn until<T>(
         &mut self,
         end: WaitEnd,
@@ -77,7 +78,8 @@ pub(crate) trait RequestClient: Send {
     ) -> impl Future<Output = Result<T, ClientFault>> + Send {
         async move {
             let mut wait = pin!(wait);
-            // What the request has begun to wait for has cost more than to ask the client.
+            // From the second poll on, the client is always checked, because the wait has already cost more than the
+            // check.
             let mut asks = self.asks_before_wait();
             std::future::poll_fn(|cx| {
                 if asks && let Poll::Ready(fault) = self.poll_end(end, cx) {
@@ -104,11 +106,12 @@ pub(crate) trait RequestClient: Send {
     }
 }
 
-/// What ends a wait before that which is waited for.
+/// The events that end a wait before its result is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
     /// The client leaves, or the process exits.
     ClientLeaves,
-    /// The deadline of the request passes, or the process exits. The client is not watched: a store does this itself.
+    /// The deadline of the request passes, or the process exits. The client is not watched, because a store does this
+    /// itself.
     RequestEnds,
 }

@@ -1,4 +1,5 @@
-//! Holds the part of the gateway's state that the server needs. So another application can be served without the rest.
+//! Holds the part of the gateway's state that a server needs. So a server can also run an application that has no other
+//! part of this state.
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::HttpMetrics;
 use base::time::Clock;
 
-/// The parts of the gateway's state that servers need. They are held by value, so reading them takes no more steps than reading
-/// them from the gateway's state.
+/// The parts of the gateway's state that servers need. This struct holds the parts itself, so reading a part is as fast
+/// as reading it from the gateway's state.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerState {
     /// The configuration in force, with the bounds, the trusted proxies and the access log.

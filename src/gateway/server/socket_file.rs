@@ -1,8 +1,8 @@
 //! Binds a Unix domain socket to its path, where an earlier process may have left its socket file.
 //!
-//! The kernel does not remove this file when a process ends. It is replaced if no process listens on it. A lock on the
-//! folder ensures that of two processes that start at the same time, neither removes the socket that the other has just
-//! bound.
+//! The kernel does not remove a socket file when its process ends. The file is replaced if no process listens at it.
+//! Two processes may start at the same time. A lock on the folder ensures that neither removes the socket that the
+//! other has just bound.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -53,7 +53,7 @@ pub(super) fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<U
     Ok(socket.into())
 }
 
-/// Sets the permissions of the file of a socket that was bound before. Does nothing if the file has been removed.
+/// Sets the permissions of a socket file after its socket was bound. Does nothing if the file has been removed.
 ///
 /// # Errors
 /// If the permissions cannot be set, for example because the file is another user's.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::connection_guard::CountGuard;
 
-/// Closes one connection of a pool that no request uses; returns `false` if there is no such connection.
+/// Closes one unused connection of a pool. Returns `false` if the pool has no unused connection.
 type CloseIdle = Box<dyn Fn() -> bool + Send + Sync>;
 
 #[derive(Default)]
@@ -17,8 +17,8 @@ pub struct UpstreamFiles {
 }
 
 impl UpstreamFiles {
-    /// Adds a pool. Near the open-file limit, `close_idle` is called. It closes one connection of the pool that no request
-    /// uses, and returns `false` if there is no such connection.
+    /// Adds a pool. Near the open-file limit, `close_idle` is called. It closes one unused connection of the pool, and
+    /// returns `false` if the pool has no unused connection.
     pub fn add_pool(&self, close_idle: impl Fn() -> bool + Send + Sync + 'static) {
         self.pools.lock().push(Box::new(close_idle));
     }

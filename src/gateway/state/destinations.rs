@@ -60,10 +60,10 @@ pub(crate) struct Destinations {
     /// upstream.
     by_route: Vec<DestinationsOfRoute>,
     /// The destination of requests that were answered before a route was chosen. If the configuration has only one
-    /// destination, it is used for these too.
+    /// destination, these requests have that destination too.
     unrouted: Arc<Destination>,
-    /// The destination of requests about which other proxies ask. These take no route. If no proxy may ask, this is
-    /// `unrouted`.
+    /// The destination of requests about which other proxies ask. Such requests have no route. If no proxy may ask,
+    /// this is the same destination as `unrouted`.
     decided: Arc<Destination>,
     upstreams: Vec<UpstreamOfRoute>,
 }

@@ -23,10 +23,11 @@ pub struct Lifecycle {
     draining: AtomicBool,
     handed_over: AtomicBool,
     accept_phase: watch::Sender<AcceptPhase>,
-    /// Each listening socket has a receiver of this channel while it accepts.
+    /// Each listening socket has a receiver of this channel while it accepts, so that a task can wait until no socket
+    /// accepts.
     accepting: watch::Sender<()>,
     reload: Notify,
-    /// Whether tunnels are cut. Each tunnel has a receiver until its request has ended.
+    /// Whether all tunnels must close. Each tunnel has a receiver until its request has ended.
     tunnels: watch::Sender<bool>,
 }
 
@@ -52,7 +53,7 @@ impl Lifecycle {
     /// Returns the process to normal operation: undoes [`Lifecycle::hand_over`], [`Lifecycle::begin_draining`] and
     /// [`AcceptPhase::Paused`].
     pub fn resume(&self) {
-        // The order matters: the process must count as ready all the time.
+        // Draining ends first. A process that drains without a hand-over would not count as ready.
         self.draining.store(false, Ordering::Release);
         self.handed_over.store(false, Ordering::Release);
         self.set_accept_phase(AcceptPhase::Open);

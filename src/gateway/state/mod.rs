@@ -25,7 +25,8 @@ use lifecycle::Lifecycle;
 use snapshot::Snapshot;
 use stores::Store;
 
-/// The setting `auto` is the memory divided by this number.
+/// With `limits.response_buffers: auto`, the buffers may take the memory divided by `AUTO_SHARE`, but at least
+/// `AUTO_LEAST` bytes. If the size of the memory is unknown, they may take `AUTO_UNKNOWN` bytes.
 const AUTO_SHARE: u64 = 4;
 const AUTO_LEAST: u64 = 16 << 20;
 const AUTO_UNKNOWN: u64 = 256 << 20;

@@ -58,8 +58,8 @@ impl Snapshot {
         Snapshot::made(Some(before), config, metrics, access_logs, clock)
     }
 
-    /// Returns whether the client of a TLS session is still admitted: the listener's certificates may have changed since the
-    /// session began.
+    /// Returns whether the client of a TLS session is still admitted. This may change, because a reload may have
+    /// replaced the listener's certificates since the session began.
     pub(crate) fn admits_client(&self, session: &Session, listener: usize, now: Timestamp) -> bool {
         let server = self.config.listeners.get(listener).and_then(|listener| listener.tls.as_ref());
         server.is_none_or(|server| session.is_admitted_by(&server.in_force(), now))
@@ -91,7 +91,8 @@ impl Snapshot {
         let remotes = tokens.iter().flat_map(|tokens| tokens.verifier().remotes());
         let keys_fetched = |remote: &Arc<RemoteKeySet>| {
             let fetched = TokenMetrics::keys_fetched(remote.issuer(), series);
-            // The series may belong to the same issuer with another URL, whose keys are no longer used.
+            // The series may still show when keys of this issuer were fetched from another URL. These keys are no
+            // longer used.
             if !before.is_some_and(|before| before.remotes().any(|known| Arc::ptr_eq(known, remote))) {
                 fetched.set(0.0);
             }

@@ -233,7 +233,7 @@ mod tests {
                 ("started", 1, 1000.0, 1000.0)
             ]
         );
-        // After a long time it is a new event.
+        // The same kind of event is listed again if its last occurrence was long ago.
         clock.set(Timestamp(10_000 * SECOND));
         events.note(EventKind::StoreDown, "");
         assert_eq!((events.all().len(), events.all()[0].times), (4, 1));

@@ -1,4 +1,4 @@
-//! Metrics, events, the access log and traces.
+//! Reports what the gateway does: metrics, events, the access log and traces.
 
 pub(super) mod access_log;
 pub(super) mod events;

@@ -27,10 +27,10 @@ pub(crate) struct StoreHealth {
     /// The address in the settings; empty for the embedded store.
     address: String,
     links: Mutex<Links>,
-    /// The server of the last connection.
+    /// The server to which a worker has connected last.
     server: Mutex<Option<HostPort>>,
     other_gateways: Mutex<OtherGateways>,
-    /// The servers of a store with several servers, by address.
+    /// The state of each server, by its address. Empty if the store has only one server.
     nodes: Mutex<BTreeMap<Arc<str>, NodeState>>,
     /// The eviction policy that was last reported.
     eviction_policy: Mutex<Option<String>>,
@@ -43,14 +43,14 @@ pub(crate) struct StoreHealth {
     long_round_trips: LogThrottle,
 }
 
-/// The configurations of other gateways, as last announced.
+/// The other gateways and their configurations, as they were read from the store at the time `at`.
 #[derive(Debug, Default)]
 struct OtherGateways {
     at: Timestamp,
     others: Vec<RunningGateway>,
 }
 
-/// Whether all threads are connected to a server.
+/// Whether all threads are connected to one of the store's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeState {
     Up,
@@ -119,7 +119,8 @@ impl StoreHealth {
     /// gateways cannot be read.
     pub(crate) fn others(&self, configuration: &str) -> Vec<RunningGateway> {
         let other_gateways = self.other_gateways.lock();
-        // The store may answer requests, but not the question which gateways are running.
+        // The list may be old even if the store is up, because the store may answer all calls except the one that reads
+        // this list.
         if !self.is_up() || self.clock.now().since(other_gateways.at) >= gateway_ttl() {
             return Vec::new();
         }
@@ -172,7 +173,7 @@ impl StoreHealth {
                 self.record_change(worker.0, Ok(()), &named);
             }
             Event::Down { worker, fault } => {
-                // An error of a node was already counted for the node.
+                // An error that names a server was already counted with the event `Node`.
                 if fault.node.is_none() {
                     self.metrics.count_error(&fault);
                 }

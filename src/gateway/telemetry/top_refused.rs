@@ -1,9 +1,10 @@
 //! Keeps the buckets with the most refusals of the last 30 to 60 seconds, in bounded memory.
 //!
-//! Each thread has its own tables, one for each half minute with [`TABLE_SIZE`] buckets, filled by the algorithm
-//! "space-saving" (Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005).
-//! If a table is full, a new bucket replaces the bucket with the lowest count and inherits this count, which is then its
-//! maximum error. So every bucket with more than 1/[`TABLE_SIZE`] of a thread's refusals is in the table.
+//! Each thread has its own tables, one for each half minute. A table has [`TABLE_SIZE`] buckets and is filled by the
+//! algorithm "space-saving" (Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data
+//! streams, 2005). If a table is full, a new bucket replaces the bucket with the lowest count and inherits this count.
+//! The inherited count is the maximum error of the new bucket's count. So every bucket with more than 1/[`TABLE_SIZE`]
+//! of a thread's refusals is in the table.
 //!
 //! Only refusals are counted, and no thread ever waits. While a table is read, refusals are skipped. The number of skipped
 //! refusals is kept.
@@ -108,13 +109,14 @@ impl TopRefused {
     }
 }
 
-/// The tables of the current half minute and of the one before. Even half minutes have index 0, odd ones index 1.
+/// The tables of the current and the previous half minute. Even half minutes have index 0, odd half minutes index 1.
 #[derive(Debug, Default)]
 struct Windows([Table; 2]);
 
 #[allow(clippy::indexing_slicing, reason = "there are two, and a table's index are fewer than its columns are long")]
 impl Windows {
-    /// Returns the table for a moment. If a later half minute has already begun in this table, returns it for that one.
+    /// Returns the table for the half minute of a moment. If the table already counts a later half minute, it is
+    /// returned unchanged.
     fn at(&mut self, moment: Timestamp) -> &mut Table {
         let window = moment.0 / WINDOW.0;
         let table = &mut self.0[usize::from(window % 2 == 1)];
@@ -149,7 +151,7 @@ struct Table {
     /// The first bytes of each key. Keys are hashes, so two keys rarely have the same first bytes.
     marks: [u32; TABLE_SIZE],
     counts: [u64; TABLE_SIZE],
-    /// The part of each count that was inherited: its maximum error.
+    /// The part of each count that was inherited. This is the maximum error of the count.
     over: [u64; TABLE_SIZE],
     keys: [BucketKey; TABLE_SIZE],
     limit_version: [LimitVersion; TABLE_SIZE],
@@ -184,7 +186,7 @@ impl Table {
 
     fn find(&self, key: BucketKey) -> Option<usize> {
         let mark = key.spread();
-        // Compares all marks without a branch, so that one instruction compares many.
+        // Compares all marks without a branch, so that one instruction compares many marks.
         let same = self.marks.iter().fold(0, |same, known| same + u32::from(*known == mark));
         if same == 0 {
             return None;
@@ -296,7 +298,7 @@ mod tests {
         refuse(&refused, 0, 95, 2);
         assert_eq!(reported(&refused, 100).len(), 2);
         assert_eq!(refused.top(1, Timestamp(100 * SECOND), 1).span, Micros(40 * SECOND));
-        // The decision about this request took long.
+        // This refusal is counted late, because the decision about the request took long.
         refuse(&refused, 0, 70, 1);
         assert_eq!(reported(&refused, 119).len(), 2);
         assert_eq!(reported(&refused, 120), [(key(2), 1, 1)]);

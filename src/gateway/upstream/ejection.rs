@@ -1,5 +1,5 @@
-//! Ejects endpoints that fail: they get no requests for a while. At most a share of an upstream's endpoints is ejected at
-//! once.
+//! Ejects endpoints that fail: they get no requests for a while. Only a configured share of an upstream's endpoints can
+//! be ejected at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use base::time::Timestamp;
 /// Ejects endpoints of one upstream after failures: an ejected endpoint gets no requests for a while.
 #[derive(Debug, Default)]
 pub(super) struct Ejector {
-    /// Held while an endpoint is ejected, so that two ejections at the same time are counted one after the other.
+    /// Held while an endpoint is ejected, so that two threads together do not eject more endpoints than are allowed.
     ejecting: Mutex<()>,
 }
 
@@ -40,7 +40,7 @@ impl Ejector {
         }
         let until = now.plus(settings.duration).0.max(1);
         endpoint.condition.ejected_until.store(until, Ordering::Relaxed);
-        // After the ejection, a single failure ejects the endpoint again, until a request has succeeded.
+        // After the ejection, the endpoint is ejected again by a single failure, unless a request has succeeded before.
         endpoint.condition.failures.store(settings.consecutive.saturating_sub(1), Ordering::Relaxed);
         true
     }
@@ -100,7 +100,7 @@ mod tests {
         assert!(!all[0].is_available(|| Timestamp(30_000_000)));
         let back = Timestamp(30_000_001);
         assert!(all[0].is_available(|| back));
-        // After the ejection, one failure is enough for the next.
+        // After the ejection, one failure is enough for another ejection.
         assert!(failed(back.0) && !all[0].is_available(|| back));
         let again = Timestamp(back.0 + 30_000_000);
         assert!(Ejector::succeeded(&all[0], || again));

@@ -22,14 +22,16 @@ const NARROW: usize = 8 << 10;
 /// The most concurrent requests on one HTTP/2 connection. A server may allow fewer.
 const MAX_STREAMS: usize = 100;
 
-/// The most unread bytes of one response over HTTP/2, on an ordinary connection. Below, the same for a narrow connection. With
-/// 64 KiB, nginx as an upstream sends a single response at 2 MB/s: it waits for acknowledgements that TCP delays.
+/// The most unread bytes of one response over HTTP/2, on an ordinary connection. With 64 KiB, nginx as an upstream
+/// would send a single response at only 2 MB/s, because it waits for acknowledgements that TCP delays.
 const STREAM_WINDOW: u32 = 128 << 10;
+/// The same number of bytes for a narrow connection.
 const NARROW_STREAM_WINDOW: u32 = 16 << 10;
 
-/// The most unread bytes of all responses of an HTTP/2 connection: the maximum of the protocol. So a response that no client
-/// reads uses up only its own window, and does not delay others. This also limits small unread frames: the h2 crate closes a
-/// connection when these frames, with 256 bytes added for each, take more than half of this number.
+/// The most unread bytes of all responses of an HTTP/2 connection. It is the maximum of the protocol, so that a
+/// response that no client reads uses up only its own window and does not delay other responses. This number also
+/// limits small unread frames, because the h2 crate closes a connection when these frames, with 256 bytes added for
+/// each, take more than half of this number.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -46,7 +48,7 @@ pub(crate) struct Endpoint {
     /// The weight of the endpoint. Its share of the requests is in proportion to its weight.
     pub weight: u64,
     peer: HttpPeer,
-    /// The peer for narrow connections.
+    /// Pingora's description of the endpoint for connections with [`Window::Narrow`].
     narrow: HttpPeer,
     /// The keys under which a pool keeps the ordinary and the narrow connections.
     pool_keys: [u64; 2],
@@ -107,7 +109,7 @@ impl Endpoint {
         let mut narrow = peer.clone();
         match connecting.protocol {
             Protocol::Http1 => narrow.options.tcp_recv_buf = Some(NARROW),
-            // Arrived bytes are read at once, so the flow-control window limits them, not the receive buffer.
+            // HTTP/2 reads arrived bytes at once, so unread bytes are limited by the flow-control window.
             Protocol::H2 | Protocol::H2c => narrow.options.h2_stream_window_size = Some(NARROW_STREAM_WINDOW),
         }
         // Narrow connections have their own group in a pool, so that they are not reused for ordinary requests.

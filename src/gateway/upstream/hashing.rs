@@ -1,11 +1,11 @@
 //! Selects an endpoint by a value of the request, so that requests with the same value go to the same endpoint.
 //!
-//! Each endpoint gets a score from the value, its address and its weight; the highest score is chosen (rendezvous hashing).
-//! So if an endpoint is removed, only its values move; a new endpoint takes its share from all others; and all gateways
-//! agree.
+//! Each endpoint gets a score from the value, its address and its weight; the endpoint with the highest score is chosen
+//! (rendezvous hashing). So if an endpoint is removed, only its values move; a new endpoint takes its share from all
+//! others; and all gateways choose the same endpoint.
 //!
-//! The load is limited: an endpoint with more than [`FACTOR`] times its share of the requests under way is skipped, and the
-//! next highest score is chosen.
+//! The load is limited: an endpoint with more than [`FACTOR`] times its share of the requests under way is skipped, and
+//! the endpoint with the next highest score is chosen.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ fn mixed(mut hash: u64) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// Returns the score of an endpoint. An endpoint has the highest score for a share of all values that is proportional to its
-/// weight.
+/// Returns the score of an endpoint. The share of all values for which an endpoint has the highest score is
+/// proportional to its weight.
 #[expect(clippy::cast_precision_loss, reason = "53 bits of a hash are enough, and weights are small")]
 fn score(key: BalanceKey, endpoint: &Endpoint) -> f64 {
     let uniform = ((mixed(key.0.get() ^ endpoint.hash) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;

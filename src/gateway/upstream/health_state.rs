@@ -10,7 +10,7 @@ use config::Health;
 #[derive(Debug, Default)]
 pub(super) struct HealthState {
     is_down: AtomicBool,
-    /// The number of last checks in a row whose result contradicts `is_down`.
+    /// The number of consecutive checks, up to the last check, whose result contradicts `is_down`.
     contradictions: Mutex<u32>,
 }
 

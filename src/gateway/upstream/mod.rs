@@ -1,7 +1,7 @@
 //! Holds the upstreams: their endpoints, the selection of an endpoint for a request, and the handling of failed endpoints.
 //!
-//! Every address of a name is an endpoint. Pooled connections and the condition of an endpoint belong to its address, so they
-//! stay when the configuration changes.
+//! Every address to which a host name resolves is an endpoint. Pooled connections and the condition of an endpoint
+//! belong to its address, so they stay when the configuration changes.
 
 mod background_tasks;
 mod ejection;
@@ -63,7 +63,7 @@ pub(crate) struct Upstream {
     /// The addresses of each configured endpoint.
     addresses: parking_lot::Mutex<Addresses>,
     pool: ArcSwap<Pool>,
-    /// The number of the next turn.
+    /// The number of the next turn. The turns decide which endpoint gets a request.
     turn: AtomicUsize,
     ejector: Ejector,
     retry_budget: RetryBudget,

@@ -13,10 +13,11 @@ use base::interval::fixed_interval;
 
 /// The interval between look-ups of a name.
 const REFRESH: Duration = Duration::from_secs(30);
-/// The interval while a name has not been resolved yet.
+/// The interval between look-ups while a name of the upstream has not been resolved yet.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The number of shares into which one endpoint's weight is divided. It is a multiple of every number up to 12.
+/// The number of shares into which one endpoint's weight is divided. It is a multiple of every number up to 12, so that
+/// the weight can be divided among up to 12 addresses without a remainder.
 const SHARES: u64 = 27_720;
 
 /// The known addresses of an upstream, for each endpoint of its configuration.
@@ -27,7 +28,8 @@ pub(super) struct Addresses(Vec<EndpointAddresses>);
 struct EndpointAddresses {
     settings: config::Endpoint,
     is_name: bool,
-    /// The known addresses, sorted, because resolvers change the order. Empty before the name has been resolved.
+    /// The known addresses. They are sorted, because a resolver may return the same addresses in another order. Empty
+    /// before the name has been resolved.
     known: Vec<EndpointAddress>,
 }
 
@@ -145,7 +147,7 @@ fn warn_of_own(host: &str, found: &[SocketAddr], listeners: &[SocketAddr]) {
 /// Whether a connection to `address` arrives at a listener.
 fn is_own(address: SocketAddr, listener: SocketAddr) -> bool {
     let (ip, listened) = (address.ip().to_canonical(), listener.ip().to_canonical());
-    // Only an address of this host can be bound.
+    // A socket can be bound only to an address of this host.
     let is_of_this_host = || UdpSocket::bind((ip, 0)).is_ok();
     address.port() == listener.port() && (ip == listened || listened.is_unspecified() && is_of_this_host())
 }
@@ -326,7 +328,7 @@ mod tests {
         let upstream = Mutex::new(Some(Arc::new(Upstream::new(&settings(vec![endpoint("name", 80, 1)])))));
         let weak = Arc::downgrade(upstream.lock().as_ref().unwrap());
         let look_up = async |_: &str, _| {
-            // A reload also drops the upstream.
+            // Drops the upstream, as a reload does.
             drop(upstream.lock().take());
             Err(io::Error::other("no such name"))
         };

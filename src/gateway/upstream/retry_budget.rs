@@ -1,4 +1,4 @@
-//! Limits the number of retries to a share of all requests, with some retries in advance.
+//! Limits the number of retries to a share of all requests. Some retries are allowed in advance.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -52,7 +52,7 @@ impl Upstream {
         }
         let endpoint = match pool.endpoints.as_slice() {
             [] => return Err(UpstreamError::Unresolved),
-            // A single endpoint is used in any state.
+            // An only endpoint is used even if it is down or ejected.
             [only] => only,
             _ => self.balanced(&pool, choice, &failed_at, now).ok_or(UpstreamError::Busy)?,
         };
@@ -109,8 +109,8 @@ impl Upstream {
         below > 0 && available().saturating_mul(100) < pool.endpoints.len().saturating_mul(below)
     }
 
-    /// Returns an endpoint for which `fits` holds: by the key, or the next in turn. With least requests, it is drawn at
-    /// random.
+    /// Returns an endpoint for which `fits` holds. With a key, the key selects it. For a retry, or with the balance
+    /// `least_requests`, it is random. Otherwise, it is the next in turn.
     fn take_turn<'p>(
         &self,
         pool: &'p Pool,

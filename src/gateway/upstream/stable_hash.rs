@@ -1,4 +1,5 @@
-//! A hash that is equal in every process and version, so that all gateways select the same endpoint.
+//! Makes a hash of bytes that is the same in every process and version of Tollgate, so that all gateways select the
+//! same endpoint.
 
 use sha2::{Digest, Sha256};
 

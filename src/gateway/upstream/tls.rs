@@ -1,8 +1,9 @@
 //! Converts TLS settings to those of Pingora's connector.
 //!
-//! Pingora makes a new TLS configuration for every connection that uses configured authorities or a client certificate, so
-//! TLS sessions are not resumed. Without a name, Pingora verifies nothing, and it panics on a certificate that its parser
-//! cannot read. So it is never given such a connection or certificate.
+//! Pingora makes a new TLS configuration for every connection that uses configured authorities or a client certificate,
+//! so TLS sessions are not resumed. Pingora verifies nothing if a connection has no server name, and panics on a
+//! certificate that its parser cannot read. So it never gets a connection without a server name, nor such a
+//! certificate.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -55,7 +56,7 @@ impl PeerTls {
         let verified = self.verification == Verification::Required;
         peer.options.verify_cert = verified;
         peer.options.verify_hostname = verified;
-        // A pool does not compare the authorities of connections, so they are a part of the group.
+        // A pool does not compare the authorities of connections, so the group contains their hash.
         peer.group_key ^= self.group & !1;
     }
 

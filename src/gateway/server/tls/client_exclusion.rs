@@ -1,5 +1,5 @@
-//! Ends the connection of a client that the current certificates no longer admit: the authorities or revocation lists
-//! have changed, or a certificate is now required.
+//! Ends the connection of a client that the current certificates no longer admit, because the authorities or revocation
+//! lists have changed, or because a client certificate is now required.
 //!
 //! Each change wakes every encrypted connection once. Between changes, a request only checks a flag.
 
@@ -50,7 +50,7 @@ async fn exclusion(session: Arc<Session>, listener: usize, state: ServerState, m
     // The first check does not wait for a change, because the certificates may have changed during the handshake.
     while state.snapshot.load().admits_client(&session, listener, state.clock.wall()) {
         if changes.changed().await.is_err() {
-            // Without a sender, nothing changes any more.
+            // Without a sender, the certificates no longer change, so this client is never excluded.
             std::future::pending::<()>().await;
         }
     }

@@ -1,8 +1,8 @@
 //! Holds an encrypted connection as a stream of its plaintext.
 //!
-//! The HTTP/1.1 server relies on two properties. The stream reads only when it is polled for reading, never in a write.
-//! `Pending` means that the waker has been registered with the socket or has already been called. A poll that was
-//! `Ready` must be repeated, because more bytes may have been decrypted than were returned.
+//! The HTTP/1.1 server relies on two properties. First, the stream reads only when it is polled for reading, never in a
+//! write. Second, `Pending` means that the waker has been registered with the socket or has already been called. After
+//! `Ready`, the stream must be polled for reading again, because more bytes may have been decrypted than were returned.
 
 use std::io;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ impl EncryptedStream {
         let (_, connection) = inner.get_ref();
         let version = connection.protocol_version().and_then(|version| version.as_str()).unwrap_or_default();
         let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or_default();
-        // Pingora takes a stream without this digest for an unencrypted one.
+        // Pingora regards a stream without this digest as unencrypted.
         let digest = Arc::new(SslDigest::new(suite, version, None, None, Vec::new()));
         EncryptedStream { inner, digest, is_truncated: AtomicBool::new(false) }
     }

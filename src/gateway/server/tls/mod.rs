@@ -82,7 +82,7 @@ impl TlsStage {
             Ok((mut stream, session)) => {
                 if *shutdown.borrow() {
                     let first = poll_fn(|cx| Pin::new(&mut stream.inner).poll_fill_buf(cx).map(drop));
-                    // The result is ignored: the HTTP server reads the bytes or finds the error.
+                    // The result is not needed, because the HTTP server then reads the bytes or finds the error.
                     let _ = time::timeout(FIRST_REQUEST, first).await;
                 }
                 Some((Box::new(stream), Arc::new(session)))
@@ -142,7 +142,7 @@ impl TlsStage {
             Failure::Failed(error) => (result(error), certificate_error::of_client(&error.to_string()).into_owned()),
         };
         self.handshakes.count(result);
-        // The client has closed the connection, as the check of a load balancer does. This is no error.
+        // The client has closed the connection, as a load balancer does that only checks the port. This is no error.
         if result == HandshakeResult::Closed {
             return;
         }

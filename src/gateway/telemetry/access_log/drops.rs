@@ -20,7 +20,7 @@ pub(super) struct DropCounter {
 #[derive(Debug)]
 struct DropReport {
     lines: u64,
-    /// The error of the first of these lines.
+    /// The reason why the first of these lines was dropped.
     error: String,
 }
 

@@ -1,4 +1,4 @@
-//! Holds the end of a request, and makes the fields that every access log line has.
+//! Holds the values that are known at the end of a request. Makes from them the fields that every access log line has.
 
 use std::borrow::Cow;
 

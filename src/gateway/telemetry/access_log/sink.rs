@@ -1,7 +1,7 @@
 //! Writes whole lines to a stream, or to a file that may be renamed, deleted or full.
 //!
-//! Several processes may write to the same file, so bytes are only appended. If the disk was full in the middle of a line,
-//! the rest of this line is written before anything else. Later lines were dropped.
+//! Several processes may write to the same file, so bytes are only appended. If the disk was full in the middle of a
+//! line, the rest of this line is written before anything else. The lines that followed this line were dropped.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ pub(super) struct Sink {
 #[derive(Debug)]
 struct TornLine {
     rest: Vec<u8>,
-    /// The length of the file after the beginning of the line.
+    /// The length of the file after the beginning of the line was written.
     length: u64,
 }
 
@@ -97,7 +97,8 @@ impl Sink {
                     return Err(lost(lines, error));
                 }
             } else {
-                // The path has another file now, or another process has appended to the file.
+                // The rest of the line is lost, because the path has another file now, or another process has appended
+                // to the file.
                 left_torn = 1;
             }
         }

@@ -82,7 +82,8 @@ impl RateLimitMetrics {
 impl DecisionMetrics {
     pub(crate) fn new(store: &Settings, registry: &Registry) -> DecisionMetrics {
         let latency = |source| registry.histogram("rate_limiter_latency_seconds", &[("source", source)]);
-        // A memory store always answers itself, so the other sources never occur.
+        // A memory store decides every request itself, so the sources `cached` and `fallback` never occur with this
+        // store.
         let without_store = |source| if store.is_shared() { latency(source) } else { Histogram::noop() };
         DecisionMetrics {
             proxied: DoorDecisions::new(Door::Proxy, registry),

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{HistogramFn, Key};
 
-/// The number of sum units in one unit of the samples. The sum of seconds is kept in microseconds.
+/// The factor by which the sum of the samples is multiplied, because it is kept as an integer. A sum of seconds is kept
+/// in microseconds.
 const SUM_UNITS: f64 = 1e6;
 
 /// The numbers of one histogram: how many samples each range of values has, and the sum of all samples.
 #[derive(Debug)]
 pub(super) struct HistogramCells {
-    /// The bounds, in ascending order.
+    /// The upper bounds of the ranges, in ascending order.
     bounds: &'static [f64],
     /// The number of samples in each range: one count for each bound, and one for samples above the last bound.
     counts: Vec<AtomicU64>,

@@ -1,4 +1,4 @@
-//! Counts connections and refusals.
+//! Counts the connections of clients, and the faults and refusals on these connections.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use stores::Settings;
 
 use crate::gateway::runtime::response_buffers::BufferMetrics;
 
-/// The counters of faults on HTTP/2 connections that belong to no single request.
+/// The counters of faults on HTTP/2 connections. Such a fault belongs to no single request.
 #[derive(Debug)]
 pub(crate) struct Http2Errors {
     /// The number of streams with a forbidden head, or above the allowed number of streams.

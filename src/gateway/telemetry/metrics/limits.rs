@@ -30,13 +30,14 @@ pub(crate) struct LimitMetrics {
     /// Counts decisions without the store. Empty if the limit is never decided without the store: in shadow mode, or with a
     /// memory store.
     fallback: CountersBy<(OnStoreFailure, StoreError)>,
-    /// The actions that were taken without the store since the last call of the getter, one bit for each action.
+    /// The actions that were taken without the store since the last call of `take_fallback_actions`, one bit for each
+    /// action.
     done_without_store: AtomicU8,
 }
 
 impl LimitMetrics {
-    /// Makes the metrics of every limit of a rule set, in the order of the limits. Series that may ever count something appear
-    /// in `/metrics` from then on, with the value 0. All other metrics count nothing.
+    /// Makes the metrics of every limit of a rule set, in the order of the limits. Series that this configuration can
+    /// increase appear in `/metrics` from then on, with the value 0. The other series do not appear.
     pub(crate) fn of(rules: &RuleSet, store: &Settings, series: ConfigSeries<'_>) -> Vec<LimitMetrics> {
         let mut limits = rules.limits();
         let denying: HashSet<&str> = limits.iter().filter(|limit| denies(limit)).map(|limit| &*limit.policy).collect();
@@ -44,8 +45,8 @@ impl LimitMetrics {
         for policy in &rules.source().policies {
             let elsewhere = denying.iter().any(|other| *other != policy.name);
             for rule in &policy.rules {
-                // One enforced rule of each policy applies. So a limit is only denied by limits of its own rule or of other
-                // policies.
+                // Without the store, a limit with `deny` refuses a request for all limits that apply to the request. Of
+                // each policy only one enforced rule applies, so this limit is in the same rule or in another policy.
                 let count = usize::try_from(rule.limit_count()).unwrap_or(usize::MAX);
                 let Some((own, later)) = limits.split_at_checked(count) else { return metrics };
                 let denied = (elsewhere || own.iter().any(denies)).then_some(OnStoreFailure::Deny);

@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(names(&table), ["process", "stays"]);
         assert_eq!(table.scrape().len(), 2);
         assert_eq!((table.forgotten("total"), table.forgotten("other")), (7, 0));
-        // A request that began before the reload still counts; this does not bring the series back.
+        // A request that began before the reload still changes the counter. This does not bring the series back.
         handle.fetch_add(1, Ordering::Relaxed);
         assert_eq!(names(&table), ["process", "stays"]);
         // When the rule is added again, its series begins at 0.

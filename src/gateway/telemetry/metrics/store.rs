@@ -91,7 +91,7 @@ impl StoreMetrics {
     /// Sets the gauge that says whether every thread is connected to the server `node`. Used for a store with several servers.
     pub(crate) fn set_node_up(&self, node: &str, up: f64) {
         self.registry.gauge("rate_limiter_store_up", &[("node", node)]).set(up);
-        // This creates the series.
+        // Adding 0 makes the series appear in `/metrics`.
         self.registry.gauge("rate_limiter_breaker_open", &[("node", node)]).increment(0.0);
     }
 

@@ -1,5 +1,5 @@
-//! Holds the values from which the spans of a request are made: its access log line, and its call to the upstream. The span
-//! ids are kept elsewhere.
+//! Holds the values from which the spans of a request are made: its access log line, and its call to the upstream.
+//! `RequestTrace` holds the ids of these spans.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Reads environment variables. For each invalid variable, reports what must hold and what was found.
+//! Reads environment variables. For each invalid variable, reports which values are valid and which value was found.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;

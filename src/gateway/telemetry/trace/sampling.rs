@@ -1,4 +1,4 @@
-//! Chooses the requests that are traced, before any work is done for the others.
+//! Chooses the requests that are traced. The choice comes first, so that an untraced request costs no further work.
 //!
 //! A client can set the sampled flag of its `traceparent`, and can choose a trace id that passes any ratio. So the number of
 //! traces per second with a client's id is limited, unless every request is traced.
@@ -14,7 +14,7 @@ use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample};
 use super::traceparent::{Parent, SampledFlag};
 use base::time::Timestamp;
 
-/// What decides whether a request with a caller's trace context is traced.
+/// Whether the caller or the gateway decides if a request with a trace context is traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Basis {
     /// The sampled flag in the caller's trace context decides.
@@ -88,7 +88,8 @@ impl Sampling {
     fn is_below_bound(&self, now: Timestamp) -> bool {
         let (second, most) = (now.0 / 1_000_000, u64::from(self.settings.from_clients.min(MAX_FROM_CLIENTS)));
         let next = |before: u64| {
-            // Requests may arrive here out of order, so a second that is over must not begin again.
+            // Threads may call this out of order. A second that is over must not begin again, because its count is no
+            // longer known.
             let current = second.max(before >> COUNT);
             let count = if before >> COUNT == current { before & u64::from(MAX_FROM_CLIENTS) } else { 0 };
             (count < most).then_some((current << COUNT) | (count + 1))

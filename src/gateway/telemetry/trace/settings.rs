@@ -14,8 +14,8 @@ use super::endpoint::ENDPOINTS;
 use super::env::{Variable, Variables};
 use super::sampling::{Basis, MAX_FROM_CLIENTS, SamplingSettings};
 
-/// The default share of traced requests among those without a trace context. It is small, because a gateway gets every
-/// request.
+/// The default share of traced requests among those without a trace context. It is small, because the gateway receives
+/// the requests of all clients.
 const RATIO: f64 = 0.01;
 const FROM_CLIENTS: u32 = 100;
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,7 +33,8 @@ pub(crate) struct Settings {
     pub queue: usize,
     pub batch: usize,
     pub delay: Duration,
-    /// The name of the service in spans. `None` if an environment variable sets the name.
+    /// The name of the service in spans. `None` if an environment variable sets the name, because the SDK reads that
+    /// variable itself.
     pub service: Option<&'static str>,
 }
 
@@ -68,7 +69,7 @@ fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>,
     let must = "must be a URL with http or https and a host, and no user in it";
     match is_collector(&endpoint.text) {
         true => {}
-        // The user part of a URL includes a password.
+        // The part before `@` may contain a password, so the value is not shown.
         false if endpoint.text.contains('@') => variables.add_secret(&endpoint, must),
         false => variables.add(&endpoint, must),
     }
@@ -91,7 +92,7 @@ fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>,
     let timeouts = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
     let timeout = variables.duration(&timeouts, TIMES, TIMEOUT);
     let delay = variables.duration(&["OTEL_BSP_SCHEDULE_DELAY"], TIMES, DELAY);
-    // This variable is checked but not used, because the timeout above limits each call.
+    // This variable is checked but not used, because `OTEL_EXPORTER_OTLP_TIMEOUT` already limits each call.
     variables.duration(&["OTEL_BSP_EXPORT_TIMEOUT"], TIMES, TIMEOUT);
     let queue = variables.number(&["OTEL_BSP_MAX_QUEUE_SIZE"], 1..=1_000_000, 2_048);
     let batch = variables.number(&["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], 1..=queue, queue.min(512));
@@ -139,7 +140,8 @@ fn boolean(text: &str) -> Option<bool> {
     text.to_ascii_lowercase().parse().ok()
 }
 
-/// Returns the collector's URL. The second variable is for all signals, so the path of traces is appended to its value.
+/// Returns the collector's URL. `OTEL_EXPORTER_OTLP_ENDPOINT` is for all signals, so the path of traces is appended to
+/// its value.
 fn with_path(endpoint: &Variable) -> String {
     match endpoint.name == ENDPOINTS[0] {
         true => endpoint.text.clone(),

@@ -30,7 +30,7 @@ pub(super) fn context(SpanLink { trace, span }: SpanLink) -> SpanContext {
     SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::NONE)
 }
 
-/// Returns the time that is `later` after `start`, by the wall clock.
+/// Returns `start` plus `later`, as a time of the wall clock.
 pub(super) fn time(start: Timestamp, later: Micros) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from(Micros(start.0)) + Duration::from(later)
 }

@@ -1,4 +1,5 @@
-//! Makes the spans of a request from its access log line. They contain nothing that is not in the line.
+//! Makes the spans of a request from its access log line. The spans contain nothing from a client that is not in this
+//! line.
 //!
 //! Attributes have the names of OpenTelemetry's HTTP conventions where these define one; other names begin with `tollgate.`.
 //! The attributes `url.path`, `url.query`, `client.address` and `user_agent.original` contain data of the client, and are
@@ -85,7 +86,7 @@ impl RequestSpans<'_> {
     pub(super) fn decision(&self, scope: InstrumentationScope) -> SpanData {
         let line = &self.request.line;
         let mut attributes = Attributes::default();
-        // A forwarded request may still be refused because of its body.
+        // A forwarded request has passed the decision, even if it was refused later because of its body.
         let refused = line.kind == Kind::Refused && self.request.upstream.is_none();
         attributes.add(
             "tollgate.outcome",
@@ -238,7 +239,7 @@ impl RequestSpans<'_> {
         }
     }
 
-    /// Adds the limit that decided, or the rule or policy that denied.
+    /// Adds the policy and the rule that decided about the request.
     fn add_limit(&self, attributes: &mut Attributes) {
         if let Some(policy) = &self.request.line.policy {
             attributes.add("tollgate.policy", policy.to_string());
@@ -248,12 +249,12 @@ impl RequestSpans<'_> {
         }
     }
 
-    /// The time of the decision, from the arrival of the head.
+    /// Returns the time from the arrival of the head to the decision.
     fn decided(&self) -> Micros {
         self.request.line.decision_us.unwrap_or_default().min(self.request.line.duration_us)
     }
 
-    /// The time at which the request was forwarded to the upstream, from the arrival of the head.
+    /// Returns the time from the arrival of the head to the moment at which the request was forwarded to the upstream.
     fn forwarded(&self) -> Micros {
         let waited = self.request.line.waited_us.unwrap_or_default();
         self.decided().plus(waited).min(self.request.line.duration_us)

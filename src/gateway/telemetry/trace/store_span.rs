@@ -1,7 +1,7 @@
 //! Makes the span of a call to the store.
 //!
-//! A call serves many requests at once. So its span has a link to each traced decision, and the first of these is its parent,
-//! so that the span is part of a trace.
+//! A call serves many requests at once. So the call's span has a link to each traced decision. The first of these
+//! decisions is the parent of the span, so that the span is part of a trace.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -22,7 +22,7 @@ use stores::{CallReport, Endpoint, Settings};
 /// The most links of a span. This is the SDK's default.
 const LINKS: usize = 128;
 
-/// The store's server, as the spans of store calls name it.
+/// The values that name the store's server in the spans of store calls.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     /// The address; `None` until it is known.
@@ -40,7 +40,7 @@ struct System {
 
 const REDIS: System = System { name: "redis", operation: "EVALSHA" };
 
-/// The names for PostgreSQL. A call is a transaction of several statements.
+/// The names for PostgreSQL. A call is named a batch, because it is a transaction of several statements.
 const POSTGRESQL: System = System { name: "postgresql", operation: "BATCH" };
 
 impl Server {

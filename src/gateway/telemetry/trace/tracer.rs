@@ -80,8 +80,8 @@ impl Tracer {
         let Some(ids) = trace.span_ids() else { return };
         let request = request();
         let spans = RequestSpans { ids, request: &request };
-        // The last span is added first, so that a trace which is viewed while it arrives never lacks spans below a visible
-        // one.
+        // The request's own span is added last. So a trace that is viewed while it arrives never shows this span
+        // without its child spans.
         if let Some(upstream) = &request.upstream {
             self.add(|scope| spans.upstream(upstream, scope));
         }

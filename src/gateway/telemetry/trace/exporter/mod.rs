@@ -65,7 +65,7 @@ impl Exporter {
         match outcome {
             Ok(()) if self.failing.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
             Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
-                // If nothing was sent, only the SDK's error exists.
+                // The HTTP client has no reason if it sent nothing. Then the SDK's error is logged.
                 let error = failure.unwrap_or_else(|| error.to_string());
                 log::warn!(error; "traces not sent");
             }
