@@ -1,4 +1,4 @@
-//! Finds values in a `match` that no request can have.
+//! Finds values in conditions and overrides that no request can have.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -16,7 +16,8 @@ use request::matcher::{Expectation, Text};
 use request::path;
 use rules::rule::{Action, Condition, Fold, KeyPart, Override};
 
-/// Finds conditions that look right but never hold. A condition with `not` is found if it always holds.
+/// Finds conditions with a value that no request can have, and conditions whose operators exclude each other. Such a
+/// condition never holds, or always holds if it is a `not`.
 pub(super) fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut look = |conditions: &[Condition], location: &Location<'_>| {
@@ -55,8 +56,8 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
         let Action::Charge(limits) = &located.rule.action else { continue };
         let mut seen = HashSet::new();
         for Override { part, value, index, .. } in limits.iter().flat_map(|limit| &limit.overrides) {
-            // An override for several limits is in the list several times. For overrides in a file, only the first
-            // finding is reported.
+            // An override for several limits is in the list several times, but is examined once. Of the overrides in a
+            // file, only the first with a fault is reported.
             let is_in_file = *index == Override::IN_FILE;
             if seen.contains(index) || (!is_in_file && !seen.insert(*index)) {
                 continue;
@@ -138,7 +139,7 @@ const HOST: [Check; 5] = [
         })
     },
     |host| {
-        // An address in brackets contains colons.
+        // The colons of an IPv6 address in brackets do not begin a port.
         (host.has(b':') && host.part != Part::Prefix && !host.value.ends_with(b"]")).then(|| {
             let name = host.text.rsplit_once(':').map_or("", |(name, _)| name);
             if name.contains(':') && !name.ends_with(']') {
@@ -254,7 +255,7 @@ const WORD: Check = |word| {
     })
 };
 
-/// Returns the checks for an attribute. Only the first fault is reported.
+/// Returns the checks for values of an attribute. Only the first fault of a value is reported.
 fn checks(attribute: &Attribute) -> &'static [Check] {
     match attribute {
         Attribute::Host => &HOST,
@@ -317,7 +318,7 @@ impl Fragment<'_> {
         self.value.iter().any(u8::is_ascii_lowercase)
     }
 
-    /// Whether the fragment is one of `limits.extra_methods`, or the named part of one.
+    /// Whether the fragment is a method of `limits.extra_methods`, or the start or the end of such a method.
     fn is_of_an_extra_method(&self) -> bool {
         self.file.extra_methods.iter().map(String::as_bytes).any(|extra| match self.part {
             Part::Whole => extra == self.value,

@@ -1,4 +1,4 @@
-//! Finds sliding logs that need much memory.
+//! Finds limits with the algorithm `sliding_log` whose buckets need much memory.
 
 use super::file::File;
 use super::location::Finding;
@@ -7,11 +7,11 @@ use ledger::algorithm::sliding_log::SlidingLog;
 use rules::claimed_numbers::ClaimedNumbers;
 use rules::rule::{Action, Limit, OverrideNumbers};
 
-/// The largest bucket without a warning, in bytes. A million such buckets take a gigabyte.
+/// The size of a bucket, in bytes, from which there is a warning. A million such buckets take a gigabyte.
 const LARGE: u64 = 1_000;
 
-/// Finds sliding logs whose buckets need much memory. The warning names the memory of one full bucket, and of the buckets of a
-/// million keys. A limit without keys has only one bucket, and is left out. A shadow needs the same memory as a limit.
+/// Finds sliding logs whose buckets need much memory. The warning names the memory of one full bucket and of a million
+/// full buckets. A limit without limit keys has only one bucket, and is left out. A limit in shadow mode is included.
 pub(super) fn large_log(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
@@ -35,8 +35,8 @@ pub(super) fn large_log(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns the size of the largest bucket of a limit in bytes, and the text of its limit. Overrides, shadows and limits
-/// of requests are included.
+/// Returns the size in bytes of the largest bucket that a limit can have, and the numbers of this bucket as a text. The
+/// numbers of overrides, of a candidate in shadow mode, and from credentials are included.
 fn largest(limit: &Limit) -> Option<(u64, String)> {
     let overrides = limit.overrides.iter().filter_map(|one| match one.numbers {
         OverrideNumbers::Limited(numbers) => Some(numbers),

@@ -78,7 +78,7 @@ impl<'t> Location<'t> {
 }
 
 impl Finding {
-    /// Makes a finding from a remark that the reader of the file noted.
+    /// Makes a finding from a remark that was noted while the file was read.
     pub fn of_remark(Remark { position, path, what }: &Remark, hint: &str) -> Finding {
         let (path, what, hint) = (path.clone(), what.clone(), hint.to_owned());
         Finding { position: *position, path, what, hint, from: None }

@@ -1,7 +1,7 @@
 //! Finds parts of a file that are valid but unwise, such as limits that a client can evade, and rules without effect.
 //!
-//! A lint is a name and a function, both listed in [`LINTS`]. docs/warnings.md explains each. Lints examine files
-//! without problems, and report only certain findings: wrong warnings teach people to ignore the right ones.
+//! A lint is a name and a function, both listed in [`LINTS`]. docs/warnings.md explains each lint. Lints examine only
+//! keys without problems. They report only what is certain, because wrong warnings teach people to ignore all warnings.
 
 mod access;
 mod certificates;
@@ -82,7 +82,7 @@ pub const LINTS: [(&str, Lint); 36] = [
     ("unknown_value", unknown_value::unknown_value),
 ];
 
-/// Runs all lints except those in `allowed`, and returns their warnings in the order of position.
+/// Runs all lints except those in `allowed`, and returns their warnings in the order of their positions in the file.
 pub fn warnings(config: &Config, allowed: &[&str], tree: &Node) -> Vec<Warning> {
     let file = File::new(config, tree);
     let wanted = LINTS.iter().filter(|(name, _)| !allowed.contains(name));

@@ -1,4 +1,4 @@
-//! Finds policies whose limits a client can evade by omitting something.
+//! Finds policies whose limits a client can evade by omitting something from a request, such as a header field.
 
 use http::header::HOST;
 
@@ -18,13 +18,13 @@ pub(super) fn open_policy(file: &File<'_>) -> Vec<Finding> {
             continue;
         }
         let rules = file.rules_of(index);
-        // Attributes in the policy's own `match` show which requests the policy is meant for.
+        // A request that omits an attribute of the policy's own `match` is not meant to be limited by the policy.
         let scope = Constraints::of(&policy.conditions);
         let left_out = |attribute: &Attribute| file.is_optional(attribute) && scope.on(attribute).is_empty();
         let enforced = || rules.iter().filter(|located| located.is_enforced());
         let catching: Vec<_> = enforced().filter(|located| can_apply(located.rule, &left_out)).collect();
         let charging = enforced().filter(|located| matches!(located.rule.action, Action::Charge(_)));
-        // If no request of this policy can meet a rule's conditions, clients can omit nothing to evade the rule.
+        // A rule that no request of this policy can meet is left out, because clients need not evade it.
         let is_impossible =
             |condition: &Condition| scope.excludes(condition) || Constraints::contradicts_itself(condition);
         let possible = |located: &&LocatedRule<'_>| !located.rule.conditions.iter().any(is_impossible);
@@ -73,11 +73,11 @@ impl File<'_> {
             | Attribute::Listener
             | Attribute::Door
             | Attribute::Path
-            // A request with another path counts as another request.
+            // Without this segment, the path is a different path, so the request is a different request.
             | Attribute::PathSegment(_)
             | Attribute::Route
             | Attribute::Upstream
-            // Another proxy sends this attribute.
+            // Another proxy sends this attribute, so a client cannot omit it.
             | Attribute::Descriptor(_) => false,
         }
     }
@@ -85,14 +85,14 @@ impl File<'_> {
     /// Whether every client needs a certificate.
     fn requires_client_certificates(&self) -> bool {
         self.config.listeners.iter().all(|listener| {
-            // At a listener with `decide`, the certificate is that of the proxy that asks.
+            // At a listener with `decide`, the proxy that asks sends the certificate, and not the client.
             let Some(tls) = listener.tls.as_ref().filter(|_| listener.decide.is_none()) else { return false };
             tls.settings().certificates.iter().all(|one| one.client_auth == ClientAuth::Required)
         })
     }
 }
 
-/// Whether a rule may apply to a request without these attributes.
+/// Whether a rule may apply to a request without the attributes for which `left_out` returns `true`.
 fn can_apply(rule: &Rule, left_out: &impl Fn(&Attribute) -> bool) -> bool {
     let holds = |condition: &Condition| {
         let nobody = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);

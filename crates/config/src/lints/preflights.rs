@@ -1,4 +1,4 @@
-//! Finds configurations with which browsers cannot use the API.
+//! Finds configurations with which web pages of other origins cannot send requests through the gateway.
 
 use super::file::File;
 use super::location::Finding;

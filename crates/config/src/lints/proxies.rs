@@ -1,4 +1,4 @@
-//! Finds networks that let other clients pretend to be trusted or exempt.
+//! Finds networks that are too large, so that unknown hosts count as trusted proxies, or unknown clients as exempt.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -29,12 +29,12 @@ const PRIVATE_V6: [(Ipv6Addr, u8); 4] = [
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
 ];
-/// A prefix of at most this length is too wide for the public network of a load balancer.
+/// A network with a prefix of at most this length is too large to be the public network of a load balancer.
 const WIDE_V4: u8 = 11;
 const WIDE_V6: u8 = 19;
 
-/// Finds trusted proxies, and peers that may ask for decisions, that are given as a very large network. Each host in such a
-/// network can claim any client address.
+/// Finds very large networks of trusted proxies, and of peers that may ask for decisions. Each host in such a network
+/// can claim any client address.
 pub(super) fn trust_everyone(file: &File<'_>) -> Vec<Finding> {
     let location = file.root.key("client_ip").key("trusted_proxies");
     let wide = file.config.client_ip.trusted_proxies.iter().enumerate().filter(|(_, network)| is_wide(network));
@@ -67,7 +67,7 @@ fn is_wide(network: &IpNet) -> bool {
         IpNet::V4(network) => network.prefix_len() <= WIDE_V4,
         IpNet::V6(network) => network.prefix_len() <= WIDE_V6,
     };
-    // A network that contains a private network and more was probably meant to be the private network.
+    // A network that contains a private network and other addresses was probably meant to be the private network.
     let more = private.iter().any(|inner| network.contains(inner));
     !private.iter().any(|outer| outer.contains(network)) && (wide || more)
 }
@@ -103,7 +103,7 @@ pub(super) fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
 /// client, so all of its clients are exempt.
 pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
-    // At a listener with `decide`, other proxies name the client.
+    // The peer is not the client if a PROXY protocol header or, with `decide`, the proxy that asks names the client.
     let is_direct = |listener: &Listener| listener.proxy_protocol == HeaderSenders::Nobody && listener.decide.is_none();
     let is_local = |listener: &Listener| {
         let address = listener.address.inet();
@@ -112,7 +112,7 @@ pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let local = file.config.listeners.iter().all(is_local);
     let mut found = Vec::new();
     for (index, conditions) in file.exempt.iter().enumerate() {
-        // An entry with further conditions exempts only some requests.
+        // An entry with further conditions exempts only some requests, so it is not examined.
         let Some(exempt) = networks(conditions) else { continue };
         let location = file.root.key("exempt").member(index);
         let proxy =
@@ -134,7 +134,7 @@ pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns the networks of an entry that has no conditions other than networks of the client.
+/// Returns the networks of clients that an entry exempts. `None` if the entry also has other conditions.
 fn networks(conditions: &[Condition]) -> Option<Vec<IpNet>> {
     let mut networks = Vec::new();
     for condition in conditions {

@@ -1,4 +1,4 @@
-//! Finds queues of leaky buckets that a drain cuts off, and queues that cannot become full.
+//! Finds leaky buckets in which requests may still wait when the process exits, and queues that cannot become full.
 
 use super::file::{File, LocatedRule};
 use super::location::{Finding, Location};
@@ -7,8 +7,8 @@ use ledger::algorithm::leaky_bucket::LeakyBucket;
 use rules::claimed_numbers::ClaimedNumbers;
 use rules::rule::{Action, Override, OverrideNumbers};
 
-/// Finds a `max_wait` that is longer than `drain.timeout`. Requests that still wait are cut when the process exits. Shadows are
-/// left out, because they delay no request.
+/// Finds a `max_wait` that is longer than `drain.timeout`, after which the process exits and cuts off the requests that
+/// still wait. Limits in shadow mode are left out, because they delay no request.
 pub(super) fn short_drain(file: &File<'_>) -> Vec<Finding> {
     let timeout = file.config.drain.timeout;
     let queues = enforced_queues(file);
@@ -42,13 +42,14 @@ fn enforced_queues<'f>(file: &File<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
     file.rules().filter(LocatedRule::is_enforced).flat_map(|located| queues(&located)).collect()
 }
 
-/// Returns every leaky bucket of a rule with its location, including those of overrides.
+/// Returns the leaky buckets of a rule and of its overrides, each with its location. Of the overrides in a file, returns
+/// only the leaky bucket with the longest wait.
 fn queues<'f>(located: &LocatedRule<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
     let Action::Charge(limits) = &located.rule.action else { return Vec::new() };
     let mut queues = Vec::new();
     for limit in limits {
         let overrides = located.location.key("overrides");
-        // If requests bring their own rates, the queue can fill at the highest of these rates.
+        // If credentials may contain the numbers of the limit, the largest numbers are examined.
         let own = limit.claimed.as_ref().map_or(limit.algorithm, ClaimedNumbers::largest);
         queues.extend(leaky(located.numbers(limit), own));
         let (in_file, of_rule): (Vec<_>, Vec<_>) =

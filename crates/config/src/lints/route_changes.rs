@@ -1,5 +1,5 @@
-//! Finds routes that redirect requests to themselves, and routes that change an attribute by which a request was
-//! counted.
+//! Finds routes that redirect a request back to the same route, and routes that change a request field which the gateway
+//! has verified or by which it has counted the request.
 
 use http::header::{COOKIE, HeaderName};
 
@@ -18,7 +18,7 @@ pub(super) fn redirect_loop(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, route) in routes.iter().enumerate() {
         let Some(below) = redirected_to(route) else { continue };
-        // The redirected request differs from the first one only by its path.
+        // The request after the redirect differs from the request before it only by its path.
         let moved: Vec<Condition> =
             route.conditions.iter().filter(|condition| !reads_path(condition)).cloned().chain([below]).collect();
         let requests = Constraints::of(&moved);
@@ -54,8 +54,8 @@ fn reads_path(condition: &Condition) -> bool {
     matches!(condition.attribute, Attribute::Path | Attribute::PathSegment(_))
 }
 
-/// Finds routes that set or remove a request field from which the gateway reads a credential or another attribute. The upstream
-/// then gets another value than the gateway has verified or counted.
+/// Finds routes that set or remove a request field from which the gateway reads a credential or another attribute. The
+/// upstream then gets a different value of the field than the gateway.
 pub(super) fn changed_identity(file: &File<'_>) -> Vec<Finding> {
     let config = file.config;
     let tokens = config.jwt.iter().flat_map(|jwt| &jwt.token_from);

@@ -10,7 +10,7 @@ use crate::Endpoint;
 use base::endpoint_address::EndpointAddress;
 use rules::rule::Condition;
 
-/// The largest number of routes that are examined. So a long list does not take long.
+/// The largest number of routes that are examined, so that a long list does not take much time.
 const TRIED: usize = 2_000;
 
 /// Finds routes that never apply, because an earlier route matches all of their requests.
@@ -89,7 +89,7 @@ fn is_own(endpoint: &Endpoint, listener: &EndpointAddress) -> bool {
         (None, EndpointAddress::Inet(listener)) => listener,
         _ => return false,
     };
-    // A listener with port 0 gets a different port.
+    // The system chooses the port of a listener with port 0, so no endpoint certainly reaches this listener.
     if endpoint.port != listener.port() {
         return false;
     }

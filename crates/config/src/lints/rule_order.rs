@@ -1,4 +1,4 @@
-//! Finds rules that come too late, because an earlier rule of their policy decides before them.
+//! Finds rules that never apply, and rules with `deny` that come too late because an earlier rule of the policy decides.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,8 @@ use request::matcher::Expectation;
 use rules::index::Index;
 use rules::rule::{Action, Condition, Mode};
 
-/// The largest number of rules before a `deny` that are examined. The first rules of a long list show how the others
-/// decide.
+/// The largest number of rules before a `deny` that are examined. The other rules of a long list are probably like the
+/// first ones.
 const MAX_RULES: usize = 100;
 
 /// Finds rules that never apply, because of their conditions or because an earlier rule of the policy decides.
@@ -103,8 +103,8 @@ fn escapes<'r>(rules: &'r [LocatedRule<'_>], late: &LocatedRule<'_>, ipv6_prefix
     })
 }
 
-/// Whether a rule reads an attribute that is missing at a door where `late` may apply, because other proxies send only
-/// parts of a request.
+/// Whether `first` reads an attribute that is missing at a door where `late` may apply. At some doors, another proxy
+/// sends only parts of the request.
 fn may_lack(file: &File<'_>, first: &LocatedRule<'_>, late: &LocatedRule<'_>) -> bool {
     let conditions = first.rule.conditions.iter().map(|condition| &condition.attribute);
     let keys = first.rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);
@@ -118,7 +118,7 @@ fn is_deny(located: &LocatedRule<'_>) -> bool {
     matches!(located.rule.action, Action::Deny)
 }
 
-/// Finds the rules of one policy by their conditions, so that a long list need not be compared pair by pair.
+/// Finds the rules of one policy by their conditions, so that the rules of a long list need not be compared in pairs.
 struct Lookup<'r, 'f> {
     rules: &'r [LocatedRule<'f>],
     slots: HashMap<&'f Attribute, usize>,
@@ -148,7 +148,8 @@ impl<'r, 'f> Lookup<'r, 'f> {
             counts && constraints.always_meets(first.rule)
         };
         let Some(index) = &self.index else { return self.rules.iter().take(late.index).find(decides) };
-        // A rule that decides all of these requests also decides the request with the shortest possible values.
+        // A rule that decides all of these requests also decides the request with the shortest values, so the index is
+        // searched for the rules of that request.
         let found = index.find(|slot, tell| {
             let attribute = self.slots.iter().find(|(_, other)| **other == slot).map(|(attribute, _)| *attribute);
             let expected = attribute.map(|attribute| constraints.on(attribute)).unwrap_or_default();

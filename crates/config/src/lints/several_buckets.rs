@@ -1,5 +1,5 @@
 //! Finds the limits that a request may have to pay together with other limits. If the buckets are on several nodes of a
-//! cluster, such a charge may be undone. Then a cached level of the bucket is valid for a shorter time.
+//! cluster, such a charge may be undone. The cached level of such a bucket is therefore valid for a shorter time.
 
 use std::collections::HashSet;
 
@@ -71,7 +71,7 @@ pub(crate) fn is_spread(store: &Settings) -> bool {
     matches!(cluster.place, Place::Spread { hash_tags } if hash_tags > 1)
 }
 
-/// Whether the two rules may apply to the same request. Each rule is given after its policy.
+/// Whether two rules may apply to the same request. Each pair is a policy and one of its rules.
 pub(crate) fn may_meet((policy, rule): (&Policy, &Rule), (other_policy, other): (&Policy, &Rule)) -> bool {
     let constraints = Constraints::under(policy, rule);
     !other_policy.conditions.iter().chain(&other.conditions).any(|condition| constraints.excludes(condition))

@@ -1,4 +1,4 @@
-//! Finds policies whose requests may charge buckets on several nodes of a Redis Cluster. No single call can do this.
+//! Finds policies whose requests may charge buckets on several nodes of a Redis Cluster. Each node needs its own call.
 
 use super::file::{File, LocatedRule};
 use super::location::Finding;
@@ -38,7 +38,7 @@ pub(super) fn several_nodes(file: &File<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Returns how many limits a rule charges before a request is granted.
+/// Returns how many limits a rule charges. A rule in shadow mode counts as a rule without limits.
 fn limits(located: &LocatedRule<'_>) -> usize {
     match &located.rule.action {
         Action::Charge(limits) if located.is_enforced() => limits.len(),

@@ -1,4 +1,5 @@
-//! Compares a text of a `match` with other expectations of the same attribute. A result of `true` is certain.
+//! Compares a text of a `match` with other expectations of the same attribute. A result of `true` is always certain.
+//! `false` may mean that the answer is unknown.
 
 use ipnet::IpNet;
 
@@ -8,7 +9,7 @@ use request::matcher::{Expectation, Text};
 pub(super) fn covers(outer: &Text, inner: &Text) -> bool {
     match inner {
         Text::Exact(value) => outer.equals(value),
-        // If a subtree contains the root of another subtree, it contains all of the other one.
+        // If a subtree contains the root of another subtree, it contains the whole other subtree.
         Text::Subtree(root) => matches!(outer, Text::Subtree(_)) && outer.equals(root),
         Text::Subdomain(_) => outer == inner,
     }
@@ -19,8 +20,8 @@ pub(super) fn apart(one: &Text, other: &Text) -> bool {
     one != other && !one.equals(root(other)) && !other.equals(root(one))
 }
 
-/// Returns the shortest value that matches a text. If the text is a host after any label, such as `*.example.com`, returns the
-/// host without a label.
+/// Returns the shortest value that matches a text. For a text such as `*.example.com`, returns `.example.com`, which is
+/// the end of every matching host.
 pub(super) fn root(text: &Text) -> &[u8] {
     match text {
         Text::Exact(value) | Text::Subtree(value) | Text::Subdomain(value) => value,
@@ -43,7 +44,7 @@ pub(super) fn within(text: &Text, expected: &Expectation) -> bool {
         (Expectation::Cidr(networks), _) => {
             client(text).is_some_and(|client| networks.iter().any(|network| network.contains(&client)))
         }
-        // The content of a file may change.
+        // The content of a file may change, so nothing about it is certain.
         (Expectation::InFile(_) | Expectation::CidrFile(_), _) => false,
         (Expectation::All(all), _) => all.iter().all(|each| within(text, each)),
     }

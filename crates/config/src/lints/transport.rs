@@ -1,5 +1,5 @@
 //! Finds connections to a store on which others can read a password, and connections on which another server can
-//! pretend to be the store.
+//! pretend to be the store or an upstream.
 
 use std::net::IpAddr;
 
@@ -9,11 +9,11 @@ use base::tls::client::Verification;
 use stores::Endpoint;
 use stores::redis::{Login, Target};
 
-/// A server to which a shared store connects, or several servers with one login.
+/// A server that holds the buckets of a shared store or leads to them, or several such servers with the same login.
 struct Server<'f> {
     /// The name of the server in the text of a warning.
     name: String,
-    /// Whether a connection may leave this machine.
+    /// Whether a connection to the server may leave this machine.
     is_elsewhere: bool,
     login: &'f Login,
     /// The mapping in the file that has the login.
@@ -36,7 +36,7 @@ pub(super) fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
     servers(file).into_iter().filter(clear).map(finding).collect()
 }
 
-/// Finds TLS connections that do not verify the certificate of the server. Another server can then pretend to be the store.
+/// Finds TLS connections that do not verify the certificate of the server. Another server can then take its place.
 pub(super) fn unverified_server(file: &File<'_>) -> Vec<Finding> {
     let off = |server: &Server<'_>| {
         server.login.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off)
@@ -87,7 +87,7 @@ fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
             hint: "set `tls`, or a `url` that begins with rediss://",
         }],
         Target::Cluster(cluster) => {
-            // If any known node is on another machine, the cluster counts as elsewhere.
+            // If any known node is on another machine, a connection to the cluster may leave this machine.
             let elsewhere = cluster.nodes.iter().find(|node| !is_this_host(&node.host));
             let name = elsewhere.or(cluster.nodes.first()).map_or(String::new(), |node| node.host.clone());
             let (is_elsewhere, hint) = (elsewhere.is_some(), "set `tls`");
@@ -95,7 +95,7 @@ fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
         }
         Target::Sentinel(sentinels) => {
             let elsewhere = sentinels.nodes.iter().find(|node| !is_this_host(&node.host));
-            // If any sentinel is on another machine, the master counts as elsewhere.
+            // If any sentinel is on another machine, the master may be on another machine, too.
             let is_elsewhere = elsewhere.is_some();
             let name = elsewhere.or(sentinels.nodes.first()).map_or(String::new(), |node| node.host.clone());
             let (hint, inner) = ("set `tls`", location().key("sentinel"));

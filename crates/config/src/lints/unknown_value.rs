@@ -1,4 +1,4 @@
-//! Finds values that are unknown on this machine, in a file that is only examined.
+//! Finds values that a command does not know because it only examines the file, such as variables that are not set.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use super::location::Finding;
 use crate::language::problem::{HIDDEN, NOT_SET};
 use crate::language::remarks::Remark;
 
-/// Finds variables that are not set, and secrets that cannot be read. Each is reported only once.
+/// Finds variables that are not set, and secrets that cannot be read. Each of these causes is reported only once.
 pub(super) fn unknown_value(file: &File<'_>) -> Vec<Finding> {
     let mut causes = HashSet::new();
     let unknown = file.config.remarks.unknown_values.iter().filter(|remark| causes.insert(&remark.what));

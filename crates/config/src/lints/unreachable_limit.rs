@@ -7,10 +7,10 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::TokenBucket;
 use rules::rule::{Action, Limit, Policy, Rule};
 
-/// The largest number of ceilings that are compared with each rule. A file has few policies that apply to all requests.
+/// The largest number of [`Ceiling`]s that are compared with each rule. In a file, few policies apply to all requests.
 const MAX_CEILINGS: usize = 100;
 
-/// A token bucket that every request with its limit keys must pay.
+/// A limit with a token bucket that every request must pay which has the limit keys of the rule.
 #[derive(Debug)]
 struct Ceiling<'f> {
     policy: &'f Policy,
@@ -19,8 +19,8 @@ struct Ceiling<'f> {
     bucket: TokenBucket,
 }
 
-/// Finds token buckets that never refuse a request, because another limit has a smaller rate and a smaller burst for the same
-/// or fewer limit keys. Reported only once for a rule.
+/// Finds token buckets that never refuse a request, because another limit has a smaller rate and a smaller burst for the
+/// same or fewer limit keys. Reports at most one limit of each rule.
 pub(super) fn unreachable_limit(file: &File<'_>) -> Vec<Finding> {
     let ceilings: Vec<Ceiling<'_>> =
         (0..file.policies.len()).filter_map(|policy| ceiling(&file.rules_of(policy))).take(MAX_CEILINGS).collect();
@@ -44,8 +44,8 @@ pub(super) fn unreachable_limit(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns the limit of a policy if it applies to every request with its limit keys. This is so if neither the policy
-/// nor its first enforced rule has conditions.
+/// Returns the first limit of a policy if every request with its limit keys must pay it: neither the policy nor its
+/// first enforced rule has conditions, and the rule does not expire.
 fn ceiling<'f>(rules: &[LocatedRule<'f>]) -> Option<Ceiling<'f>> {
     let first = rules.iter().find(|located| located.is_enforced())?;
     let (policy, rule) = (first.policy, first.rule);
@@ -56,8 +56,8 @@ fn ceiling<'f>(rules: &[LocatedRule<'f>]) -> Option<Ceiling<'f>> {
     Some(Ceiling { policy, rule, limit, bucket })
 }
 
-/// Returns the limits of a rule whose numbers are the same for all requests, and which share their buckets with no
-/// other rule.
+/// Returns the limits of a rule that have token buckets with the same numbers for all requests, and that share these
+/// buckets with no other rule.
 fn buckets(rule: &Rule) -> impl Iterator<Item = (&Limit, TokenBucket)> {
     let limits = match &rule.action {
         Action::Charge(limits) => &limits[..],

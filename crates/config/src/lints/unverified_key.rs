@@ -1,4 +1,4 @@
-//! Finds limits that a client can evade by sending a different value.
+//! Finds limits that a client can evade by sending a different value of a limit key.
 
 use super::constraints::Constraints;
 use super::file::{File, LocatedRule};
@@ -36,15 +36,15 @@ pub(super) fn unverified_key(file: &File<'_>) -> Vec<Finding> {
 /// The values that a client is assumed to choose itself.
 #[derive(Clone, Copy)]
 enum ClientChoice {
-    /// The values that identify the client.
+    /// Header fields, cookies and values of the query.
     Identity,
-    /// Also the path, the host and the method of the request.
+    /// Also the path, the host and the method of the request, and the TLS server name.
     Target,
 }
 
 impl File<'_> {
-    /// Returns an attribute that a client can change to get a new bucket when its own is used up. The path, the host or
-    /// the method is such an attribute only if no other limit key distinguishes clients.
+    /// Returns an attribute that a client can change to get a new bucket after it has used up a bucket. The path, the host
+    /// or the method is such an attribute only if no other limit key distinguishes clients.
     fn picked_by_client<'k>(&self, constraints: &Constraints<'_>, keys: &'k [LimitKey]) -> Option<&'k Attribute> {
         let picked = |chosen| move |key| self.picked(constraints, key, chosen);
         if let Some(attribute) = keys.iter().find_map(picked(ClientChoice::Identity)) {
@@ -75,7 +75,7 @@ impl File<'_> {
             if self.is_free(attribute, chosen) && !constraints.is_pinned(attribute) {
                 return Some(attribute);
             }
-            // The next alternatives of the key are never used.
+            // This alternative always has a value, so the next alternatives of the key are never used.
             if constraints.is_present(attribute) {
                 return None;
             }
@@ -104,7 +104,7 @@ impl File<'_> {
         api_keys.is_some_and(|keys| keys.from == *attribute && keys.on_invalid == OnInvalid::Reject)
     }
 
-    /// Whether the rules of one policy cover all of these requests: they refuse each request, or charge it to a limit
+    /// Whether the rules of one policy cover all of these requests: they refuse each request, or charge it to a bucket
     /// that the client cannot choose.
     fn holds(&self, requests: &Constraints<'_>, rules: &[LocatedRule<'_>]) -> bool {
         let Some(LocatedRule { policy, .. }) = rules.first() else { return false };

@@ -9,7 +9,7 @@ use crate::language::tree::{Entry, Node, Scalar, Style, Value};
 const RULES: [&str; 3] = ["rules", "policies", "exempt"];
 const UPSTREAMS: [&str; 3] = ["upstream", "upstreams", "routes"];
 
-/// Keys that affect how other keys are read.
+/// Keys on which the reading of other keys depends, each with these other keys.
 const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
     ("jwt", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
     ("api_keys", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
@@ -17,7 +17,7 @@ const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
     ("limits", &["cors"]),
 ];
 
-/// Keys that only those lints read which [`READS`] lists with the key.
+/// Keys that no lints read except the lints for which [`READS`] lists the key.
 const ALONE: [&str; 8] =
     ["log", "threads", "headers", "retry_after_jitter", "upstream_timeouts", "error_pages", "cors", "admin"];
 
@@ -42,7 +42,7 @@ pub(crate) struct ValidRest {
 
 impl ValidRest {
     /// Removes the top-level keys that have problems, and the keys that depend on them. `declared` are the keys that a file may
-    /// have. `None` if the problems do not show which keys are invalid, or if lints cannot judge the rest.
+    /// have. `None` if the problems do not show which keys are invalid, or if `check` is invalid.
     pub(crate) fn of(problems: &[Problem], tree: &Node, declared: &[&str]) -> Option<ValidRest> {
         let Value::Map(entries) = &tree.value else { return None };
         let mut removed = BTreeSet::new();
@@ -52,11 +52,11 @@ impl ValidRest {
                 return None;
             }
             let key = problem.path.split(['.', '[']).next().unwrap_or_default();
-            // An unknown key may be a misspelled key. If no key has a similar name, it has no effect.
+            // An unknown key may be a misspelled key, which then counts as invalid. Other unknown keys have no effect.
             let meant = if declared.contains(&key) { Some(key) } else { nearest_name(key, declared) };
             removed.extend(meant.map(str::to_owned));
         }
-        // The key `check` silences warnings, so without it no warnings are shown.
+        // If `check` is invalid, it is unknown which warnings the file turns off, so no warnings are shown.
         if removed.contains("check") {
             return None;
         }
@@ -81,7 +81,7 @@ impl ValidRest {
         if !has(&kept, ["upstream", "upstreams"]) {
             kept.push(stand_in("upstream", "http://unknown.invalid"));
         }
-        // The default of `listen` could be an address that another key has.
+        // An invalid `listen` gets a placeholder, because its default could be an address that another key has.
         if !has(&kept, ["listen", "listeners"]) && ["listen", "listeners"].iter().any(|key| removed.contains(*key)) {
             kept.push(stand_in("listen", "127.0.0.1:0"));
         }

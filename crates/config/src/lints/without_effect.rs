@@ -9,8 +9,8 @@ use request::attribute::Attribute;
 use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition, OnStoreFailure};
 
-/// Finds networks that are written as an address with bits after the prefix, such as `10.1.2.3/8`. Such a network may be meant
-/// as a single address.
+/// Finds networks whose address has bits after the prefix, such as `10.1.2.3/8`. The operator may have meant a single
+/// address.
 pub(super) fn host_bits(file: &File<'_>) -> Vec<Finding> {
     let hint = "write the network itself, or the address alone";
     file.config.remarks.host_bits.iter().map(|remark| Finding::of_remark(remark, hint)).collect()
@@ -65,8 +65,8 @@ fn holds_always(condition: &Condition) -> bool {
         || (condition.attribute == Attribute::Path && condition.expectation.operators().iter().all(names_every_path))
 }
 
-/// Finds a shared store without `gateways`, if a limit has `on_store_failure: local`. A gateway that does not know the number
-/// of gateways grants the whole limit alone.
+/// Finds a shared store without `gateways`, if a limit has `on_store_failure: local`. While the store fails, a gateway
+/// that does not know the number of gateways grants the whole limit by itself.
 pub(super) fn undivided_share(file: &File<'_>) -> Vec<Finding> {
     let store = file.root.key("store");
     if !file.config.store.is_shared() || store.has("gateways") {
