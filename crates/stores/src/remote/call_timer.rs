@@ -1,14 +1,14 @@
 //! Reports the result of a call to the breaker. A call that is unanswered for `timeout` counts as one failure, and as
-//! one more for each further `timeout`, however many requests travel in it. The breaker counts calls that are
-//! unanswered at the same moment only once.
+//! one more for each further `timeout`, however many requests travel in the call. If several calls are unanswered at
+//! the same moment, the breaker counts this only once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::breaker::{Breaker, CallResult, Change, Permit};
 use base::time::{Micros, Timestamp};
 
-/// Measures how long a call is unanswered, and reports failures to the breaker. The task that waits for the reply and the task
-/// that watches deadlines share it.
+/// Measures how long a call is unanswered, and reports failures to the breaker. The task that waits for the reply and
+/// the task that watches deadlines share this timer.
 #[derive(Debug)]
 pub(crate) struct CallTimer {
     started: Timestamp,
@@ -40,8 +40,8 @@ impl CallTimer {
         Micros(timeout - now.since(self.started).0 % timeout)
     }
 
-    /// Records the result of the call at the breaker. If the reply came too late, the call has failed and the failure was
-    /// recorded before.
+    /// Records the result of the call at the breaker. If the reply came too late, the failure of the call was recorded
+    /// before.
     pub(super) fn end(&self, breaker: &Breaker, result: CallResult, now: Timestamp) -> Change {
         match (self.failures.load(Ordering::Relaxed), result) {
             (0, CallResult::Success) if !breaker.is_troubled() => Change::None,
@@ -132,7 +132,7 @@ mod tests {
                     .iter()
                     .all(|call| { call.end(&breaker, CallResult::Success, at(number * 100 + 70)) == Change::None })
             );
-            // Without these successes, half of the last hundred calls would be late.
+            // Without these successes, half of the last hundred calls would be late, and the breaker would open.
             for after in 0..20 {
                 CallTimer::new(at(number * 100 + 70 + after), TIMEOUT).end(
                     &breaker,

@@ -60,7 +60,7 @@ pub struct DenyCache {
     undone: UndoneCharges,
     /// The limits whose charges other gateways may undo, because a request may have to pay several limits together.
     undoable: ArcSwap<HashSet<LimitId>>,
-    /// How long an entry for a bucket of these limits is valid.
+    /// How long an entry for a bucket of an `undoable` limit is valid.
     max_age_with_undone: Micros,
     /// The number of invalidations.
     epoch: AtomicU64,
@@ -134,7 +134,8 @@ impl DenyCache {
             let known = known
                 .and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), self.max_age(charge.limit), now));
             let short = known.and_then(|(state, latest)| {
-                // Other requests may have refilled the bucket at a higher rate, so it must be short at that rate too.
+                // The bucket must be short at the highest rate too, because other requests may have refilled it at that
+                // rate.
                 let bound = charge.algorithm.at_fastest();
                 let step = bound.step(Some(&state), charge.cost, latest);
                 let step = match step.charge {
@@ -169,7 +170,8 @@ impl DenyCache {
 }
 
 impl ShortBucket {
-    /// Returns the state, and the latest time of the store's clock at `now`. `None` if the entry is no longer valid.
+    /// Returns the state, and the latest time that the store's clock can show at `now`. `None` if the entry is
+    /// outdated.
     fn at_most(self, epoch: u64, max_age: Micros, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
         let counts = self.epoch == epoch && passed <= max_age;
@@ -267,7 +269,7 @@ mod tests {
         };
         deny_cache.forget(BucketKey([1; 16]), sent.plus(Micros(10)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
-        // This call may have been decided before the charge was undone.
+        // This call may have been decided before the charge was undone, so its level is not cached.
         remember(sent.plus(Micros(10)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
         remember(sent.plus(Micros(11)));
@@ -332,10 +334,10 @@ mod tests {
         let (deny_cache, sent) = drained();
         let (slow, fast) = (charge(1, 1000, 1, 1000), charge(1, 10_000, 10, 1000));
         let asked = plan([Charge { algorithm: slow.algorithm.alongside(&fast.algorithm), ..slow }]);
-        // The wait at the charge's own rate, as the store would report it.
+        // The reported wait is that at the charge's own rate, as the store would report it.
         assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(50_000))), Some(Micros(949_949)));
         assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(99_000))), Some(Micros(900_900)));
-        // By then a request at the fast rate may have refilled the bucket.
+        // After 100 ms, a request at the fast rate may have refilled the bucket.
         assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(100_000))), None);
     }
 
@@ -371,7 +373,7 @@ mod tests {
             }
         }
 
-        /// Checks the invariant: the store would refuse too, whatever other gateways take and however late the call was.
+        /// Checks that the store would refuse too, whatever other gateways take and however late the call was.
         #[test]
         fn nothing_is_refused_that_redis_would_grant(
             rate in 1u64..5_000,
@@ -420,7 +422,7 @@ mod tests {
             }
         }
 
-        /// Checks the invariant for an excerpt of a log. Also, no reported wait is longer than the store's.
+        /// Checks the invariant for an excerpt of a log. Also checks that no reported wait is longer than the store's.
         #[test]
         fn an_excerpt_of_a_log_refuses_nothing_that_redis_would_grant(
             grants in prop::collection::vec((0u64..60_000, 1u64..3_000), 1..60),

@@ -1,8 +1,8 @@
 //! Collects requests into calls: requests that are queued during a call travel together in the next call.
 //!
 //! Normally the next call is sent when no call is under way. A further call is sent meanwhile in two cases: more is
-//! queued than one call may carry, or the last call was sent so long ago that requests waiting for its end would miss
-//! their deadline, because the server is distant or slow.
+//! queued than one call may carry, or the last call was sent so long ago that requests that wait for the reply would
+//! miss their deadlines, because the server is distant or slow.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,8 @@ use crate::remote::transport::Transport;
 use base::time;
 use base::time::{Micros, Timestamp};
 
-/// A further call is sent for a long queue alone only while at most this many calls are under way.
+/// If a long queue is the only reason for a further call, the call is sent only while at most this many calls are under
+/// way.
 const MOST_FOR_OVERFLOW: usize = 1;
 
 impl<T: Transport> Connection<T> {
@@ -74,12 +75,12 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Waits until a call may be sent. `ended` is the number of calls that had ended when requests that are kept
-    /// back were last returned to the queue.
+    /// Waits until a call may be sent. `ended` is the number of ended calls at the moment when requests that were kept
+    /// back last returned to the queue.
     async fn turn(&self, session: &Session, queue: &mut Queue, ended: &mut u64) {
         loop {
             let under_way = session.under_way();
-            // What those calls asked for is answered.
+            // A call has ended, so the requests that were kept back because of it can be sent.
             if session.ended() != *ended {
                 *ended = session.ended();
                 queue.release();
@@ -114,9 +115,9 @@ impl<T: Transport> Connection<T> {
         T::CALLS.at_once > MOST_FOR_OVERFLOW && under_way <= MOST_FOR_OVERFLOW && queued >= T::CALLS.charges
     }
 
-    /// Moves queued requests into the batch, as many as one call may carry. Requests whose clients have
-    /// disconnected are left out. While calls are under way, requests are kept back that ask for what was asked in
-    /// one of them: the next call would say as held all that is asked there, also what is refused.
+    /// Moves queued requests into the batch, as many as one call may carry. Requests whose clients have disconnected
+    /// are left out. A request is kept back if it asks for slots of a bucket for which a call under way asks too,
+    /// because the reports of the next call would say that all these slots are held, also refused ones.
     fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue, is_under_way: bool) {
         let (now, mut unsent) = (self.clock.now(), 0);
         let (mut charges, most) = (0, self.shared.hooks.requests(T::CALLS.requests));
@@ -139,8 +140,8 @@ impl<T: Transport> Connection<T> {
 }
 
 /// Waits for this time. A precise timer makes the kernel set an alarm whenever the thread becomes idle. An imprecise
-/// timer is enough where most calls are answered before it fires: a request that arrives when a further call may be
-/// sent ends the wait.
+/// timer is enough where most calls are answered before the timer fires. A request that arrives when a further call may
+/// be sent ends the wait anyway.
 async fn pause(span: Micros, precisely: bool) {
     if precisely {
         time::sleep_precisely(span.into()).await;

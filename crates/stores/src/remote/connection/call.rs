@@ -30,18 +30,18 @@ const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
 struct Period {
     started: Timestamp,
     ended: Timestamp,
-    /// The stamp of the moment at which the call was sent, for levels in the reply.
+    /// The stamp of the call, with which the deny cache keeps the levels in the reply.
     sent: SendStamp,
 }
 
 impl<T: Transport> Connection<T> {
-    /// Makes one call with the requests in `batch`, and answers them. Leaves the requests in `batch` that must be sent again.
-    /// The reason is that the server's time is outside of the periods that the call named, or that the server no longer accepts
-    /// writes.
+    /// Makes one call with the requests in `batch`, and answers them. Leaves the requests in `batch` that must be sent
+    /// again, because the server's time is outside of the periods that the call named, or because the server no longer
+    /// accepts writes.
     ///
     /// # Errors
     ///
-    /// Returns an error only if it ends the connection.
+    /// Returns an error only if the error ends the connection.
     pub(super) async fn call(
         &self,
         batch: &mut Vec<PendingTake>,
@@ -111,7 +111,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Records what a call with reports has shown. Returns what each plan holds, in the order of the plans. `None` if
+    /// Records the answer to a call with reports. Returns what each plan holds, in the order of the plans. `None` if
     /// the call has no answer, or nothing was stored.
     fn conclude_reports(
         &self,
@@ -121,7 +121,8 @@ impl<T: Transport> Connection<T> {
         now: Timestamp,
     ) -> Option<std::vec::IntoIter<Held>> {
         match outcome {
-            // A call with reports has one part. A server without memory has written nothing.
+            // A call with reports has only one part. If the server's memory is full, it has written nothing, so the
+            // reports have failed.
             Ok(parts) => match parts.first().map(|part| &part.reply) {
                 Some(Ok(reply)) if !reply.out_of_memory => {
                     return Some(self.holds.answered(reports, plans, reply, now).into_iter());
@@ -178,7 +179,7 @@ impl<T: Transport> Connection<T> {
                 }
             }
         }
-        // Does not happen: every transport returns a part for each plan.
+        // No request is left here, because every transport returns parts for all plans.
         refuse(waiting, StoreError::UnexpectedReply);
         batch.append(&mut again);
     }

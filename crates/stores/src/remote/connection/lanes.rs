@@ -1,8 +1,8 @@
 //! Holds the lanes of one connection. Each lane can have one call under way. A lane is a future that makes one call
 //! after the other, from batches that are handed to it.
 //!
-//! One task polls all lanes, and the future that hands them batches. It polls only when there is something to do: a
-//! lane without a call costs nothing, and no lane has to wake another.
+//! One task polls all lanes, and the future that hands them batches. The task polls a lane only when there is something
+//! to do. So a lane without a call costs nothing, and no lane has to wake another.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -22,7 +22,7 @@ use base::time::Timestamp;
 pub(super) struct Session {
     /// A batch for the next free lane. Empty if no batch waits.
     handed: Mutex<Vec<PendingTake>>,
-    /// Whether an empty batch waits: its call only says what is held.
+    /// Whether an empty batch waits. Its call has no requests, but only says what is held.
     is_empty_handed: AtomicBool,
     /// The lanes with a call under way, as one bit for each lane.
     busy: AtomicU32,

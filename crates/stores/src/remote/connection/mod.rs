@@ -59,7 +59,8 @@ impl StoreState {
             fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone(), Arc::clone(&store_clock))),
             store_clock,
             this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
-            // The randomness of the standard library. Another machine cannot get the same name from it.
+            // Random, because the standard library gives a `RandomState` random keys. So another gateway gets another
+            // name.
             gateway_name: RandomState::new().hash_one(0).to_le_bytes(),
             hooks,
         }
@@ -87,9 +88,9 @@ pub(crate) struct Connection<T> {
     /// The moment, as a [`Timestamp`], from which a further call may be sent. With enough queued requests, it may be
     /// sent earlier.
     further_from: AtomicU64,
-    /// What the requests of this connection hold.
+    /// The slots that the requests of this connection hold.
     pub(super) holds: Arc<ConnectionHolds>,
-    /// The queue. [`Connection::run`] takes it.
+    /// The queue, until [`Connection::run`] takes it.
     waiting: Mutex<Option<Queue>>,
 }
 
@@ -152,17 +153,18 @@ impl<T: Transport> Connection<T> {
     pub(crate) fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
         let since = waiting.since;
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
-        // One notification is enough, because the sender of calls then checks the queue itself.
+        // One notification is enough, because the task that sends calls then checks the queue itself.
         let is_long = self.queue.max_capacity() - self.queue.capacity() == T::CALLS.charges;
         if is_long || since.0 >= self.further_from.load(Ordering::Relaxed) {
             self.further.notify_one();
         }
-        // If the connection went down just now, the queue may have been drained before this request was added.
+        // Checks again, because the queue may have been drained before this request was added if the connection went
+        // down just now.
         self.usable()
     }
 
-    /// Answers the queued requests whose deadline has passed. Returns the time since which the first of the other
-    /// requests has waited.
+    /// Answers the queued requests whose deadline has passed. Returns the time at which the first of the other requests
+    /// began to wait.
     fn answer_overdue(&self, queue: &mut Queue, now: Timestamp) -> Option<Timestamp> {
         let (unsent, first) = queue.answer_overdue(now, self.timeout);
         self.report_unsent(unsent);

@@ -23,7 +23,7 @@ impl<T: Transport> Connection<T> {
     /// Connects, makes calls until the connection ends, and connects again. Never returns. Adds a permit to `tried` after the
     /// first attempt to connect, so that a caller can wait for this attempt.
     pub(crate) async fn run(&self, tried: &Semaphore) {
-        // The queue is gone if `run` was called before: a second call has nothing to do.
+        // If `run` was called before, the queue is gone and this call has nothing to do.
         let Some(mut queue) = self.waiting.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
         let mut first = true;
@@ -38,7 +38,8 @@ impl<T: Transport> Connection<T> {
                 self.shared.deny_cache.invalidate();
                 self.holds.reconnected();
                 let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
-                // If a server hangs, that says nothing about another server.
+                // After a server hung, only a probe shows whether it works again. This says nothing about another
+                // server.
                 match T::CONNECTED {
                     _ if ended_by == Some(StoreError::Timeout) && server == last_server => {
                         self.shared.breaker.probe_soon(now);
@@ -62,23 +63,23 @@ impl<T: Transport> Connection<T> {
                 pause = SHORTEST_PAUSE;
             }
             *self.down.lock() = Some(fault.error);
-            // An attempt to connect that failed since then does not show whether the server decides.
+            // A failed attempt to connect is not noted, because it does not show whether the server decides.
             if up {
                 ended_by = Some(fault.error);
             }
             // Another server has replaced one that worked, and may be ready. Requests that have not run can be sent to
-            // it.
+            // the new server.
             let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
             if !is_replaced {
-                // A request that was not sent has not run, so it is answered now instead of at its deadline.
+                // The queued requests were not sent, so they are answered now instead of at their deadlines.
                 while let Some(mut waiting) = queue.try_next() {
                     waiting.answer.send(Err(fault.error));
                 }
             }
             self.events.send(Event::Down { worker: self.worker, fault });
             if is_replaced {
-                // Connects at once, but only one time: if the next server is replaced soon too, `pause` is no longer
-                // the shortest.
+                // Connects at once, but only one time. If the next server is replaced soon too, `pause` is no longer
+                // the shortest, so there is a pause before the next attempt.
                 pause *= 2;
                 continue;
             }
@@ -91,7 +92,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Connects. Requests that a replaced server has returned wait until their deadline meanwhile.
+    /// Connects. Meanwhile, requests that were returned by a replaced server wait until their deadlines.
     async fn connect(&self, queue: &mut Queue) -> Result<DrivenLink<T::Link>, Fault> {
         let mut connecting = std::pin::pin!(self.transport.connect());
         loop {
@@ -135,7 +136,8 @@ impl<T: Transport> Connection<T> {
                 fault = &mut driver => fault,
             };
             if fault.error == StoreError::Replica {
-                // The other calls under way have not run either, but only their answers prove that.
+                // The other calls under way have not run either, but only their answers prove that, so the answers are
+                // awaited.
                 let rest = async {
                     tokio::select! {
                         biased;

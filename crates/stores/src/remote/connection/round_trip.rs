@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::time::Micros;
 
-/// The shortest gap between two calls. While a call has been under way for less, no further call is sent, however fast
-/// calls usually are.
+/// The shortest gap between two calls. No further call is sent sooner than this after the last call, however fast calls
+/// usually are.
 const SHORTEST_GAP: Micros = Micros(1_000);
 /// The number of consecutive slow calls after which `timeout` counts as too short for the fastest of them.
 const SLOW_CALLS: u32 = 8;
@@ -31,7 +31,7 @@ pub(crate) struct RoundTrip {
 pub(super) struct TooLong {
     /// The duration of the fastest of the last calls.
     pub fastest: Micros,
-    /// The value of `timeout` that such calls need.
+    /// The value of `timeout` that calls of this duration need.
     pub needed: Micros,
 }
 
@@ -73,7 +73,7 @@ impl RoundTrip {
     /// than `timeout` allows.
     pub(super) fn observe(&self, took: Micros) -> Option<TooLong> {
         // A slower call counts at once, so that further calls are spread over the longer time. Faster calls count
-        // gradually: that is no problem, because requests do not wait when calls are answered soon.
+        // gradually, which is no problem, because requests do not wait when calls are answered soon.
         let usual = self.usual.load(Ordering::Relaxed);
         let usual = if usual == u64::MAX { took.0 } else { took.0.max(usual - usual / 8 + took.0 / 8) };
         self.usual.store(usual, Ordering::Relaxed);
@@ -106,13 +106,13 @@ mod tests {
     #[test]
     fn a_further_call_leaves_after_a_quarter_of_the_usual_time_and_a_millisecond() {
         let round_trip = redis();
-        // The gap allows for five calls that take as long as possible.
+        // Before the first answer, calls are assumed to take 40 ms. The gap is a quarter of that time.
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(10_000), true));
         round_trip.observe(Micros(200));
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(1_000), false));
         round_trip.observe(Micros(30_000));
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(7_500), true));
-        // A call that took longer than any request waits.
+        // This call takes longer than any request waits, so it counts as one of 40 ms.
         round_trip.observe(Micros(2_000_000));
         assert_eq!(round_trip.gap(), Micros(10_000));
         let calls = (1..100).find(|_| {
