@@ -1,4 +1,4 @@
-//! Loads gateway.yaml with the files that it names, and remembers a hash of each, so that every change is noticed.
+//! Loads gateway.yaml with the files that it names, and remembers a hash of each file, so that a change can be noticed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -44,8 +44,8 @@ impl Config {
         LoadedConfig::from(path).config
     }
 
-    /// Reads and checks a gateway.yaml for this purpose. If the command only examines the file, secrets and addresses need not
-    /// be known: each unknown value is a warning.
+    /// Reads and checks a gateway.yaml for this purpose. If a command only examines the file, each unknown secret or address
+    /// is a warning, and not a problem.
     ///
     /// # Errors
     /// All problems of the file, and of the files that it names.
@@ -85,8 +85,8 @@ impl LoadedConfig {
             Ok(bytes) => {
                 // Relative paths in a file are relative to the folder of the file.
                 let folder = path.parent().unwrap_or(Path::new(""));
-                // A file with problems is examined twice. A file that it names may change in between, so each is read
-                // only once.
+                // A command parses a gateway.yaml with problems twice. It reads each named file only once, because the
+                // file may change in between.
                 let known: RefCell<HashMap<PathBuf, Vec<u8>>> = RefCell::default();
                 let read = |path: &Path| {
                     let path = folder.join(path);
@@ -116,14 +116,14 @@ impl LoadedConfig {
             sources.retain(|source| !followed.contains(&&*source.path));
         }
         if let Some(buckets) = config.as_ref().ok().and_then(|config| config.store.bucket_file()) {
-            // The folder of the bucket file was only checked for existence. It changes with every file in it.
+            // The folder of the bucket file changes with every file in it, and only had to exist. So it is not watched.
             sources.retain(|source| Some(&*source.path) != buckets.path.parent());
         }
         LoadedConfig { config, sources }
     }
 }
 
-/// Reads gateway.yaml itself. A command may read it from standard input.
+/// Reads gateway.yaml itself. A command that checks or examines the file may read it from standard input.
 fn read_main(path: &Path, purpose: Purpose) -> io::Result<Vec<u8>> {
     match purpose {
         Purpose::Run => std::fs::read(path),
@@ -134,7 +134,7 @@ fn read_main(path: &Path, purpose: Purpose) -> io::Result<Vec<u8>> {
 
 fn read_standard_input() -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One byte more than the largest file is enough to reject the file.
+    // One byte more than a file may have is enough to reject the file.
     io::stdin().lock().take(tree::CONFIG.bytes as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -56,7 +56,7 @@ pub struct CorsAnswer {
 }
 
 impl Cors {
-    /// Decides which pages may read the response to a request. `None` if no entry matches the request.
+    /// Decides which pages may read the response to a request. `None` if no entry of `cors` matches the request.
     pub fn answer(&self, request: &Request<'_>) -> Option<CorsAnswer> {
         let matches = |(_, one): &(usize, &CorsEntry)| hold(&one.conditions, request);
         let (entry, found) = self.entries.iter().enumerate().find(matches)?;
@@ -99,7 +99,7 @@ impl Origins {
     }
 }
 
-/// Returns the value of a field that occurs once. No browser sends these fields twice.
+/// Returns the value of a field. `None` if it is missing or occurs twice, because no browser sends these fields twice.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())

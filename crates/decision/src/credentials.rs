@@ -1,4 +1,4 @@
-//! Decides what happens to a request after its credentials were verified: it continues with or without its identity, or
+//! Decides what happens to a request after its credentials were checked: it continues with or without an identity, or
 //! is refused.
 
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use identity::jwt::{OnInvalid, OnMissing};
 use identity::token_auth::TokenStatus;
 use request::identity::KnownKey;
 
-/// How long a client should wait while the keys of an issuer have never been fetched, before jitter is added.
+/// How long a client should wait if the keys of its issuer have not been fetched yet. Jitter is added to this time.
 const KEYS_WAIT: Micros = Micros(3_000_000);
 
 /// Decides, from the status of the token, whether the request continues: with the claims of a valid token, or without claims.
 ///
 /// # Errors
-/// Returns the refusal if the token does not verify, or if a required token is missing.
+/// Returns the refusal if the token could not be verified, or if the settings reject a missing or an invalid token.
 pub fn check_token(
     status: TokenStatus,
     on_missing: OnMissing,

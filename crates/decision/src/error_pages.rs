@@ -21,8 +21,8 @@ pub struct ErrorPage {
 }
 
 impl ErrorPages {
-    /// Returns the page for a response with this status, and the page's index. `request` is `None` if its head could not be
-    /// read: then only pages without conditions match.
+    /// Returns the page for a response with this status, and the page's index. If the head of the request could not be
+    /// read, `request` is `None`, and only pages without conditions match.
     pub fn find(&self, request: Option<&Request<'_>>, status: u16) -> Option<(usize, &ErrorPage)> {
         let is_for = |page: &ErrorPage| {
             (page.statuses.is_empty() || page.statuses.contains(&status))
@@ -103,8 +103,8 @@ impl Template {
         Template { parts, syntax: Syntax::of(content_type) }
     }
 
-    /// Returns the text with the values of a response in place of the placeholders. If the response has no `Retry-After`, the
-    /// placeholder becomes empty, or `null` in JSON.
+    /// Returns the text with the values of a response in place of the placeholders. If the response has no `Retry-After`,
+    /// `{retry_after}` becomes empty, or `null` in JSON.
     pub fn fill(&self, placeholder_values: PlaceholderValues<'_>) -> String {
         let mut filled = String::new();
         for part in &self.parts {
@@ -122,8 +122,8 @@ impl Template {
         filled
     }
 
-    /// Appends a value with the escapes of the syntax. A request id needs no escapes, because its characters have been
-    /// checked.
+    /// Appends a value with the escapes of the syntax. They are only a precaution for a request id, whose characters have
+    /// been checked.
     fn push_escaped(&self, filled: &mut String, text: &str) {
         for character in text.chars() {
             match (self.syntax, character) {

@@ -1,5 +1,5 @@
-//! Finds routes that redirect a request back to the same route, and routes that change a request field which the gateway
-//! has verified or by which it has counted the request.
+//! Finds routes that redirect a request back to the same route, and routes that change a request field from which the
+//! gateway reads an attribute.
 
 use http::header::{COOKIE, HeaderName};
 

@@ -10,7 +10,7 @@ use rules::rule::{Action, Limit, Policy, Rule};
 /// The largest number of [`Ceiling`]s that are compared with each rule. In a file, few policies apply to all requests.
 const MAX_CEILINGS: usize = 100;
 
-/// A limit with a token bucket that every request must pay which has the limit keys of the rule.
+/// A limit with a token bucket. Every request that has the limit keys of the rule must pay this limit.
 #[derive(Debug)]
 struct Ceiling<'f> {
     policy: &'f Policy,

@@ -1,5 +1,5 @@
-//! Compares which values the schema and the reader accept. A validator checks the schema. For every shape, the values
-//! are made for the shape, or come from all test files.
+//! Compares, for every shape, which values the schema and the reader accept. A validator tells what the schema accepts.
+//! The values are made for each shape, or come from the test files.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn read(shape: &Shape, value: &Value) -> (bool, bool) {
     (accepts, passes)
 }
 
-/// Returns every shape, and the shapes of which it consists.
+/// Returns the shapes of all keys, and the shapes of which these shapes consist.
 fn all_shapes() -> Vec<Shape> {
     let mut found = shapes();
     let mut next = 0;
@@ -71,7 +71,7 @@ fn all_shapes() -> Vec<Shape> {
     found
 }
 
-/// Chooses among alternatives by pseudo-random numbers that are the same in every run.
+/// Chooses among alternatives by pseudo-random numbers. The numbers are the same in every run of the test.
 struct Choice(u64);
 
 impl Choice {
@@ -94,7 +94,7 @@ fn write(hir: &Hir, choice: &mut Choice, text: &mut String) {
         HirKind::Class(Class::Bytes(_)) => panic!("a pattern of bytes"),
         HirKind::Repetition(repetition) => {
             let most = repetition.max.unwrap_or(repetition.min + 3);
-            // The smallest and the largest number are likely.
+            // The smallest and the largest number of repetitions are the most likely numbers.
             let times = match choice.among(3) {
                 0 => repetition.min,
                 1 => most,
@@ -111,7 +111,7 @@ fn write(hir: &Hir, choice: &mut Choice, text: &mut String) {
     }
 }
 
-/// Returns texts that match, and texts that differ from them by one character.
+/// Returns texts that match the patterns, and similar texts, most of which do not match.
 fn texts_of(patterns: &[&str]) -> Vec<String> {
     let mut texts = Vec::new();
     for pattern in patterns {
@@ -221,15 +221,15 @@ fn common_values() -> Vec<Value> {
     found
 }
 
-/// How the schema of a shape differs from the reader: it accepts more values, or it knows the keys of a mapping.
+/// How the schema of a shape may differ from the reader: the schema accepts more values, or fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Nothing,
-    /// A parsed number does not show its decimals, and a pattern cannot compare durations.
+    /// It accepts more: a parsed number does not show its decimals, and a pattern cannot compare durations.
     AcceptsMore,
-    /// The schema compares a pattern only with texts.
+    /// It accepts numbers, because it compares a pattern only with texts.
     AcceptsNumbers,
-    /// `keys/definitions.rs` defines the conditions.
+    /// It accepts fewer values, because only the schema checks the keys of conditions.
     KnowsKeys,
 }
 
@@ -248,7 +248,7 @@ fn limit(shape: &Shape) -> Limit {
     }
 }
 
-/// Whether the value contains a number like 7.0. It is a whole number for the schema, but not for the reader.
+/// Whether the value contains a number like 7.0. Such a number is whole for the schema, but not for the reader.
 fn has_whole_float(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_f64() && number.as_f64().is_some_and(|number| number.fract() == 0.0),
@@ -285,7 +285,7 @@ fn the_schema_of_a_shape_accepts_what_its_check_accepts() {
     for (index, shape) in shapes.iter().enumerate() {
         let (mut accepted_here, mut rejected_here) = (0, 0);
         for value in values_of(shape).iter().chain(&common) {
-            // The schema also accepts a reference to the environment, which the reader replaces before the check.
+            // The schema also accepts references to variables, which are replaced before the reader's check, and 7.0.
             if value.to_string().contains("${") || has_whole_float(value) {
                 continue;
             }
@@ -303,7 +303,7 @@ fn the_schema_of_a_shape_accepts_what_its_check_accepts() {
                     shape.schema()
                 ));
             }
-            // The members of a list are checked separately, by their own shape.
+            // The check of a list or mapping may pass although its members are invalid: they are checked separately.
             assert!(
                 passes == by_reader || passes && has_members(shape),
                 "the check says {passes} of {value}\n{shape:?}"

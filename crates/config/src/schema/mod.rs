@@ -117,7 +117,7 @@ fn merge(object: &mut Value, more: Value) {
     }
 }
 
-/// Removes links and code marks from Markdown.
+/// Replaces each link of Markdown by the text of the link, and removes backticks.
 fn plain(markdown: &str) -> String {
     let mut plain = String::with_capacity(markdown.len());
     let mut rest = markdown;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct LoggedText(String);
 
 impl LoggedText {
-    /// The largest number of bytes of a value.
+    /// The largest number of bytes of a value that are kept.
     const MAX_BYTES: usize = 256;
     /// The mark at the end of a value that was cut off.
     const CUT: char = '…';

@@ -1,8 +1,8 @@
 //! Writes and parses one line of the access log: the result of a request.
 //!
-//! A client's values appear only as pseudonyms (`hash_key`). Exceptions are the values that the configuration lists in
-//! `values`, and the request id, whose characters have been checked. Absent fields are omitted. A reader ignores
-//! unknown fields.
+//! The values that a client sends appear only as pseudonyms, which are made with `hash_key`. Exceptions are the values
+//! that the configuration lists in `values`, and the request id, whose characters have been checked. Fields without a
+//! value are omitted. A reader ignores unknown fields.
 
 mod logged_text;
 mod moment;
@@ -69,9 +69,9 @@ pub struct Line<'a> {
     /// The exact cause of the refusal: why a token is invalid, or which attribute has several readings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Cow<'a, str>>,
-    /// The policy of the limit that this field and the following fields describe: the most restrictive of the enforced limits
-    /// that were checked. After a `deny` by a rule, only the policy and the rule are set. After `otherwise: deny`, only the
-    /// policy is set.
+    /// The fields from `policy` to `bucket` describe one limit: the most restrictive of the enforced limits that were
+    /// checked. This field is its policy. After a `deny` by a rule, only the policy and the rule are set. After
+    /// `otherwise: deny`, only the policy is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Cow<'a, str>>,
     /// The name of the rule as it is displayed: `free.second` for one limit of a rule with several limits.
@@ -90,7 +90,7 @@ pub struct Line<'a> {
     /// The source of `remaining`. `None` if no limit was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// All limits that were checked, if there are several. Empty if only the limit in the fields above was checked.
+    /// All limits that were checked, if there are several. Empty if only the limit of `policy` and `rule` was checked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LoggedLimit<'a>>,
     /// The attributes that the configuration lists to be logged as pseudonyms.
