@@ -44,7 +44,8 @@ impl Resolver {
         }
     }
 
-    /// Keeps up to date what [`Resolver::resolve`] and [`Resolver::moved`] return. With sentinels it never returns.
+    /// Keeps the results of [`Resolver::resolve`] and [`Resolver::moved`] up to date. With sentinels, this never
+    /// returns.
     pub(super) async fn run(&self) {
         match self {
             Resolver::Fixed(_) => {}

@@ -252,8 +252,8 @@ impl Reports<'_> {
     }
 }
 
-/// Returns two indices for each report: that of its bucket among the keys, and that of a limit among the limits. This
-/// is the first limit under which a request asks for the bucket, or [`ANY_SLOTS`] if no request does.
+/// Returns two indices for each report: that of its bucket among the keys, and that of a limit among the limits. It is
+/// the limit of the first request that asks for the bucket, or [`ANY_SLOTS`] if no request does.
 fn places(call: &holds::Call, runs: &[Run<'_>], tables: &mut Tables) -> Vec<(usize, usize)> {
     let mut asked: HashMap<usize, &Algorithm> = HashMap::new();
     for run in runs {

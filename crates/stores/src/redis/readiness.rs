@@ -58,7 +58,7 @@ impl Readiness {
     }
 }
 
-/// Whether a server has answered and refused because of a temporary state.
+/// Whether this error means that a server has answered, but refused because of a temporary state.
 fn is_state_of_server(error: StoreError) -> bool {
     matches!(
         error,

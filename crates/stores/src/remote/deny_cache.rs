@@ -31,7 +31,7 @@ const MAX_BUCKETS: usize = 65_536;
 const MAX_AGE: Micros = Micros(1_000_000);
 /// How long an entry is valid if charges to its bucket may be undone.
 const MAX_AGE_WITH_UNDONE: Duration = Duration::from_millis(10);
-/// The store's clock may run faster than this process's by one part in this many.
+/// The store's clock is assumed to gain at most 1 µs on this process's clock in this many µs.
 const SKEW: u64 = 1_000;
 
 /// A bucket that could not pay a charge, with its level as the store last showed it.
@@ -42,7 +42,7 @@ struct ShortBucket {
     decided: Timestamp,
     /// The time just before the call for the level was sent, on this process's clock.
     sent: Timestamp,
-    /// The epoch of the cache when the call was sent.
+    /// The number of invalidations of the cache when the call was sent.
     epoch: u64,
 }
 
@@ -134,8 +134,7 @@ impl DenyCache {
             let known = known
                 .and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), self.max_age(charge.limit), now));
             let short = known.and_then(|(state, latest)| {
-                // The bucket must be short at the highest rate too, because other requests may have refilled it at that
-                // rate.
+                // The bucket must be short also at the highest rate, at which another request may have refilled it.
                 let bound = charge.algorithm.at_fastest();
                 let step = bound.step(Some(&state), charge.cost, latest);
                 let step = match step.charge {
@@ -170,8 +169,7 @@ impl DenyCache {
 }
 
 impl ShortBucket {
-    /// Returns the state, and the latest time that the store's clock can show at `now`. `None` if the entry is
-    /// outdated.
+    /// Returns the state, and the latest time of the store's clock at `now`. `None` if the entry is outdated.
     fn at_most(self, epoch: u64, max_age: Micros, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
         let counts = self.epoch == epoch && passed <= max_age;
@@ -229,7 +227,7 @@ mod tests {
         let one = plan([charge(1, 1000, 1, 1000)]);
         assert_eq!(wait(&deny_cache, &one, sent), Some(Micros(999_999)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(500_000))), Some(Micros(499_499)));
-        // The bucket is assumed to be full a thousandth early, and never late.
+        // The bucket is assumed to be refilled a thousandth too early, and never too late.
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(998_000))), Some(Micros(1_001)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(999_500))), None);
         // The bucket can pay a smaller cost sooner.
@@ -244,7 +242,7 @@ mod tests {
         for number in 0..200_000 {
             deny_cache.remember(key(number), known.state.clone(), known.decided, deny_cache.stamp(sent));
         }
-        // The cache is at least half full of the last entries.
+        // At least half of the places are in use.
         assert!((MAX_BUCKETS / 2..=MAX_BUCKETS).contains(&deny_cache.short.len()), "{}", deny_cache.short.len());
     }
 
@@ -399,7 +397,7 @@ mod tests {
             let (wanted, any) = (charge(patience, cost), patience.map(|_| u64::MAX));
             let took = charge(any, spent.min(burst * 1000));
             let start = Timestamp(1 << 50);
-            // The call was sent at 0 on this process's clock. It ran `delay` later, on the store's clock.
+            // The call was sent at 0 on this process's clock. The script ran `delay` later, on the store's clock.
             let ran = start.plus(Micros(delay));
             let (_, entries) = settle(&plan([took]), &[None::<State>], ran);
             let mut state = entries[0].clone().unwrap().state;

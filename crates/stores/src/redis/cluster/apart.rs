@@ -5,9 +5,10 @@
 //! bucket cannot pay, and a refused request has spent at most the amount that is refilled during the calls. In the
 //! meantime another request may be refused although its bucket could pay in the end.
 //!
-//! A node that gives no answer does not delay the others: the next tag is asked while a slow node may still answer.
-//! Charges without an answer are decided by the fallback; if the fallback refuses them, the other charges are given
-//! back. A refusal does not wait for a slow node. If the slow node charges after all, that charge is given back too.
+//! A node that gives no answer does not delay the others, because the node of the next tag is asked while a slow node
+//! may still answer. Charges without an answer are decided by the fallback; if the fallback refuses them, the other
+//! charges are given back. A refusal does not wait for a slow node. If the slow node charges after all, that charge is
+//! given back too.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -12,7 +12,7 @@ use base::time::{Micros, Timestamp};
 
 /// How long each plan for a slot is sent in a call of its own, after a sign that the slot is moving.
 const MOVING: Micros = Micros(1_000_000);
-/// How long the next owner is remembered after this time. If it has not become the owner by then, the move was
+/// How long the next owner is remembered after [`MOVING`]. If it has not become the owner by then, the move was
 /// cancelled.
 const BROKEN_OFF: Micros = Micros(3_000_000);
 

@@ -33,8 +33,8 @@ impl HashTags {
         let count = place.hash_tags();
         let slots: Vec<(u16, u16)> = (0..NUMBERS).map(|number| (number, slot(&number.to_string()))).collect();
         let tag = |index: u16| {
-            // The slot that is wanted for the tag: the middle of the tag's equal part of all slots. So each range of
-            // slots gets its share of the tags, however many masters there are.
+            // The middle of the tag's part, if all slots are divided into equal parts. So each range of slots gets its
+            // share of the tags, however many masters there are.
             let middle = (2 * u32::from(index) + 1) * u32::from(SLOTS) / (2 * u32::from(count));
             let nearest = slots.iter().min_by_key(|(_, slot)| u32::from(*slot).abs_diff(middle));
             let (number, slot) = nearest.copied().unwrap_or_default();

@@ -135,7 +135,7 @@ impl Health {
         }
     }
 
-    /// Sets the nodes to which a worker must be connected to be up.
+    /// Sets the nodes to which a worker must be connected to count as up.
     pub(super) fn require(&self, nodes: &[NodeId]) {
         let mut reports = self.reports.lock();
         nodes.clone_into(&mut reports.required);

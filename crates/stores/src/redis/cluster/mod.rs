@@ -64,8 +64,8 @@ struct Take<'p> {
 }
 
 impl Cluster {
-    /// Opens a store on a cluster, without connecting yet. `settings` are those of every node, except for its address. `hooks`
-    /// are the faults that a test injects. The default has no faults.
+    /// Opens a store on a cluster, without connecting yet. `settings` apply to every node, except for the address.
+    /// `hooks` are the faults that a test injects. The default has no faults.
     pub fn open(
         hooks: Hooks,
         cluster: &Settings,

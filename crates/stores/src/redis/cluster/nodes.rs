@@ -66,7 +66,7 @@ pub(super) struct Nodes {
     /// The settings of every node. Only the address differs from node to node.
     pub settings: Settings,
     pub login: Arc<CurrentLogin>,
-    /// The state that all nodes share. Only the breaker and the clock are separate for each node.
+    /// The state that all nodes share. Only the breaker and the store's clock are separate for each node.
     pub state: StoreState,
     pub clock: Clock,
     workers: usize,

@@ -37,7 +37,7 @@ pub(crate) struct MasterWatch {
 /// The result of the last round of questions.
 #[derive(Clone, Debug)]
 struct RoundResult {
-    /// The number of rounds. It is 0 before the first round has ended.
+    /// The number of rounds that have ended.
     round: u64,
     master: Result<HostPort, Fault>,
 }

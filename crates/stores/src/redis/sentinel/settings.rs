@@ -17,8 +17,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether both settings name the same master. Settings without a common sentinel count as different, because their masters
-    /// may only have the same name.
+    /// Whether both settings name the same master. Settings without a common sentinel count as different, because
+    /// different masters may have the same name.
     pub(crate) fn is_same_master(&self, other: &Settings) -> bool {
         self.master == other.master && self.nodes.iter().any(|node| other.nodes.contains(node))
     }

@@ -1,6 +1,6 @@
 //! Keeps one connection open and sends the queued requests. Normally one call is under way at a time, and all requests
-//! that arrive during the call are sent in the next one. A further call is sent before the first is answered if more is
-//! queued than one call may carry, or if the first call takes long.
+//! that arrive during the call are sent in the next one. A further call is sent before the call under way is answered,
+//! if more is queued than one call may carry or if the call under way takes long.
 //!
 //! A connection counts as down until it has been tested, and no request waits for a connection that is down. The
 //! connection runs on its worker's thread, so that no answer has to wake another thread.
@@ -158,8 +158,8 @@ impl<T: Transport> Connection<T> {
         if is_long || since.0 >= self.further_from.load(Ordering::Relaxed) {
             self.further.notify_one();
         }
-        // Checks again, because the queue may have been drained before this request was added if the connection went
-        // down just now.
+        // Checks again. If the connection went down just now, the queue may have been drained before this request was
+        // added.
         self.usable()
     }
 

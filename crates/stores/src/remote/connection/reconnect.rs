@@ -38,7 +38,7 @@ impl<T: Transport> Connection<T> {
                 self.shared.deny_cache.invalidate();
                 self.holds.reconnected();
                 let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
-                // After a server hung, only a probe shows whether it works again. This says nothing about another
+                // After a server hung, only a probe shows whether it works again. The hang says nothing about another
                 // server.
                 match T::CONNECTED {
                     _ if ended_by == Some(StoreError::Timeout) && server == last_server => {
