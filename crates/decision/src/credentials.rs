@@ -11,7 +11,7 @@ use identity::jwt::{OnInvalid, OnMissing};
 use identity::token_auth::TokenStatus;
 use request::identity::KnownKey;
 
-/// How long a client should wait if the keys of its issuer have not been fetched yet. Jitter is added to this time.
+/// How long a client should wait if the keys of its token's issuer have never been fetched. Jitter is added to this time.
 const KEYS_WAIT: Micros = Micros(3_000_000);
 
 /// Decides, from the status of the token, whether the request continues: with the claims of a valid token, or without claims.

@@ -56,15 +56,16 @@ pub struct Scalar {
     pub style: Style,
 }
 
+/// The way in which the file writes a scalar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Without quotes. The type depends on the text, such as `12`, `true` or `free`.
+    /// Without quotes. The type of the scalar depends on the text, such as `12`, `true` or `free`.
     Plain,
-    /// In quotes, or as a block. The type is always text.
+    /// In quotes, or as a block. The type of the scalar is always text.
     Quoted,
-    /// A single reference to an environment variable. The value has whatever type its key requires.
+    /// As a single reference to an environment variable. The value has whatever type its key requires.
     Reference,
-    /// With a reference that cannot be resolved. This problem has been reported, so no other problem of the value is reported.
+    /// With a reference that cannot be resolved. This has been reported, so no other problem of the value is reported.
     Unresolved,
     /// With a variable that is not set, in a file that is only examined. The value is unknown.
     Unknown,

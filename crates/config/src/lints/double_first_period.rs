@@ -10,8 +10,8 @@ use rules::rule::{Action, Limit};
 /// The shortest period with which a rate looks like a quota.
 const QUOTA: Micros = Micros(3_600_000_000);
 
-/// Finds long rates with a full burst, such as `rate: N/day` with a burst of N. Such a limit grants N requests at once,
-/// and N more during the first day. Reports the first of these limits, and the number of the others.
+/// Finds rates for a long period with a burst of at least the same amount, such as `rate: N/day` with a burst of N. Such
+/// a limit grants N requests at once, and N more during the first day. Reports one such limit, and counts the others.
 pub(super) fn double_first_period(file: &File<'_>) -> Vec<Finding> {
     let rules = file.rules().filter(|located| located.is_enforced()).collect::<Vec<_>>();
     let mut twice = rules.iter().flat_map(|located| {

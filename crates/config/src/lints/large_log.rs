@@ -54,7 +54,7 @@ fn largest(limit: &Limit) -> Option<(u64, String)> {
     Some((bytes, format!("limit of {}", log.limit())))
 }
 
-/// Formats a number of bytes as `16 KiB`, rounded to a whole number of the largest possible unit.
+/// Formats a number of bytes as `16 KiB`: in the largest unit that is not larger than the number, and rounded.
 fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1)];
     let (unit, scale) = UNITS.into_iter().find(|(_, scale)| bytes >= *scale).unwrap_or(("bytes", 1));

@@ -1,5 +1,5 @@
 //! Finds the limits that a request may have to pay together with other limits. If the buckets are on several nodes of a
-//! cluster, such a charge may be undone. The cached level of such a bucket is therefore valid for a shorter time.
+//! cluster, a charge to such a limit may be undone. The cached level of its bucket is therefore valid for a shorter time.
 
 use std::collections::HashSet;
 

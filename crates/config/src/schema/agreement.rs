@@ -285,7 +285,7 @@ fn the_schema_of_a_shape_accepts_what_its_check_accepts() {
     for (index, shape) in shapes.iter().enumerate() {
         let (mut accepted_here, mut rejected_here) = (0, 0);
         for value in values_of(shape).iter().chain(&common) {
-            // The schema also accepts references to variables, which are replaced before the reader's check, and 7.0.
+            // The schema also accepts numbers like 7.0, and references to variables, which are replaced earlier.
             if value.to_string().contains("${") || has_whole_float(value) {
                 continue;
             }
