@@ -97,7 +97,7 @@ impl ForeignEntry {
             Attribute::Header(name) => {
                 known(matches!(self.log, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
             }
-            // The configuration determines the route and the upstream of a request.
+            // Logs of nginx and Apache do not record these. The simulated file determines the route and the upstream.
             Attribute::Route
             | Attribute::Upstream
             | Attribute::Scheme

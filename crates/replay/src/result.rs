@@ -1,8 +1,8 @@
-//! Defines the decision of a simulated file about a request, and its cause.
+//! Defines the decision that a simulated configuration file makes about a logged request, and the cause of a refusal.
 
 use ledger::charge::LimitId;
 
-/// The decision that a file would have made about a request.
+/// The decision that the simulated file would have made about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimulatedResult {
     Allowed,

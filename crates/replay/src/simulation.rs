@@ -172,8 +172,8 @@ impl<'c> Simulation<'c> {
         result
     }
 
-    /// Decides by the rules and the recorded values, and charges. `lacks` returns whether the line of the request does
-    /// not record an attribute.
+    /// Decides about a request by the rules and by the values in its log line, and charges the buckets. `lacks` returns
+    /// whether the log line does not record an attribute.
     fn apply(
         &mut self,
         explanation: &Explanation<'_>,
@@ -194,7 +194,7 @@ impl<'c> Simulation<'c> {
         }
         self.counts.note_lacking(self.config.rules.source(), &open, lacks);
         self.counts.count_open(&open);
-        // No limit refuses an exempt request, so nothing is decided while the exemption is open.
+        // No limit refuses an exempt request. So the request is undecided if it is not known whether it is exempt.
         if open.iter().any(|part| part.question == OpenQuestion::Exemption) {
             return SimulatedResult::Undecided;
         }

@@ -64,7 +64,7 @@ pub(super) struct Arguments {
     logs: Vec<String>,
 }
 
-/// The format of lines.
+/// The format of the lines of an access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
     /// The access log of this gateway

@@ -58,7 +58,7 @@ pub(crate) struct BucketQuery {
 pub(crate) enum Act {
     Show,
     Reset,
-    /// Gives back this amount, as it was written on the command line.
+    /// Gives this amount back to the bucket. The amount is a text, as it was written on the command line.
     Grant(String),
 }
 

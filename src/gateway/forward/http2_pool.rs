@@ -187,8 +187,9 @@ impl Http2Pool {
             .max_frame_size(FRAME)
             .max_header_list_size(header_list(header_bytes))
             .max_send_buffer_size(SEND_BUFFER)
-            // The h2 crate counts late frames of streams that it has forgotten, and closes the connection after 1024 of
-            // them. So it remembers many streams here, and does not count.
+            // Frames may arrive after their stream was reset. The h2 crate ignores them while it remembers the stream.
+            // Otherwise it counts them, and by default closes the connection after 1024 of them. So it is set to
+            // remember many streams, and not to count.
             .max_concurrent_reset_streams(RESET_STREAMS)
             .max_local_error_reset_streams(None)
             // By default, the h2 crate closes a connection with many unread small parts in all streams. Here the parts

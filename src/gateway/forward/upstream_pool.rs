@@ -101,8 +101,8 @@ impl UpstreamPool {
         }
     }
 
-    /// Closes all idle connections with this key. Called when one of them turned out to be closed, because the others
-    /// are probably closed too.
+    /// Closes all idle connections with this key. Called when the upstream has closed a connection of this pool instead
+    /// of answering, because the upstream has probably closed the idle connections too.
     pub(crate) fn discard(&self, key: u64) {
         let mut idle = self.idle.lock();
         if let Some(stale) = idle.connections.remove(&key) {

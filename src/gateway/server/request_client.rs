@@ -78,8 +78,7 @@ pub(crate) trait RequestClient: Send {
     ) -> impl Future<Output = Result<T, ClientFault>> + Send {
         async move {
             let mut wait = pin!(wait);
-            // From the second poll on, the client is always checked, because the wait has already cost more than the
-            // check.
+            // After the first poll, the client is always checked, because waiting has already cost more than the check.
             let mut asks = self.asks_before_wait();
             std::future::poll_fn(|cx| {
                 if asks && let Poll::Ready(fault) = self.poll_end(end, cx) {

@@ -29,9 +29,7 @@ const STREAM_WINDOW: u32 = 128 << 10;
 const NARROW_STREAM_WINDOW: u32 = 16 << 10;
 
 /// The most unread bytes of all responses of an HTTP/2 connection. It is the maximum of the protocol, so that a
-/// response that no client reads uses up only its own window and does not delay other responses. This number also
-/// limits small unread frames, because the h2 crate closes a connection when these frames, with 256 bytes added for
-/// each, take more than half of this number.
+/// response that no client reads uses up only its own window and does not delay other responses.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
 const PING_INTERVAL: Duration = Duration::from_secs(10);

@@ -73,7 +73,7 @@ impl fmt::Display for KeyError {
     }
 }
 
-/// The source of a key set. A fetched set must not contain a shared secret.
+/// The place from which a key set was read. A fetched set is public, so it must not contain a shared secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     File,

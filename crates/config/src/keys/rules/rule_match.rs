@@ -123,7 +123,7 @@ impl ConditionReader<'_> {
         section.close();
         let mut operators: Vec<_> = operators.into_iter().flatten().collect::<Option<_>>()?;
         match operators.len() {
-            // A mapping that is not empty has an unknown operator, which has already been reported.
+            // If the mapping is not empty, it has an unknown operator, which has already been reported.
             0 if field.is_empty() => {
                 field.must("name at least one of in, not, prefix, suffix, regex, present, cidr, in_file and cidr_file");
                 None
@@ -138,7 +138,7 @@ impl ConditionReader<'_> {
         all(field.one_or_list()?, |member| self.text(&member, attribute))
     }
 
-    /// Reads a text, in the form in which requests have values of this attribute.
+    /// Reads a text of a condition. Converts it to the form in which requests have values of this attribute.
     fn text(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Text> {
         let written = field.written()?;
         match attribute {

@@ -8,7 +8,7 @@
 //! rate. There are `1 + delay_after + queue` places, of which the first is for a request that continues at once. The
 //! number of taken places determines how long a request waits, and how many requests already wait.
 //!
-//! A place is never given back, even if its client leaves while it waits.
+//! A place is never given back, even if a client leaves while its request waits.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -34,9 +34,9 @@ pub struct LeakyBucket {
     /// Holds `1 + delay_after + queue` places.
     places: TokenBucket,
     delay_after: u32,
-    /// The longest wait of all requests, in milliseconds like `patience`, because each of many charges has a copy.
+    /// The longest wait of all requests, in milliseconds. It has 32 bits, because many charges contain a copy of it.
     max_wait: u32,
-    /// The longest wait that this request accepts. At most `max_wait`.
+    /// The longest wait that this request accepts, in milliseconds. At most `max_wait`.
     patience: u32,
 }
 

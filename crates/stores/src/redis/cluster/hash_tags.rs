@@ -1,8 +1,9 @@
 //! Chooses the hash tags under which buckets are kept, and determines the tag of a bucket.
 //!
 //! Redis Cluster hashes the text between the first braces of a key to one of 16384 slots. All keys of a script call
-//! must be in one slot. So buckets share few tags, and many requests still travel in one call. Tags are numbers whose
-//! slots are spread evenly over all slots, because a master usually has ranges of slots.
+//! must be in one slot. So a store uses only few tags, each for many buckets. Then one call can still serve many
+//! requests. Tags are numbers whose slots are spread evenly over all slots, because each master usually has whole
+//! ranges of slots.
 
 use super::settings::Place;
 use ledger::bucket_key::BucketKey;

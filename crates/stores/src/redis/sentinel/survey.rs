@@ -111,7 +111,8 @@ impl Survey {
                     continue;
                 }
             };
-            // The replica may already be a master. If it is still a replica, this is not a fault.
+            // The replica that a sentinel promotes may already be a master. If it is still a replica, this is not a
+            // fault.
             if let Some(replica) = Candidate::promoted(&answer, index).filter(|replica| replica.rank >= self.rank) {
                 if self.try_out(&replica, FIRST_PATIENCE, &mut Vec::new()).await.is_ok() {
                     return Ok(replica.server);
