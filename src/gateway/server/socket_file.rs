@@ -68,7 +68,7 @@ pub(super) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 
 fn is_listened_at(address: &SockAddr) -> io::Result<bool> {
     let client = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // A blocking connect would wait if the queue is full.
+    // A blocking connect would wait if the queue of the listening socket is full.
     client.set_nonblocking(true)?;
     match client.connect(address) {
         Ok(()) => Ok(true),

@@ -59,7 +59,7 @@ enum NodeState {
 
 #[derive(Debug)]
 struct Links {
-    /// The error of each worker that should have a connection but has none.
+    /// The error of each worker that has no connection although it should have a connection.
     down: Vec<Option<StoreError>>,
     /// The last state that was reported; `None` before the first report.
     reported: Option<Result<(), StoreError>>,

@@ -115,8 +115,7 @@ struct Windows([Table; 2]);
 
 #[allow(clippy::indexing_slicing, reason = "there are two, and a table's index are fewer than its columns are long")]
 impl Windows {
-    /// Returns the table for the half minute of a moment. If the table already counts a later half minute, it is
-    /// returned unchanged.
+    /// Returns the table for a moment's half minute. A table that counts a later half minute is returned unchanged.
     fn at(&mut self, moment: Timestamp) -> &mut Table {
         let window = moment.0 / WINDOW.0;
         let table = &mut self.0[usize::from(window % 2 == 1)];
@@ -145,8 +144,9 @@ struct Table {
     window: u64,
     /// The number of entries in use.
     length: usize,
-    /// The lowest count of all entries. Entries before index `from` have a higher count.
+    /// The lowest count of all entries.
     fewest: u64,
+    /// Entries before this index have a higher count than `fewest`.
     from: usize,
     /// The first bytes of each key. Keys are hashes, so two keys rarely have the same first bytes.
     marks: [u32; TABLE_SIZE],

@@ -221,7 +221,7 @@ async fn grpc(
 /// Makes the gRPC message: no compression, the length, and field 1 with the name of the service.
 fn check_request(service: &str) -> Bytes {
     let mut message = Vec::new();
-    // The configuration allows no name whose length does not fit into one byte.
+    // The configuration allows only names whose length fits into one byte.
     if let (1.., Ok(length)) = (service.len(), u8::try_from(service.len())) {
         message.extend_from_slice(&[0x0a, length]);
         message.extend_from_slice(service.as_bytes());

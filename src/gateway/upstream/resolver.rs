@@ -207,7 +207,7 @@ mod tests {
         SocketAddr::from(([192, 0, 2, last], 80))
     }
 
-    /// Returns the last bytes of the addresses that this many requests go to, sorted.
+    /// Selects an endpoint for each of this many requests. Returns the last byte of each selected address, sorted.
     fn used(upstream: &Upstream, requests: usize) -> Vec<u8> {
         let one = |_| {
             let selected = upstream.select(Choice { turn: Turn::Next, key: None }, |_| false, || Timestamp(1)).ok()?;

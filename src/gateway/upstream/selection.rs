@@ -29,8 +29,8 @@ pub(crate) struct Choice {
 pub(crate) enum Turn {
     /// The endpoints have turns one after the other. Used for the first attempt of a request.
     Next,
-    /// An endpoint is selected at random. Used for a retry: if a retry took a turn, the next request might go to the endpoint
-    /// that has just failed.
+    /// An endpoint is selected at random. Used for a retry, because the next request might get the failed endpoint if a
+    /// retry took a turn.
     Drawn,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct PeerTls {
     identity: Option<Arc<CertKey>>,
     server_name: Option<String>,
     verification: Verification,
-    /// The group of connections in a pool. It changes with the content of the files.
+    /// The group to which connections with these settings belong in a pool. It changes with the content of the files.
     group: u64,
 }
 

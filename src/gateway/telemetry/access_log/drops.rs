@@ -13,7 +13,7 @@ pub(super) struct DropCounter {
     counter: Counter,
     events: Arc<Events>,
     unreported: Mutex<Option<DropReport>>,
-    /// Whether a report is being written. Writing diagnostics may block, if their reader does not read.
+    /// Whether a thread is writing a report. Only one thread does so at a time, because the write may block.
     reporting: AtomicBool,
 }
 

@@ -42,7 +42,7 @@ impl ResponseCounts {
         new: impl FnOnce(ResponseLabels) -> Counter,
     ) -> &Counter {
         let method = METHODS.iter().position(|known| *known == method).unwrap_or(METHODS.len() - 1);
-        // An upstream may send a code outside HTTP's range of 100 to 599.
+        // An upstream may send a code outside HTTP's range of 100 to 599. Such a code is counted as 599.
         let code = if (100..600).contains(&code) { code } else { 599 };
         let (origin, origin_index) = match origin {
             Origin::Gateway => ("gateway", 0),

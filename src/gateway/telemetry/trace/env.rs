@@ -35,8 +35,8 @@ impl Variables<'_> {
         }
     }
 
-    /// Uses `read` to convert the value of the first of these variables that is set. `must` describes a valid value, for the
-    /// message about an invalid one. Returns `None` if no variable is set, or if the value is invalid.
+    /// Uses `read` to convert the value of the first of these variables that is set. `must` describes a valid value,
+    /// for the message about an invalid value. Returns `None` if no variable is set, or if the value is invalid.
     pub(super) fn read<T>(
         &mut self,
         names: &[&'static str],

@@ -1,4 +1,4 @@
-//! Holds the ids of a request's spans, from its head to the end of its response.
+//! Holds the ids of a request's spans, from the arrival of the request's head to the end of its response.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl RequestTrace {
     }
 }
 
-/// A caller whose request is traced.
+/// A caller of the store whose request is traced.
 #[derive(Debug)]
 struct LinkedCaller {
     caller: Option<Arc<dyn Caller>>,

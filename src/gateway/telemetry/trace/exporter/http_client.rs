@@ -1,7 +1,7 @@
 //! Posts the exporter's batches over HTTP, and keeps the reason for the last failure.
 //!
-//! The client blocks only the thread of the queue. Connections are not kept: a batch would be lost if the collector had
-//! closed the connection, and a new connection every few seconds costs little.
+//! The client blocks only the thread of the queue. Connections are not kept, because a batch would be lost if the
+//! collector had closed the kept connection. A new connection every few seconds costs little.
 
 use std::fmt;
 use std::io::Read;
@@ -53,7 +53,7 @@ impl SpanClient {
             .tls_config(tls(settings)?)
             .timeout_global(Some(settings.timeout))
             .max_idle_connections(0)
-            // A redirect would lead to an address that is not configured.
+            // Redirects are not followed, because they would lead to an address that is not configured.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .http_status_as_error(false)
