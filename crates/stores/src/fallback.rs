@@ -29,7 +29,7 @@ pub struct FallbackShare {
     clock: Clock,
     memory: Memory,
     observed: Cache<BucketKey, Observation>,
-    /// The number of gateways in gateway.yaml. Limits are never divided among fewer.
+    /// The number of gateways in gateway.yaml. Limits are never divided among fewer gateways.
     at_least: u64,
     gateways: AtomicU64,
 }
@@ -38,7 +38,7 @@ pub struct FallbackShare {
 #[derive(Clone, Debug)]
 struct Observation {
     state: State,
-    /// The moment of the state, on the store's clock.
+    /// The time at which the bucket had this level, on the store's clock.
     decided: Timestamp,
     /// The same moment on this process's clock, as nearly as it is known.
     at: Timestamp,

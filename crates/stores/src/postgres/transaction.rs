@@ -90,7 +90,7 @@ enum TransactionError {
     Absent,
     /// The row of a bucket was removed before it was locked. Nothing has changed.
     Vanished,
-    /// Other transactions prevented it. The server proves that nothing has changed.
+    /// Other transactions prevented this transaction. The server proves that nothing has changed.
     Conflict(Fault),
     Failed(Fault),
 }
