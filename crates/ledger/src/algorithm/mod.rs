@@ -1,11 +1,12 @@
-//! Lists the algorithms. Each defines the state of a bucket, and how one charge changes it.
+//! Lists the algorithms, and passes calls to the algorithm of a limit. An algorithm defines the state of a bucket, and
+//! how one charge changes this state.
 //!
 //! The states of all algorithms have one type, a short list of integers. A step is a pure function of the state, the
 //! cost and the time. So stores and algorithms do not depend on each other.
 //!
-//! For a store that runs scripts, each algorithm has a Lua twin, which is next to its file.
+//! Each algorithm has a Lua twin in its folder: the same steps for a store that runs scripts.
 //!
-//! A new algorithm needs its file, its twin, and an arm in each `match` of this file.
+//! A new algorithm needs its folder, its twin, and an arm in each `match` of this file.
 
 pub mod concurrency;
 pub mod fixed_window;
@@ -33,7 +34,7 @@ use sliding_window::SlidingWindow;
 pub use step::{ChargeResult, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
 use token_bucket::TokenBucket;
 
-/// The zone of windows that no calendar defines.
+/// The zone in which the ends of windows without a calendar are printed.
 static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());
 
 /// An algorithm with the settings of one limit, such as its rate and burst.
@@ -47,7 +48,7 @@ pub enum Algorithm {
     Concurrency(Concurrency),
 }
 
-/// Displays the numbers as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
+/// Displays the settings as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,7 +75,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the limit's quota at `now`. The window of a calendar quota depends on `now`: periods differ in length.
+    /// Returns the limit's quota at `now`. The window of a calendar quota depends on `now`, because periods differ in length.
     pub fn quota(&self, now: Timestamp) -> Quota {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.quota(),
@@ -106,8 +107,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the window of a fixed window, at the end of which the whole limit is free again. `None` for all other
-    /// algorithms, which free amounts gradually.
+    /// Returns how a fixed window defines its periods. At the end of a period the whole limit is free again. `None` for all
+    /// other algorithms, which have no periods.
     pub fn window(&self) -> Option<Window> {
         match self {
             Algorithm::TokenBucket(_)
@@ -131,7 +132,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the amount spent from the bucket with this state at `now`, rounded up to a thousandth. After a limit was
+    /// Returns the amount that is spent at `now` of a bucket with this state, rounded up to a thousandth. After a limit was
     /// lowered, this amount can exceed [`Algorithm::ceiling`].
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         match self {
@@ -144,8 +145,8 @@ impl Algorithm {
         }
     }
 
-    /// Formats the end of a window as RFC 3339, rounded up to a whole second, with the offset of the calendar's zone if the
-    /// limit has a calendar. `None` for algorithms that free amounts gradually.
+    /// Formats `moment`, the end of a period, as RFC 3339, rounded up to a whole second. Uses the zone of the limit's calendar,
+    /// or UTC without a calendar. `None` for algorithms without periods.
     pub fn print_end(&self, moment: Timestamp) -> Option<String> {
         self.window()?;
         let second = Timestamp(Micros(moment.0).ceil_seconds().saturating_mul(1_000_000));
@@ -165,7 +166,7 @@ impl Algorithm {
     }
 
     /// Returns the limit for a request whose credentials may set the rate or the size of the limit. `least` is the smallest
-    /// cost. If a setting from the credentials is 0, the limit refuses every request.
+    /// cost of a request. If a setting from the credentials is 0, the limit refuses every request.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.for_request(numbers, least)),
@@ -202,8 +203,8 @@ impl Algorithm {
         }
     }
 
-    /// Divides the limit into equal shares; `of` is their number. Returns the limit of one share, and the cost to charge to it.
-    /// To avoid rounding, a rate is not divided: the cost is multiplied. A share can pay at least one such cost.
+    /// Divides the limit into `of` equal shares. Returns the limit of one share, and the cost to charge to the share. Slots are
+    /// divided. For other limits the cost is multiplied, to avoid rounding. A share can pay at least one such cost.
     pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
         match self {
             Algorithm::TokenBucket(bucket) => {
@@ -233,8 +234,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. `None` if charging the
-    /// spent amount to the share at `now` is enough.
+    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. `None` if it is enough
+    /// to charge the spent amount to a new share at `now`.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(_)
@@ -247,7 +248,7 @@ impl Algorithm {
     }
 
     /// Returns the index of the Lua twin in [`TWINS`], and the limit's settings for a call at about the time `near` on the
-    /// store's clock. If the settings are valid only around that time, the twin reports a call at another time.
+    /// store's clock. If the settings are valid only around `near`, the twin reports a call at another time.
     pub fn twin(&self, near: Timestamp) -> (usize, Numbers) {
         let numbers = match self {
             Algorithm::TokenBucket(bucket) => bucket.numbers(),
@@ -260,22 +261,22 @@ impl Algorithm {
         (self.kind().twin(), numbers)
     }
 
-    /// Returns whether a bucket that refuses can pay again only after time has passed. Then the refusal can be repeated until
-    /// that time without asking the store.
+    /// Returns whether a bucket becomes able to pay again only because time passes. Then a refusal stays true until its wait
+    /// has passed, and can be repeated without asking the store.
     pub fn frees_only_with_time(&self) -> bool {
         match self {
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
-            // No place is given back, so the queue becomes shorter only at its rate.
+            // Taken places become free only at the limit's rate.
             | Algorithm::LeakyBucket(_) => true,
             Algorithm::Concurrency(_) => false,
         }
     }
 
-    /// Returns whether a state from a store's reply still shows how much the bucket holds at this moment, if nothing was
-    /// charged since. An excerpt of a large state shows this only for some time.
+    /// Returns whether a state from a store's reply still shows how much the bucket holds at `moment`, if nothing was charged
+    /// since the reply. An excerpt of a large state shows this only for a limited time.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         match self {
             Algorithm::TokenBucket(_)
@@ -287,8 +288,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the part of a state that is worth remembering outside the store. A small state is returned whole. The part never
-    /// shows more than the bucket holds.
+    /// Returns the part of a state that is worth remembering outside the store. A small state is returned whole. An excerpt
+    /// never shows more than the bucket holds.
     pub fn excerpt(&self, state: State) -> State {
         match self {
             Algorithm::TokenBucket(_)
@@ -310,12 +311,13 @@ impl Algorithm {
             (Algorithm::LeakyBucket(bucket), Algorithm::LeakyBucket(other)) => {
                 Algorithm::LeakyBucket(bucket.alongside(other))
             }
-            // The time at which spent amounts come back does not depend on the limit.
+            // With other algorithms, the moment at which a spent amount comes back does not depend on the limit.
             (mine, _) => mine,
         }
     }
 
-    /// Returns the name of a setting in which `other` differs so that both limits cannot charge one bucket. `None` if they can.
+    /// Returns the name of a setting that differs in `other`, but must be equal if both limits charge one bucket. `None` if
+    /// both limits can charge one bucket.
     pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
         match (self, other) {
             _ if self.kind() != other.kind() => Some("algorithm"),
@@ -343,8 +345,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the limit on slots, of which a granted request holds some until it ends. `None` for rates, which
-    /// keep what they charge.
+    /// Returns the limit if it is a number of slots, of which a granted request holds some until the request ends. `None` for
+    /// other limits, of which a request holds nothing.
     pub fn slots(&self) -> Option<&Concurrency> {
         match self {
             Algorithm::Concurrency(slots) => Some(slots),
@@ -356,9 +358,8 @@ impl Algorithm {
         }
     }
 
-    /// Accepts what an owner says about a bucket, and returns the entry to store, also if the plans of the call are
-    /// refused.
-    /// `None` if the report changes nothing, see [`Concurrency::accept`], or if nothing can be held under this limit.
+    /// Accepts an owner's report about a bucket. Returns the entry that the store must write even if it refuses the plans of
+    /// the call. `None` if the report changes nothing, see [`Concurrency::accept`], or if nothing can be held under this limit.
     pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
         self.slots()?.accept(state, report, now)
     }
@@ -368,7 +369,7 @@ impl Algorithm {
         matches!(self, Algorithm::LeakyBucket(_))
     }
 
-    /// Returns the limit for a request that cannot wait longer than `most`, and is refused instead.
+    /// Returns the limit for a request that cannot wait longer than `most`. A request that would wait longer is refused.
     pub fn within(&self, most: Micros) -> Algorithm {
         match self {
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.within(most)),

@@ -1,14 +1,14 @@
-//! Steps a leaky bucket: a schedule of `rps` moments each second, and a queue of requests that wait for their moments.
+//! Computes charges to a leaky bucket: `rps` moments each second, and a queue of requests that wait for their moments.
 //!
-//! A request takes the next free moment, in the order in which the store is asked, and continues when that moment has
-//! come. The gateway waits, not the store. The first `delay_after` places ahead of a request cause no wait. So any
-//! window of length T contains at most `1 + delay_after + rps·T` moments.
+//! Requests take the free moments in the order in which the store is asked. A request continues at its moment, and
+//! waits for it in the gateway, not in the store. A request does not wait if at most `delay_after` places are taken. So
+//! any window of length T contains at most `1 + delay_after + rps·T` moments.
 //!
 //! The state is that of a token bucket: the amount *spent* is the number of places taken, which become free at the
-//! rate. There are `1 + delay_after + queue` places, of which the first is for a request that continues at once. The
-//! number of taken places determines how long a request waits, and how many requests already wait.
+//! rate. There are `1 + delay_after + queue` places, and requests in the first `1 + delay_after` places continue at
+//! once. The number of taken places determines how long a request waits, and how many requests already wait.
 //!
-//! A place is never given back, even if a client leaves while its request waits.
+//! A taken place becomes free only at the rate, even if a client leaves while its request waits.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -31,7 +31,7 @@ pub const LONGEST_WAIT: Micros = Micros(3_600_000_000);
 /// A leaky bucket with the settings of one limit: its rate, its queue and its longest wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
-    /// Holds `1 + delay_after + queue` places.
+    /// A token bucket whose tokens are the places. Its burst is `1 + delay_after + queue`.
     places: TokenBucket,
     delay_after: u32,
     /// The longest wait of all requests, in milliseconds. It has 32 bits, because many charges contain a copy of it.
@@ -85,7 +85,7 @@ impl LeakyBucket {
         LeakyBucket { places: self.places.at_rate(numbers.rate), ..*self }
     }
 
-    /// Returns the leaky bucket for a request that cannot wait longer than `most`. The time is rounded down to milliseconds.
+    /// Returns the leaky bucket for a request that cannot wait longer than `most`, rounded down to milliseconds.
     pub fn within(&self, most: Micros) -> LeakyBucket {
         LeakyBucket { patience: self.max_wait.min(millis(most)), ..*self }
     }
@@ -113,7 +113,7 @@ impl LeakyBucket {
         reach.saturating_sub(u64::from(self.delay_after)).min(self.queue())
     }
 
-    /// Returns the quota as clients see it: the number of places, and the time in which all waiting requests leave the queue.
+    /// Returns the quota as clients see it: the number of places, and the time in which all places become free.
     pub fn quota(&self) -> Quota {
         self.places.quota()
     }
@@ -136,7 +136,7 @@ impl LeakyBucket {
         self.places.correction(state, now)
     }
 
-    /// Returns this limit for a bucket that `other` may charge too. The fastest rate of the bucket is then the faster of both.
+    /// Returns this limit for a bucket that `other` may charge too. Its fastest rate is then that of the faster limit.
     #[must_use]
     pub fn alongside(self, other: &LeakyBucket) -> LeakyBucket {
         LeakyBucket { places: self.places.alongside(&other.places), ..self }
@@ -158,14 +158,14 @@ impl LeakyBucket {
     /// places are all free. An invalid state counts as a bucket without a free place.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (taken, since) = self.places.read(state, now);
-        // The last charge is in the future if the clock was set back. Until then no places become free.
+        // If the clock was set back, the last charge is in the future. Until its moment, no places become free.
         let ahead = since.since(now);
         let untouched = self.level(taken, ahead);
         if cost > self.places() {
             return Step { untouched, charge: ChargeResult::Never };
         }
         let price = cost.thousandths() * self.places.unit();
-        // A cost below 1 also needs a whole place to wait in.
+        // A request with a cost below 1 also needs a whole free place.
         let room = self.places.capacity() - price.max(self.places.one());
         let most_ahead = room.min(self.reach(self.patience));
         let charge = match taken.checked_sub(most_ahead) {
@@ -191,14 +191,14 @@ impl LeakyBucket {
         u64::from(self.delay_after) * self.places.one()
     }
 
-    /// Returns the number of places, in units, that may be taken ahead of a request that waits this long. At most all
-    /// places.
+    /// Returns the number of places, in units, that may be taken ahead of a request that waits for `wait` milliseconds. At most
+    /// all places.
     fn reach(&self, wait: u32) -> u64 {
         let waited = micros(wait).0.saturating_mul(self.places.refill());
         self.at_once().saturating_add(waited).min(self.places.capacity())
     }
 
-    /// Returns the level of a bucket. `remaining` is the number of places that requests of cost 1 could take. It
+    /// Returns the level of a bucket. Its `remaining` is the number of places that requests of cost 1 could take. This number
     /// excludes places in which a request would have to wait longer than `max_wait`.
     fn level(&self, taken: u64, ahead: Micros) -> Level {
         let usable = self.reach(self.max_wait).saturating_add(self.places.one()).min(self.places.capacity());
@@ -215,7 +215,7 @@ fn micros(millis: u32) -> Micros {
     Micros(u64::from(millis) * 1_000)
 }
 
-/// Displays `5/s queue 10 max_wait 2s`, `10/min queue 5 max_wait 1m delay_after 2`.
+/// Displays the settings as `5/s queue 10 max_wait 2s`, or as `10/min queue 5 max_wait 1m delay_after 2`.
 impl fmt::Display for LeakyBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         rate::write(f, self.places.refill(), self.places.unit())?;
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Sends requests of cost 1 at these times. Returns the arrival and the moment of each admitted request.
+    /// Charges requests of cost 1 at these times. Returns when each admitted request arrived, and its moment.
     fn admitted(bucket: &LeakyBucket, arrivals: &[u64]) -> Vec<(u64, u64)> {
         let (mut state, mut admitted) = (None::<State>, Vec::new());
         for at in arrivals {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks the guarantee, the order of the queue, and its bounds.
+        /// Checks the number of moments in each window, their order, and the length of the queue.
         #[test]
         fn no_window_has_more_moments_than_it_may(
             bucket in buckets(),
@@ -352,7 +352,7 @@ mod tests {
             let admitted = admitted(&bucket, &arrivals);
             let moments: Vec<u64> = admitted.iter().map(|(_, moment)| *moment).collect();
             prop_assert!(moments.is_sorted(), "overtaken: {moments:?}");
-            // A moment is exact, but the wait for it is rounded up to a microsecond.
+            // Waits are rounded up to a microsecond, so the exact window may be up to a microsecond longer.
             let (unit, refill) = (u128::from(bucket.places.unit()), u128::from(bucket.places.refill()));
             for (first, begin) in moments.iter().enumerate() {
                 for (count, end) in (1u128..).zip(&moments[first..]) {
@@ -367,7 +367,7 @@ mod tests {
         }
 
         /// The wait of a refusal ends exactly when the same request would be admitted. An admitted request waits at
-        /// most as long as it may.
+        /// most `most`, and at most the limit's `max_wait`.
         #[test]
         fn a_wait_is_exact(bucket in buckets(), taken in 1u64..30_000, cost in 1u64..30_000, most in 0u64..90_000_000) {
             let now = Timestamp(START);

@@ -1,16 +1,19 @@
-//! Steps a sliding log: at most `limit` is granted in any window, with exact moments. Every grant is remembered, and
-//! counts, until the window has passed.
+//! Computes charges to a sliding log: at most `limit` is granted in any window of time. Every grant is stored with its
+//! exact moment, and counts until one window has passed since then.
 //!
 //! The state is a log of grants: pairs of a moment and an amount, oldest first. All grants of one moment share one
 //! pair. In place of its amount, a pair has the running total of all amounts up to and with this pair. So the sum over
-//! any part of the log is one subtraction, and a place in the log is found by bisection, here as in Lua.
+//! any part of the log is one subtraction, and a place in the log is found by bisection, both here and in Lua.
 //!
-//! `limit` and `window` may change under a bucket. A grant counts in the window of the limit that asks. So that a grant
-//! is not forgotten too early, the state has the longest window under which the bucket was charged recently. The grants
-//! of that window are kept until the last of them has left it, even if another gateway counts over a shorter one.
-//! A reply of a store may have an excerpt in place of the log: the first pairs and the last one, to which all amounts in
-//! between are attributed. It says exactly what the bucket holds until the last of the first pairs has left, and
-//! after that never more than it holds. A wait that ends later is reported as if it ended when that pair leaves.
+//! The settings `limit` and `window` may change while a bucket exists. A grant counts if it is in the window of the
+//! limit that is charged now. So that a grant is not forgotten too early, the state has the longest window under which
+//! the bucket was charged recently. The grants of that window are kept until the last of them has left that window,
+//! even if another gateway has a shorter window.
+//!
+//! A store's reply may have an excerpt in place of the log: the first pairs, and the last pair, to which all amounts in
+//! between are attributed. The excerpt shows exactly what the bucket holds until the last of the first pairs has left
+//! the window. After that, it never shows more than the bucket holds. A longer wait is reported as if it ended at that
+//! moment.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -31,21 +34,21 @@ pub(crate) const EXCEEDED: &str = "sliding_log_exceeded";
 pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 
-/// The largest limit, in whole units. Also the largest number of grants that a file may allow in one window.
+/// The largest limit, in whole units. Also the largest number of grants that gateway.yaml may allow in one window.
 pub const MAX_LIMIT: u64 = 10_000;
 
-/// The modulus of running totals. The sum of two totals is still exact in a double.
+/// Running totals are counted modulo this number, so that the sum of two totals is still exact in a double.
 const TOTALS: u64 = 1 << 52;
 
-/// The number of integers before the pairs of a state: the sum of its amounts; how many of its first pairs are exact
-/// (all, except in an excerpt); the longest window under which it was charged; and until when that window matters.
+/// The number of integers before the pairs of a state: the sum of all amounts; how many first pairs are exact (all,
+/// except in an excerpt); the longest window under which the bucket was charged; until when that window matters.
 const HEAD: usize = 4;
 
-/// The largest number of pairs in a log. A log reaches this number only while a bucket is charged under windows of
-/// different lengths. Then the oldest amounts are attributed to the next pair, and so count longer.
+/// The largest number of pairs in a log. A log needs more pairs only while a bucket is charged under windows of
+/// different lengths. Then the amounts of the oldest pairs are attributed to the next pair, and so count longer.
 const MOST_PAIRS: usize = 20_000;
 
-/// The smallest number of first pairs in an excerpt.
+/// The number of first pairs in an excerpt. The excerpt in a store's reply may have more.
 const EXCERPT: usize = 16;
 
 /// The settings of one sliding log: its limit and its window.
@@ -65,8 +68,8 @@ struct Log<'s> {
     window: Micros,
     until: Timestamp,
     pairs: Pairs<'s>,
-    /// Whether the log differs from the stored one. Then it must be stored, because otherwise its moments would move at
-    /// every read.
+    /// Whether the log differs from the stored one. Then it must be stored, because otherwise every read would move its grants
+    /// to the present.
     is_corrected: bool,
 }
 
@@ -89,8 +92,8 @@ impl SlidingLog {
         SlidingLog::new(limit, self.window)
     }
 
-    /// Returns the log for a request that may have its own limit. This limit is raised to `least`, rounded up to whole units.
-    /// With a limit of 0 every request is refused.
+    /// Returns the log for a request that may have its own limit. A limit above 0 is raised to at least `least`, rounded up to
+    /// whole units. With a limit of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> SlidingLog {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
@@ -131,8 +134,8 @@ impl SlidingLog {
     /// An invalid state counts as an empty bucket, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let log = self.read(state, now);
-        // If the clock was set back, the time of the last grant is used: grants that had left the window do not come
-        // back.
+        // If the clock was set back, the time of the last grant is used, so that grants that had left the window do not
+        // count again.
         let at = log.last().max(now);
         let gone = log.gone(self.window, at);
         let spent = log.sum_after(gone);
@@ -160,8 +163,8 @@ impl SlidingLog {
         log.is_corrected.then(|| self.granted(&log, 0, 0, now))
     }
 
-    /// Returns whether the state still shows how much the bucket holds at this moment. An excerpt shows this until all grants
-    /// with an exact moment have left the window.
+    /// Returns whether the state still shows how much the bucket holds at `moment`. An excerpt shows this until all grants with
+    /// an exact moment have left the window.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         let Some(log) = Log::parse(state) else { return true };
         let known = log.exact.checked_sub(1).and_then(|last| log.pairs().get(last));
@@ -174,7 +177,7 @@ impl SlidingLog {
         Cost::from_thousandths(log.sum_after(log.gone(self.window, log.last().max(now))))
     }
 
-    /// Shortens a long state to an excerpt: the oldest grants, and one entry for all later grants. A short state is returned
+    /// Shortens a long state to an excerpt: the oldest grants, and one pair for all later grants. A short state is returned
     /// unchanged.
     pub fn excerpt(state: State) -> State {
         let Some(log) = Log::parse(&state).filter(|log| log.pairs().len() > EXCERPT + 1) else { return state };
@@ -183,9 +186,9 @@ impl SlidingLog {
         encode([log.sum, exact as u64, log.window.0, log.until.0], first, log.pair_at_end())
     }
 
-    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. Each grant leaves the
-    /// share when it leaves the whole limit. The last pair of an excerpt counts as one grant. `None` if no grant is left in the
-    /// window.
+    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. Each grant counts in the
+    /// share until it stops counting in the whole limit. The last pair of an excerpt counts as one grant. `None` if no grant is
+    /// left in the window.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         let log = self.read(Some(seen), now);
         let gone = log.gone(self.window, log.last().max(now));
@@ -206,14 +209,14 @@ impl SlidingLog {
         }
     }
 
-    /// Makes a log whose only grant is one of `sum` at `now`.
+    /// Makes a log with a single grant: the amount `sum`, at the moment `now`.
     fn spent_at<'s>(&self, now: Timestamp, sum: u64) -> Log<'s> {
         let (window, until) = (self.window, now.plus(self.window));
         Log { sum, exact: 1, window, until, pairs: Pairs::One([now.0, sum]), is_corrected: false }
     }
 
-    /// Returns the entry after a grant at `at`, which is not before the last grant. The first `gone` pairs have left
-    /// the window.
+    /// Returns the entry after a grant of `cost` at `at`. The log has no later grant. Its first `gone` pairs have left the
+    /// window of this limit.
     fn granted(&self, log: &Log<'_>, gone: usize, cost: u64, at: Timestamp) -> Entry {
         let (mut window, mut until, mut from) = (self.window, at.plus(self.window), gone);
         if log.window > self.window && at < log.until {
@@ -228,7 +231,7 @@ impl SlidingLog {
             Some(([last, _], older)) if *last == at.0 => older,
             _ => pairs,
         };
-        // The sum stays the same: the amounts of pairs that are left out count as part of the next pair.
+        // Pairs that are left out do not change the sum, because their amounts count as part of the next pair.
         let surplus = (older.len() + 1).saturating_sub(MOST_PAIRS);
         let older = older.get(surplus..).unwrap_or_default();
         let exact = if log.is_whole() { older.len() + 1 } else { log.exact.saturating_sub(from + surplus) };
@@ -249,7 +252,7 @@ impl<'s> Log<'s> {
         Log { sum: 0, exact: 0, window, until, pairs: Pairs::Stored(&[]), is_corrected: false }
     }
 
-    /// Parses a state, without a walk over the log: a store must not read a whole log for every request.
+    /// Parses a state. Checks only the first and the last pair, because a store must not read a whole log for every request.
     fn parse(state: &'s [u64]) -> Option<Log<'s>> {
         let (&[sum, exact, window, until], pairs) = state.split_first_chunk::<HEAD>()?;
         let (pairs, []) = pairs.as_chunks::<2>() else { return None };
@@ -292,7 +295,7 @@ impl<'s> Log<'s> {
         self.exact == self.pairs().len()
     }
 
-    /// Returns how many pairs have left a window by `now`.
+    /// Returns how many pairs have left a window of this length at `now`.
     fn gone(&self, window: Micros, now: Timestamp) -> usize {
         self.pairs().partition_point(|[moment, _]| Timestamp(*moment).plus(window) <= now)
     }
@@ -305,8 +308,8 @@ impl<'s> Log<'s> {
         }
     }
 
-    /// Returns the moment of the pair that must leave so that at most `room` is spent. The first `gone` pairs have left
-    /// already. If an excerpt lacks that pair, returns the moment of its last exact pair.
+    /// Returns the moment of the last pair that must leave the window so that at most `room` is spent. The first `gone` pairs
+    /// have already left it. If an excerpt lacks that pair, returns the moment of the excerpt's last exact pair.
     fn falls_to(&self, room: u64, gone: usize) -> Timestamp {
         let total = self.total();
         let pairs = self.pairs().get(gone..).unwrap_or_default();
@@ -346,7 +349,7 @@ fn difference(total: u64, before: u64) -> u64 {
     total.wrapping_sub(before) % TOTALS
 }
 
-/// Displays `5 in any 1d`.
+/// Displays the settings as `5 in any 1d`.
 impl fmt::Display for SlidingLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in any ", self.limit)?;

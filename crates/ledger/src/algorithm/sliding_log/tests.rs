@@ -26,7 +26,7 @@ impl Naive {
         self.0.iter().filter(|(moment, _)| moment + window.0 > now).map(|(_, amount)| amount).sum()
     }
 
-    /// Returns the answer that the log must give.
+    /// Returns the answer that the log must give: what remained before the charge, and the result of the charge.
     fn step(&mut self, log: &SlidingLog, cost: u64, now: u64) -> (u64, Result<(u64, u64), Option<u64>>) {
         // If the clock was set back, the time of the last grant is used.
         let at = now.max(self.last());
@@ -66,7 +66,7 @@ fn requests() -> impl Strategy<Value = Vec<(i64, u64)>> {
     prop::collection::vec((later, cost), 1..120)
 }
 
-/// Plays random requests on the log and on the model, and compares the answers. `change` returns the state that is
+/// Charges random requests to the log and to the model, and compares the answers. `change` returns the state that is
 /// stored in place of each new state.
 fn agrees(cases: u32, change: fn(Option<&State>, State) -> State) -> Result<(), String> {
     let mut runner = TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() });
@@ -110,7 +110,7 @@ fn without_first(mut state: State) -> State {
 
 #[test]
 fn variants_that_forget_grants_are_noticed() {
-    // This variant drops the oldest pair at a bound.
+    // This variant keeps at most four pairs.
     let bounded = |_: Option<&State>, state: State| if state[1] > 4 { without_first(state) } else { state };
     assert!(agrees(400, bounded).is_err());
     // This variant forgets a grant a thousandth of a second too early.
@@ -141,14 +141,14 @@ fn a_shorter_window_opens_no_longer_one_again() {
         for ((later, cost), turn) in requests.into_iter().zip(turns) {
             now = now.saturating_add_signed(later);
             if now.max(naive.last()) >= until {
-                // No grant under the longer window has to be kept any more.
+                // All grants under the longer window have left it, so the log need not keep any grant for it.
                 since = u64::MAX;
             }
             let asking = if turn { long } else { short };
             let mut known = naive.clone();
             if turn && since > naive.last() {
                 // The longer window is new in the bucket. It may or may not find grants that only the shorter window
-                // has kept, so the test begins again.
+                // has kept, so the test begins again with a new bucket.
                 state = None;
                 known = Naive::default();
             }
@@ -181,7 +181,7 @@ fn a_log_has_no_more_pairs_than_its_bound_and_forgets_nothing_then() {
     let granted = MOST_PAIRS as u64 + 5;
     let kept = state.as_ref().unwrap();
     assert_eq!((kept.len(), kept[0]), (HEAD + 2 * MOST_PAIRS, granted * 1000));
-    // The longer window refuses exactly until all but 9999 grants have left.
+    // The longer window refuses exactly until only 9999 grants are left in it.
     let leaves = START + 200 * (granted - MAX_LIMIT) + LONGEST.0;
     assert_eq!(answer(&long, &mut state, 1000, now), (0, Err(Some(leaves - now))));
 }
@@ -232,8 +232,8 @@ fn a_share_multiplies_the_cost_and_one_cost_always_fits() {
 }
 
 proptest! {
-    /// A store may return any state. An impossible one must not count as more room than the bucket has, and must not
-    /// cause a panic.
+    /// A store may return any state. An impossible state must not count as more room than the bucket has, and must not cause a
+    /// panic.
     #[test]
     fn an_impossible_state_is_an_empty_bucket(
         state in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..5, Just(START)], 0..12),
@@ -243,8 +243,8 @@ proptest! {
         prop_assert!(possible || step.charge == ChargeResult::Short { wait: Micros(SECOND) }, "{state:?}: {step:?}");
     }
 
-    /// For the time for which an excerpt is exact, it answers as the log does. After that it never shows more than the
-    /// log.
+    /// As long as an excerpt is exact, it gives the same answers as the log. After that, it never shows more than the log
+    /// holds.
     #[test]
     fn an_excerpt_never_shows_more_than_the_log(
         grants in prop::collection::vec((0u64..200_000, 1u64..3_000), 1..60),
@@ -273,7 +273,7 @@ proptest! {
             ChargeResult::Short { wait } if log.tells_until(&excerpt, then.plus(wait)) => {
                 let ChargeResult::Short { wait: whole_wait } = whole.charge else { panic!("it fits: {:?}", whole) };
                 prop_assert!(wait <= whole_wait, "{:?} of {:?}", wait, whole_wait);
-                // Both waits are equal, unless the wait ends when the last pair in the excerpt leaves.
+                // Both waits are equal, unless the excerpt's wait ends when its last exact pair leaves.
                 let [.., last, _, _, _] = excerpt[..] else { panic!("an excerpt without pairs") };
                 let known = excerpt.len() as u64 == 2 * excerpt[1] + HEAD as u64
                     || then.plus(wait) < Timestamp(last).plus(log.window);

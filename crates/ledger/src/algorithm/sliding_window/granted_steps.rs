@@ -1,18 +1,17 @@
-//! Holds the amounts granted in consecutive steps of time, which are the state of a sliding window, and the form in
-//! which they are packed.
+//! Holds the amounts granted in consecutive steps of time, and packs them into the state of a sliding window's bucket.
 //!
-//! The packed form: the size of an amount in bytes (one byte), the number of amounts (one byte), the length of a step
-//! in microseconds (six bytes), and the index of the latest step since the Unix epoch (six bytes). Then the amounts, in
-//! thousandths, of which that of the latest step is first. If there are steps of another length, they follow in this
-//! form. Zeros fill the last word of eight bytes. Everything is little-endian.
+//! The packed form begins with the size of an amount in bytes (one byte), the number of amounts (one byte), the length
+//! of a step in microseconds (six bytes), and the index of the latest step since the Unix epoch (six bytes). The
+//! amounts follow, in thousandths, the latest step's amount first. If there are steps of another length, they follow in
+//! the same form. Zeros fill the last word of eight bytes. Everything is little-endian.
 
 use smallvec::{SmallVec, smallvec};
 
 use super::super::step::{EXACT, State};
 
-/// The largest number of steps of one length: the steps of a window, and one that the beginning of the window cuts.
+/// The largest number of steps of one length: the 60 steps of a window, and a step that is only partly in it.
 const MOST_STEPS: usize = 61;
-/// The longest step, in microseconds: half of 31 days.
+/// The longest step, in microseconds: half of the longest window, which has 31 days.
 const LONGEST_STEP: u64 = 31 * 86_400_000_000 / 2;
 
 /// The number of bytes before the amounts.
@@ -29,7 +28,8 @@ pub(crate) struct GrantedSteps {
     amounts: SmallVec<[u64; 12]>,
 }
 
-/// The granted steps of a bucket. The bucket has steps of at most two lengths, and those that were charged last come first.
+/// The granted steps of a bucket. They have at most two lengths. The steps of the length that was charged last come
+/// first.
 pub(crate) type BucketSteps = SmallVec<[GrantedSteps; 1]>;
 
 impl GrantedSteps {
@@ -86,8 +86,8 @@ impl GrantedSteps {
         }
     }
 
-    /// Adds all amounts of steps of another length, whose latest step does not end later, to the step here in which
-    /// their latest step ends.
+    /// Adds all amounts of `older`, which has steps of another length, to the step here in which the latest step of `older`
+    /// ends. The latest step of `older` must not end after the latest step here.
     fn fold(&mut self, older: &GrantedSteps) {
         let step = (older.latest_end() - 1) / self.length;
         let before = usize::try_from(self.latest - step.min(self.latest)).unwrap_or(usize::MAX);
@@ -206,7 +206,7 @@ pub(super) fn pack(granted: &BucketSteps) -> State {
 pub(super) fn unpack(state: &[u64]) -> Option<BucketSteps> {
     let mut bytes = ByteReader { words: state, bits: 0 };
     let mut granted: BucketSteps = smallvec![GrantedSteps::unpack(&mut bytes)?];
-    // Less than eight bytes can only be the zeros at the end.
+    // If fewer than eight bytes are left, they are the zeros at the end.
     if bytes.left() >= 8 {
         granted.push(GrantedSteps::unpack(&mut bytes)?);
     }
@@ -228,8 +228,8 @@ pub(super) fn fold(granted: &mut BucketSteps) {
     }
 }
 
-/// Takes back up to this many thousandths of what was granted, first from the steps that end last. If two steps end together,
-/// the step of the first length comes first.
+/// Takes back up to this many thousandths of what was granted, first from the steps that end last. If steps of both
+/// lengths end at the same moment, the first length comes first.
 pub(super) fn take_back(granted: &mut BucketSteps, mut thousandths: u64) {
     while thousandths > 0 {
         let last = granted.iter_mut().filter_map(GrantedSteps::last_granted);

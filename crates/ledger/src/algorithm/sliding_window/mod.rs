@@ -1,12 +1,12 @@
-//! Steps a sliding window: at most `limit` is granted in any window, whenever it begins.
+//! Computes charges to a sliding window: at most `limit` is granted in any window of time, whenever it begins.
 //!
-//! Time is divided into steps, aligned to the Unix epoch. A grant counts until a whole window has passed since the end
-//! of its step. So no grant counts too short, and none counts more than one step too long.
+//! Time is divided into steps of equal length, aligned to the Unix epoch. A grant counts until a whole window has
+//! passed since the end of its step. So every grant counts for at least one window, and at most one step longer.
 //!
-//! The state is the amount granted in each step that still counts, and the length of these steps. When the
-//! configuration changes that length, earlier steps keep their ends, beside the steps of the new length. At a third
-//! length, the older of the two earlier ones is merged into the newer one, where its amounts count at least as long as
-//! before.
+//! The state is the amount granted in each step that still counts, and the length of these steps. If the configuration
+//! changes the length, the state has the earlier steps with their old length beside the steps of the new length. If a
+//! third length follows, the older of the two earlier lengths is merged into the newer one. Its amounts then count at
+//! least as long as before.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -49,12 +49,12 @@ pub struct SlidingWindow {
 /// The decoded state of a bucket, at one moment.
 #[derive(Clone, Debug, Default)]
 struct Bucket {
-    /// The grants that still count.
+    /// The steps with grants that still count.
     granted: BucketSteps,
     /// The sum of `granted`, in thousandths.
     spent: u64,
-    /// Whether the steps differ from the stored ones. Then they must be stored, because otherwise they would move at
-    /// every read.
+    /// Whether the steps differ from the stored ones. Then they must be stored, because otherwise every read would move the
+    /// grants to the present step.
     is_corrected: bool,
 }
 
@@ -75,8 +75,8 @@ impl SlidingWindow {
         (1..=MAX_LIMIT).contains(&limit).then(|| SlidingWindow { limit: Cost::from_tokens(limit), ..*self })
     }
 
-    /// Returns the window for a request that may have its own limit. This limit is raised to `least`, rounded up to whole
-    /// units. With a limit of 0 every request is refused.
+    /// Returns the window for a request that may have its own limit. A limit above 0 is raised to at least `least`, rounded up
+    /// to whole units. With a limit of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> SlidingWindow {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
@@ -228,7 +228,7 @@ pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     Some(pack(&granted))
 }
 
-/// Displays `100 in any 15m, in 10 steps`.
+/// Displays the settings as `100 in any 15m, in 10 steps`.
 impl fmt::Display for SlidingWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in any ", self.limit)?;
@@ -291,7 +291,7 @@ mod tests {
     struct Grants(Vec<(u64, u64)>);
 
     impl Grants {
-        /// Returns the largest sum in the windows of this length that end at a grant.
+        /// Returns the largest sum of the grants in a window of this length that ends with a grant.
         fn most_in_any(&self, window: u64) -> u64 {
             let within = |end: u64| self.0.iter().filter(move |(at, _)| *at <= end && at + window > end);
             self.0.iter().map(|(end, _)| within(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)
@@ -307,8 +307,8 @@ mod tests {
     }
 
     proptest! {
-        /// For random requests at random times: any window grants at most the limit, and a wait is exact. A refused
-        /// request would not fit even if each grant counted for a window and one step.
+        /// For random requests at random times: any window grants at most the limit, and a wait is exact. A request is
+        /// refused only if the grants of the last window and one more step leave too little for it.
         #[test]
         fn no_window_grants_more_than_the_limit(
             (limit, length, steps) in (1u64..20, 1_000_000u64..9_000_000, LEAST_STEPS..=MOST_STEPS),
@@ -364,7 +364,7 @@ mod tests {
             prop_assert!(grants.most_in_any(length) <= limit * 1000);
         }
 
-        /// A store may return any state. An impossible one must not count as more room than the bucket has, and is
+        /// A store may return any state. An impossible state must not count as more room than the bucket has, and is
         /// corrected only once.
         #[test]
         fn an_impossible_state_is_an_empty_bucket(words in prop::collection::vec(any::<u64>(), 0..5)) {
