@@ -15,8 +15,8 @@ use request::attribute::Attribute;
 /// the meaning of a stored state changes.
 pub const FORMAT: &[u8] = b"tollgate/1";
 
-/// The version of the format of buckets of which requests hold something. A gateway that does not know such buckets
-/// never reads one.
+/// The version of the format of buckets of which requests hold slots. It differs from `FORMAT`, so that a gateway that
+/// does not know such buckets never reads one.
 pub const FORMAT_OF_HOLDS: &[u8] = b"tollgate/2";
 
 /// A bucket's key in a store: the first 16 bytes of a SHA-256 hash.
@@ -65,7 +65,7 @@ impl LimitTag {
     }
 }
 
-/// Identifies a limit of gateway.yaml. Together with a descriptor, this identifies a bucket.
+/// Identifies a limit of gateway.yaml. Together with a descriptor, it identifies a bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitIdentity<'a> {
     pub policy: &'a str,
@@ -107,9 +107,9 @@ impl KeySeed {
     }
 
     /// Makes the seed for a limit that shares the buckets of a meter with other limits. The limit keeps its own tag for
-    /// eviction, so that many clients of one plan do not evict the buckets of another plan.
+    /// eviction, so that many clients under one rule do not evict the buckets of clients under another rule.
     pub fn of_meter(meter: &str, identity: &LimitIdentity<'_>) -> KeySeed {
-        // No policy has an empty name.
+        // No policy has an empty name, so no limit without a meter has the same key.
         let shared = LimitIdentity { policy: "", rule: meter, limit: "", mode: "meter", ..*identity };
         KeySeed { tag: KeySeed::new(identity).tag, ..KeySeed::new(&shared) }
     }
@@ -133,9 +133,9 @@ impl KeySeed {
 pub struct Descriptor(SmallVec<[u8; 96]>);
 
 impl Descriptor {
-    /// Adds the value of an attribute. `alternative` is the index of the attribute in its limit key. If the file trusts several
-    /// issuers, `issuer` is the issuer of the token. A claim is then added together with its issuer, since two issuers may give
-    /// the same name to two people.
+    /// Adds the value of an attribute. `alternative` is the index of the attribute in its limit key. If gateway.yaml trusts
+    /// several issuers, `issuer` is the issuer of the token. A claim is then added together with its issuer, since two issuers
+    /// may give the same name to two people.
     pub fn push_value(&mut self, alternative: u8, attribute: &Attribute, issuer: Option<&str>, value: &[u8]) {
         if let Some(issuer) = issuer.filter(|_| matches!(attribute, Attribute::Claim(_))) {
             self.push(alternative, issuer.as_bytes());
@@ -152,8 +152,8 @@ impl Descriptor {
     }
 }
 
-/// Encodes the length of a part. Request heads and names are far shorter than 4 GiB. A longer part would get the
-/// largest length, but two such parts do not fit into memory.
+/// Encodes the length of a part. Request heads and names are far shorter than 4 GiB. Longer parts would all get the
+/// largest length, but two of them do not fit into memory.
 fn length(len: usize) -> [u8; 4] {
     u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes()
 }
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(key(&one), key(&two));
     }
 
-    /// Gateways of two versions share buckets, so a change of these keys requires a change of [`FORMAT`].
+    /// Gateways of two versions may share buckets, so a change of these keys requires a change of [`FORMAT`].
     #[test]
     fn the_bucket_keys_of_this_format_version_are_fixed() {
         assert_eq!(FORMAT, b"tollgate/1");

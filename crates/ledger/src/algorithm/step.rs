@@ -1,4 +1,4 @@
-//! Defines the values that all algorithms share: a bucket's state, one transition of it, and what clients see of a limit.
+//! Defines the types that all algorithms share: the state of a bucket, the result of a charge, and a limit's quota.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub struct RequestNumbers {
     pub ceiling: Option<Cost>,
 }
 
-/// A limit as clients see it: `limit` units in `window`. These are `q` and `w` in the header `RateLimit-Policy`.
+/// A limit as clients see it: `limit` units in `window`. They become `q` and `w` in the header `RateLimit-Policy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub limit: u64,

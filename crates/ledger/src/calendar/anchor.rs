@@ -1,4 +1,4 @@
-//! Parses when a calendar period begins: the unit, the day, and the local time of day.
+//! Parses the settings that define when a calendar period begins: the unit, the day, and the local time of day.
 
 use std::fmt;
 
@@ -128,8 +128,8 @@ impl Anchor {
         }
     }
 
-    /// Returns the first day of the day, week, month or year that is `units` later than the one with this first day. Negative
-    /// `units` go back in time.
+    /// Returns the first day of the day, week, month or year that comes `units` after the one with the first day `first_day`.
+    /// Negative `units` go back in time.
     pub(super) fn later(self, first_day: Date, units: i8) -> Date {
         let span = match self.unit() {
             CalendarUnit::Day => Span::new().days(units),
@@ -140,8 +140,8 @@ impl Anchor {
         first_day.saturating_add(span)
     }
 
-    /// Returns the day on which a period begins, from the first day of its week, month or year. This is the anchored day. If
-    /// the month is too short for the anchored day, the period begins on the month's last day.
+    /// Returns the day on which the period begins that belongs to the week, month or year with this first day: the anchored
+    /// day. If the month is too short for the anchored day, the period begins on the month's last day.
     pub(super) fn anchored(self, first_day: Date) -> Date {
         let in_month = |month: Date, day: i8| {
             let day = day.min(month.days_in_month());
@@ -171,14 +171,14 @@ impl TimeOfDay {
     }
 }
 
-/// Parses a day of the year. `None` unless some year has this day.
+/// Parses a day of the year, such as `04-01`. `None` if no year has this day.
 fn day_of_year(text: &str) -> Option<AnchorDay> {
     const LEAP_YEAR: i16 = 2000;
     let (month, day) = pair(text, "-")?;
     Date::new(LEAP_YEAR, month, day).ok().map(|_| AnchorDay::OfYear { month, day })
 }
 
-/// Parses two numbers of two digits each.
+/// Parses two numbers of two digits each, with `separator` between them.
 fn pair(text: &str, separator: &str) -> Option<(i8, i8)> {
     let number = |digits: &str| {
         let two = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_digit());
@@ -194,7 +194,7 @@ impl fmt::Display for CalendarUnit {
     }
 }
 
-/// Displays `sunday`, `the 15th`, `04-01`. Nothing if the unit is a day.
+/// Displays an anchor as `sunday`, `the 15th` or `04-01`. Displays nothing if the unit is a day.
 impl fmt::Display for Anchor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

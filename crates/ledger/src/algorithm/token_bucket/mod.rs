@@ -1,12 +1,13 @@
-//! Steps a token bucket: at most `burst` tokens, refilled continuously, in integers that are never rounded.
+//! Computes charges to a token bucket: at most `burst` tokens, refilled continuously, counted in integers without
+//! rounding.
 //!
-//! A rate is a fraction in lowest terms: tokens per microsecond. Its numerator is the number of *units* that come back
-//! each microsecond. Its denominator is the number of units in a thousandth of a token. Every amount is a whole number
-//! of units, so no error accumulates, and any window of length T grants at most `burst + rate·T`.
+//! A rate is a fraction in lowest terms: thousandths of a token per microsecond. Its numerator is the number of *units*
+//! that come back each microsecond. Its denominator is the number of units in a thousandth of a token. Every amount is
+//! a whole number of units, so no error accumulates, and any window of length T grants at most `burst + rate·T`.
 //!
-//! The state is the amount *spent*, its unit, and the moment of the last charge. A full bucket has no state. Settings
-//! may change under a bucket: the spent amount stays spent, the time since the last charge counts at the new rate, and
-//! the bucket holds the new burst less the spent amount.
+//! The state is the amount *spent*, its unit, and the moment of the last charge. A full bucket has no state. If the
+//! settings change while a bucket exists, the spent amount stays spent, the time since the last charge counts at the
+//! new rate, and the bucket holds the new burst less the spent amount.
 //!
 //! If the rate differs from request to request, all rates of the bucket are in one unit, in which each rate is a whole
 //! number. So the bucket is never converted and never rounded when requests with different rates take turns.
@@ -26,7 +27,8 @@ use base::time::{Micros, Timestamp};
 pub const NAME: &str = "token_bucket";
 pub(crate) const EXCEEDED: &str = "token_bucket_exceeded";
 
-/// In this unit, every rate of whole thousandths per second is a whole number of units per microsecond.
+/// The unit for buckets whose requests have their own rates. In this unit, a rate of whole thousandths of a token per
+/// second is a whole number of units per microsecond.
 const COMMON_UNIT: u64 = 1_000_000;
 
 /// The settings of one token bucket: its rate and its burst.
@@ -93,7 +95,7 @@ impl TokenBucket {
     /// With a rate of 0 every request is refused.
     pub(super) fn at_rate(&self, rate: Option<Cost>) -> TokenBucket {
         let Some(rate) = rate else { return *self };
-        // This is exact: only buckets in the common unit have requests with their own rates.
+        // This division is exact, because only buckets in the common unit have requests with their own rates.
         let refill = (u128::from(rate.thousandths()) * u128::from(self.unit)).div_ceil(u128::from(COMMON_UNIT));
         match u64::try_from(refill).unwrap_or(u64::MAX).min(self.fastest) {
             0 => TokenBucket { burst: Cost::default(), ..*self },
@@ -107,8 +109,7 @@ impl TokenBucket {
         Cost::from_thousandths(u64::try_from(thousandths).unwrap_or(u64::MAX))
     }
 
-    /// Returns this limit for a bucket that `other` may charge too. The fastest refill of the bucket is then the faster of
-    /// both.
+    /// Returns this limit for a bucket that `other` may charge too. Its fastest refill is then that of the faster limit.
     #[must_use]
     pub fn alongside(self, other: &TokenBucket) -> TokenBucket {
         let theirs = (u128::from(other.fastest) * u128::from(self.unit)).div_ceil(u128::from(other.unit));
@@ -125,7 +126,8 @@ impl TokenBucket {
     }
 
     pub fn quota(&self) -> Quota {
-        // `max(1)` because a bucket that cannot pay anything also has a window. Header fields show at least one second.
+        // `max(1)` gives a window also to a bucket that cannot pay anything, because header fields show at least one
+        // second.
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity().max(1)) }
     }
 
@@ -145,13 +147,13 @@ impl TokenBucket {
     /// An invalid state counts as an empty bucket, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (spent, since) = self.read(state, now);
-        // The last charge is in the future if the clock was set back. Until then nothing is refilled.
+        // If the clock was set back, the last charge is in the future. Until its moment, nothing is refilled.
         let ahead = since.since(now);
         let untouched = self.level(spent, ahead);
         if cost > self.burst {
             return Step { untouched, charge: ChargeResult::Never };
         }
-        // Only subtracts: a sum could leave the range in which a double is exact.
+        // `spent` and `price` are not added here, because their sum could be too large to be exact in a double.
         let price = cost.thousandths() * self.unit;
         let room = self.capacity() - price;
         let charge = match spent.checked_sub(room) {
@@ -186,9 +188,8 @@ impl TokenBucket {
         Some(Entry { state: smallvec![spent, self.unit, since.0], kept_until })
     }
 
-    /// Reads a state: returns the amount spent, in this bucket's units, and the moment for which this amount is given. Before
-    /// the moment of the last charge nothing is refilled, and the moment of the last charge is returned, unless that is too far
-    /// ahead.
+    /// Reads a state. Returns the amount spent, in this bucket's units, and the moment from which it is refilled further. This
+    /// is `now`, or the moment of the last charge if that is later. A last charge that is too far ahead counts as made `now`.
     pub(super) fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
         let Some(state) = state else { return (0, now) };
         let Some((spent, unit, since)) = valid(state) else { return (self.capacity(), now) };
@@ -257,7 +258,7 @@ pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     Some(smallvec![spent.saturating_sub(amount.thousandths().saturating_mul(unit)), unit, since.0])
 }
 
-/// Displays `10/s burst 20`, `10000/day burst 10000`, `0.35/33s burst 7`.
+/// Displays the settings as `10/s burst 20`, `10000/day burst 10000` or `0.35/33s burst 7`.
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         rate::write(f, self.refill, self.unit)?;

@@ -1,4 +1,4 @@
-//! Tests the rate, the largest burst at a rate, and numbers that change under a bucket.
+//! Tests the token bucket: its rate, the largest burst at a rate, and settings that change while a bucket exists.
 
 use super::*;
 use proptest::prelude::*;
@@ -105,7 +105,7 @@ fn a_bucket_is_refilled_at_most_as_fast_as_the_fastest_of_those_that_charge_it()
     let (slow, fast) = (bucket("0.3"), bucket("7"));
     let shared = slow.alongside(&fast);
     assert_eq!((shared.refill, shared.burst), (slow.refill, slow.burst));
-    // The two units differ, so the fastest rate is rounded up.
+    // The two limits have different units, so the fastest rate is rounded up.
     let fastest = shared.at_fastest();
     let by = |bucket: &TokenBucket| u128::from(bucket.refill) * 1_000_000 / u128::from(bucket.unit);
     assert!((7_000..=7_001).contains(&by(&fastest)), "{fastest:?}");
@@ -114,7 +114,7 @@ fn a_bucket_is_refilled_at_most_as_fast_as_the_fastest_of_those_that_charge_it()
 }
 
 proptest! {
-    /// The guarantee: any window of length T grants at most burst + rate·T, even if time goes back.
+    /// The guarantee: any window of length T grants at most burst + rate·T, even if the clock is set back.
     #[test]
     fn no_window_ever_grants_more_than_burst_and_rate(
         (rate, burst) in buckets(),
@@ -126,7 +126,7 @@ proptest! {
             now = now.saturating_add_signed(step);
             let cost = Cost::from_thousandths(cost);
             if let ChargeResult::Fits { entry, .. } = bucket.step(state.as_deref(), cost, Timestamp(now)).charge {
-                // When time has gone back, the grant counts at the last moment that the bucket has seen.
+                // If the clock was set back, the grant counts at the last moment that the bucket has seen.
                 grants.push((entry.state[2], u128::from(cost.thousandths())));
                 state = Some(entry.state);
             }
@@ -143,8 +143,8 @@ proptest! {
         }
     }
 
-    /// The guarantee if requests with several limits charge one bucket: together they get at most the largest burst and
-    /// rate. After a refusal, no request is granted until the bucket could pay at the fastest rate.
+    /// The guarantee also holds if requests under several limits charge one bucket: together they get at most the largest burst
+    /// and rate. After a refusal, no request is granted until the bucket could pay at the fastest rate.
     #[test]
     fn several_numbers_grant_together_at_most_the_largest(
         numbers in prop::collection::vec(buckets(), 2..4),
