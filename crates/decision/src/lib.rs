@@ -1,5 +1,5 @@
-//! The decision about a request, without I/O: the order in which answers are checked, the refusal with its status, and
-//! the numbers that clients see.
+//! Decides about a request, without I/O. Defines the order in which answers are checked, the refusals with their status
+//! codes, and the numbers that clients see.
 //!
 //! The proxy, `explain` and `replay` all use this crate to decide, so their decisions cannot differ. Like [`rules`],
 //! this crate has no async, no I/O, no clock and no log.

@@ -1,12 +1,13 @@
 //! Defines the order in which the stages of a decision may answer a request. The first stage with an answer ends the
 //! decision.
 //!
-//! 1. A malformed head. The HTTP server answers it before there is a request ([`Refusal::bad_request`]).
+//! 1. A malformed head. The HTTP server answers it itself, before any decision ([`Refusal::bad_request`]).
 //! 2. The [`Stage`]s before the rules check that the request has only one reading, that its credentials are valid, and
 //!    that it has a route.
-//! 3. The rules: first a `deny`, then a cost that a limit can never pay: [`RulesDecision`]. Only after that is there a
-//!    plan to charge.
-//! 4. The limits: [`super::speaking_limit`], or [`super::store_failure_refusal`] if the store gave no answer.
+//! 3. The rules ([`RulesDecision`]): first a `deny`, then a cost that is more than a limit can ever hold. A plan is
+//!    charged only if neither of them refuses the request.
+//! 4. The limits. [`super::speaking_limit`] makes the refusal, or [`super::store_failure_refusal`] if the store gave no
+//!    answer.
 //! 5. The upstream.
 //!
 //! `gateway::enforcement`, `explain` and `replay` run the stages of [`Stage::before_rules`]. Each does its own I/O
@@ -23,7 +24,7 @@ use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{RouteChoice, RouteSet};
 use rules::rule_set::{Answer, RuleSet};
 
-/// A stage of a decision. Every stage comes before the rules.
+/// A stage of a decision. All these stages come before the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Checks whether the request may be sent on its connection. If not, the answer is [`Refusal::misdirected`].
@@ -35,8 +36,8 @@ pub enum Stage {
     Preflight,
     /// Checks the credentials of the request, the token first: [`super::credentials`].
     Credentials,
-    /// Chooses the route of the request, because rules can read the route: [`choose_route`]. The route may also bound the size
-    /// of the body: [`check_body`].
+    /// Chooses the route of the request before the rules, because rules can read it: [`choose_route`]. If the route
+    /// bounds the size of the body, checks the size too: [`check_body`].
     Route,
 }
 
@@ -47,9 +48,9 @@ impl Stage {
         use Stage::{Connection, Credentials, Preflight, Reading, Route};
         match door {
             Door::Proxy => &[Connection, Reading, Preflight, Credentials, Route],
-            // The other proxy has the connection and chooses the route.
+            // The other proxy has the connection and chooses the route, so those stages are left out.
             Door::Http | Door::ExtAuthz => &[Reading, Preflight, Credentials],
-            // A descriptor is not an HTTP request.
+            // The other proxy sends only descriptors, so there is no HTTP request to check.
             Door::Rls => &[],
         }
     }
@@ -63,7 +64,8 @@ pub fn check_reading(rules: &RuleSet, request: &Request<'_>) -> Result<(), Refus
     rules.read(request).map_err(Refusal::ambiguous)
 }
 
-/// Chooses the route of a request, which rules can read as an attribute. `draw` returns a random number below its argument.
+/// Chooses the route of a request. Rules can read the route as an attribute. `draw` returns a random number below its
+/// argument.
 ///
 /// # Errors
 /// Returns the refusal of a request that matches no route.
@@ -88,7 +90,7 @@ pub fn check_body(route: Option<&Forwarding>, request: &Request<'_>) -> Result<(
 /// The decision of the rules about a request, before any bucket is charged.
 #[derive(Clone, Debug)]
 pub enum RulesDecision {
-    /// A `deny` refuses the request. No limit is asked.
+    /// A `deny` refuses the request. No limit is checked.
     Denied { refusal: Refusal, by: DenierId },
     /// The cost is more than a limit can ever hold. `plan` has the limits that were checked.
     TooLarge { refusal: Refusal, plan: Plan },

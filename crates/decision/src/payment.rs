@@ -1,4 +1,4 @@
-//! Holds the result of a request's plan: the outcome of each limit, and which limit affected the client most.
+//! Holds what became of a request's plan: the outcome of each limit, and the limit that decided.
 
 use smallvec::SmallVec;
 
@@ -39,7 +39,7 @@ impl Payment {
         }
     }
 
-    /// Returns the outcomes of all limits in the plan, the enforced limits first. A limit that is tried but not enforced
+    /// Returns the results of all limits in the plan, the enforced limits first. A limit that is tried but not enforced
     /// (shadow mode) is left out if it was not checked.
     pub fn answers<'a>(&'a self, rules: &'a RuleSet) -> SmallVec<[LimitAnswer<'a>; 2]> {
         let (enforced, shadow): (&[Outcome], &[Outcome]) = match self {

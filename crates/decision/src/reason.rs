@@ -21,7 +21,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reasons that do not come from a limit.
+    /// All reasons but [`Reason::Exceeded`].
     const OTHERS: [Reason; 11] = [
         Reason::CostTooLarge,
         Reason::StoreUnavailable,

@@ -1,4 +1,4 @@
-//! Defines a refusal. Only this file writes the status code of a decision.
+//! Defines the refusals of requests, each with its status code.
 
 use super::reason::Reason;
 use identity::jwt::Invalid;
@@ -9,7 +9,7 @@ use rules::ambiguity::Ambiguity;
 pub struct Refusal {
     pub status: u16,
     pub reason: Reason,
-    /// The value of `Retry-After` in seconds, with the spread added. `None` if waiting does not help.
+    /// The value of `Retry-After` in seconds, with jitter added. `None` if waiting does not help.
     pub retry_after: Option<u64>,
     pub problem: ProblemType,
     /// The moment at which the window of the refusing limit ends and the bucket is full, in RFC 3339. `None` if the limit has

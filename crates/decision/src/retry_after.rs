@@ -3,13 +3,14 @@
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
 
-/// The shortest window that counts as a period. At the end of a period all clients wait for the same moment.
+/// The shortest window for which [`Jitter::max_period`] is used. All clients of such a window wait for the same moment,
+/// its end.
 const LONG: Micros = Micros(3_600_000_000);
 
-/// The settings for the part that `Retry-After` adds to the wait, so that clients do not return together.
+/// The settings for the time that `Retry-After` adds to the wait, so that clients do not return together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter {
-    /// The largest part of the wait that is added to the wait, in millionths.
+    /// The most that is added, in millionths of the wait.
     pub share: u32,
     pub max: Micros,
     /// The longest time that is added for a window of an hour or more. It replaces `share` and `max`, because all clients of
@@ -25,8 +26,8 @@ pub fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     wait.plus(part(most, spread).min(jitter.max)).ceil_seconds()
 }
 
-/// Computes `Retry-After` for a limit with this algorithm. A long window ends for all clients at once, so the added part does
-/// not depend on the wait there.
+/// Computes `Retry-After` for a limit with this algorithm. A window of an hour or more ends for all clients at once, so
+/// the time added to its wait does not depend on the wait.
 pub(crate) fn retry_after_limit(algorithm: &Algorithm, spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     match algorithm.window() {
         Some(window) if window.shortest() >= LONG => {

@@ -68,8 +68,8 @@ mod tests {
         expose: Expose,
     }
 
-    /// Returns the refusal by limits `0`, `1`, … of these kinds, and the name of the limit that determines it. Each
-    /// limit has its wait in seconds; `None` for a limit that could pay.
+    /// Returns the refusal by limits of these kinds, and the name of the limit that determines the refusal. The limits
+    /// are named `0`, `1`, …. Each limit has its wait in seconds, or `None` if it could pay.
     fn refuse(limits: &[(Kind, Option<u64>)]) -> (Refusal, Option<String>) {
         let policies: Vec<_> = limits
             .iter()

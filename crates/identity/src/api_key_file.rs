@@ -1,8 +1,8 @@
 //! Reads and writes the file of API keys: lines of `SHA256-HEX-OF-KEY ID PLAN`.
 //!
-//! The first line may name the columns: `#columns id plan rps …`. Then every line has a word for each column, or `-`
-//! where it has no value. Blank lines are ignored. Any other `#` begins a comment, which ends with its line. A fault
-//! never repeats text of the file, because the text may be a key.
+//! The first line may name the columns: `#columns id plan rps …`. Then every other line has, after the hash, one word
+//! for each column. `-` stands for a missing value. Blank lines are ignored. Any other `#` begins a comment, which ends
+//! with its line. The message of a fault never repeats text of the file, because this text may be a key.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ pub enum FaultKind {
     Hash,
     Id,
     Plan,
-    /// The value in a column after id and plan is invalid. The number of the column counts from 1.
+    /// The value in the column with this number is invalid. Column 1 is `id`, and column 2 is `plan`.
     Value(usize),
     /// The hash is already listed in the line with this number.
     Duplicate(usize),
@@ -101,7 +101,7 @@ impl fmt::Display for Fault {
 ///
 /// # Errors
 ///
-/// Returns all faults of the file, in their order.
+/// Returns all faults, in the order of the file.
 pub fn parse(bytes: &[u8]) -> Result<ApiKeySet, Vec<Fault>> {
     let whole = |kind| Err(vec![Fault { position: None, kind }]);
     if bytes.is_empty() {

@@ -1,8 +1,8 @@
-//! Looks up the owner of an API key.
+//! Looks up an API key to find out whose it is: its id and plan.
 //!
 //! Only the SHA-256 hash of a key is stored, never the key. A plain hash without salt or key stretching is enough,
-//! because keys are random: 128 random bits cannot be guessed. A set of keys is replaced as a whole, while requests
-//! read the old one.
+//! because keys are random: 128 random bits cannot be guessed. A set of keys is replaced as a whole, while requests may
+//! still read the old set.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -166,8 +166,8 @@ impl Fingerprint {
     }
 }
 
-/// Compares in constant time. The map's own work depends only on the fingerprint and a secret of this process. A client
-/// cannot choose the fingerprint of its key. So the duration of a lookup reveals nothing about the known keys.
+/// Compares in constant time. The work of the hash map depends only on the fingerprint and on a secret of this process.
+/// A client cannot choose the fingerprint of its key. So the duration of a lookup reveals nothing about the known keys.
 impl PartialEq for Fingerprint {
     fn eq(&self, other: &Fingerprint) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -244,7 +244,7 @@ mod tests {
         api_keys.replace(keys(&longest, "b"));
         assert_eq!(find(&api_keys, Some(&longest)), "b gold");
         assert_eq!(find(&api_keys, Some(b"k\xe9y-0123456789abcdef")), "unknown");
-        // A longer key is not even hashed.
+        // A longer key is not hashed, so it is unknown even if the set has it.
         let longer = [b'k'; LONGEST_KEY + 1];
         api_keys.replace(keys(&longer, "c"));
         assert_eq!(find(&api_keys, Some(&longer)), "unknown");

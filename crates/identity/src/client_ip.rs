@@ -37,7 +37,8 @@ impl Settings {
         ClientAddress::new(self.find(peer, headers), self.ipv6_prefix)
     }
 
-    /// Returns the address of the client of a peer that counts as trusted, even if `trusted_proxies` does not contain the peer.
+    /// Returns the address of the client as `client` does, but trusts the peer, even if `trusted_proxies` does not
+    /// contain the peer.
     pub fn client_of_trusted(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         ClientAddress::new(self.find_untrusted(peer, headers), self.ipv6_prefix)
     }
@@ -77,7 +78,7 @@ pub fn ends_with_address(headers: &HeaderMap) -> bool {
 /// proxy that adds an empty address cannot confirm the addresses to its left.
 fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(hop.trim_ascii()).ok()?;
-    // A zone has a meaning only on one machine.
+    // An address with a zone (`fe80::1%eth0`) is invalid, because a zone has a meaning only on one machine.
     if text.contains('%') {
         return None;
     }
@@ -173,7 +174,8 @@ mod tests {
         }
         check("::ffff:10.0.0.1", &["198.51.100.1"], "198.51.100.1");
         check("::ffff:a00:1", &["::ffff:10.0.0.3, 10.0.0.2"], "10.0.0.3");
-        // These are NAT64, IPv4-compatible, and only written with dots. None of them counts as IPv4.
+        // A NAT64 address, an IPv4-compatible address, and an address that is only written with dots. None counts as
+        // IPv4.
         check("10.0.0.1", &["64:ff9b::10.0.0.2"], "64:ff9b::a00:2");
         check("10.0.0.1", &["::10.0.0.2"], "::a00:2");
         check("10.0.0.1", &["2001:db8::10.0.0.2"], "2001:db8::a00:2");

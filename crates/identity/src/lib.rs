@@ -9,7 +9,7 @@
 //! headers.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1, 203.0.113.7"));
 //! let client = |peer: [u8; 4]| settings.client(peer.into(), &headers).text();
 //! assert_eq!(client([10, 1, 2, 3]), "203.0.113.7");
-//! // Of a peer that is not trusted, the field says nothing.
+//! // The field of a peer that is not trusted is ignored.
 //! assert_eq!(client([198, 51, 100, 9]), "198.51.100.9");
 //! ```
 

@@ -1,8 +1,8 @@
 //! Parses the PROXY protocol header, version 1 or 2, in which a load balancer names the client's address.
 //!
-//! The format: <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>. The result is a header, an error, or the
-//! smallest number of bytes that are still missing. A caller that reads only that many bytes never reads past the
-//! header.
+//! The format is defined in <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>. The result is a header, an
+//! error, or the smallest number of bytes that are still missing. A caller that reads only that many bytes never reads
+//! past the header.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -33,7 +33,7 @@ pub struct HeaderError(pub &'static str);
 const V1: &[u8] = b"PROXY ";
 /// The length of `PROXY UNKNOWN` and the end of the line.
 const V1_SHORTEST: usize = 15;
-/// The largest length, including the end of the line (section 2.1).
+/// The largest length of a header of version 1, including the end of the line (section 2.1).
 const V1_LONGEST: usize = 107;
 
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -84,7 +84,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Progress, HeaderError> {
 
 fn source_v1(line: &[u8]) -> Option<Source> {
     let line = line.strip_prefix(V1)?;
-    // The rest of such a line must be ignored. It may be no text.
+    // The rest of a line with `UNKNOWN` must be ignored, even if it is not text.
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
         return Some(Source::Peer);
     }
@@ -144,7 +144,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Progress, HeaderError> {
 /// Parses the source address of version 2. Ignores everything after the addresses.
 fn source_v2(family: u8, rest: &[u8]) -> Option<Source> {
     let (family, transport) = (family >> 4, family & 15);
-    // The transports are unspecified, stream and datagram. An HTTP client uses a stream.
+    // Transport 0 is unspecified, 1 is a stream, and 2 is datagrams. An HTTP client uses a stream.
     let stream = match transport {
         1 => true,
         0 | 2 => false,
@@ -161,7 +161,7 @@ fn source_v2(family: u8, rest: &[u8]) -> Option<Source> {
             let port = *rest.get(32..36)?.first_chunk::<2>()?;
             (client(address.into(), u16::from_be_bytes(port)), 36)
         }
-        // Two paths of Unix domain sockets.
+        // The addresses are two paths of Unix domain sockets, of 108 bytes each.
         3 => (Source::Peer, 216),
         _ => return None,
     };
@@ -192,7 +192,7 @@ mod tests {
         Source::Client(text.parse().unwrap())
     }
 
-    /// Checks that a header is read as `source`, alone and with a request after it, but that a shorter part is
+    /// Checks that a header is read as `source`, alone and with a request after it, and that each shorter beginning is
     /// incomplete.
     #[track_caller]
     fn check(header: &[u8], source: Source) {
@@ -265,7 +265,7 @@ mod tests {
         ] {
             refuse(line.as_bytes());
         }
-        // A line of 107 bytes is valid, but a line of 108 bytes is not. This is detected before the whole line has
+        // A line of 107 bytes is valid, but a line of 108 bytes is not. The fault is detected before the whole line has
         // arrived.
         check(format!("PROXY UNKNOWN {}\r\n", "x".repeat(91)).as_bytes(), Source::Peer);
         refuse(format!("PROXY UNKNOWN {}\r\n", "x".repeat(92)).as_bytes());
@@ -314,7 +314,7 @@ mod tests {
                 refuse(&v2(0x21, family, &vec![0; length]));
             }
         }
-        // The rest is too long, which is reported before it has arrived.
+        // The rest is too long. This is reported before the rest has arrived.
         refuse(&v2(0x21, 0x11, &[0; V2_LONGEST_REST + 1])[..V2_FIXED]);
         refuse(&v2(0x20, 0x00, &[0; V2_LONGEST_REST + 1])[..V2_FIXED]);
         for index in 0..V2.len() {

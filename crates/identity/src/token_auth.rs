@@ -1,8 +1,8 @@
-//! Authenticates the token of a request.
+//! Authenticates requests by their tokens.
 //!
 //! Invalid tokens have their own limit for each client address, in this process. So a flood of invalid tokens affects
-//! no bucket of a rule. When the limit of an address is used up, no more tokens are verified for this address. A token
-//! that was verified before is not verified again, so clients with valid tokens are not affected.
+//! no bucket of a rule. When the limit of an address is used up, no more tokens are verified for this address. But
+//! tokens that were verified before are still accepted from the cache, so clients with valid tokens are not affected.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl TokenAuth {
         &self.verifier
     }
 
-    /// Removes the buckets of clients that are full again. The caller must call this about every second.
+    /// Removes the clients' buckets that are full again. The caller must call this about every second.
     pub fn sweep(&self) {
         self.invalid.buckets.sweep();
     }
@@ -89,7 +89,7 @@ impl TokenAuth {
         }
         let mut verified = self.verifier.verify(&token);
         if matches!(verified, Err(TokenError::Invalid(_))) {
-            // The charge comes before a fetch, so that requests that wait for the fetch together are limited together.
+            // This comes before a fetch. So every request that waits for the same fetch has already been charged.
             self.invalid.charge(&bucket);
         }
         // The future of this rare case is on the heap, so that it does not enlarge the task of every request.
@@ -147,7 +147,7 @@ impl InvalidLimit {
         Plan { enforced: smallvec![charge], shadow: smallvec![] }
     }
 
-    /// Returns the time until another token is verified. `None` if one is verified now.
+    /// Returns how long the client must wait until a token is verified again. `None` if a token may be verified now.
     fn wait(&self, plan: &Plan) -> Option<Micros> {
         let settlement = self.buckets.peek(plan);
         if settlement.is_granted() { None } else { settlement.enforced.first().map(|outcome| outcome.retry_after) }

@@ -88,8 +88,8 @@ pub(crate) fn algorithms_of(key: &DecodingKey) -> Result<Vec<Algorithm>, KeyErro
     }
 }
 
-/// Returns the algorithms for which a JWK may verify signatures: only the algorithm that the JWK names, or else `own`, all
-/// algorithms of its key.
+/// Returns the algorithms for which a JWK may verify signatures: only the algorithm that the JWK names, or, if the JWK
+/// names none, `own`: all algorithms of its key.
 ///
 /// # Errors
 /// If the curve or the algorithm that the JWK names does not fit its key.
@@ -117,7 +117,8 @@ pub(crate) fn declared_algorithms(
     })
 }
 
-/// Whether a JWK's `crv` is the curve of its point. The library distinguishes curves only by the length of the point.
+/// Whether a JWK's `crv` is the curve of its point. This is checked here, because the library distinguishes curves only
+/// by the length of the point.
 fn curve_fits(jwk: &Jwk, algorithms: &[Algorithm]) -> bool {
     let curve = match &jwk.algorithm {
         AlgorithmParameters::EllipticCurve(parameters) => &parameters.curve,
@@ -149,7 +150,7 @@ fn der_numbers(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((number(0)?, number(1)?))
 }
 
-/// Checks that a point is on the curve. A key agreement with another point fails.
+/// Checks that a point is on the curve, by a key agreement with the point. The agreement fails for any other point.
 fn is_on_curve(curve: &'static agreement::Algorithm, point: &[u8]) -> bool {
     let Ok(own) = EphemeralPrivateKey::generate(curve, &SystemRandom::new()) else { return false };
     agree_ephemeral(own, &agreement::UnparsedPublicKey::new(curve, point), |_| ()).is_ok()

@@ -44,6 +44,6 @@ impl Invalid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
     Invalid(Invalid),
-    /// The issuer's keys have never been fetched: the token cannot be verified.
+    /// The token cannot be verified, because the issuer's keys have never been fetched.
     KeysUnavailable,
 }

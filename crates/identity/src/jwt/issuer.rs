@@ -80,8 +80,8 @@ impl TrustedIssuer {
             if key.verifies(unverified.algorithm, unverified.message, &unverified.signature) {
                 return Ok(Arc::downgrade(key));
             }
-            // A key without an id may be any key. If such a key does not verify the token, the key that the token names
-            // may still be missing.
+            // If the key that the token names was tried, the signature is wrong. If only keys without an id were tried,
+            // the named key may still be missing, so the reason stays `UnknownKey`.
             if id.is_none() || key.is_named(id) {
                 refused = Invalid::Signature;
             }

@@ -27,7 +27,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        // serde_json limits the depth.
+        // This recursion ends, because serde_json limits the depth.
         deserializer.deserialize_any(self)
     }
 }

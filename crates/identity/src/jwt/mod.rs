@@ -1,7 +1,8 @@
 //! Verifies signed JSON Web Tokens (RFC 7519), following the recommendations of RFC 8725.
 //!
-//! The configuration determines which algorithms, keys, issuers and audiences are accepted. A token only names one of
-//! each. Verified tokens are cached for as long as they would still verify: until they expire, or their key is removed.
+//! The configuration determines which algorithms, keys, issuers and audiences are accepted. A token only names which of
+//! them it uses. Verified tokens are cached for as long as they would still verify: until they expire, or their key is
+//! removed.
 
 pub mod algorithm;
 mod cache;
@@ -124,8 +125,8 @@ impl Verifier {
     }
 }
 
-/// Returns the token in a header field. In `Authorization`, the token is the value after `Bearer`, in any case (RFC
-/// 6750, section 2.1), and other schemes have no token. In any other field, `Bearer` is optional.
+/// Returns the token in a header field. In `Authorization`, the token follows `Bearer`, whose letters may be upper or
+/// lower case (RFC 6750, section 2.1), and other schemes have no token. In any other field, `Bearer` is optional.
 fn in_header<'r>(head: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
     const BEARER: &[u8] = b"bearer";
     let value = head.headers.get(name)?.as_bytes().trim_ascii();

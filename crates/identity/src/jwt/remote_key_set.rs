@@ -1,8 +1,8 @@
 //! Fetches the JWK set of an issuer from a URL, and fetches it again at intervals.
 //!
-//! Fetches run in the background, with limits on time and size. A set is kept until a valid one replaces it, so an
-//! issuer that is down or sends invalid data changes nothing. A token with an unknown key causes a fetch, but at most
-//! one in ten seconds, whatever the result. So a flood of such tokens does not reach the issuer.
+//! Fetches run in the background, with limits on time and size. A set is kept until a valid set replaces it, so an
+//! issuer that is down or sends invalid data changes nothing. Tokens with unknown keys cause at most one fetch in ten
+//! seconds, whatever its result. So a flood of such tokens does not reach the issuer.
 
 use std::fmt;
 use std::io::Read;
@@ -138,7 +138,7 @@ impl RemoteKeySet {
         }
     }
 
-    /// Waits for the request for a fetch. Ignores a notification if its fetch has already been made.
+    /// Waits until a fetch is requested. Ignores a late notification whose fetch has already been made.
     async fn fetch_requested(&self) {
         loop {
             self.wanted.notified().await;
@@ -148,7 +148,7 @@ impl RemoteKeySet {
         }
     }
 
-    /// Starts a fetch now, because an operator asked for it.
+    /// Starts a fetch now, without waiting for the end of the interval.
     pub fn fetch_now(&self) {
         self.pending.store(true, Ordering::Release);
         self.wanted.notify_one();
@@ -177,7 +177,7 @@ impl RemoteKeySet {
         self.began.store(self.clock.now().0, Ordering::Release);
         self.pending.store(true, Ordering::Release);
         let (url, old) = (self.settings.url.clone(), self.current().unwrap_or_default());
-        // The HTTP client blocks, and parsing a large set takes time. So they run on a separate thread, where they
+        // The HTTP client blocks, and parsing a large set takes time. So both run on a separate thread, where they
         // delay no request.
         let fetched = tokio::task::spawn_blocking(move || {
             let set = KeySet::jwks(&get(&url)?, Origin::Fetched).map_err(FetchError::Key)?;

@@ -48,6 +48,6 @@ pub struct Issuer {
 pub enum KeySource {
     Fixed(KeySet),
     Fetched(remote_key_set::Settings),
-    /// A secret that is unknown, because the configuration is only examined. No token can be verified.
+    /// A secret that is unknown, because the configuration is only checked and not run. No token can be verified.
     Unknown,
 }

@@ -1,7 +1,7 @@
 //! Parses a token. Nothing in the token is trusted yet.
 //!
-//! Only the compact form of a signed token is accepted (RFC 7515, section 7.1): three parts in base64url without padding, the
-//! first two of them JSON objects. Everything else is rejected here, before any signature is verified.
+//! Only the compact form of a signed token is accepted (RFC 7515, section 7.1): three parts in base64url without
+//! padding, the first two of them JSON objects. Any other token is rejected here, before any signature is verified.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
