@@ -1,16 +1,17 @@
-//! Steps a limit on how much is held at the same time: `limit` slots. Each slot is held by a request for as long as the
-//! request runs.
+//! Steps a concurrency limit: at most `limit` slots are held at the same time. A request holds its slots for as long as
+//! the request runs.
 //!
-//! The state has one entry for each owner, a thread of a gateway. The entry says how much the owner holds, and when the
-//! entry ends: 7 s after it was stored. Owners report the amount themselves, as an absolute number with a sequence that
-//! grows. In a call, the owner's report comes before its asks. The step adds the admitted amount to the first entry, which
-//! is that of the last speaker. A refused plan still stores its reports.
+//! The state has one entry for each owner, which is a worker thread of a gateway. The entry says how much the owner
+//! holds, and when the entry ends: 7 s after it was stored. Owners report the whole amount that they hold, with a
+//! sequence that grows with each report. In a call, the owner's report comes before the plans that ask for slots. The
+//! step adds the granted amount to the first entry, which belongs to the owner whose report was accepted last. The
+//! reports of a call are stored even if its plans are refused.
 //!
 //! `limit` may differ from request to request. All requests that charge one bucket share its slots.
 //!
-//! The bucket's moment never goes back. While this moment is ahead of the store's clock, holds do not end. If it is
-//! more than 10 s ahead, it is set to the store's clock. All holds are moved back with it, so they keep their remaining
-//! time.
+//! The bucket's moment is the latest time that the bucket has seen on the store's clock. While the moment is ahead of
+//! this clock, holds do not end. If the moment is more than 10 s ahead, it is set to the clock's time. All holds are
+//! moved back with it, so they keep their remaining time.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -28,7 +29,7 @@ use owner_entries::OwnerEntries;
 
 pub const NAME: &str = "concurrency";
 
-/// The reason of a refusal by a limit whose slots are all held.
+/// The reason of a refusal by a limit with too few free slots.
 pub const EXCEEDED: &str = "concurrency_exceeded";
 
 /// The unit of the quota, which is `qu` in the header `RateLimit-Policy`. A concurrency limit has no window, so the header has
@@ -42,8 +43,9 @@ pub const WAIT: Micros = Micros(1_000_000);
 /// The largest limit, in slots.
 pub const MAX_LIMIT: u64 = 1_000_000_000;
 
-/// The Lua twin, in the form of [`TWINS`](super::TWINS). The twin has one more function: `accept` accepts a report from the owner
-/// with the given eight bytes, and returns whether the report was accepted. If a bucket is asked, `accept` is called before `most`.
+/// The Lua twin, in the form of [`TWINS`](super::TWINS). The twin also has the function `accept`. It takes a report of
+/// the owner with the given eight bytes, and returns whether the report was accepted. If plans ask a bucket for slots,
+/// `accept` is called before `most`.
 pub const TWIN: &str = include_str!("concurrency.lua");
 
 /// The settings of one concurrency limit: its number of slots, and how long a request may hold one.
@@ -71,8 +73,8 @@ impl Concurrency {
         (1..=MAX_LIMIT).contains(&limit).then(|| Concurrency { limit: Cost::from_tokens(limit), max_hold: None })
     }
 
-    /// Returns the limit on which a slot is given back after `max_hold`, even if its request still runs. `None`: it
-    /// is held until the request ends.
+    /// Returns this limit with another `max_hold`. A slot is given back after `max_hold`, even if its request still
+    /// runs. With `None`, a slot is held until its request ends.
     #[must_use]
     pub fn with_max_hold(self, max_hold: Option<Micros>) -> Concurrency {
         Concurrency { max_hold, ..self }
@@ -83,8 +85,8 @@ impl Concurrency {
         self.max_hold
     }
 
-    /// Returns the limit for a request that may have its own number of slots. This number is raised to `least`, rounded up.
-    /// With a limit of 0 every request is refused.
+    /// Returns the limit for a request that may have its own number of slots. A number below `least` is raised to
+    /// `least`, rounded up. But a number of 0 stays 0, so every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Concurrency {
         let limit = numbers.ceiling.unwrap_or(self.limit).min(Cost::from_tokens(MAX_LIMIT));
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
@@ -103,7 +105,7 @@ impl Concurrency {
         (Concurrency { limit: Cost::from_tokens(slots).max(cost), ..*self }, cost)
     }
 
-    /// Returns the number of slots. Slots have no window: it is 0.
+    /// Returns the number of slots. The window is 0, because slots have no window.
     pub fn quota(&self) -> Quota {
         Quota { limit: self.limit.whole(), window: Micros(0) }
     }
@@ -113,9 +115,9 @@ impl Concurrency {
         smallvec![self.limit.thousandths()]
     }
 
-    /// Accepts a report, and returns the entry to store, even if the plans of the call are refused. `None` if the report is not
-    /// newer than the last report of the same owner, or if the bucket has too many owners. Then the report changes nothing, and the
-    /// asks of the call fail as if the store had not answered.
+    /// Accepts a report. Returns the entry, which must be stored even if the plans of the call are refused. `None` if
+    /// the report is not newer than the last report of the same owner, or if the bucket has too many owners. Then the
+    /// report changes nothing, and the plans of the call fail as if the store had not answered.
     pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
         let mut entries = self.open(state, now);
         entries.accept(report).then(|| stored(&entries))
@@ -171,8 +173,8 @@ impl Concurrency {
     }
 }
 
-/// Returns the state unchanged. Nothing can be given back, because only the owners say what they hold. `None` for an invalid
-/// state.
+/// Returns the state unchanged. Nothing is given back here, because only the owners' reports say what they hold. `None`
+/// for an invalid state.
 pub fn give_back(state: &[u64], _amount: Cost) -> Option<State> {
     OwnerEntries::is_whole(state).then(|| State::from_slice(state))
 }

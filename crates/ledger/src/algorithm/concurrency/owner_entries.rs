@@ -1,6 +1,7 @@
-//! Holds the entries of a bucket's owners, and the form in which they are packed.
+//! Holds the entries of a bucket's owners, which say what each owner holds. Defines the form in which entries are
+//! packed.
 //!
-//! The packed form; all numbers are little-endian, amounts are thousandths of a slot, moments are microseconds:
+//! In the packed form, all numbers are little-endian, amounts are thousandths of a slot, and moments are microseconds:
 //!
 //! | part | bytes | content |
 //! |---|---|---|
@@ -14,15 +15,15 @@
 //! | | 7 | the moment until which the entry counts |
 //! | | 5 | the second since which the owner holds something |
 //!
-//! The first entry is that of the owner that spoke last.
+//! The first entry belongs to the owner whose report was accepted last. An entry is live until its time is over.
 //!
 //! Each report moves its entry to the front, so entries whose time is over are at the end, and only the end is checked
-//! for them. They do not count any more, but their sequences are kept for ten minutes, so that a late call is still
-//! recognised as old.
+//! for them. Such entries do not count any more, but their sequences are kept for ten minutes, so that a late call is
+//! still recognised as old.
 //!
-//! A reply has an excerpt, of form 2, in place of a whole value: the sum, and the entry of the calling owner, if the
-//! owner has one. The number of live entries in an excerpt is 1 if that entry is live, and [`MOST_OWNERS`] if there is
-//! no room for another owner's entry.
+//! A reply of Redis has an excerpt, of form 2, in place of a whole value: the sum, and the entry of the calling owner,
+//! if the owner has an entry. The number of live entries in an excerpt is 1 if this entry is live, and [`MOST_OWNERS`]
+//! if there is no room for another owner's entry.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -30,7 +31,7 @@ use super::super::step::{EXACT, MOST_AHEAD, State};
 use crate::holds::report::{LIFE, MOST_HELD, Owner, Report};
 use base::time::{Micros, Timestamp};
 
-/// The largest number of entries in a bucket. While all of them count, the report of another owner is not accepted.
+/// The largest number of entries in a bucket. While all of them are live, the report of another owner is not accepted.
 pub(super) const MOST_OWNERS: usize = 1024;
 
 /// How long an entry is kept after its owner's last report.
@@ -51,24 +52,25 @@ pub(super) struct OwnerEntry {
     /// The amount that the owner holds, in thousandths.
     pub held: u64,
     pub until: Timestamp,
-    /// The second since which the owner has always held something, counted from the Unix epoch.
+    /// The second since which the owner has held something without a pause, counted from the Unix epoch.
     pub since: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct OwnerEntries {
     pub sum: u64,
-    /// The latest time that the bucket has seen. It never goes back.
+    /// The latest time that the bucket has seen. It goes back only if it is more than `MOST_AHEAD` ahead of the clock.
     moment: Timestamp,
     live: usize,
     entries: SmallVec<[OwnerEntry; 4]>,
     form: u64,
-    /// Whether the entries must be stored although no report was accepted: they were moved back to the store's clock.
+    /// Whether the entries must be stored even if no report is accepted, because they were moved back to the store's
+    /// clock.
     pub is_corrected: bool,
 }
 
 impl OwnerEntries {
-    /// Reads the entries of a state at `now`. For an invalid state this is one entry of `Owner::NOBODY`, which holds
+    /// Reads the entries of a state at `now`. An invalid state is read as one entry: `Owner::NOBODY` holds
     /// `everything`.
     pub(super) fn open(state: Option<&[u64]>, everything: u64, now: Timestamp) -> OwnerEntries {
         let mut read = match state.map(OwnerEntries::parse) {
@@ -83,7 +85,7 @@ impl OwnerEntries {
         };
         let ahead = read.moment.since(now);
         if ahead > MOST_AHEAD {
-            // Each hold keeps its remaining time.
+            // Moves the end of each hold back too, so that the hold keeps its remaining time.
             read.entries.iter_mut().for_each(|entry| entry.until.0 = entry.until.0.saturating_sub(ahead.0));
             read.moment = now;
             read.is_corrected = true;

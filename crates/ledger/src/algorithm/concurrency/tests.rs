@@ -1,4 +1,4 @@
-//! Tests reports and the end of their time, the bucket's clock, and the packed value.
+//! Tests the concurrency limit: reports and when they expire, the bucket's moment, and the packed value.
 
 use super::*;
 use crate::holds::report::{LIFE, MOST_HELD};
@@ -107,7 +107,7 @@ fn the_clock_of_a_bucket_does_not_go_back() {
     bucket.act(limit, report(1, 1, 1), 0, after(10));
     assert_eq!((bucket.held(NOW), bucket.held(after(16)), bucket.held(after(17))), (1, 1, 0));
     assert!(limit.correction(bucket.0.as_deref(), NOW).is_none(), "10 s ahead");
-    // The stored moment is an hour ahead. The hold keeps its remaining time.
+    // The stored moment is an hour ahead and is set back. The hold keeps its remaining time.
     bucket.act(limit, report(1, 2, 1), 0, after(3600));
     bucket.0 = limit.correction(bucket.0.as_deref(), NOW).map(|entry| entry.state);
     assert_eq!((bucket.held(Timestamp(after(7).0 - 1)), bucket.held(after(7))), (1, 0));

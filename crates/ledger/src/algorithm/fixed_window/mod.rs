@@ -1,12 +1,12 @@
 //! Steps a fixed window: at most `limit` is granted in each period, and a grant counts until the period ends.
 //!
-//! Periods are as long as the window and aligned to the Unix epoch, or begin with a first grant, or are calendar
-//! periods. The store's clock chooses the period.
+//! A period is as long as the window and aligned to the Unix epoch, or is as long as the window and begins with a
+//! grant, or is a calendar period. The store's clock chooses the period.
 //!
-//! The state is the amount *spent*, and the beginning and end of the period in which it counts. A later period begins at
-//! zero, but an earlier one never does: neither old time zone data nor a clock that was set back reopens a period. So a
-//! bucket is kept for an hour after its end. When the window changes, the running period continues to its end, but no
-//! longer than to the end of the next period in the new calendar.
+//! The state is the amount *spent*, and the beginning and end of the period in which this amount counts. Only a period
+//! that begins after the stored period begins at zero. So neither old time zone data nor a clock that was set back
+//! reopens a period. For this purpose, a bucket is kept for an hour after its end. When the window changes, the running
+//! period continues to its end, but no longer than to the end of the next period of the new window.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -25,9 +25,9 @@ pub const NAME: &str = "fixed_window";
 pub(crate) const EXCEEDED: &str = "fixed_window_exceeded";
 
 /// How long a bucket is kept after its period. Also the longest time by which a stored period may begin in the future,
-/// since a store's clock may be set back or another gateway may have other time zones. If a period begins later than
-/// that, or later than the length of a period, its grants count in the present period. So no client is refused for
-/// longer than two periods.
+/// since a store's clock may be set back or another gateway may have other time zones. If a stored period begins
+/// further in the future than this hour, or than the length of a period, its grants count in the present period. So no
+/// client is refused for longer than two periods.
 const HOUR: Micros = Micros(3_600_000_000);
 
 /// The shortest window that can be configured as a duration.
@@ -49,7 +49,7 @@ pub struct FixedWindow {
 pub enum Window {
     /// Periods of this length, aligned to the Unix epoch.
     Epoch(Micros),
-    /// Periods of this length. When no period runs, the next grant begins one.
+    /// Periods of this length. When no period runs, the next grant begins a period.
     FirstRequest(Micros),
     Calendar(Calendar),
 }
@@ -61,14 +61,14 @@ struct Bucket {
     spent: u64,
     begin: Timestamp,
     end: Timestamp,
-    /// Whether the period differs from the stored one. Then it must be stored, because otherwise its end would move at
-    /// every read.
+    /// Whether this differs from the stored bucket and must be stored. Otherwise the period's end would move at every
+    /// read.
     is_corrected: bool,
 }
 
 impl Window {
-    /// Returns the length of a period. Calendar periods differ in length: for a calendar this is 23 hours, because no period is
-    /// shorter.
+    /// Returns the length of a period. Calendar periods differ in length. For a calendar, this returns 23 hours,
+    /// because no calendar period is shorter.
     pub fn shortest(&self) -> Micros {
         match self {
             Window::Epoch(length) | Window::FirstRequest(length) => *length,
@@ -84,16 +84,16 @@ impl FixedWindow {
         FixedWindow::new(limit, self.window)
     }
 
-    /// Returns the window for a request that may have its own limit. This limit is raised to `least`, rounded up to whole
-    /// units. With a limit of 0 every request is refused.
+    /// Returns the window for a request that may have its own limit. A limit below `least` is raised to `least`,
+    /// rounded up to whole units. But a limit of 0 stays 0, so every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> FixedWindow {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
         FixedWindow { limit, ..*self }
     }
 
-    /// Makes a fixed window. `limit` is in whole units. `None` unless the limit is between 1 and [`MAX_LIMIT`], and the length
-    /// of a window without a calendar between [`SHORTEST`] and [`LONGEST`].
+    /// Makes a fixed window. `limit` is in whole units. `None` if the limit is not between 1 and [`MAX_LIMIT`], or if a
+    /// duration is not between [`SHORTEST`] and [`LONGEST`].
     pub fn new(limit: u64, window: Window) -> Option<FixedWindow> {
         let fits = match window {
             Window::Epoch(length) | Window::FirstRequest(length) => (SHORTEST..=LONGEST).contains(&length),
@@ -125,14 +125,15 @@ impl FixedWindow {
         }
     }
 
-    /// Returns the limit's quota at `now`. The window of a calendar quota depends on `now`, because calendar periods differ in
-    /// length.
+    /// Returns the limit's quota at `now`. For a calendar, the quota's window depends on `now`, because calendar
+    /// periods differ in length.
     pub fn quota(&self, now: Timestamp) -> Quota {
         Quota { limit: self.limit.whole(), window: self.around(now).length() }
     }
 
-    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by `of`
-    /// instead of dividing the limit. A cost that is then too large to be kept exactly becomes the largest exact cost.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The limit is not divided,
+    /// but the cost is multiplied by `of`. A product that is too large to be kept exactly becomes the largest exact
+    /// cost.
     pub fn share(&self, cost: Cost, of: u64) -> (FixedWindow, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
         (FixedWindow { limit: self.limit.max(cost), ..*self }, cost)
@@ -176,7 +177,7 @@ impl FixedWindow {
         bucket.is_corrected.then(|| bucket.entry())
     }
 
-    /// Returns the period that contains `now`. `None` if no period runs, because only the next grant begins a period.
+    /// Returns the period that contains `now`. `None` if no period runs. Then the next grant begins a period.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         let Bucket { spent, begin, end, .. } = self.read(state, now);
         (spent > 0 || !matches!(self.window, Window::FirstRequest(_))).then_some(Period { begin, end })
@@ -201,7 +202,7 @@ impl FixedWindow {
             return Bucket { is_corrected: true, ..present(spent) };
         }
         if last > now {
-            // A period that begins later keeps its end, because the new end could be before its beginning.
+            // A period that begins after `now` keeps its end, because `next_end` could be before its beginning.
             let is_corrected = first <= now && last > next_end;
             let end = if is_corrected { next_end } else { last };
             return Bucket { spent, begin: first, end, is_corrected };
@@ -221,7 +222,7 @@ impl FixedWindow {
 
     fn level(&self, bucket: &Bucket, now: Timestamp) -> Level {
         let left = self.limit.thousandths().saturating_sub(bucket.spent);
-        // Before the first grant no period runs.
+        // With `FirstRequest`, no period runs before the first grant.
         let runs = bucket.spent > 0 || !matches!(self.window, Window::FirstRequest(_));
         let reset_after = if runs { bucket.end.since(now) } else { Micros(0) };
         Level { remaining: Cost::from_thousandths(left), reset_after }
@@ -234,8 +235,8 @@ impl Bucket {
     }
 }
 
-/// Gives back up to `amount` of what was spent in the stored period. Returns the new state; `None` for an invalid state. A
-/// period with nothing spent is still stored, so that no earlier period begins again.
+/// Gives back up to `amount` of what was spent in the stored period. Returns the new state; `None` for an invalid
+/// state. The period stays in the state even if nothing is spent in it, so that no earlier period begins again.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let &[spent, first, last] = state else { return None };
     let valid = spent <= EXACT && last <= EXACT && first < last;
@@ -301,7 +302,8 @@ mod tests {
         }
     }
 
-    /// Uses the last hour of October 2026 in Berlin. This month is an hour longer than 31 days.
+    /// Uses October 2026 in Berlin, which is an hour longer than 31 days because the clocks are set back. `now` is in
+    /// its last hour.
     #[test]
     fn the_length_of_a_month_is_that_of_this_month() {
         let month = window(10_000, month_in("Europe/Berlin"));
@@ -357,7 +359,7 @@ mod tests {
             prop_assert!(granted.values().all(|granted| *granted <= limit * 1000), "{granted:?}");
         }
 
-        /// A store may return any state. An impossible one must not count as more room than the bucket has.
+        /// A store may return any state. An impossible state must not count as more room than the bucket has.
         #[test]
         fn an_impossible_state_is_an_empty_bucket(state in prop::collection::vec(any::<u64>(), 0..5)) {
             let now = Timestamp(1_793_400_000 * SECOND);
