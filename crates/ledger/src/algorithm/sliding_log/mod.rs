@@ -201,17 +201,15 @@ impl SlidingLog {
         match state.map(Log::parse) {
             None => Log::empty(),
             Some(None) => self.spent_at(now, self.limit.thousandths()),
-            Some(Some(log)) if log.last().since(now) > MOST_AHEAD => {
-                Log { is_corrected: true, ..self.spent_at(now, log.sum) }
-            }
+            Some(Some(log)) if log.last().since(now) > MOST_AHEAD => self.spent_at(now, log.sum),
             Some(Some(log)) => log,
         }
     }
 
-    /// Makes a log with a single grant: the amount `sum`, at the moment `now`.
+    /// Makes a log in place of a stored one that is invalid or too far ahead: a single grant of `sum` at `now`.
     fn spent_at<'s>(&self, now: Timestamp, sum: u64) -> Log<'s> {
         let (window, until) = (self.window, now.plus(self.window));
-        Log { sum, exact: 1, window, until, pairs: Pairs::One([now.0, sum]), is_corrected: false }
+        Log { sum, exact: 1, window, until, pairs: Pairs::One([now.0, sum]), is_corrected: true }
     }
 
     /// Returns the entry after a grant of `cost` at `at`. The log has no later grant. Its first `gone` pairs have left the
