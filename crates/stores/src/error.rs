@@ -118,6 +118,11 @@ impl StoreError {
         matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
 
+    /// Whether the error proves that the call did not run: a server that is not the one for these buckets has answered.
+    pub(crate) fn did_not_run(self) -> bool {
+        self.is_redirection() || matches!(self, StoreError::Replica | StoreError::ClusterDown)
+    }
+
     /// Whether the error shows that the server works although it has not decided. Such a server has redirected the
     /// call, reported a time outside of the calendar periods that the call names, knew a later call, or said that
     /// its cluster does not serve the slot.

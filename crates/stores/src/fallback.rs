@@ -11,6 +11,7 @@ use quick_cache::sync::Cache;
 
 use super::memory;
 use super::memory::Memory;
+use super::memory::local_holds::SlotBook;
 use super::reply::{Source, TakeReply};
 use super::store_clock::StoreClock;
 use base::time::{Clock, Micros, Timestamp};
@@ -83,8 +84,9 @@ impl FallbackShare {
     }
 
     /// Decides a plan in this process, with this gateway's shares of the limits. The remaining tokens in the answer are those
-    /// of the shares.
-    pub fn take(&self, plan: &Plan) -> TakeReply {
+    /// of the shares. `slots` keeps the slots of this gateway: those that the store has granted count, and those that are
+    /// granted here are reported to the store.
+    pub(crate) fn take(&self, plan: &Plan, slots: &impl SlotBook) -> TakeReply {
         let gateways = self.gateways();
         let mut evicted = 0;
         let mut share = |charge: &Charge| {
@@ -97,7 +99,7 @@ impl FallbackShare {
             enforced: plan.enforced.iter().map(&mut share).collect(),
             shadow: plan.shadow.iter().map(&mut share).collect(),
         };
-        let mut taken = self.memory.take(&shares);
+        let mut taken = self.memory.take_with(&shares, slots);
         let outcomes = taken.settlement.enforced.iter_mut().chain(&mut taken.settlement.shadow);
         // A share of slots is fewer slots, and not a higher cost.
         for (outcome, _) in outcomes.zip(plan.charges()).filter(|(_, charge)| charge.algorithm.slots().is_none()) {
@@ -129,10 +131,12 @@ impl FallbackShare {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reservation::Reservation;
     use ledger::algorithm::sliding_log::SlidingLog;
     use ledger::algorithm::sliding_window::SlidingWindow;
     use ledger::algorithm::{Algorithm, ChargeResult};
     use ledger::charge::settle;
+    use ledger::holds::SlotTerms;
     use smallvec::smallvec;
 
     const SECOND: u64 = 1_000_000;
@@ -148,9 +152,22 @@ mod tests {
         (FallbackShare::new(at_least, clock.clone(), Arc::default()), clock)
     }
 
+    /// Keeps no slots.
+    struct NoSlots;
+
+    impl SlotBook for NoSlots {
+        fn held(&self, _: &BucketKey) -> Cost {
+            Cost::default()
+        }
+
+        fn hold(&self, _: BucketKey, _: SlotTerms) -> Reservation {
+            Reservation::default()
+        }
+    }
+
     /// Counts the requests that are granted at this moment.
     fn passing(fallback: &FallbackShare, plan: &Plan) -> usize {
-        (0..1000).take_while(|_| fallback.take(plan).settlement.is_granted()).count()
+        (0..1000).take_while(|_| fallback.take(plan, &NoSlots).settlement.is_granted()).count()
     }
 
     /// Reports the state of a bucket to the fallback after `tokens` were taken from it. The store's clock shows another
@@ -169,7 +186,7 @@ mod tests {
             let (fallback, clock) = fallback(gateways);
             let plan = plan(&[(1, burst)]);
             assert_eq!(passing(&fallback, &plan), share, "{gateways}");
-            let wait = fallback.take(&plan).settlement.enforced[0].retry_after;
+            let wait = fallback.take(&plan, &NoSlots).settlement.enforced[0].retry_after;
             assert!(wait <= Micros(gateways * SECOND), "{gateways}: {wait:?}");
             clock.set(clock.now().plus(wait));
             assert_eq!(passing(&fallback, &plan), 1, "{gateways}");
@@ -179,7 +196,7 @@ mod tests {
     #[test]
     fn the_remaining_level_is_that_of_the_share() {
         let (fallback, _) = fallback(2);
-        let left = fallback.take(&plan(&[(1, 12)])).settlement.enforced[0].remaining;
+        let left = fallback.take(&plan(&[(1, 12)]), &NoSlots).settlement.enforced[0].remaining;
         assert_eq!(left, Cost::from_tokens(5));
     }
 
@@ -222,7 +239,7 @@ mod tests {
         let (mut one, mut evicted) = (plan(&[(1, 12)]), 0);
         for number in 0..10_000_u32 {
             one.enforced[0].key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
-            let taken = fallback.take(&one);
+            let taken = fallback.take(&one, &NoSlots);
             assert!(taken.settlement.is_granted());
             evicted += taken.evicted;
         }
@@ -235,10 +252,10 @@ mod tests {
         let settings = memory::Settings { max_buckets: 1, ..memory::Settings::default() };
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
         let fallback = FallbackShare::bounded(&settings, 2, clock.clone());
-        assert_eq!(fallback.take(&plan(&[(1, 12)])).evicted, 0);
+        assert_eq!(fallback.take(&plan(&[(1, 12)]), &NoSlots).evicted, 0);
         let two = plan(&[(2, 12)]);
         show(&fallback, &two, 12, clock.now());
-        let taken = fallback.take(&two);
+        let taken = fallback.take(&two, &NoSlots);
         // The share holds nothing. The bucket is stored when its share is lowered, before the decision, and then
         // refuses.
         assert_eq!((taken.settlement.is_granted(), taken.evicted, fallback.buckets()), (false, 1, 1));

@@ -168,25 +168,26 @@ impl Store {
     }
 
     /// Decides a plan in this process, with this gateway's share of each limit. For use after [`Store::take`] has returned an
-    /// error.
-    pub fn take_fallback(&self, plan: &Plan) -> TakeReply {
+    /// error. The slots that this gateway already holds count, whether the store has granted them or not. The slots of
+    /// the reply are reported to the store as soon as it answers again, so they need no [`Store::hold`].
+    pub fn take_fallback(&self, worker: Worker, plan: &Plan) -> TakeReply {
         match self {
             Store::Memory(memory) => memory.take(plan),
-            Store::Redis(redis) => redis.fallback.take(plan),
-            Store::Cluster(cluster) => cluster.fallback.take(plan),
-            Store::Postgres(postgres) => postgres.fallback.take(plan),
+            Store::Redis(redis) => redis.take_fallback(worker, plan),
+            Store::Cluster(cluster) => cluster.take_fallback(worker, plan),
+            Store::Postgres(postgres) => postgres.take_fallback(worker, plan),
         }
     }
 
-    /// Holds what a request asks for although the store has not granted it. For use after [`Store::take`] has
-    /// returned an error and the request was let pass, by [`Store::take_fallback`] or without any limit. Other
-    /// gateways then see what this one holds as soon as the store answers again, also if it is more than the limit.
-    /// Add it to the reservation of the request with [`Reservation::join`]. Holds nothing if the store is in
-    /// memory, whose takes do not fail.
+    /// Holds what a request asks for although nothing has granted it. For use after [`Store::take`] has returned an
+    /// error and the request was let pass without any limit. Other gateways then see what this one holds as soon as the
+    /// store answers again, also if it is more than the limit. Add it to the reservation of the request with
+    /// [`Reservation::join`]. Holds nothing if the store is in memory, whose takes do not fail.
     pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
         match self {
-            Store::Memory(_) | Store::Cluster(_) => Reservation::default(),
+            Store::Memory(_) => Reservation::default(),
             Store::Redis(redis) => redis.hold(worker, plan),
+            Store::Cluster(cluster) => cluster.hold(worker, plan),
             Store::Postgres(postgres) => postgres.hold(worker, plan),
         }
     }

@@ -377,7 +377,7 @@ async fn charge(
         Ok(None) => {
             return Enforcement { result: DecisionResult::Refused, decision: Decision::Gone, payment: None };
         }
-        Err(failure) => match fall_back(gateway, snapshot, &plan, failure) {
+        Err(failure) => match fall_back(gateway, snapshot, worker, &plan, failure) {
             Ok(taken) => taken,
             Err(refusal) => {
                 let fields = fields(snapshot, &plan, None, gateway.clock.date(at));

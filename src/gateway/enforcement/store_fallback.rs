@@ -14,7 +14,7 @@ use decision::store_failure_refusal;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict};
 use rules::rule::OnStoreFailure;
-use stores::{Source, TakeFailure, TakeReply};
+use stores::{Source, TakeFailure, TakeReply, Worker};
 
 /// Decides about a request for which the store gave no answer, and counts the decision. Each limit's `on_store_failure`
 /// applies.
@@ -24,6 +24,7 @@ use stores::{Source, TakeFailure, TakeReply};
 pub(super) fn fall_back(
     gateway: &GatewayState,
     snapshot: &Snapshot,
+    worker: Worker,
     plan: &Plan,
     TakeFailure { error, partial }: TakeFailure,
 ) -> Result<TakeReply, Refusal> {
@@ -49,23 +50,29 @@ pub(super) fn fall_back(
         // Dropping `partial` gives back what was charged.
         return Err(refusal);
     }
-    let rest = take_locally(gateway, unanswered, is_local);
+    let rest = take_locally(gateway, worker, unanswered, is_local);
     Ok(match partial {
         Some(partial) => partial.settle(plan, rest),
         None => rest,
     })
 }
 
-/// Charges the limits with `local`. The levels of the other limits are unknown.
-fn take_locally(gateway: &GatewayState, plan: &Plan, is_local: impl Fn(&Charge) -> bool) -> TakeReply {
-    let enforced: SmallVec<[_; 2]> = plan.enforced.iter().filter(|charge| is_local(charge)).cloned().collect();
+/// Charges the limits with `local`. The levels of the other limits are unknown. A request that passes holds the slots of
+/// all limits, so that other gateways count them when the store answers again.
+fn take_locally(gateway: &GatewayState, worker: Worker, plan: &Plan, is_local: impl Fn(&Charge) -> bool) -> TakeReply {
+    let (enforced, allowed): (SmallVec<[_; 2]>, SmallVec<[_; 2]>) =
+        plan.enforced.iter().cloned().partition(|charge| is_local(charge));
+    let allowed = Plan { enforced: allowed, shadow: SmallVec::new() };
     if enforced.is_empty() {
         let enforced = plan.enforced.iter().map(|_| Outcome::UNASKED).collect();
         let settlement = Settlement { verdict: Verdict::Allow, delay: Micros(0), enforced, shadow: SmallVec::new() };
-        let (now, reservation) = (gateway.clock.now(), Default::default());
+        let (now, reservation) = (gateway.clock.now(), gateway.store.hold(worker, &allowed));
         return TakeReply { now, settlement, evicted: 0, source: Source::Fallback, reservation };
     }
-    let mut taken = gateway.store.take_fallback(&Plan { enforced, shadow: SmallVec::new() });
+    let mut taken = gateway.store.take_fallback(worker, &Plan { enforced, shadow: SmallVec::new() });
+    if taken.settlement.is_granted() {
+        taken.reservation.join(gateway.store.hold(worker, &allowed));
+    }
     let mut outcomes = std::mem::take(&mut taken.settlement.enforced).into_iter();
     let outcome = |charge| if is_local(charge) { outcomes.next() } else { None };
     taken.settlement.enforced = plan.enforced.iter().map(outcome).map(|one| one.unwrap_or(Outcome::UNASKED)).collect();

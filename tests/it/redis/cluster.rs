@@ -241,7 +241,7 @@ fn a_request_over_a_dead_node_is_charged_where_a_node_answers() {
         eventually_async(async || spent_on(&cluster.masters[2]) == 0).await;
         for left in (0..5).rev() {
             let answered = partial().await;
-            let rest = store.take_fallback(answered.unanswered());
+            let rest = store.take_fallback(Worker(0), answered.unanswered());
             let reply = answered.settle(&both, rest);
             assert!(reply.settlement.is_granted(), "{reply:?}");
             assert_eq!(reply.settlement.enforced[0].remaining, Cost::from_tokens(left), "{reply:?}");

@@ -4,6 +4,7 @@ mod breaker;
 mod cluster;
 mod cluster_faults;
 mod cluster_gateways;
+mod cluster_slots;
 mod cluster_topology;
 mod concurrency_parity;
 mod connection;
@@ -24,6 +25,7 @@ mod persistence_under_load;
 mod released_script;
 mod secrets;
 mod sentinel;
+mod slots;
 #[cfg(feature = "test-hooks")]
 mod undone_charges;
 mod waiting_requests;

@@ -32,6 +32,7 @@ mod relay;
 mod secure_upstream;
 pub(crate) mod sentinel;
 mod server_process;
+pub(crate) mod slots;
 #[cfg(feature = "test-hooks")]
 mod take_script;
 pub(crate) mod tls_client;

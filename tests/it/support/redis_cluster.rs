@@ -145,6 +145,20 @@ impl RedisCluster {
         self.wait_until_it_serves();
     }
 
+    /// Begins to move the slot of a bucket from one master to another, and moves only this bucket, whose name ends with
+    /// `key`.
+    pub(crate) fn begin_move(&self, key: &[u8], from: usize, to: usize) {
+        let [source, target] = [from, to].map(|index| &self.masters[index]);
+        let [source_id, target_id]: [String; 2] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
+        let name = source.keys().into_iter().find(|name| name.ends_with(key)).unwrap();
+        let slot: u16 = redis::cmd("CLUSTER").arg("KEYSLOT").arg(&name).query(&mut source.connection()).unwrap();
+        let () = target.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", &source_id]);
+        let () = source.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &target_id]);
+        let mut migrate = redis::cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(target.port).arg(&name).arg(0).arg(5000);
+        let () = migrate.query(&mut source.connection()).unwrap();
+    }
+
     /// Moves slots from one master to another, key by key, as `redis-cli --cluster reshard` does.
     pub(crate) fn reshard(&self, slots: impl Iterator<Item = u16>, from: usize, to: usize) {
         let [source, target] = [from, to].map(|index| &self.masters[index]);

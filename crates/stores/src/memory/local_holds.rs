@@ -1,5 +1,8 @@
 //! Keeps what requests hold of buckets in memory, and charges plans that hold.
 //!
+//! The fallback of a shared store also decides here, but its slots are kept by the connections to the store, which report
+//! them ([`SlotBook`]).
+//!
 //! There is one owner, this process, which knows exactly what its requests hold. So nothing is said and nothing
 //! expires: the state of a bucket is made for each plan, out of the sum of what is held. It is not among the
 //! buckets that can be evicted, and is gone when nothing is held.
@@ -11,7 +14,7 @@ use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::Memory;
+use super::{LockedShards, Memory};
 use crate::reply::{Source, TakeReply};
 use crate::reservation::{Reservation, SlotKeeper, granted_asks};
 use base::time::Timestamp;
@@ -57,12 +60,24 @@ impl Held {
         }
     }
 
-    /// Returns the state of a bucket, of which this process has said what it holds.
-    fn state(&self, key: &BucketKey, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
-        let held = self.buckets.get(key).copied().unwrap_or_default();
-        let report = Report { owner: PROCESS, sequence: 1, held };
-        algorithm.accept(None, report, now).map(|entry| entry.state)
+    fn of(&self, key: &BucketKey) -> Cost {
+        self.buckets.get(key).copied().unwrap_or_default()
     }
+}
+
+/// Returns the state of a bucket of which this process holds an amount.
+fn state(held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
+    let report = Report { owner: PROCESS, sequence: 1, held };
+    algorithm.accept(None, report, now).map(|entry| entry.state)
+}
+
+/// Keeps slots outside of the memory that decides about them.
+pub(crate) trait SlotBook {
+    /// Returns how much the requests of this process hold of a bucket.
+    fn held(&self, key: &BucketKey) -> Cost;
+
+    /// Holds a slot of a bucket.
+    fn hold(&self, key: BucketKey, terms: SlotTerms) -> Reservation;
 }
 
 impl ReservationOwner for LocalHolds {
@@ -87,16 +102,42 @@ impl Memory {
         let mut holds = self.lock_holds(plan);
         let time = self.time();
         holds.iter_mut().for_each(|(_, held)| held.end_overdue(time.now));
+        let (settlement, evicted) = self.settle_held(plan, &mut locked, time, |key| self.held(&holds, key));
+        let reservation = self.hold_granted(plan, &settlement, &mut holds, time.now);
+        TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
+    }
+
+    /// Decides a plan as [`Memory::take`] does, but the slots of its buckets are those in `book`. While a bucket is
+    /// decided about, no other decision about it is made here.
+    pub(crate) fn take_with(&self, plan: &Plan, book: &impl SlotBook) -> TakeReply {
+        let mut locked = self.lock(plan);
+        let time = self.time();
+        let (settlement, evicted) = self.settle_held(plan, &mut locked, time, |key| book.held(key));
+        let mut reservation = Reservation::default();
+        for (charge, terms) in granted_asks(plan, &settlement) {
+            reservation.join(book.hold(charge.key, terms));
+        }
+        TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
+    }
+
+    /// Settles a plan. `held` returns how much of a bucket is held. Also returns how many buckets were evicted although
+    /// something was still spent in them.
+    fn settle_held(
+        &self,
+        plan: &Plan,
+        locked: &mut LockedShards<'_>,
+        time: StoreTime,
+        held: impl Fn(&BucketKey) -> Cost,
+    ) -> (Settlement, u64) {
         let ((settlement, entries), indices) = {
-            let (indices, kept) = self.states(plan, &locked);
-            let said = self.said(plan, &holds, time);
+            let (indices, kept) = self.states(plan, locked);
+            let said = said(plan, time, held);
             let states = said.iter().zip(&kept).map(|(said, kept)| said.as_deref().or(*kept));
             let states: SmallVec<[Option<&[u64]>; 2]> = states.collect();
             (settle(plan, &states, time), indices)
         };
-        let evicted = self.store(plan, &settlement, &indices, entries, &mut locked, time.now);
-        let reservation = self.hold_granted(plan, &settlement, &mut holds, time.now);
-        TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
+        let evicted = self.store(plan, &settlement, &indices, entries, locked, time.now);
+        (settlement, evicted)
     }
 
     /// Returns the result that a plan that holds would have now, see [`Memory::peek`].
@@ -106,7 +147,7 @@ impl Memory {
         let time = self.time();
         holds.iter_mut().for_each(|(_, held)| held.end_overdue(time.now));
         let (_, kept) = self.states(plan, &locked);
-        let said = self.said(plan, &holds, time);
+        let said = said(plan, time, |key| self.held(&holds, key));
         let states = said.iter().zip(&kept).map(|(said, kept)| said.as_deref().or(*kept));
         settle(plan, &states.collect::<SmallVec<[Option<&[u64]>; 2]>>(), time).0
     }
@@ -124,13 +165,8 @@ impl Memory {
         numbers.into_iter().filter_map(lock).collect()
     }
 
-    /// For each charge, the state of its bucket if the request holds something of it.
-    fn said(&self, plan: &Plan, holds: &LockedHolds<'_>, time: StoreTime) -> SmallVec<[Option<State>; 2]> {
-        let state = |charge: &Charge| {
-            let held = find(holds, self.shard_of(&charge.key)).map(|(_, held)| held)?;
-            held.state(&charge.key, &charge.algorithm, time.of(&charge.algorithm))
-        };
-        plan.charges().map(state).collect()
+    fn held(&self, holds: &LockedHolds<'_>, key: &BucketKey) -> Cost {
+        find(holds, self.shard_of(key)).map_or(Cost::default(), |(_, held)| held.of(key))
     }
 
     fn hold_granted(
@@ -150,6 +186,15 @@ impl Memory {
         }
         reservation
     }
+}
+
+/// Returns for each charge the state of its bucket if the request holds something of it.
+fn said(plan: &Plan, time: StoreTime, held: impl Fn(&BucketKey) -> Cost) -> SmallVec<[Option<State>; 2]> {
+    let state = |charge: &Charge| {
+        charge.algorithm.slots()?;
+        state(held(&charge.key), &charge.algorithm, time.of(&charge.algorithm))
+    };
+    plan.charges().map(state).collect()
 }
 
 fn find<'h, 'm>(holds: &'h LockedHolds<'m>, number: usize) -> Option<&'h (usize, MutexGuard<'m, Held>)> {

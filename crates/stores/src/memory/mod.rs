@@ -12,7 +12,7 @@ pub mod bucket_stream;
 mod eviction_order;
 mod full_queue;
 mod inspect;
-mod local_holds;
+pub(crate) mod local_holds;
 mod queue_id;
 mod segmented_vec;
 mod shard;

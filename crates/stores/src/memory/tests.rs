@@ -3,6 +3,7 @@
 use super::*;
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
+use ledger::algorithm::concurrency::Concurrency;
 use ledger::algorithm::fixed_window::{FixedWindow, Window};
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::bucket_key::LimitTag;
@@ -90,6 +91,22 @@ fn at_the_bound_the_soonest_full_bucket_is_evicted_and_drained_ones_are_kept() {
 
 /// A charge of one token. The bucket has `burst` tokens that refill in `window`. Each `key` has its own bucket, and
 /// each `window` is another limit.
+#[test]
+fn a_bucket_of_which_something_is_held_is_never_evicted() {
+    let (memory, _) = memory(64);
+    let slots = Algorithm::Concurrency(Concurrency::new(2).unwrap());
+    let held = || memory.take(&plan([Charge::new(BucketKey([7; 16]), slots, Cost::ONE)]));
+    let (first, second) = (held(), held());
+    for key in 0..10_000 {
+        memory.take(&plan([charge_by(key, 2, Micros(SECOND))]));
+    }
+    assert!(memory.buckets() <= 64);
+    assert_eq!(held().settlement.verdict, Verdict::Deny);
+    drop(first);
+    assert_eq!(held().settlement.verdict, Verdict::Allow);
+    drop(second);
+}
+
 fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
     let rate = Rate { amount: Cost::from_tokens(burst), period: window };
     let mut bytes = [0; 16];

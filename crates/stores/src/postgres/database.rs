@@ -18,11 +18,9 @@ use crate::error::Fault;
 use crate::events::{EventSink, RunningGateway};
 use crate::remote::login::CurrentLogin;
 use crate::remote::transport::{
-    CallLimits, CallReply, ConnectionProof, DrivenLink, LiveGateways, PartReply, Transport,
+    CallLimits, CallPart, CallReply, ConnectionProof, DrivenLink, LiveGateways, PartReply, Transport,
 };
 use base::time::{Clock, Timestamp};
-use ledger::charge::Plan;
-use ledger::holds;
 
 /// A PostgreSQL database with the buckets, and what all connections to it share.
 #[derive(Debug)]
@@ -86,15 +84,11 @@ impl Transport for Database {
         Ok(DrivenLink { link, driver, server: Some(endpoint.host) })
     }
 
-    async fn take(
-        &self,
-        link: &mut Link,
-        plans: &[&Plan],
-        reports: Option<&holds::Call>,
-        _near: Timestamp,
-    ) -> Result<CallReply, Fault> {
+    async fn take(&self, link: &mut Link, parts: &[CallPart<'_>], _near: Timestamp) -> Result<CallReply, Fault> {
+        // The store has only one part.
+        let Some(CallPart { plans, reports, .. }) = parts.first() else { return Ok(smallvec![]) };
         let mut new_rows = link.turn.lock().await;
-        let reply = self.statements.take(&link.session, &mut new_rows, plans, reports, &self.clock).await?;
+        let reply = self.statements.take(&link.session, &mut new_rows, plans, reports.as_ref(), &self.clock).await?;
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 

@@ -21,10 +21,10 @@ use super::settings::Settings;
 use crate::error::{Fault, StoreError};
 use crate::events::{EventSink, RunningGateway};
 use crate::remote::login::CurrentLogin;
-use crate::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport};
+use crate::remote::transport::{
+    CallLimits, CallPart, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport,
+};
 use base::time::{Clock, Timestamp};
-use ledger::charge::Plan;
-use ledger::holds;
 
 /// Connects to a Redis server and calls its script: the [`Transport`] of a store on one Redis server.
 #[derive(Debug)]
@@ -120,14 +120,10 @@ impl Transport for Server {
         }
     }
 
-    async fn take(
-        &self,
-        link: &mut Link,
-        plans: &[&Plan],
-        reports: Option<&holds::Call>,
-        near: Timestamp,
-    ) -> Result<CallReply, Fault> {
-        let call = Call::with_reports(reports, plans.iter().copied());
+    async fn take(&self, link: &mut Link, parts: &[CallPart<'_>], near: Timestamp) -> Result<CallReply, Fault> {
+        // The store has only one part.
+        let Some(CallPart { plans, reports, .. }) = parts.first() else { return Ok(smallvec![]) };
+        let call = Call::with_reports(reports.as_ref(), plans.iter().copied());
         let near = self.hooks.near(near, || self.clock.now());
         let moment = || self.hooks.moment(&self.clock);
         let command = |sha: &str| call.command(sha, &self.settings.prefix, near, moment());

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use smallvec::smallvec;
 
 use super::fault_injection::Hooks;
-use super::transport::{CallLimits, CallReply, DrivenLink, LiveGateways, PartReply, Reply, Transport};
+use super::transport::{CallLimits, CallPart, CallReply, DrivenLink, LiveGateways, PartReply, Reply, Transport};
 use super::{Remote, Settings};
 use crate::breaker;
 use crate::error::{Fault, StoreError};
@@ -20,7 +20,6 @@ use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan, settle};
 use ledger::cost::Cost;
-use ledger::holds;
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -67,13 +66,8 @@ impl<const AT_ONCE: usize> Transport for Fake<AT_ONCE> {
         }
     }
 
-    async fn take(
-        &self,
-        (): &mut (),
-        plans: &[&Plan],
-        _words: Option<&holds::Call>,
-        _near: Timestamp,
-    ) -> Result<CallReply, Fault> {
+    async fn take(&self, (): &mut (), parts: &[CallPart<'_>], _near: Timestamp) -> Result<CallReply, Fault> {
+        let plans = parts.first().map_or(&[][..], |part| part.plans);
         self.received.fetch_add(plans.len(), Ordering::Relaxed);
         let behaviour = *self.behaviour.lock();
         match behaviour {

@@ -99,7 +99,7 @@ impl Hooks {
 /// The bugs that a test can inject. Each is a bug that another rate limiter has had.
 #[cfg(feature = "test-hooks")]
 mod flaw {
-    use crate::remote::queue::{Attempt, PendingTake, ReplySender};
+    use crate::remote::queue::{Attempt, PendingTake, ReplySender, Route};
     use crate::reply::TakeReply;
     use crate::reservation::Reservation;
     use base::time::{Micros, Timestamp};
@@ -194,7 +194,8 @@ mod flaw {
             }
         });
         let holds = plan.holds();
-        rest.insert(0, PendingTake { plan, answer, caller: None, since, attempt: Attempt::First, holds });
+        let (attempt, route) = (Attempt::First, Route::Owner);
+        rest.insert(0, PendingTake { plan, answer, caller: None, since, attempt, holds, route });
         rest
     }
 }

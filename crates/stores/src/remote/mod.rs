@@ -16,7 +16,7 @@ pub(super) mod deny_cache;
 mod fake_transport;
 pub mod fault_injection;
 mod heartbeat;
-mod holds;
+pub(crate) mod holds;
 pub(crate) mod login;
 mod pending_reply;
 mod queue;
@@ -45,9 +45,12 @@ pub(crate) use connection::StoreState;
 use deny_cache::DenyCache;
 use fault_injection::Hooks;
 use heartbeat::ConnectedWorkers;
+use holds::{GatewaySlots, WorkerHolds};
+use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use pending_reply::PendingReply;
 pub(crate) use pending_reply::WaitPeriod;
+pub(crate) use queue::Route;
 use queue::{Attempt, PendingTake, ReplySender};
 pub use settings::Settings;
 use transport::Transport;
@@ -62,6 +65,8 @@ pub struct Remote<T> {
     /// Decides requests in this process while the store gives no answer.
     pub fallback: Arc<FallbackShare>,
     connections: Box<[Connection<T>]>,
+    /// What the requests of each connection hold.
+    holds: Box<[Arc<WorkerHolds>]>,
     /// One permit for each connection whose first attempt has ended.
     first_attempts: Semaphore,
     /// The announcement of this gateway to the other gateways.
@@ -84,31 +89,34 @@ impl<T: Transport> Remote<T> {
         events: EventSink,
     ) -> Remote<T> {
         let state = StoreState::new(&settings, &clock, hooks);
-        Remote::sharing(state, transport, settings, connections, clock, events)
+        let holds: Vec<_> = (0..connections).map(|worker| WorkerHolds::new(Worker(worker), 1)).collect();
+        Remote::sharing(state, transport, settings, &holds, clock, events)
     }
 
-    /// Makes a store that shares its state with other stores, as the nodes of a cluster do.
+    /// Makes a store that shares its state with other stores, as the nodes of a cluster do. There is one connection for
+    /// each worker in `holds`, which keeps the slots of this worker.
     pub fn sharing(
         shared: StoreState,
         transport: T,
         settings: Settings,
-        connections: usize,
+        holds: &[Arc<WorkerHolds>],
         clock: Clock,
         events: EventSink,
     ) -> Remote<T> {
         let transport = Arc::new(transport);
         let connected: Arc<ConnectedWorkers> = Arc::default();
-        let connection = |worker| {
+        let connection = |holds: &Arc<WorkerHolds>| {
             let (transport, shared) = (Arc::clone(&transport), shared.clone());
             let (clock, events, connected) = (clock.clone(), events.clone(), Arc::clone(&connected));
-            Connection::new(Worker(worker), transport, settings.timeout, clock, events, shared, connected)
+            Connection::new(Arc::clone(holds), transport, settings.timeout, clock, events, shared, connected)
         };
-        let connections = (0..connections).map(connection).collect();
+        let connections = holds.iter().map(connection).collect();
         let StoreState { deny_cache, breaker, fallback, store_clock, this_gateway, .. } = shared;
         Remote {
             transport,
             fallback,
             connections,
+            holds: holds.into(),
             first_attempts: Semaphore::new(0),
             this_gateway,
             deny_cache,
@@ -158,11 +166,11 @@ impl<T: Transport> Remote<T> {
             return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached, reservation }));
         }
         let waiting = WaitPeriod { since: now, until: answer_within.map(|most| now.plus(most)) };
-        self.query_on(connection, plan, caller, waiting).await
+        self.query_on(connection, plan, caller, waiting, Route::Owner).await
     }
 
     /// Decides a plan as [`Remote::take`] does, but without the deny cache. `waiting` is the period in which the
-    /// request waits, and may have begun before this call.
+    /// request waits, and may have begun before this call. `route` says why this server is asked.
     ///
     /// # Errors
     /// In the same cases as [`Remote::take`].
@@ -172,10 +180,11 @@ impl<T: Transport> Remote<T> {
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
         waiting: WaitPeriod,
+        route: Route,
     ) -> Result<Option<TakeReply>, StoreError> {
         let connection = self.connection(worker)?;
         connection.usable()?;
-        self.query_on(connection, plan, caller, waiting).await
+        self.query_on(connection, plan, caller, waiting, route).await
     }
 
     /// Whether a worker's connection can be used.
@@ -198,6 +207,7 @@ impl<T: Transport> Remote<T> {
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
         WaitPeriod { since, until }: WaitPeriod,
+        route: Route,
     ) -> Result<Option<TakeReply>, StoreError> {
         let permit = self.breaker.acquire(since);
         if permit == Permit::Refused {
@@ -207,22 +217,28 @@ impl<T: Transport> Remote<T> {
         let connected = connection.connected_at();
         let mut pending = PendingReply { breaker, clock, events, permit, connected, result: None };
         let holds = plan.holds();
-        if holds && !T::HOLDS {
-            return Err(StoreError::Refused);
-        }
         let (answer, result) = ReplySender::new();
         let plan = Box::new(plan.clone());
-        connection.ask(PendingTake { plan, answer, caller, since, attempt: Attempt::First, holds })?;
+        connection.ask(PendingTake { plan, answer, caller, since, attempt: Attempt::First, holds, route })?;
         pending.result = Some(result);
         pending.wait(until).await
     }
 
+    /// Decides a plan in this process, with this gateway's share of each limit.
+    pub fn take_fallback(&self, worker: Worker, plan: &Plan) -> TakeReply {
+        self.fallback.take(plan, &self.slots(worker))
+    }
+
     /// Holds the slots that a plan asks for although the store has not granted them, because the request was let pass.
     pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
-        match self.connection(worker) {
-            Ok(connection) if T::HOLDS => connection.holds.hold(plan, self.clock.now()),
-            _ => Reservation::default(),
-        }
+        self.slots(worker).hold_all(plan)
+    }
+
+    /// Returns the slots of all workers, for a request of this worker.
+    fn slots(&self, Worker(worker): Worker) -> GatewaySlots<'_, impl Fn(&BucketKey) -> usize> {
+        // Workers share connections if there are fewer connections than workers.
+        let worker = worker.checked_rem(self.holds.len()).unwrap_or_default();
+        GatewaySlots { workers: &self.holds, worker, part: |_: &BucketKey| 0, now: self.clock.now() }
     }
 
     pub fn announce(&self, configuration: &str) {

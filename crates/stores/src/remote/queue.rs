@@ -28,6 +28,17 @@ pub(crate) struct PendingTake {
     pub attempt: Attempt,
     /// Whether the request holds slots if it is granted.
     pub holds: bool,
+    pub route: Route,
+}
+
+/// The reason why a request is sent to its server. Always [`Route::Owner`] but in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The server has the request's part of the store.
+    Owner,
+    /// The part is moving to this server, and the owner has answered that the request's buckets have moved already. Only
+    /// then the server may decide although it is not the owner. Otherwise it would make a second copy of a bucket.
+    Next,
 }
 
 /// Whether a request is sent for the first or the second time. A request is sent again only if a call left it out, without

@@ -5,10 +5,12 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::error::Fault;
 use crate::events::{EventSink, RunningGateway};
+use crate::remote::holds::PartIndices;
+use crate::remote::queue::Route;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::State;
@@ -23,9 +25,6 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 
     const CALLS: CallLimits;
 
-    /// Whether plans that hold slots are supported, see [`Plan::holds`].
-    const HOLDS: bool = true;
-
     /// What a new connection proves about the server.
     const CONNECTED: ConnectionProof = ConnectionProof::Decides;
 
@@ -36,9 +35,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Returns the reason why there is no connection for calls.
     fn connect(&self) -> impl Future<Output = Result<DrivenLink<Self::Link>, Fault>> + Send;
 
-    /// Decides the plans of one call. `reports` are reports of how many slots of which buckets the connection
-    /// holds. The server stores the reports first, even if it refuses all plans. A call without reports has at least one plan, and only plans that
-    /// hold nothing. `near` is an estimate of the time on the server's clock.
+    /// Decides the plans of one call, and returns a reply for each of its parts, in their order. A call has at least one
+    /// part, and only one unless [`CallLimits::parted`]. `near` is an estimate of the time on the server's clock.
     ///
     /// A call whose bytes may have been sent must not be repeated, unless its reply proves that it did not run.
     ///
@@ -49,8 +47,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     fn take(
         &self,
         link: &mut Self::Link,
-        plans: &[&Plan],
-        reports: Option<&holds::Call>,
+        parts: &[CallPart<'_>],
         near: Timestamp,
     ) -> impl Future<Output = Result<CallReply, Fault>> + Send;
 
@@ -88,11 +85,34 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         std::future::pending()
     }
 
-    /// Returns the number of the part of a call to which a plan belongs. The plans of a batch are sorted by this number. Only
-    /// for servers that cannot decide all plans at once, see [`CallLimits::parted`].
+    /// Returns the index of the part of the store that has the buckets of a plan. Only for servers that cannot decide all
+    /// plans at once, see [`CallLimits::parted`].
     fn part(&self, _plan: &Plan) -> usize {
         0
     }
+
+    /// Returns the indices of the parts that the server has, about which the connection to this server sends reports.
+    fn own_parts(&self) -> PartIndices {
+        smallvec![0]
+    }
+
+    /// Whether the buckets of a part may be on two servers at present, so that one call could need both. Each plan and
+    /// each report is then a call of its own.
+    fn is_split(&self, _part: usize) -> bool {
+        false
+    }
+}
+
+/// The requests and reports of a call about one part of the store.
+#[derive(Debug)]
+pub struct CallPart<'p> {
+    /// The index of the part, see [`Transport::part`].
+    pub index: usize,
+    pub plans: &'p [&'p Plan],
+    pub route: Route,
+    /// How many slots of which buckets the worker holds. The server stores the reports first, even if it refuses all
+    /// plans. A part without reports has at least one plan, and none of its plans holds anything.
+    pub reports: Option<holds::Call>,
 }
 
 /// The limits of one call, and of the number of calls at a time.
@@ -105,7 +125,7 @@ pub struct CallLimits {
     /// The number of calls that may be under way at once on one connection. They are answered in the order in which they were
     /// sent.
     pub at_once: usize,
-    /// Whether plans of one call can be in different parts, see [`Transport::part`].
+    /// Whether a call can have several parts, see [`Transport::part`].
     pub parted: bool,
 }
 

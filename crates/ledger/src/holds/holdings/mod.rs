@@ -116,6 +116,12 @@ impl Holdings {
     /// Makes the next call, with a report about each bucket in `asks`, and about other buckets that wait for a report, up
     /// to [`MOST_REPORTS`]. A call is sent only once: to repeat its reports, make a new call.
     pub fn call(&mut self, asks: &[(BucketKey, Cost)], now: Timestamp) -> Call {
+        self.call_with(asks, MOST_REPORTS, now)
+    }
+
+    /// Makes the next call as [`Holdings::call`] does. Reports about buckets that are not in `asks` are added only up to
+    /// `most` reports.
+    pub fn call_with(&mut self, asks: &[(BucketKey, Cost)], most: usize, now: Timestamp) -> Call {
         self.advance(now);
         let sequence = self.sequence + 1;
         let mut reports: Vec<BucketReport> = Vec::with_capacity(asks.len());
@@ -132,7 +138,7 @@ impl Holdings {
             bucket.asked.push((sequence, *amount));
             self.say_again_at(*key, now.plus(REPORT_EVERY));
         }
-        while reports.len() < MOST_REPORTS
+        while reports.len() < most
             && let Some((_, key)) = self.waiting.pop_first()
         {
             let held = self.buckets.get(&key).map_or(Cost::default(), HeldBucket::said);

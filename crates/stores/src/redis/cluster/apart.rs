@@ -1,7 +1,8 @@
 //! Charges a request whose buckets are under several hash tags, one tag after the other.
 //!
 //! One script cannot charge buckets under several tags, so they are charged in the order of the tags. At the first
-//! refusal, the charges so far are given back, less the amount that has been refilled since. Nothing is granted that a
+//! refusal, the charges so far are given back, less the amount that has been refilled since. Slots are given back
+//! completely. Nothing is granted that a
 //! bucket cannot pay, and a refused request has spent at most the amount that is refilled during the calls. In the
 //! meantime another request may be refused although its bucket could pay in the end.
 //!
@@ -43,14 +44,18 @@ struct Group {
     positions: PartPositions,
 }
 
-/// Splits a plan into groups, in the order in which they are charged: first the groups with enforced charges, sorted by
-/// their tags, then the groups with only shadow charges. Shadow charges are made when no enforced charge can refuse any
+/// Splits a plan into groups, in the order in which they are charged: groups with slots by their tags, groups with other
+/// enforced charges by their tags, then groups with only shadow charges.
+///
+/// Slots come first, because they can be given back completely: so a refused slot spends nothing of a rate. Only the
+/// last group with slots also has the rates under its tag. Shadow charges are made when no enforced charge can refuse any
 /// more. So among the groups with enforced charges, only the last one also has shadow charges.
 fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+    let (mut groups, mut rates): (Vec<Group>, Vec<Group>) = (Vec::new(), Vec::new());
     let group = |tag| Group { tag, plan: Plan::default(), positions: PartPositions::default() };
     for (index, charge) in plan.enforced.iter().enumerate() {
         let tag = tags.of(&charge.key);
+        let groups = if charge.algorithm.slots().is_some() { &mut groups } else { &mut rates };
         let at = groups.binary_search_by_key(&tag, |group| group.tag).unwrap_or_else(|at| {
             groups.insert(at, group(tag));
             at
@@ -60,6 +65,14 @@ fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
             group.positions.enforced.push(index);
         }
     }
+    if let Some(last) = groups.last_mut()
+        && let Ok(at) = rates.binary_search_by_key(&last.tag, |group| group.tag)
+    {
+        let Group { plan, positions, .. } = rates.remove(at);
+        last.plan.enforced.extend(plan.enforced);
+        last.positions.enforced.extend(positions.enforced);
+    }
+    groups.append(&mut rates);
     let last = groups.len().saturating_sub(1);
     for (index, charge) in plan.shadow.iter().enumerate() {
         let tag = tags.of(&charge.key);
@@ -314,10 +327,13 @@ async fn answered_within<T>(patience: Micros, asking: impl Future<Output = T>) -
     }
 }
 
-/// Returns the charges of a plan that spend. Of several charges to one bucket, only the last one spends.
+/// Returns the charges of a plan that spend. Of several charges to one bucket, only the last one spends. Slots are not
+/// among them, because the reservation of the reply gives them back.
 fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
     let all = plan.enforced.iter().enumerate();
-    all.filter(|(index, _)| !plan.is_only_checked(*index)).map(|(_, charge)| charge.clone()).collect()
+    let spends =
+        |(index, charge): &(usize, &Charge)| !plan.is_only_checked(*index) && charge.algorithm.slots().is_none();
+    all.filter(spends).map(|(_, charge)| charge.clone()).collect()
 }
 
 #[cfg(test)]

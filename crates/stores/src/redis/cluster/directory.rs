@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::hash_tags::{HashTags, TagIndex};
+use super::latest_links::LatestLinks;
 use super::slots::SlotRange;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
@@ -25,6 +26,8 @@ pub(crate) struct NodeId(pub u32);
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub tags: HashTags,
+    /// The last connection to each node.
+    pub links: LatestLinks,
     addresses: Mutex<Vec<HostPort>>,
     entries: Box<[Entry]>,
     /// Notified when the topology should be read again.
@@ -50,7 +53,7 @@ impl Directory {
             moving_until: AtomicU64::new(0),
         };
         let entries = tags.iter().map(entry).collect();
-        Directory { tags, addresses: Mutex::default(), entries, outdated: Notify::new() }
+        Directory { tags, links: LatestLinks::default(), addresses: Mutex::default(), entries, outdated: Notify::new() }
     }
 
     fn entry(&self, tag: TagIndex) -> Option<&Entry> {

@@ -13,6 +13,7 @@ mod directory;
 mod hash_tags;
 mod health;
 pub(crate) mod inspect;
+mod latest_links;
 mod node_server;
 mod nodes;
 mod redirection;
@@ -117,6 +118,16 @@ impl Cluster {
             Some(tag) => Ok(self.take_together(&take, tag).await?),
             None => self.take_apart(&take).await,
         }
+    }
+
+    /// Holds the slots that a plan asks for although the nodes have not granted them, because the request was let pass.
+    pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
+        self.nodes.slots(worker).hold_all(plan)
+    }
+
+    /// Decides a plan in this process, with this gateway's share of each limit.
+    pub fn take_fallback(&self, worker: Worker, plan: &Plan) -> TakeReply {
+        self.fallback.take(plan, &self.nodes.slots(worker))
     }
 
     /// Whether one of the buckets that the cache knows as short is on a node that can be asked. If not, the fallback

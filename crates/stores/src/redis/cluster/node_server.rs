@@ -18,12 +18,15 @@ use crate::redis::readiness::Readiness;
 use crate::redis::server::Link;
 use crate::redis::settings::{Settings, Target};
 use crate::redis::{eviction_policy, gateway_heartbeat, script};
+use crate::remote::Route;
+use crate::remote::holds::PartIndices;
 use crate::remote::login::CurrentLogin;
-use crate::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport};
+use crate::remote::transport::{
+    CallLimits, CallPart, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport,
+};
 use base::host_port::HostPort;
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
-use ledger::holds;
 
 /// Connects to a node of a Redis cluster and calls its script: the [`Transport`] to this node.
 #[derive(Debug)]
@@ -39,15 +42,26 @@ pub(crate) struct NodeServer {
     readiness: Readiness,
     /// The SHA-1 hash that names the script which undoes charges. Empty until the script is loaded.
     pub undo_script: Mutex<String>,
-    /// The last connection, over which charges are undone.
-    latest: Mutex<Option<Link>>,
 }
 
-/// The call for the plans of one hash tag.
+/// The call for one part, whose buckets are all under one hash tag.
 struct TagCall<'p> {
     tag: TagIndex,
     plans: usize,
+    route: Route,
     call: Call<'p>,
+}
+
+impl<'p> TagCall<'p> {
+    fn new(CallPart { index, plans, route, reports }: &'p CallPart<'_>) -> TagCall<'p> {
+        let call = Call::with_reports(reports.as_ref(), plans.iter().copied());
+        TagCall { tag: tag(*index), plans: plans.len(), route: *route, call }
+    }
+}
+
+/// Returns the hash tag of a part of the store: their indices are equal.
+fn tag(part: usize) -> TagIndex {
+    TagIndex(u16::try_from(part).unwrap_or_default())
 }
 
 impl NodeServer {
@@ -72,12 +86,12 @@ impl NodeServer {
             hooks,
             readiness: Readiness::new(),
             undo_script: Mutex::default(),
-            latest: Mutex::default(),
         }
     }
 
+    /// Returns the last connection to this node, which is also used for calls that do not wait in a queue.
     pub(crate) fn latest_link(&self) -> Option<Link> {
-        self.latest.lock().clone()
+        self.directory.links.get(self.id)
     }
 
     /// Returns the prefix of the keys under one of this node's hash tags, or under the first tag if it has none.
@@ -87,28 +101,10 @@ impl NodeServer {
         own.or_else(|| self.directory.tags.iter().next()).map(|(_, tag)| tag.prefix.clone()).unwrap_or_default()
     }
 
-    /// Splits plans into calls: one call for each hash tag, or for each plan if the tag is moving. The plans must be
-    /// sorted by their hash tags.
-    fn calls<'p>(&self, plans: &[&'p Plan]) -> Vec<TagCall<'p>> {
-        let now = self.clock.now();
-        let tagged = |plan: &&Plan| TagIndex(u16::try_from(self.part(plan)).unwrap_or_default());
-        let together = |one: &&'p Plan, other: &&'p Plan| {
-            tagged(one) == tagged(other) && !self.directory.is_moving(tagged(one), now)
-        };
-        let chunks = plans.chunk_by(together);
-        let call = |plans: &[&'p Plan]| TagCall {
-            tag: plans.first().map_or(TagIndex(0), tagged),
-            plans: plans.len(),
-            call: Call::new(plans.iter().copied()),
-        };
-        chunks.map(call).collect()
-    }
-
     /// Sends these calls, and returns the reply to each.
     async fn send(&self, link: &mut Link, calls: &[&TagCall<'_>], near: Timestamp) -> Result<Vec<Value>, Fault> {
         let mut pipeline = Pipeline::with_capacity(calls.len());
-        let asking = |call: &TagCall<'_>| self.directory.owner(call.tag) != Some(self.id);
-        let asked: Vec<bool> = calls.iter().map(|call| asking(call)).collect();
+        let asked: Vec<bool> = calls.iter().map(|call| call.route == Route::Next).collect();
         for (call, asking) in calls.iter().zip(&asked) {
             let Some(tag) = self.directory.tags.get(call.tag) else { continue };
             if *asking {
@@ -128,6 +124,34 @@ impl NodeServer {
         };
         let replies = asked.iter().map(reply).collect::<Result<Vec<_>, _>>()?;
         Ok(replies)
+    }
+
+    /// Sends reports again whose bucket has already moved to the next node of its hash tag. A request that meets such a
+    /// bucket is sent again by its sender, but reports have no sender besides this connection.
+    async fn send_reports_elsewhere(
+        &self,
+        calls: &[TagCall<'_>],
+        replies: &mut [Result<Value, RedisError>],
+        near: Timestamp,
+    ) {
+        for (call, reply) in calls.iter().zip(replies).filter(|(call, _)| call.plans == 0) {
+            let Some(error) = reply.as_ref().err() else { continue };
+            let fault = self.directory.redirected(call.tag, error, &self.address, self.clock.now());
+            let (StoreError::SlotMoving, Some(next)) = (fault.error, self.directory.next_owner(call.tag)) else {
+                continue;
+            };
+            let Some(mut link) = self.directory.links.get(next) else { continue };
+            let Some(tag) = self.directory.tags.get(call.tag) else { continue };
+            let mut pipeline = Pipeline::with_capacity(2);
+            pipeline.add_command(Cmd::new().arg("ASKING").clone());
+            let moment = self.hooks.moment(&self.clock);
+            pipeline.add_command(call.call.command(&link.take, &tag.prefix, near, moment));
+            if let Ok(mut answers) = self.hooks.send_all(&mut link.connection, &pipeline).await
+                && let Some(answer) = answers.pop()
+            {
+                *reply = answer.extract_error();
+            }
+        }
     }
 
     async fn connect_now(&self) -> Result<DrivenLink<Link>, Fault> {
@@ -153,7 +177,7 @@ impl NodeServer {
         };
         step("checking the permissions", permitted).await.map_err(named)?.map_err(named)?;
         let link = Link { connection: opened.connection, take, heartbeat: String::new() };
-        *self.latest.lock() = Some(link.clone());
+        self.directory.links.replace(self.id, link.clone());
         let (driver, address) = (opened.driver, self.address.clone());
         let driver: Driver = Box::pin(async move {
             driver.await;
@@ -178,19 +202,9 @@ impl Transport for NodeServer {
         self.readiness.retry().await;
     }
 
-    // Plans that hold slots are not supported, because reports of held slots would have to be split by hash tag, and to
-    // follow each tag to another node.
-    const HOLDS: bool = false;
-
-    async fn take(
-        &self,
-        link: &mut Link,
-        plans: &[&Plan],
-        _words: Option<&holds::Call>,
-        near: Timestamp,
-    ) -> Result<CallReply, Fault> {
+    async fn take(&self, link: &mut Link, parts: &[CallPart<'_>], near: Timestamp) -> Result<CallReply, Fault> {
         let near = self.hooks.near(near, || self.clock.now());
-        let calls = self.calls(plans);
+        let calls: Vec<TagCall<'_>> = parts.iter().map(TagCall::new).collect();
         let all: Vec<&TagCall<'_>> = calls.iter().collect();
         let replies = self.send(link, &all, near).await?;
         let mut replies: Vec<_> = replies.into_iter().map(Value::extract_error).collect();
@@ -202,6 +216,7 @@ impl Transport for NodeServer {
                 *reply = again.extract_error();
             }
         }
+        self.send_reports_elsewhere(&calls, &mut replies, near).await;
         let part = |(call, reply): (&TagCall<'_>, Result<Value, RedisError>)| {
             let wrong = |error| Fault::new(error, "the script was answered with something else");
             let reply =
@@ -236,5 +251,14 @@ impl Transport for NodeServer {
 
     fn part(&self, plan: &Plan) -> usize {
         plan.charges().next().map_or(0, |charge| usize::from(self.directory.tags.of(&charge.key).0))
+    }
+
+    fn own_parts(&self) -> PartIndices {
+        let tags = self.directory.tags.iter().map(|(tag, _)| tag);
+        tags.filter(|tag| self.directory.owner(*tag) == Some(self.id)).map(|tag| usize::from(tag.0)).collect()
+    }
+
+    fn is_split(&self, part: usize) -> bool {
+        self.directory.is_moving(tag(part), self.clock.now())
     }
 }

@@ -22,12 +22,14 @@ use crate::events::EventSink;
 use crate::redis::handshake::send;
 use crate::redis::settings::{Settings, Target};
 use crate::remote;
+use crate::remote::holds::{GatewaySlots, WorkerHolds};
 use crate::remote::login::CurrentLogin;
 use crate::remote::{Remote, StoreState};
 use crate::store_clock::StoreClock;
 use crate::worker::Worker;
 use base::host_port::HostPort;
 use base::time::{Clock, Micros, Timestamp};
+use ledger::bucket_key::BucketKey;
 
 /// The shortest time between two reads of the topology; also the interval while a node is lost.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,7 +71,8 @@ pub(super) struct Nodes {
     /// The state that all nodes share. Only the breaker and the store's clock are separate for each node.
     pub state: StoreState,
     pub clock: Clock,
-    workers: usize,
+    /// What the requests of each worker hold. Each part of it is a hash tag.
+    holds: Vec<Arc<WorkerHolds>>,
     health: Arc<Health>,
     /// The nodes. The index of a node is its id.
     table: ArcSwap<Vec<Option<Arc<Node>>>>,
@@ -88,14 +91,15 @@ impl Nodes {
         events: EventSink,
     ) -> Nodes {
         let health = Arc::new(Health::new(workers, events));
+        let tags = directory.tags.iter().count();
         Nodes {
+            holds: (0..workers).map(|worker| WorkerHolds::new(Worker(worker), tags)).collect(),
             directory: Arc::new(directory),
             login: Arc::new(CurrentLogin::new(settings.login.clone())),
             seeds: ArcSwap::from_pointee(seeds),
             settings,
             state,
             clock,
-            workers,
             health,
             table: ArcSwap::default(),
             changes: watch::channel(0).0,
@@ -113,6 +117,12 @@ impl Nodes {
 
     pub(super) fn get(&self, id: NodeId) -> Option<Arc<Node>> {
         self.table.load().get(id.0 as usize)?.clone()
+    }
+
+    /// Returns the slots of all workers, for a request of this worker.
+    pub(super) fn slots(&self, Worker(worker): Worker) -> GatewaySlots<'_, impl Fn(&BucketKey) -> usize> {
+        let part = |key: &BucketKey| usize::from(self.directory.tags.of(key).0);
+        GatewaySlots { workers: &self.holds, worker, part, now: self.clock.now() }
     }
 
     fn all(&self) -> Vec<Arc<Node>> {
@@ -286,6 +296,7 @@ impl Nodes {
                     let since = *node.unused_since.lock().get_or_insert(now);
                     if now.since(since) > UNUSED {
                         self.health.remove(id);
+                        self.directory.links.remove(id);
                         (*place, changed) = (None, true);
                     }
                 }
@@ -317,7 +328,7 @@ impl Nodes {
             ..self.state.clone()
         };
         let settings = remote::Settings { timeout, breaker, gateways };
-        let remote = Remote::sharing(state, server, settings, self.workers, self.clock.clone(), events);
+        let remote = Remote::sharing(state, server, settings, &self.holds, self.clock.clone(), events);
         Arc::new(Node { remote, made: now, unused_since: Mutex::new(None) })
     }
 }

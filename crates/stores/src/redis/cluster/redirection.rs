@@ -9,7 +9,7 @@ use super::directory::{Directory, NodeId};
 use super::hash_tags::TagIndex;
 use super::{Cluster, Take};
 use crate::error::{Fault, StoreError};
-use crate::remote::WaitPeriod;
+use crate::remote::{Route, WaitPeriod};
 use crate::reply::TakeReply;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
@@ -57,12 +57,12 @@ impl Cluster {
     pub(super) async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
         let directory = &self.nodes.directory;
         let mut to = directory.owner(tag);
-        let mut redirected = false;
+        let (mut redirected, mut route) = (false, Route::Owner);
         for _ in 0..REDIRECTIONS {
             let node = to.and_then(|id| self.nodes.get(id));
             let Take { worker, plan, caller, waiting } = take;
             let taken = match &node {
-                Some(node) => node.remote.query(*worker, plan, caller.clone(), *waiting).await,
+                Some(node) => node.remote.query(*worker, plan, caller.clone(), *waiting, route).await,
                 None => Err(StoreError::Unreachable),
             };
             let now = self.nodes.clock.now();
@@ -79,17 +79,17 @@ impl Cluster {
                 return Err(StoreError::Timeout);
             }
             redirected = true;
-            to = match error {
-                StoreError::SlotMoving => directory.next_owner(tag).or_else(|| directory.owner(tag)),
-                StoreError::TryAgain => {
+            (to, route) = match (error, directory.next_owner(tag)) {
+                (StoreError::SlotMoving, Some(next)) => (Some(next), Route::Next),
+                (StoreError::TryAgain, _) => {
                     self.pause(take).await;
-                    to
+                    (to, route)
                 }
-                StoreError::SlotMoved if directory.owner(tag) == to => {
+                (StoreError::SlotMoved, _) if directory.owner(tag) == to => {
                     self.pause(take).await;
-                    directory.owner(tag)
+                    (directory.owner(tag), Route::Owner)
                 }
-                _ => directory.owner(tag),
+                _ => (directory.owner(tag), Route::Owner),
             };
         }
         Err(StoreError::Unreachable)

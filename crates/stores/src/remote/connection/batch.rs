@@ -60,7 +60,7 @@ impl<T: Transport> Connection<T> {
             let has_reports = tokio::select! {
                 biased;
                 () = queue.arrival() => false,
-                () = self.holds.reports(&self.clock) => true,
+                () = self.reports() => true,
             };
             // Other tasks on this thread that are ready run first, so that their requests join this call. Without such
             // tasks this takes no time.
@@ -126,7 +126,7 @@ impl<T: Transport> Connection<T> {
             && let Some(waiting) = queue.try_next()
         {
             let Some(waiting) = waiting.still_there(now, self.timeout, &mut unsent) else { continue };
-            if waiting.holds && is_under_way && self.holds.is_asked_already(&waiting.plan) {
+            if waiting.holds && is_under_way && self.is_asked_already(&waiting.plan) {
                 queue.keep_back(waiting);
                 continue;
             }

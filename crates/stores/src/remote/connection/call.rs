@@ -3,6 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::Connection;
 use super::lanes::Session;
 use super::round_trip::TooLong;
@@ -12,18 +14,19 @@ use crate::events::{CallReport, Event};
 use crate::remote::call_timer::CallTimer;
 use crate::remote::deny_cache::SendStamp;
 use crate::remote::holds::Held;
-use crate::remote::queue::{Attempt, PendingTake, ReplySender};
-use crate::remote::transport::{BucketAfterCall, CallReply, PartReply, Reply, Transport};
+use crate::remote::queue::{Attempt, PendingTake, ReplySender, Route};
+use crate::remote::transport::{BucketAfterCall, CallPart, CallReply, PartReply, Reply, Transport};
 use crate::reply::{Source, TakeReply};
 use crate::reservation::Reservation;
 use crate::span_links::SpanLinks;
 use base::time;
 use base::time::{Micros, Timestamp, timeout};
-use ledger::charge::Plan;
-use ledger::holds;
 
 /// How long to wait for an overdue reply before the connection is closed. No request needs the reply any more.
 const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What each plan of a part holds, in the order of the plans. `None` if the part has no reports with an answer.
+type HeldByPlans = Option<std::vec::IntoIter<Held>>;
 
 /// The time during which a call was under way.
 #[derive(Clone, Copy)]
@@ -56,20 +59,23 @@ impl<T: Transport> Connection<T> {
         session.note_sent(started);
         let requests = batch.len();
         let has_asks = batch.iter().any(|waiting| waiting.holds);
+        let routes: SmallVec<[Route; 8]> =
+            batch.iter().filter(|_| T::CALLS.parted).map(|waiting| waiting.route).collect();
         let (plans, unanswered): (Vec<_>, Vec<_>) =
             batch.iter_mut().map(|PendingTake { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
-        let reports = self.holds.begin(&plans, has_asks, started);
-        if plans.is_empty() && reports.is_none() {
+        let parts = self.parts(&plans, &routes, has_asks, started);
+        if parts.is_empty() {
             return Ok(());
         }
         let timer = CallTimer::new(started, self.timeout);
         let outcome = tokio::select! {
             biased;
-            outcome = self.exchange(&plans, reports.as_ref(), link, started) => outcome,
+            outcome = self.exchange(&parts, link, started) => outcome,
             never = self.watch(&timer, started, unanswered) => match never {},
         };
         let ended = self.clock.now();
-        let held = reports.and_then(|reports| self.conclude_reports(&reports, &plans, &outcome, ended));
+        let held = self.conclude_reports(&parts, &outcome, ended);
+        drop(parts);
         let took = ended.since(started);
         let result = if is_answered(&outcome) { CallResult::Success } else { CallResult::Failure };
         self.publish(timer.check(&self.shared.breaker, ended));
@@ -111,41 +117,43 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Records the answer to a call with reports. Returns what each plan holds, in the order of the plans. `None` if
-    /// the call has no answer, or nothing was stored.
+    /// Records what the reports of a call have shown. Returns for each part what its plans hold, in the order of the
+    /// plans. `None` for a part that has no reports or no answer, or of which nothing was stored.
     fn conclude_reports(
         &self,
-        reports: &holds::Call,
-        plans: &[&Plan],
+        parts: &[CallPart<'_>],
         outcome: &Result<CallReply, Fault>,
         now: Timestamp,
-    ) -> Option<std::vec::IntoIter<Held>> {
-        match outcome {
-            // A call with reports has only one part. If the server's memory is full, it has written nothing, so the
-            // reports have failed.
-            Ok(parts) => match parts.first().map(|part| &part.reply) {
-                Some(Ok(reply)) if !reply.out_of_memory => {
-                    return Some(self.holds.answered(reports, plans, reply, now).into_iter());
+    ) -> SmallVec<[HeldByPlans; 1]> {
+        let conclude = |(number, part): (usize, &CallPart<'_>)| {
+            let (reports, holds) = (part.reports.as_ref()?, self.holds.part(part.index)?);
+            let reply = outcome.as_ref().map(|replies| replies.get(number).map(|part| &part.reply));
+            let fault = match reply {
+                // A server without memory has written nothing.
+                Ok(Some(Ok(reply))) if !reply.out_of_memory => {
+                    return Some(holds.answered(reports, part.plans, reply, now).into_iter());
                 }
-                _ => self.holds.failed(reports, true, now),
-            },
-            Err(fault) => self.holds.failed(reports, fault.error != StoreError::Replica, now),
-        }
-        None
+                Ok(Some(Ok(_)) | None) => None,
+                Ok(Some(Err(fault))) | Err(fault) => Some(fault.error),
+            };
+            holds.failed(reports, !fault.is_some_and(StoreError::did_not_run), now);
+            None
+        };
+        parts.iter().enumerate().map(conclude).collect()
     }
 
     /// Answers the requests of a batch, and remembers the levels in the replies. Leaves in `batch` the requests that
-    /// must be sent again. `held` is what the requests hold, if the call had reports.
+    /// must be sent again. `held` is what the requests of each part hold, if the part had reports.
     fn hand_out(
         &self,
         parts: CallReply,
         batch: &mut Vec<PendingTake>,
-        mut held: Option<std::vec::IntoIter<Held>>,
+        held: SmallVec<[HeldByPlans; 1]>,
         Period { started, ended, sent }: Period,
     ) {
         let mut again = Vec::new();
         let mut waiting = batch.drain(..);
-        for PartReply { plans, reply } in parts {
+        for (PartReply { plans, reply }, mut held) in parts.into_iter().zip(held) {
             let waiting = waiting.by_ref().take(plans);
             let Reply { now, settlements, left, out_of_memory, .. } = match reply {
                 Ok(reply) => reply,
@@ -211,14 +219,13 @@ impl<T: Transport> Connection<T> {
 
     async fn exchange(
         &self,
-        plans: &[&Plan],
-        reports: Option<&holds::Call>,
+        parts: &[CallPart<'_>],
         link: &mut T::Link,
         started: Timestamp,
     ) -> Result<CallReply, Fault> {
         let longest = Duration::from(self.timeout) + OVERDUE_TIMEOUT;
         let near = self.shared.store_clock.at(started);
-        let Ok(reply) = timeout(longest, self.transport.take(link, plans, reports, near)).await else {
+        let Ok(reply) = timeout(longest, self.transport.take(link, parts, near)).await else {
             self.transport.give_up(link);
             return Err(Fault::new(StoreError::Timeout, format!("no answer within {longest:?}")));
         };

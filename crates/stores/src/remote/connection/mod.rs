@@ -7,6 +7,7 @@
 
 mod batch;
 mod call;
+mod call_parts;
 mod lanes;
 mod reconnect;
 mod round_trip;
@@ -21,7 +22,7 @@ use tokio::sync::{Notify, mpsc};
 use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
 use super::heartbeat::{ConnectedWorkers, Heartbeat};
-use super::holds::ConnectionHolds;
+use super::holds::{ConnectionNumber, WorkerHolds};
 use super::queue::{PendingTake, Queue};
 use super::settings::Settings;
 use super::transport::Transport;
@@ -88,15 +89,17 @@ pub(crate) struct Connection<T> {
     /// The moment, as a [`Timestamp`], from which a further call may be sent. With enough queued requests, it may be
     /// sent earlier.
     further_from: AtomicU64,
-    /// The slots that the requests of this connection hold.
-    pub(super) holds: Arc<ConnectionHolds>,
-    /// The queue, until [`Connection::run`] takes it.
+    /// What the requests of this worker hold. The connections of a worker to the nodes of a cluster share it.
+    pub(super) holds: Arc<WorkerHolds>,
+    /// The number of the connection that was made last.
+    number: Mutex<ConnectionNumber>,
+    /// The queue. [`Connection::run`] takes it.
     waiting: Mutex<Option<Queue>>,
 }
 
 impl<T: Transport> Connection<T> {
     pub(crate) fn new(
-        worker: Worker,
+        holds: Arc<WorkerHolds>,
         transport: Arc<T>,
         timeout: Micros,
         clock: Clock,
@@ -104,6 +107,7 @@ impl<T: Transport> Connection<T> {
         shared: StoreState,
         connected: Arc<ConnectedWorkers>,
     ) -> Connection<T> {
+        let worker = holds.worker;
         let (queue, waiting) = mpsc::channel(QUEUE);
         let heartbeat = Heartbeat::new(
             worker,
@@ -126,7 +130,8 @@ impl<T: Transport> Connection<T> {
             queue,
             further: Notify::new(),
             further_from: AtomicU64::new(u64::MAX),
-            holds: ConnectionHolds::new(),
+            holds,
+            number: Mutex::default(),
             waiting: Mutex::new(Some(Queue::new(waiting))),
         }
     }

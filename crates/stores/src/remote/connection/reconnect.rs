@@ -36,7 +36,7 @@ impl<T: Transport> Connection<T> {
                 let now = self.clock.now();
                 self.connected_at.store(now.0, Ordering::Relaxed);
                 self.shared.deny_cache.invalidate();
-                self.holds.reconnected();
+                *self.number.lock() = self.holds.connect();
                 let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
                 // After a server hung, only a probe shows whether it works again. The hang says nothing about another
                 // server.

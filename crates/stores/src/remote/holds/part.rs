@@ -1,22 +1,19 @@
-//! Keeps the slots that the requests of one connection hold, reports them to the store in calls, and gives granted
-//! slots to the requests.
+//! Keeps the slots that the requests of one worker hold of the buckets in one part of a store, reports them to the store
+//! in calls, and gives granted slots to the requests.
 //!
-//! In the protocol of [`ledger::holds`], a report about one bucket is a *report*. This file adds locks and a timer to the
-//! protocol, and makes the reservations of requests from the answer to their call. As long as no request of a
-//! connection has held anything, each call only reads one flag here.
+//! The protocol is that of [`ledger::holds`]. This file adds locks and a timer to the protocol, and makes the
+//! reservations of requests from the answer to their call.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tokio::sync::Notify;
 
-use super::transport::Reply;
+use super::Shared;
+use crate::remote::transport::Reply;
 use crate::reservation::{Reservation, SlotKeeper, granted_asks};
-use base::time;
-use base::time::{Clock, Micros, Timestamp};
+use base::time::{Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use ledger::cost::Cost;
@@ -26,14 +23,13 @@ use ledger::holds::{Call, Ending, Holdings, Owner, ReportAnswer, ReservationOwne
 /// that answers with errors would be called all the time.
 const PAUSE: Micros = Micros(100_000);
 
-/// The slots that the requests of one connection hold. Each connection is an owner of its own, until the process ends.
+/// The slots that the requests of one worker hold of the buckets in one part of a store.
 #[derive(Debug)]
-pub(crate) struct ConnectionHolds {
+pub(crate) struct PartHolds {
     said: Mutex<Said>,
-    /// Notified when there may be reports to send, or when the time to send them may have changed.
-    changed: Notify,
-    /// Whether a request of this connection has ever asked for slots or held slots.
+    /// Whether a request of this worker has ever asked for slots of this part or held slots of it.
     is_used: AtomicBool,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
@@ -41,7 +37,13 @@ struct Said {
     holdings: Holdings,
     /// The time before which no call is made only to send reports.
     quiet_until: Timestamp,
+    /// The connection on which the last reports were sent.
+    connection: ConnectionNumber,
 }
+
+/// Identifies a connection. A connection that is made again gets a new number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConnectionNumber(pub u64);
 
 /// The result of one request of a call: the slots that it holds, or the reason why its answer does not count.
 pub(crate) type Held = Result<Reservation, OldReport>;
@@ -51,16 +53,20 @@ pub(crate) type Held = Result<Reservation, OldReport>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OldReport;
 
-impl ConnectionHolds {
-    pub(crate) fn new() -> Arc<ConnectionHolds> {
-        // The owner is random, so that each connection has a different one. It is never 0, because 0 stands for no owner.
-        let owner = Owner(RandomState::new().hash_one(0).max(1));
-        let said = Said { holdings: Holdings::new(owner), quiet_until: Timestamp(0) };
-        Arc::new(ConnectionHolds { said: Mutex::new(said), changed: Notify::new(), is_used: AtomicBool::new(false) })
+impl PartHolds {
+    pub(super) fn new(owner: Owner, shared: &Arc<Shared>) -> PartHolds {
+        let (quiet_until, connection) = (Timestamp(0), ConnectionNumber::default());
+        let said = Said { holdings: Holdings::new(owner), quiet_until, connection };
+        PartHolds { said: Mutex::new(said), is_used: AtomicBool::new(false), shared: Arc::clone(shared) }
     }
 
-    fn is_used(&self) -> bool {
+    pub(super) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
+    }
+
+    fn use_now(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
+        self.shared.is_used.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether a call that has no answer yet asks for slots of a bucket of which this plan also asks for slots.
@@ -69,19 +75,31 @@ impl ConnectionHolds {
         plan.asks().any(|(_, charge, _)| said.holdings.unanswered(&charge.key) > Cost::default())
     }
 
-    /// Makes the reports of the next call, which has these plans. `None` if the call needs no reports. `has_asks` says
-    /// whether one of the plans asks for slots.
-    pub(crate) fn begin(&self, plans: &[&Plan], has_asks: bool, now: Timestamp) -> Option<Call> {
+    /// Makes the reports of a call that has these plans, and at most `most` reports about other buckets. `None` if the
+    /// call needs no reports. `has_asks` says whether one of the plans may ask for slots. If `connection` is not the one
+    /// of the last reports, all reports are sent again, because the server may not know them.
+    pub(crate) fn begin(
+        &self,
+        plans: &[&Plan],
+        has_asks: bool,
+        most: usize,
+        connection: Option<ConnectionNumber>,
+        now: Timestamp,
+    ) -> Option<Call> {
         if !has_asks && !self.is_used() {
             return None;
         }
-        self.is_used.store(true, Ordering::Relaxed);
         let asks = plans.iter().flat_map(|plan| plan.asks().map(|(_, charge, terms)| (charge.key, terms.amount)));
         let asks: SmallVec<[(BucketKey, Cost); 8]> = asks.collect();
+        if asks.is_empty() && !self.is_used() {
+            return None;
+        }
+        self.use_now();
         let mut said = self.said.lock();
+        said.connect(connection);
         said.holdings.advance(now);
-        let has_reports = said.holdings.has_reports() && now >= said.quiet_until;
-        (has_reports || !asks.is_empty()).then(|| said.holdings.call(&asks, now))
+        let has_reports = most > 0 && said.holdings.has_reports() && now >= said.quiet_until;
+        (has_reports || !asks.is_empty()).then(|| said.holdings.call_with(&asks, most, now))
     }
 
     /// Notes that a call has no answer. `did_run` is false if it is proved that the call did not run.
@@ -130,58 +148,35 @@ impl ConnectionHolds {
             if failed { Err(OldReport) } else { Ok(reservation) }
         };
         let held = plans.iter().enumerate().map(held).collect();
-        self.changed.notify_one();
+        self.shared.changed.notify_waiters();
         held
     }
 
-    /// Holds the slots that a plan asks for without the store's grant, because the store gave no answer and the request
-    /// was let pass.
-    pub(crate) fn hold(self: &Arc<Self>, plan: &Plan, now: Timestamp) -> Reservation {
-        self.is_used.store(true, Ordering::Relaxed);
-        let mut said = self.said.lock();
-        let asks = plan.asks().filter(|(_, _, terms)| terms.amount > Cost::default());
-        let slots: SmallVec<[SlotId; 2]> =
-            asks.map(|(_, charge, terms)| said.holdings.hold(charge.key, terms, now)).collect();
-        drop(said);
-        self.changed.notify_one();
-        self.reserve(slots)
+    /// Holds a slot without the store's grant, because the store gave no answer and the request was let pass.
+    pub(super) fn hold(self: &Arc<Self>, key: BucketKey, terms: SlotTerms, now: Timestamp) -> Reservation {
+        self.use_now();
+        let slot = self.said.lock().holdings.hold(key, terms, now);
+        self.shared.changed.notify_waiters();
+        self.reserve([slot])
     }
 
-    fn reserve(self: &Arc<Self>, slots: SmallVec<[SlotId; 2]>) -> Reservation {
-        Reservation::of(Arc::<ConnectionHolds>::clone(self), slots)
+    fn reserve(self: &Arc<Self>, slots: impl IntoIterator<Item = SlotId>) -> Reservation {
+        Reservation::of(Arc::<PartHolds>::clone(self), slots)
     }
 
-    /// Notes that the connection was made again. All reports are then sent again, because the server may not know them.
-    pub(crate) fn reconnected(&self) {
-        if self.is_used() {
-            let mut said = self.said.lock();
-            said.quiet_until = Timestamp(0);
-            said.holdings.reconnected();
-        }
-    }
-
-    /// Waits until reports have to be sent in a call without requests.
-    pub(crate) async fn reports(&self, clock: &Clock) {
-        loop {
-            let next = if self.is_used() { self.next_reports(clock.now()) } else { None };
-            match next {
-                Some(Micros(0)) => return,
-                Some(left) => {
-                    tokio::select! {
-                        biased;
-                        () = self.changed.notified() => {}
-                        () = time::sleep(left.into()) => {}
-                    }
-                }
-                None => self.changed.notified().await,
-            }
-        }
+    /// Returns how much the requests of this worker hold of a bucket.
+    pub(super) fn held(&self, key: &BucketKey) -> Cost {
+        if self.is_used() { self.said.lock().holdings.held(key) } else { Cost::default() }
     }
 
     /// Returns how long it takes until a call must be made to send reports. 0 if it must be made now. `None` if no reports
     /// will be needed.
-    fn next_reports(&self, now: Timestamp) -> Option<Micros> {
+    pub(super) fn next_reports(&self, connection: Option<ConnectionNumber>, now: Timestamp) -> Option<Micros> {
+        if !self.is_used() {
+            return None;
+        }
         let mut said = self.said.lock();
+        said.connect(connection);
         said.holdings.advance(now);
         if said.holdings.has_reports() {
             return Some(said.quiet_until.since(now));
@@ -190,11 +185,21 @@ impl ConnectionHolds {
     }
 }
 
-impl ReservationOwner for ConnectionHolds {
-    fn end(&self, slot: SlotId, _ending: Ending) {
-        self.said.lock().holdings.end(slot);
-        self.changed.notify_one();
+impl Said {
+    fn connect(&mut self, connection: Option<ConnectionNumber>) {
+        if let Some(connection) = connection.filter(|connection| *connection != self.connection) {
+            self.connection = connection;
+            self.quiet_until = Timestamp(0);
+            self.holdings.reconnected();
+        }
     }
 }
 
-impl SlotKeeper for ConnectionHolds {}
+impl ReservationOwner for PartHolds {
+    fn end(&self, slot: SlotId, _ending: Ending) {
+        self.said.lock().holdings.end(slot);
+        self.shared.changed.notify_waiters();
+    }
+}
+
+impl SlotKeeper for PartHolds {}

@@ -1,0 +1,157 @@
+//! Keeps the slots that the requests of one worker hold.
+//!
+//! A worker is an owner in the protocol of [`ledger::holds`]: its connection sends the reports, also after it was made
+//! again. A cluster has several parts, its hash tags. The reports about each part have sequences of their own, and are
+//! sent on the connection to the node that has the part at that time. As long as no request of a worker has held
+//! anything, each call only reads one flag here.
+
+mod part;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use crate::memory::local_holds::SlotBook;
+use crate::reservation::Reservation;
+use crate::worker::Worker;
+use base::time;
+use base::time::{Clock, Micros, Timestamp};
+use ledger::bucket_key::BucketKey;
+use ledger::charge::Plan;
+use ledger::cost::Cost;
+use ledger::holds::{Owner, SlotTerms};
+pub(crate) use part::{ConnectionNumber, Held, PartHolds};
+
+/// The interval at which a connection checks the reports about parts of other servers, because such a part may come to
+/// its own server.
+const ELSEWHERE: Micros = Micros(250_000);
+
+/// The indices of the parts that a server has.
+pub(crate) type PartIndices = SmallVec<[usize; 16]>;
+
+/// The slots that the requests of one worker hold, by the parts of the store.
+#[derive(Debug)]
+pub struct WorkerHolds {
+    pub(crate) worker: Worker,
+    parts: Box<[Arc<PartHolds>]>,
+    shared: Arc<Shared>,
+}
+
+/// The slots that the requests of all workers of a gateway hold. A decision without the store counts them, and adds to
+/// those of one worker.
+pub(crate) struct GatewaySlots<'h, P> {
+    pub workers: &'h [Arc<WorkerHolds>],
+    /// The worker whose request is decided about.
+    pub worker: usize,
+    /// Returns the index of the part that has a bucket.
+    pub part: P,
+    pub now: Timestamp,
+}
+
+impl<P: Fn(&BucketKey) -> usize> GatewaySlots<'_, P> {
+    /// Holds the slots that a plan asks for without the store's grant, because the store gave no answer and the request
+    /// was let pass.
+    pub(crate) fn hold_all(&self, plan: &Plan) -> Reservation {
+        let mut reservation = Reservation::default();
+        for (_, charge, terms) in plan.asks().filter(|(_, _, terms)| terms.amount > Cost::default()) {
+            reservation.join(self.hold(charge.key, terms));
+        }
+        reservation
+    }
+}
+
+impl<P: Fn(&BucketKey) -> usize> SlotBook for GatewaySlots<'_, P> {
+    fn held(&self, key: &BucketKey) -> Cost {
+        let part = (self.part)(key);
+        self.workers.iter().fold(Cost::default(), |sum, worker| sum.plus(worker.held(part, key)))
+    }
+
+    fn hold(&self, key: BucketKey, terms: SlotTerms) -> Reservation {
+        let holds = self.workers.get(self.worker).and_then(|worker| worker.part((self.part)(&key)));
+        holds.map_or_else(Reservation::default, |holds| holds.hold(key, terms, self.now))
+    }
+}
+
+/// The state that the parts of one worker share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Notified when there may be reports to send, or when the time to send them may have changed.
+    changed: Notify,
+    /// Whether a request of this worker has ever asked for slots or held slots.
+    is_used: AtomicBool,
+    /// The number of the last connection.
+    connections: AtomicU64,
+}
+
+impl WorkerHolds {
+    /// Makes the holds of a worker in a store with this number of parts.
+    pub(crate) fn new(worker: Worker, parts: usize) -> Arc<WorkerHolds> {
+        // The owner is random, so that each worker has a different one. It is never 0, because 0 stands for no owner.
+        let owner = Owner(RandomState::new().hash_one(0).max(1));
+        let shared = Arc::default();
+        let parts = (0..parts).map(|_| Arc::new(PartHolds::new(owner, &shared))).collect();
+        Arc::new(WorkerHolds { worker, parts, shared })
+    }
+
+    /// Returns a number for a new connection.
+    pub(crate) fn connect(&self) -> ConnectionNumber {
+        ConnectionNumber(self.shared.connections.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Whether a request of this worker has ever asked for slots or held slots.
+    pub(crate) fn is_used(&self) -> bool {
+        self.shared.is_used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn part(&self, index: usize) -> Option<&Arc<PartHolds>> {
+        self.parts.get(index)
+    }
+
+    /// Returns how much the requests of this worker hold of a bucket in this part.
+    fn held(&self, part: usize, key: &BucketKey) -> Cost {
+        self.part(part).map_or(Cost::default(), |holds| holds.held(key))
+    }
+
+    /// Waits until reports about the parts of a connection's server have to be sent in a call without requests. `own`
+    /// returns the indices of these parts, and is called again whenever the wait may have to end.
+    pub(crate) async fn reports(&self, own: impl Fn() -> PartIndices, connection: ConnectionNumber, clock: &Clock) {
+        loop {
+            let mut changed = std::pin::pin!(self.shared.changed.notified());
+            // A change after this line ends the wait, even if it comes before the wait.
+            changed.as_mut().enable();
+            match self.next_reports(&own, connection, clock.now()) {
+                Some(Micros(0)) => return,
+                Some(left) => {
+                    tokio::select! {
+                        biased;
+                        () = changed => {}
+                        () = time::sleep(left.into()) => {}
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Returns how long it takes until a call must be made to send reports. 0 if it must be made now. `None` if no reports
+    /// will be needed.
+    fn next_reports(
+        &self,
+        own: impl Fn() -> PartIndices,
+        connection: ConnectionNumber,
+        now: Timestamp,
+    ) -> Option<Micros> {
+        if !self.is_used() {
+            return None;
+        }
+        let own = own();
+        let next = |(index, part): (usize, &Arc<PartHolds>)| match own.contains(&index) {
+            true => part.next_reports(Some(connection), now),
+            false => part.next_reports(None, now).map(|left| left.max(ELSEWHERE)),
+        };
+        self.parts.iter().enumerate().filter_map(next).min()
+    }
+}
