@@ -1,4 +1,4 @@
-//! Takes three requests from a token bucket of two tokens: from the memory store, and from a Redis whose port is given.
+//! Takes three requests from a token bucket of two tokens: in the memory store, and in a Redis if its port is given.
 //!
 //! `cargo run --package tollgate-stores --example three_takes 6379`
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -40,7 +40,7 @@ pub fn in_redis(port: u16) -> Settings {
     })
 }
 
-/// Takes from a bucket three times for one client: two requests are granted, the third must wait.
+/// Takes from a bucket three times for one client: two requests are granted, and the third is refused.
 pub async fn three_takes(settings: Settings) -> Result<Vec<Outcome>, Box<dyn Error>> {
     let store = Arc::new(Store::open(&settings, 1, Clock::system(), EventSink::new(|_| {})));
     // A remote store has one connection for each worker. A task must drive that connection.

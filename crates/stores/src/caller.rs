@@ -1,9 +1,9 @@
-//! Defines the questions that a store can ask about a request: whether its client is still connected, and to which span
-//! to link the call.
+//! Defines what a store can ask about a request: whether the request's client is still connected, and to which span to
+//! link the call to the store.
 
 use std::fmt;
 
-/// A request for which a store is called. The store asks the request whether its client is still connected.
+/// A request for which a store is called, with the answers to the questions that the store has about the request.
 pub trait Caller: fmt::Debug + Send + Sync {
     /// Whether the client has disconnected, so that no answer is needed.
     fn has_left(&self) -> bool;

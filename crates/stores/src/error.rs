@@ -13,7 +13,7 @@ pub enum StoreError {
     Unauthorized,
     /// The user lacks a permission.
     Forbidden,
-    /// The server accepts no writes: it is a replica, or read-only.
+    /// The server accepts no writes, because it is a replica or read-only.
     Replica,
     /// The server is still loading its data.
     Loading,
@@ -33,22 +33,22 @@ pub enum StoreError {
     Moved,
     /// The connection ended before the answer came. Whether the plan was charged is unknown.
     Closed,
-    /// The queue is full: the last requests in it could not be answered in time. The request was not sent.
+    /// The queue of the connection is full, so that its last requests could not be answered in time. Nothing was sent.
     Backlog,
     /// The server's reply is not valid for the call.
     UnexpectedReply,
-    /// The call named calendar periods, and the server's time was outside of them at both attempts. Nothing was charged.
+    /// The call named calendar periods, and at both attempts the server's time was outside of them. Nothing was charged.
     OutsidePeriod,
     /// The request holds something of its buckets, and a later call of this gateway has overtaken the call. What
     /// the call charged besides, if anything, stays charged.
     OldReport,
-    /// Another node of the cluster has the bucket now. The call did not run.
+    /// Another node of the cluster has the slot of the bucket now. The call did not run.
     SlotMoved,
     /// The bucket may be on the node to which its slot is moving. The call did not run.
     SlotMoving,
     /// The buckets are on two nodes while their slot is moving. The call did not run.
     TryAgain,
-    /// The cluster does not serve the slot: the slot has no master, or the node is cut off. The call did not run.
+    /// The cluster does not serve the slot, because the slot has no master or the node is cut off. The call did not run.
     ClusterDown,
     /// The circuit breaker is open after repeated errors. Nothing was sent.
     BreakerOpen,

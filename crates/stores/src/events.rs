@@ -65,7 +65,7 @@ pub enum NodeChange {
     Down(Fault),
     BreakerOpened,
     BreakerClosed,
-    /// The server no longer belongs to the store, because it has no buckets any more.
+    /// The server no longer belongs to the store, because the server has no buckets any more.
     Gone,
 }
 
@@ -103,7 +103,7 @@ pub struct CallReport {
     pub span_links: SpanLinks,
 }
 
-/// The function to which a store passes its events. It is called on the thread on which an event happens.
+/// The function to which a store passes its events. The function is called on the thread on which the event happens.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
 

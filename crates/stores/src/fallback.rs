@@ -1,6 +1,6 @@
-//! Decides plans while the store gives no answer, in memory: by this gateway's share of each limit.
+//! Decides plans in memory while the store gives no answer, by this gateway's share of each limit.
 //!
-//! A share is the limit divided by the number of live gateways, which the store last reported. A bucket starts with
+//! A share is the limit divided by the number of live gateways that the store last reported. A bucket starts with
 //! this gateway's part of the level that the store last showed, so an outage does not refill it. Charges during an
 //! outage are remembered until the next outage.
 
@@ -22,7 +22,7 @@ use ledger::cost::Cost;
 
 /// The maximum number of buckets whose last level is remembered.
 const MAX_OBSERVED: usize = 65_536;
-/// A bucket that is full again within this time is not remembered.
+/// The level of a bucket that is full again within this time is not remembered.
 const MIN_RESET_AFTER: Micros = Micros(10_000);
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Observation {
     state: State,
     /// The time at which the bucket had this level, on the store's clock.
     decided: Timestamp,
-    /// The same moment on this process's clock, as nearly as it is known.
+    /// The same time on this process's clock, as nearly as it is known.
     at: Timestamp,
 }
 
@@ -101,7 +101,7 @@ impl FallbackShare {
         };
         let mut taken = self.memory.take_with(&shares, slots);
         let outcomes = taken.settlement.enforced.iter_mut().chain(&mut taken.settlement.shadow);
-        // A share of slots is fewer slots, and not a higher cost.
+        // A charge of slots is not divided here, because its share has fewer slots instead of a higher cost.
         for (outcome, _) in outcomes.zip(plan.charges()).filter(|(_, charge)| charge.algorithm.slots().is_none()) {
             outcome.remaining = Cost::from_thousandths(outcome.remaining.thousandths() / gateways);
         }
@@ -109,7 +109,7 @@ impl FallbackShare {
     }
 
     /// Lowers this gateway's share of a bucket to its part of the last known level, plus the refill since then. Returns
-    /// how many other buckets were evicted to make room.
+    /// how many other buckets were evicted to make room for this bucket.
     fn begin(&self, charge: &Charge, share: &Charge) -> u64 {
         let Some(observed) = self.observed.get(&charge.key) else { return 0 };
         let now = observed.decided.plus(self.clock.now().since(observed.at));
@@ -141,7 +141,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// A plan over token buckets, given by number and burst. Each gains one token per second.
+    /// A plan over token buckets, each given by its number and its burst. Each bucket gains one token per second.
     fn plan(buckets: &[(u8, u64)]) -> Plan {
         let charge = |(bucket, burst): &(u8, u64)| Charge::of_token_bucket(*bucket, *burst, 1);
         Plan { enforced: buckets.iter().map(charge).collect(), shadow: smallvec![] }
@@ -170,8 +170,8 @@ mod tests {
         (0..1000).take_while(|_| fallback.take(plan, &NoSlots).settlement.is_granted()).count()
     }
 
-    /// Reports the state of a bucket to the fallback after `tokens` were taken from it. The store's clock shows another
-    /// time than this process's clock.
+    /// Reports the state of a bucket to the fallback after `tokens` were taken from it. The store's clock differs
+    /// from this process's clock.
     fn show(fallback: &FallbackShare, plan: &Plan, tokens: u64, at: Timestamp) {
         let mut spent = plan.clone();
         spent.enforced[0].cost = Cost::from_tokens(tokens);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     /// Makes a fallback and a plan with one limit, for which the store has shown earlier grants. Each of `grants` is a
-    /// number of requests, and how many seconds ago they were granted.
+    /// number of requests, and the number of seconds since they were granted.
     fn begun(algorithm: Algorithm, grants: &[(u64, u64)]) -> (FallbackShare, Clock, Plan) {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
         let store_clock = Arc::new(StoreClock::default());
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(passes_at(40), 0);
         // The share is half of the limit: only when two grants have left the log can this gateway grant one.
         assert_eq!((passes_at(41), passes_at(42), passes_at(56)), (0, 1, 7));
-        // The grants between the first sixteen and the last count until the last one leaves.
+        // The grants between the first sixteen and the last grant count until the last grant leaves the log.
         assert_eq!((passes_at(99), passes_at(100)), (0, 22));
     }
 

@@ -1,4 +1,4 @@
-//! Prepares a store that needs tables.
+//! Prepares the database of a store that keeps its buckets in tables.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct Initialization<'s> {
 /// The user as whom the preparation logs in to the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
-    /// The user in gateway.yaml, as whom gateways log in too.
+    /// The user in gateway.yaml. Gateways log in as this user too.
     OfGateway,
     As {
         user: String,

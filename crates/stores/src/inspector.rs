@@ -31,7 +31,7 @@ impl Inspector {
         }
     }
 
-    /// Removes these buckets, which makes them full. Returns the time and the states before that, as [`Inspector::states`]
+    /// Removes these buckets, which makes them full. Returns the time and the earlier states, as [`Inspector::states`]
     /// does.
     ///
     /// # Errors
@@ -45,8 +45,8 @@ impl Inspector {
         }
     }
 
-    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and after
-    /// that.
+    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and
+    /// after the change.
     ///
     /// # Errors
     ///

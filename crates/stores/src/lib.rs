@@ -1,4 +1,4 @@
-//! Stores of buckets: each takes a plan atomically, all of its charges or none.
+//! Stores of buckets. A store takes a plan atomically: all charges of the plan, or none.
 //!
 //! Every store answers with the time of its decision and the level of every bucket in the plan. A store writes no log
 //! and no metric: it returns the result of a call to the caller, and sends everything else as an [`Event`].
@@ -96,8 +96,8 @@ impl Store {
         }
     }
 
-    /// Drives the connection of a worker: makes it, and makes it again whenever it is lost. Returns only if the worker has no
-    /// connection of its own. Must be called once for each worker, on the worker's thread.
+    /// Drives the connection of a worker: connects, and connects again whenever the connection is lost. Returns only if
+    /// the worker has no connection of its own. Must be called once for each worker, on the worker's thread.
     pub async fn run(&self, worker: Worker) {
         match self {
             Store::Memory(_) => {}
@@ -133,9 +133,9 @@ impl Store {
         self.ask(worker, plan, caller, None)
     }
 
-    /// Decides a plan as [`Store::take`] does, for a caller that waits at most `most`. The store's timeout applies if it is
-    /// shorter. If a part of the plan has no answer by then, the call fails. If buckets are on several servers, the error holds
-    /// the answers for the other parts.
+    /// Decides a plan as [`Store::take`] does, for a caller that waits at most `most`, or the store's timeout if that is
+    /// shorter. If a part of the plan has no answer after that time, the call fails. If buckets are on several servers, the
+    /// error holds the answers for the other parts.
     ///
     /// # Errors
     ///
@@ -160,8 +160,8 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(Some(memory.take(plan))),
             Store::Redis(redis) => Ok(redis.take(worker, plan, caller, answer_within).await?),
-            // The largest future by far. It is on the heap, so that it does not enlarge the task of a request to
-            // another store.
+            // This future is the largest by far. It is on the heap, so that it does not enlarge the tasks of requests
+            // to other stores.
             Store::Cluster(cluster) => Box::pin(cluster.take(worker, plan, caller, answer_within)).await,
             Store::Postgres(postgres) => Ok(postgres.take(worker, plan, caller, answer_within).await?),
         }
@@ -180,9 +180,9 @@ impl Store {
     }
 
     /// Holds what a request asks for although nothing has granted it. For use after [`Store::take`] has returned an
-    /// error and the request was let pass without any limit. Other gateways then see what this one holds as soon as the
-    /// store answers again, also if it is more than the limit. Add it to the reservation of the request with
-    /// [`Reservation::join`]. Holds nothing if the store is in memory, whose takes do not fail.
+    /// error and the request was let pass without any limit. Other gateways see what this gateway holds as soon as
+    /// the store answers again, also if that is more than the limit. Add the result to the reservation of the request
+    /// with [`Reservation::join`]. Holds nothing if the store is in memory, whose takes do not fail.
     pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
         match self {
             Store::Memory(_) => Reservation::default(),
@@ -217,7 +217,7 @@ impl Store {
             (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(settings),
             (Store::Cluster(cluster), Settings::Redis(settings)) => cluster.replace_login(settings),
             (Store::Postgres(postgres), Settings::Postgres(settings)) => postgres.replace_login(&settings.login),
-            // The kind of the store cannot change without a restart.
+            // Settings of another kind of store need a restart.
             (Store::Memory(_) | Store::Redis(_) | Store::Cluster(_) | Store::Postgres(_), _) => {}
         }
     }
@@ -265,8 +265,8 @@ impl Store {
         self.local_buckets().is_none()
     }
 
-    /// Returns the number of buckets in this process: those of the memory store, or those that replace a shared store during an
-    /// outage.
+    /// Returns how many buckets are in this process: the buckets of the memory store, or those that replace a shared
+    /// store during an outage.
     pub fn buckets(&self) -> usize {
         match self {
             Store::Memory(memory) => memory.buckets(),

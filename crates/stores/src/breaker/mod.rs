@@ -1,11 +1,12 @@
 //! A circuit breaker: keeps requests from waiting for a store that does not answer.
 //!
-//! The breaker opens after a number of consecutive failed calls, or when half of the last hundred calls failed; then no calls are
-//! made. After a cool-down one request is let through as a probe: if it is answered the breaker closes, otherwise the
-//! cool-down doubles. The cool-down is jittered, so that gateways do not probe at the same time.
+//! The breaker opens after a number of consecutive failed calls, or when half of the last hundred calls failed. While
+//! it is open, no calls are made. After a cool-down one request is let through as a probe: if it is answered the
+//! breaker closes, otherwise the cool-down doubles. The cool-down is jittered, so that gateways do not probe at the
+//! same time.
 //!
-//! One pause of the store delays the calls of all connections at the same moment. Such a pause counts as one failure in
-//! a row, however many connections there are: of timeouts that overlap in time, only one counts.
+//! One pause of the store delays the calls of all connections at the same moment. Such a pause counts as one consecutive
+//! failure, however many connections there are, because of timeouts that overlap in time only one counts.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -41,7 +42,7 @@ const SEPARATE: usize = 5;
 #[derive(Debug)]
 pub struct Breaker {
     settings: Settings,
-    /// Whether any call has failed recently; otherwise the state need not be locked.
+    /// Whether a recent call failed, or the breaker is open. If neither is true, the state need not be locked.
     troubled: AtomicBool,
     state: Mutex<State>,
 }
@@ -52,10 +53,10 @@ struct State {
     /// The recent calls, oldest first: when each ended, and how.
     calls: VecDeque<(Timestamp, CallResult)>,
     failed: usize,
-    /// The end of the last timeout that counted as a failure in a row. A timeout that began before this moment overlaps
+    /// The end of the last timeout that counted as a separate failure. A timeout that began before this moment overlaps
     /// with it.
     counted_until: Timestamp,
-    /// The moments of the last failures that counted in a row, oldest first; at most [`SEPARATE`].
+    /// The moments of the last separate failures, oldest first. There are at most [`SEPARATE`].
     separate: VecDeque<Timestamp>,
     open: Option<Open>,
 }
@@ -63,12 +64,12 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     until: Timestamp,
-    /// The cool-down before jitter.
+    /// The length of this cool-down, before jitter is added.
     cooldown: Micros,
     /// Whether a probe is running.
     probing: bool,
-    /// When the last connection was made to a server that had left a call unanswered on its previous connection. 0 before
-    /// the first.
+    /// When the last connection was made to a server that had left a call unanswered on its previous connection. 0 if
+    /// there was no such connection since the breaker opened.
     reconnected: Timestamp,
 }
 
@@ -191,8 +192,8 @@ impl Breaker {
     }
 
     /// Makes an open breaker let the next request through as a probe, without waiting for the end of the cool-down. Used after
-    /// a new connection to a server that had left a call unanswered: a connection alone does not show that the server decides.
-    /// The breaker stays open until the probe succeeds.
+    /// a new connection to a server that had left a call unanswered. The breaker stays open until the probe succeeds,
+    /// because a connection alone does not show that the server answers calls.
     pub(crate) fn probe_soon(&self, now: Timestamp) {
         if let Some(open) = &mut self.state.lock().open {
             (open.until, open.reconnected) = (open.until.min(now), now);
@@ -200,7 +201,7 @@ impl Breaker {
     }
 
     /// Resets the count of failures after a new connection. An open breaker stays open and lets the next request through as a
-    /// probe, because a connection alone does not show that the server decides.
+    /// probe, because a connection alone does not show that the server answers calls.
     pub(crate) fn begin_again(&self, now: Timestamp) {
         let mut state = self.state.lock();
         if let Some(open) = &mut state.open {
@@ -251,15 +252,15 @@ impl State {
     }
 
     fn half_failed(&self, now: Timestamp) -> bool {
-        // Successes before the first failure are not recorded, so there may be fewer than `WINDOW` calls: the missing
-        // ones succeeded.
+        // Successes before the first failure are not recorded, so `calls` may hold fewer than `WINDOW`. The
+        // missing calls succeeded, so half of `WINDOW` is the right bound also then.
         let half = self.failed * 2 >= WINDOW;
         let recent = self.separate.front().is_some_and(|first| now.since(*first) <= SPAN);
         half && recent && self.separate.len() == SEPARATE
     }
 
     fn open(&mut self, cooldown: Micros, now: Timestamp) {
-        // Jitter: between 3/4 and 5/4 of the cool-down.
+        // With jitter, the cool-down takes between 3/4 and 5/4 of its length.
         let spread = cooldown.0 / 4 * 3 + fastrand::u64(0..=cooldown.0 / 2);
         self.open = Some(Open { until: now.plus(Micros(spread)), cooldown, probing: false, reconnected: Timestamp(0) });
     }

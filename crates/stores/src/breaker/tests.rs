@@ -1,4 +1,4 @@
-//! Tests of the breaker: failures in a row, half of the recent calls, and probes.
+//! Tests of the circuit breaker: consecutive failures, half of the recent calls, and probes.
 
 use proptest::prelude::*;
 
@@ -118,7 +118,7 @@ fn a_probe_whose_client_disconnects_leaves_the_next_request_to_probe() {
 fn half_of_a_hundred_calls_open_it_within_ten_seconds() {
     let (often, seldom) = (breaker(), breaker());
     let mut opened = false;
-    // 101 calls, because the first success comes before any failure and is not recorded.
+    // A hundred calls are recorded, because the first success comes before any failure and is not recorded.
     for number in 0..101 {
         let now = Timestamp(1_000 * SECOND + number * SECOND / 20);
         opened |= often.record(Permit::Granted, alternating(number), now) == Change::Opened;
@@ -131,7 +131,7 @@ fn half_of_a_hundred_calls_open_it_within_ten_seconds() {
     }
 }
 
-/// Counts the failures among the last hundred calls, within ten seconds before `now`. The newest call ended at `now`.
+/// Counts the failures among the last hundred calls that ended within ten seconds before `now`.
 fn failed(calls: &[(Timestamp, CallResult)], now: Timestamp) -> usize {
     let last = calls.iter().rev().take(100);
     last.filter(|(at, result)| *result == CallResult::Failure && now.since(*at).0 <= 10 * SECOND).count()
@@ -158,8 +158,8 @@ fn calls() -> impl Strategy<Value = Vec<CallResult>> {
 }
 
 proptest! {
-    /// Compares the breaker with the definition of its condition, over all calls, including those before the first
-    /// failure.
+    /// Compares the moment at which the breaker opens with a count over all calls, including the successes before the
+    /// first failure, which the breaker does not record.
     #[test]
     fn it_opens_when_half_of_the_last_hundred_calls_failed_and_not_before(
         calls in calls(),

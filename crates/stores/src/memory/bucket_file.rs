@@ -1,6 +1,6 @@
 //! Keeps the buckets of the memory store in a file, which only one process at a time may use.
 //!
-//! The lock is on a second file, `FILE.lock`, because the first one is replaced by a new file at each write.
+//! The lock is on a second file, `FILE.lock`, because each write replaces the file of the buckets by a new file.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -64,8 +64,8 @@ impl BucketFile {
         }
     }
 
-    /// Reads the buckets in the file into `memory`, as [`Memory::read_buckets`] does. Returns the number of buckets that were
-    /// kept. `None` if the file does not exist.
+    /// Reads the buckets in the file into `memory`, as [`Memory::read_buckets`] does. Returns the number of buckets that
+    /// `memory` has kept, or `None` if the file does not exist.
     ///
     /// # Errors
     /// If the file cannot be read or has no valid buckets. Then no bucket is kept.
@@ -90,15 +90,15 @@ impl BucketFile {
         });
         match written {
             Ok(count) => {
-                // The folder is synced so that the renamed file survives a crash of the machine. Some file systems
-                // cannot do this.
+                // The folder is synced so that the renamed file survives a crash of the machine. An error is
+                // ignored, because some file systems cannot sync a folder.
                 if let Ok(folder) = File::open(folder_of(&self.path)) {
                     let _ = folder.sync_all();
                 }
                 Ok(count)
             }
             Err(error) => {
-                // The error is ignored: the file may not exist.
+                // An error is ignored, because the file may not exist.
                 let _ = std::fs::remove_file(&new);
                 Err(error)
             }
@@ -107,8 +107,8 @@ impl BucketFile {
 }
 
 impl Drop for BucketFile {
-    /// Releases the lock explicitly. A process that is being started may still have a duplicate of the file handle,
-    /// which would keep the lock.
+    /// Releases the lock explicitly, because closing the file may not: a process that is being started may still have a
+    /// duplicate of the file handle, which would keep the lock.
     fn drop(&mut self) {
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
@@ -133,7 +133,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The folder in which a file is.
+/// The folder that holds the file `path`.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,

@@ -1,5 +1,5 @@
-//! Writes the buckets of a memory store to a stream, and reads them in another process: the format of
-//! `store.memory.file`, and of the handover to the next process.
+//! Writes the buckets of a memory store to a stream, and reads them in another process. The file `store.memory.file`
+//! and the handover to the next process are such streams.
 //!
 //! | bytes | |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | each bucket: 1 | 1 |
 //! | 4 | its limit and how much of the limit is spent, as [`QueueId`] |
 //! | 16 | its key |
-//! | 8 | the moment until which it is kept |
+//! | 8 | the moment until which the bucket is kept |
 //! | 4, then 8 for each integer | the number of integers in its state, and the integers |
 //! | at the end: 1 | 0 |
 //! | 8 | the number of buckets |
@@ -19,10 +19,10 @@
 //! Integers are little-endian. A key is a hash that includes the algorithm's name, so a state is only ever read by the
 //! algorithm that wrote it, in the unit that the state itself includes. The code in this file knows no algorithm.
 //!
-//! Times are those of [`base::time::Clock`]: the wall clock at the start of the process, and monotonic from there. The
-//! next process continues with the wall clock. If the wall clock was set back meanwhile, a bucket is not refilled until
-//! the clock has caught up. If it was set back by more than an hour, the bucket stays empty until it would have been
-//! full. If the clock was set forward, a bucket is also refilled for the skipped time.
+//! Times are those of [`base::time::Clock`]: the wall clock at the start of the process, plus the monotonic time since
+//! then. The next process continues with the wall clock. If the wall clock was set back meanwhile, a bucket is not
+//! refilled until the clock has caught up. If it was set back by more than an hour, the bucket stays empty until it
+//! would have been full. If the clock was set forward, a bucket is also refilled for the skipped time.
 
 use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -42,8 +42,8 @@ const KEY_FORMAT: usize = FORMAT.len();
 /// The number of buckets that are copied each time a shard is locked.
 const BATCH: usize = 512;
 
-/// The longest time by which a moment in the stream may be ahead of the clock. A state with a later moment becomes an
-/// empty bucket, because its algorithm would refuse requests until the clock has caught up.
+/// The longest time by which a moment in the stream may be ahead of the clock. A bucket with a later moment in its state
+/// becomes empty, because its algorithm would refuse requests until the clock has caught up.
 const AHEAD: Micros = Micros(3_600_000_000);
 
 /// The reason why buckets cannot be read from a stream.
@@ -53,7 +53,7 @@ pub enum InvalidBuckets {
     /// The bytes are not a stream of buckets.
     Foreign,
     Version(u8),
-    /// Another version of Tollgate wrote the stream. Its keys or states have another meaning.
+    /// Another version of Tollgate wrote the stream. The keys or states of that version have another meaning.
     KeyFormat,
     Truncated,
     Damaged,
@@ -77,7 +77,7 @@ impl fmt::Display for InvalidBuckets {
 
 impl std::error::Error for InvalidBuckets {}
 
-/// Writes and reads the buckets of a store, shard by shard while requests go on: no lock is held for long.
+/// Writes and reads the buckets of a store, one shard at a time. Requests go on, because no lock is held for long.
 impl Memory {
     /// Writes all buckets that are not full to `to`, and returns their number.
     ///
@@ -238,12 +238,12 @@ impl<S: Read> ChecksumStream<S> {
         self.bytes().map(u64::from_le_bytes)
     }
 
-    /// Reads a bucket. Its first byte has already been read.
+    /// Reads a bucket without its first byte, which has already been read.
     fn bucket(&mut self) -> Result<(BucketKey, QueueId, Entry), InvalidBuckets> {
         let queue = QueueId(u32::from_le_bytes(self.bytes()?));
         let (key, kept_until) = (BucketKey(self.bytes()?), Timestamp(self.integer()?));
         let length = u32::from_le_bytes(self.bytes()?);
-        // Grows with the integers that are read: a false length in the stream must not reserve memory.
+        // The state grows with the integers that are read, so that a false length in the stream does not reserve memory.
         let mut state = (0..length).map(|_| self.integer()).collect::<Result<State, _>>()?;
         state.shrink_to_fit();
         Ok((key, queue, Entry { state, kept_until }))

@@ -3,13 +3,13 @@
 //! Buckets that are full again are evicted first, whatever their limit. Otherwise the buckets of all limits are
 //! compared by their [`SpentClass`], and a bucket of the lowest class is evicted. So drained buckets are evicted last,
 //! whatever their rate, and however many buckets their limit has. Of the limits that have a bucket of the lowest class,
-//! the limit with the most such buckets loses the one that will be full first. A limit is moved in this order only when
-//! its number of buckets has changed by more than an eighth, so almost no charge moves one. Therefore a limit with
+//! the limit with the most such buckets loses the bucket that will be full first. A limit is moved in this order only when
+//! its number of buckets has changed by more than an eighth, so almost no charge moves a limit. Therefore a limit with
 //! nearly as many buckets may lose one in place of the limit with the most.
 //!
 //! One charge drains a bucket with one token per day, but hardly changes a bucket with a hundred tokens per second. A
-//! flood of new keys under the first limit must not evict all buckets of the second. So a limit with few buckets loses
-//! none: at most a sixteenth of the average number of buckets per limit, or at most two.
+//! flood of new keys under the first limit must not evict all buckets of the second. So a limit with few buckets is
+//! spared, which means that it loses none: few are a sixteenth of the average number per limit, or two if that is more.
 //!
 //! No operation visits every limit, except when the number of spared buckets has to be doubled or halved.
 
@@ -22,18 +22,18 @@ use super::queue_id::{CLASSES, QueueId, SpentClass};
 use base::time::Timestamp;
 use ledger::bucket_key::LimitTag;
 
-/// A limit that is shared by all clients has a single bucket. Limits with up to two buckets are spared if the average
-/// is higher.
+/// The number of buckets with which a limit is spared if the average is higher. A limit that all clients share has a
+/// single bucket.
 const FEW: usize = 2;
 
-/// A limit is spared if it has at most the average number of buckets divided by this.
+/// A limit is also spared if it has at most the average number of buckets divided by this number.
 const SPARED: usize = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct EvictionOrder {
     /// The limits that have a bucket in this shard.
     limits: HashMap<LimitTag, LimitQueues, RandomState>,
-    /// Every limit, ordered by a moment before which none of its buckets is full.
+    /// Every limit with a moment before which none of the limit's buckets is full, ordered by this moment.
     soonest: BTreeSet<(Timestamp, LimitTag)>,
     /// For each class, the limits that are not spared and have buckets of the class, ordered by the number in
     /// [`LimitQueues::noted`].
@@ -164,7 +164,7 @@ impl EvictionOrder {
         self.limits.get(&tag)?.class(class).first().map(|item| item.slot)
     }
 
-    /// Changes a limit, and updates its place in the order. A new limit is added; a limit without buckets is removed.
+    /// Changes a limit, and updates its place in the order. Adds a new limit, and removes a limit without buckets.
     fn change(&mut self, tag: LimitTag, change: impl FnOnce(&mut LimitQueues)) {
         let limit = self.limits.entry(tag).or_default();
         let full_before = limit.none_full_before;
@@ -189,8 +189,8 @@ impl EvictionOrder {
         }
     }
 
-    /// Adapts `spared` to the average number of buckets per limit, if that has changed much. Then every limit is
-    /// visited.
+    /// Adapts `spared` to the average number of buckets per limit, if the average has changed much. Only then, this
+    /// visits every limit.
     fn adapt_spared(&mut self, buckets: usize) {
         let average = buckets / self.limits.len().max(1);
         let wanted = if average > FEW { (average / SPARED).max(FEW) } else { 0 };

@@ -1,15 +1,15 @@
-//! Orders buckets by the moment at which they are full: the bucket that is full first is in front.
+//! Orders buckets by the moment at which they are full. The bucket that is full first is in front.
 //!
-//! A heap in which the position of each bucket is known, so that a bucket can be updated and removed. An item names its
-//! bucket by the slot, which is the bucket's index in the shard. The shard stores the bucket's position in the heap.
-//! Whenever a position changes, the heap calls `moved(slot, position)`, and the caller updates the bucket. The heap
-//! stores the moments itself, so that comparisons do not read the buckets.
+//! The queue is a heap that knows the position of each bucket, so that a bucket can be updated and removed. An item
+//! names its bucket by the slot, which is the bucket's index in the shard. The shard stores the bucket's position in
+//! the heap. Whenever a position changes, the heap calls `moved(slot, position)`, and the caller updates the bucket.
+//! The heap stores the moments itself, so that comparisons do not read the buckets.
 
 use super::segmented_vec::SegmentedVec;
 use base::time::Timestamp;
 
-/// The number of children of an item. A move writes to a bucket somewhere in memory, which takes longer than to compare
-/// neighbours. With four children there are half as many moves as with two.
+/// The number of children of an item. Each move of an item writes to a bucket somewhere in memory, which takes longer than
+/// to compare neighbours. With four children there are half as many moves as with two.
 const CHILDREN: usize = 4;
 
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl FullQueue {
         }
     }
 
-    /// Puts an item at `position`, and moves it to the front until its parent is not full later.
+    /// Puts an item at `position`, and moves it to the front until its parent is not full later than the item.
     fn rise(&mut self, mut position: usize, item: Item, mut moved: impl FnMut(u32, usize)) {
         while position > 0 {
             let parent = (position - 1) / CHILDREN;
@@ -110,7 +110,7 @@ impl FullQueue {
         moved(item.slot, position);
     }
 
-    /// Puts an item at `position`, and moves it to the back until none of its children is full earlier.
+    /// Puts an item at `position`, and moves it to the back until none of its children is full earlier than the item.
     fn sink(&mut self, mut position: usize, item: Item, mut moved: impl FnMut(u32, usize)) {
         loop {
             let first = CHILDREN * position + 1;

@@ -1,4 +1,4 @@
-//! Reads, finds and removes buckets in memory, and gives back to them, for an operator.
+//! Lets an operator read, find and remove buckets in memory, and give back what is spent in them.
 
 use std::sync::atomic::Ordering;
 
@@ -30,7 +30,7 @@ impl Memory {
     }
 
     /// Gives back up to `amount` of what is spent in each of these buckets, one after another. Does not change when a bucket is
-    /// removed or evicted. Returns the time, and the states before and after that.
+    /// removed or evicted. Returns the time, and the states before and after the change.
     pub fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> (StoreTime, Vec<GivenBack>) {
         let give_back = |(key, kind): &(BucketKey, AlgorithmKind)| {
             let mut shard = self.shard(self.shard_of(key)).lock();

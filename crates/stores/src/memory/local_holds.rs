@@ -1,10 +1,10 @@
-//! Keeps what requests hold of buckets in memory, and charges plans that hold.
+//! Counts what requests hold of buckets in memory, such as slots, and charges the plans of such requests.
 //!
 //! The fallback of a shared store also decides here, but its slots are kept by the connections to the store, which report
 //! them ([`SlotBook`]).
 //!
-//! There is one owner, this process, which knows exactly what its requests hold. So nothing is said and nothing
-//! expires: the state of a bucket is made for each plan, out of the sum of what is held. It is not among the
+//! There is one owner, this process, which knows exactly what its requests hold. So no reports are needed and nothing
+//! expires: each plan makes the state of a bucket again, out of the sum of what is held. This sum is not among the
 //! buckets that can be evicted, and is gone when nothing is held.
 
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use ledger::cost::Cost;
 use ledger::holds::{Ending, Owner, Report, ReservationOwner, SlotId, SlotTerms, Slots};
 use ledger::store_time::StoreTime;
 
-/// The only owner.
+/// This process, the only owner of what is held.
 const PROCESS: Owner = Owner(1);
 
 /// What is held of the buckets of one shard.
@@ -95,8 +95,8 @@ impl SlotKeeper for LocalHolds {}
 type LockedHolds<'m> = SmallVec<[(usize, MutexGuard<'m, Held>); 2]>;
 
 impl Memory {
-    /// Decides a plan that holds, as [`Memory::take`] does. All charges are taken at one moment: first the locks of
-    /// the buckets are taken, then those of what is held.
+    /// Decides a plan that holds something, as [`Memory::take`] does. All charges are taken at one moment, because this
+    /// holds all locks: first it takes the locks of the buckets, then those of what is held.
     pub(super) fn take_and_hold(&self, plan: &Plan) -> TakeReply {
         let mut locked = self.lock(plan);
         let mut holds = self.lock_holds(plan);
@@ -140,7 +140,7 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Returns the result that a plan that holds would have now, see [`Memory::peek`].
+    /// Returns the result that a plan that holds something would have now, as [`Memory::peek`] does.
     pub(super) fn peek_and_hold(&self, plan: &Plan) -> Settlement {
         let locked = self.lock(plan);
         let mut holds = self.lock_holds(plan);
@@ -152,7 +152,7 @@ impl Memory {
         settle(plan, &states.collect::<SmallVec<[Option<&[u64]>; 2]>>(), time).0
     }
 
-    /// Ends the slots whose longest time has passed.
+    /// Ends the slots that were held for the longest allowed time.
     pub(super) fn end_overdue_slots(&self, now: Timestamp) {
         self.holds.iter().for_each(|held| held.0.lock().end_overdue(now));
     }
@@ -188,7 +188,7 @@ impl Memory {
     }
 }
 
-/// Returns for each charge the state of its bucket if the request holds something of it.
+/// Returns for each charge the state of its bucket, if the request holds something of the bucket.
 fn said(plan: &Plan, time: StoreTime, held: impl Fn(&BucketKey) -> Cost) -> SmallVec<[Option<State>; 2]> {
     let state = |charge: &Charge| {
         charge.algorithm.slots()?;

@@ -1,7 +1,7 @@
 //! Stores buckets in the memory of this process: the default store.
 //!
 //! Buckets are spread over shards, each with a lock of its own. A [`Shard`] determines which of its buckets can be freed, and
-//! which one is evicted at the bound.
+//! which bucket is evicted when there are `max_buckets`.
 //!
 //! Invariants: a plan holds the locks of all its shards at once, taken in the order of the shards. While there are
 //! fewer than `max_buckets` buckets, only buckets that are full again are removed. What requests hold of a bucket
@@ -59,12 +59,12 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Memory {
     clock: Clock,
-    /// The clock of the store that this one replaces during an outage.
+    /// The clock of the remote store that this store replaces during an outage.
     store_clock: Option<Arc<StoreClock>>,
     max_buckets: usize,
     buckets: AtomicUsize,
-    /// The hasher that assigns keys to shards. Its key is random, so that no client can choose values whose buckets
-    /// fill one shard.
+    /// The hasher that assigns keys to shards. The hasher's key is random, so that no client can choose values
+    /// whose buckets fill one shard.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
     /// What requests hold, in as many parts as there are shards.
@@ -79,7 +79,7 @@ type States<'s> = SmallVec<[Option<&'s [u64]>; 2]>;
 
 impl Memory {
     pub fn new(settings: &Settings, clock: Clock) -> Memory {
-        // At least 1024 buckets per shard, so that no shard is empty when the store is full.
+        // A shard gets at least 1024 of the buckets, so that no shard is empty when the store is full.
         let shards = (settings.max_buckets / 1024).clamp(1, 16);
         Memory {
             clock,
@@ -169,7 +169,7 @@ impl Memory {
         let now = self.now();
         self.end_overdue_slots(now);
         for shard in &self.shards {
-            // Frees small batches, so that no request waits long for the lock.
+            // Buckets are freed in small batches, so that no request waits long for the lock.
             while self.free_some(&mut shard.lock(), now) {}
         }
     }
@@ -180,7 +180,7 @@ impl Memory {
 
     fn shard_of(&self, key: &BucketKey) -> usize {
         let hash = self.hasher.hash_one(key);
-        // The remainder is below the number of shards, so it fits.
+        // The remainder is below the number of shards, so it fits into a `usize`.
         usize::try_from(hash % self.shards.len() as u64).unwrap_or(0)
     }
 
@@ -191,7 +191,7 @@ impl Memory {
 
     fn lock(&self, plan: &Plan) -> LockedShards<'_> {
         let mut numbers: SmallVec<[usize; 4]> = plan.charges().map(|charge| self.shard_of(&charge.key)).collect();
-        // Sorted, so that two requests which share two shards lock them in the same order.
+        // The numbers are sorted, so that two requests which share two shards lock them in the same order.
         numbers.sort_unstable();
         numbers.dedup();
         numbers.into_iter().map(|number| (number, self.shard(number).lock())).collect()
@@ -206,7 +206,7 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Stores the entries of a settled plan. `indices` are those of the charges' shards among the held ones.
+    /// Stores the entries of a settled plan. `indices` says for each charge which of the held locks is its shard's.
     /// Returns how many buckets were evicted although something was still spent in them. What is held is not stored
     /// here.
     #[allow(clippy::indexing_slicing, reason = "the indices come from `index_of`, within the held locks")]
@@ -264,7 +264,7 @@ impl Memory {
         u64::from(shard.evict(now) == Some(Eviction::Spent))
     }
 
-    /// Frees up to `BATCH` full buckets; returns whether there may be more.
+    /// Frees up to `BATCH` full buckets. Returns whether there may be more.
     fn free_some(&self, shard: &mut Shard, now: Timestamp) -> bool {
         const BATCH: usize = 256;
         let freed = shard.free_full(now, BATCH);

@@ -6,7 +6,7 @@
 /// A vector that stores its elements in segments. Each segment but the last has `SEGMENT` elements.
 #[derive(Debug)]
 pub(crate) struct SegmentedVec<T, const SEGMENT: usize> {
-    /// No segment is empty.
+    /// The segments, none of which is empty.
     segments: Vec<Vec<T>>,
     len: usize,
 }
@@ -56,7 +56,7 @@ impl<T, const SEGMENT: usize> SegmentedVec<T, SEGMENT> {
             self.segments.pop();
         }
         self.len -= 1;
-        // `index` may be that of the last element, which is already removed.
+        // If the last element was at `index`, it is already removed, and nothing is left to replace.
         Some(match self.get_mut(index) {
             Some(place) => std::mem::replace(place, last),
             None => last,

@@ -1,4 +1,4 @@
-//! Keeps the buckets behind one lock, and evicts them in the order of [`EvictionOrder`].
+//! Keeps the buckets of one shard, which share a lock, and evicts them in the order of [`EvictionOrder`].
 
 use std::hash::BuildHasher;
 
@@ -23,7 +23,8 @@ pub(crate) struct Shard {
     order: EvictionOrder,
 }
 
-/// Buckets by slot. 32 bits suffice for a slot, since a shard has at most a sixteenth of 10^9 buckets.
+/// The buckets of a shard. The slot of a bucket is its index here. 32 bits suffice for a slot, because a shard has at
+/// most a sixteenth of 10^9 buckets.
 type Buckets = SegmentedVec<Bucket, 128>;
 
 /// A bucket. The moment at which it is full is stored in its queue.
@@ -32,7 +33,7 @@ struct Bucket {
     key: BucketKey,
     state: State,
     queue: QueueId,
-    /// The bucket's position in that queue.
+    /// The bucket's position in its queue.
     position: u32,
 }
 
@@ -138,7 +139,7 @@ impl Shard {
         Some(Eviction::Spent)
     }
 
-    /// Removes up to `most` buckets that are full at `now`, and returns the number of removed ones.
+    /// Removes up to `most` buckets that are full at `now`, and returns the number of removed buckets.
     pub(crate) fn free_full(&mut self, now: Timestamp, most: usize) -> usize {
         let mut freed = 0;
         while freed < most
@@ -169,8 +170,8 @@ impl Shard {
         if let Ok(entry) = slots.find_entry(hasher.hash_one(bucket.key), |kept| *kept == slot) {
             entry.remove();
         }
-        // The last bucket has moved to the free slot. Its queue gets the new slot first, because the `leave` below may
-        // move that bucket.
+        // The last bucket has moved to the free slot. Its queue gets the new slot first, because `leave` may move that
+        // bucket.
         if let Some(last) = buckets.get(to_index(slot)) {
             let former = to_number(buckets.len());
             if let Some(kept) = slots.find_mut(hasher.hash_one(last.key), |kept| *kept == former) {
@@ -279,7 +280,7 @@ mod tests {
         for number in 0..100 {
             put_under(&mut shard, LimitTag(number.into()), number, SpentClass::Some, 10);
         }
-        // A bucket may also change its limit, for example when a limit was renamed to the name of another one.
+        // A bucket may also change its limit, for example when a limit was renamed to the name of another limit.
         assert_eq!(put_under(&mut shard, LimitTag(0), 1, SpentClass::Some, 20), Put::Replaced);
         assert_eq!(shard.order.limits(), 99);
         assert_eq!(shard.remove(&key(1)), Some(smallvec![1]));

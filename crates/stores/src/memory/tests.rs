@@ -1,4 +1,4 @@
-//! Tests the store as a whole: what it grants below `max_buckets`, and during a flood when it is full.
+//! Tests the memory store as a whole: what it grants below `max_buckets`, and during a flood when it is full.
 
 use super::*;
 use base::time::Micros;
@@ -123,8 +123,8 @@ fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
 
 const DAY: Micros = Micros(86_400 * SECOND);
 
-/// Each request has a key with a limit of `burst` at once and 1 per second, and a new account with a quota per day.
-/// After `accounts` requests, one key asks three times its burst at once.
+/// Checks a flood. Each request has a key with a limit of `burst` at once and 1 per second, and a new account with a
+/// quota per day. After `accounts` requests, one key asks for three times its burst at once.
 #[track_caller]
 fn check_flood(max_buckets: usize, accounts: u64, burst: u64, quota: u64) {
     const AFTERWARDS: u64 = 5_000;
@@ -164,8 +164,8 @@ fn a_flood_among_a_hundred_thousand_buckets_does_not_switch_a_limit_off() {
     }
 }
 
-/// The long form with a million buckets takes 15 seconds of CPU in a debug build. It runs with `scripts/prove
-/// eviction`.
+/// The long form, with a million buckets, takes 15 seconds of CPU in a debug build. Only `scripts/prove eviction` runs
+/// the long form.
 #[test]
 fn a_flood_among_three_hundred_thousand_buckets_or_a_million_does_not_switch_a_limit_off() {
     let is_long = std::env::var("TOLLGATE_PROOF").is_ok_and(|form| form == "long");
@@ -268,7 +268,7 @@ fn a_day_ends_when_the_machines_clock_is_set_forward_and_does_not_begin_again_wh
     assert!(!is_granted(&refilled), "only time refills a token bucket");
 }
 
-/// The bound is documented in docs/algorithms.md, "When numbers change".
+/// The number of tokens that a bucket forgets is documented in docs/algorithms.md, "When numbers change".
 #[test]
 fn a_bucket_is_forgotten_when_the_faster_numbers_that_charged_it_have_refilled_it() {
     let (memory, clock) = memory(4096);
@@ -284,7 +284,7 @@ fn a_bucket_is_forgotten_when_the_faster_numbers_that_charged_it_have_refilled_i
     assert_eq!((slower.verdict, slower.enforced[0].remaining.whole()), (Verdict::Deny, 2));
     clock.set(Timestamp(1_000 * SECOND + 8 * SECOND));
     memory.sweep();
-    // The bucket forgets 8 × (1 − 1 ÷ 10) tokens: it holds 10 in place of 2.8.
+    // The bucket forgets that 8 × (1 − 1 ÷ 10) tokens were spent, so it holds 10 tokens in place of 2.8.
     assert_eq!(verdict(&memory, ten_at(100, 10)), Verdict::Allow);
     assert_eq!(verdict(&memory, ten_at(100, 1)), Verdict::Deny);
 }

@@ -1,4 +1,4 @@
-//! Decides many plans from the states of their buckets: the part of a transaction without I/O.
+//! Decides many plans from the states of their buckets. This is the part of a transaction that does no I/O.
 
 use crate::error::Fault;
 use crate::remote::transport::{BucketAfterCall, Reply};
@@ -149,8 +149,8 @@ impl<'p> Batch<'p> {
         Ok(BatchDecision { reply: Reply { now, healed, settlements, left, accepted, out_of_memory: false }, writes })
     }
 
-    /// Changes the states as the reports do. Returns for each report whether it was newer than the last one about its
-    /// bucket.
+    /// Writes the reports into the states. Returns for each report whether it was newer than the last
+    /// report of the same owner about its bucket.
     fn accept(&self, buckets: &mut [Bucket<'_>], now: Timestamp) -> Vec<bool> {
         let accept = |call: &holds::Call, report: &BucketReport| {
             let bucket = self.index(&report.bucket).and_then(|index| buckets.get_mut(index));
@@ -173,7 +173,7 @@ impl<'p> Batch<'p> {
     }
 }
 
-/// Whether a plan asks something of a bucket whose report was not newer than the last one.
+/// Whether a plan asks something of a bucket for which a newer report than that of the call is known.
 fn is_overtaken(plan: &Plan, call: &holds::Call, accepted: &[bool]) -> bool {
     if accepted.iter().all(|accepted| *accepted) {
         return false;
@@ -187,8 +187,8 @@ pub(super) fn pack(state: &[u64]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Unpacks a state. `None` if the bytes are not a list of integers. Whether the integers are a valid state is checked by the
-/// algorithm.
+/// Unpacks a state. `None` if the bytes are not a list of integers. The algorithm checks whether the integers are a valid
+/// state.
 pub(super) fn unpack(packed: &[u8]) -> Option<State> {
     let (reports, rest) = packed.as_chunks::<8>();
     rest.is_empty().then(|| reports.iter().map(|report| u64::from_le_bytes(*report)).collect())

@@ -24,7 +24,7 @@ use super::tls::Handshake;
 use crate::error::Fault;
 use crate::remote::transport::Driver;
 
-/// The longest time that a cancellation may take, and for which the connection stays open for it.
+/// The longest time that a cancellation may take. The cancelled connection stays open for at most this time.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Cancels the server's work for one connection.
@@ -34,14 +34,14 @@ pub(crate) struct Cancellation {
     /// The address of the server. It is stored because the server's name may lead to another server later.
     pub server: SocketAddr,
     pub tls: Option<Handshake>,
-    /// Whether the cancellation was sent.
+    /// Whether the request to cancel was sent.
     sent: Arc<AtomicBool>,
 }
 
-/// Moves the bytes of a connection. If the connection's work was cancelled, this continues after it is dropped, until the
-/// connection ends or for [`CANCEL_TIMEOUT`].
+/// Moves the bytes of a connection. If the connection's work was cancelled, the bytes are moved also after the drop of this
+/// value, until the connection ends or for [`CANCEL_TIMEOUT`].
 struct OpenUntilCancelled {
-    /// `None` when the connection has ended.
+    /// What moves the bytes. `None` when the connection has ended.
     driver: Option<Driver>,
     cancelled: Arc<AtomicBool>,
 }
@@ -51,13 +51,13 @@ impl Cancellation {
         Cancellation { token, server, tls, sent: Arc::default() }
     }
 
-    /// Asks the server over a separate connection to cancel its work. Does not wait for that, and the server does not report
-    /// the result.
+    /// Asks the server over a separate connection to cancel its work. Does not wait until the work is cancelled, and
+    /// the server does not report it.
     pub(super) fn send(&self) {
         self.sent.store(true, Ordering::Relaxed);
         let Cancellation { token, server, tls, .. } = self.clone();
         let cancelling = async move {
-            // Without a connection, or if the request fails, the server continues its work.
+            // If the connection or the request fails, the server continues its work.
             let Ok(stream) = TcpStream::connect(server).await else { return };
             let Ok((stream, mut open)) = two_of(stream) else { return };
             let _ = match tls {

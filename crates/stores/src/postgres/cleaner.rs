@@ -4,7 +4,8 @@
 //! Columns that change have no index, so all rows are visited in the order of their keys. A row of the same table
 //! records which gateway is cleaning, the last visited key, and when the next removal may begin. The key of this row is
 //! empty, unlike that of any bucket, so the row comes before all visited rows. After an error the gateway continues
-//! from the same key the next time; if it does not, another gateway does.
+//! from the same key the next time. If that gateway does not clean again,
+//! another gateway continues.
 
 use std::time::Duration;
 
@@ -26,24 +27,24 @@ use base::interval::fixed_interval;
 
 const EVERY: Duration = Duration::from_secs(30);
 /// The shortest pause between the end of one removal and the beginning of the next, by any gateway, as a part of the
-/// interval. A single gateway is never too early, because its pauses are longer.
+/// interval of removals. A gateway alone never begins too early, because its own pauses are longer.
 const SHORTEST_PAUSE: f64 = 0.75;
-/// The pause between two pieces, so that requests do not have to wait.
+/// The pause between two pieces of a removal, so that requests do not have to wait for the whole removal.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The longest time that one piece may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Begins the transaction of a piece. Its locks block requests. So it waits only briefly for a lock, because the server
-/// process would go on waiting after the gateway has given up. And it does not wait for a synchronous replica: no
-/// timeout of the server ends that wait, and a removal that a crash undoes is repeated. The isolation level is stated
-/// because a stricter default of the database would cause conflicts with requests.
+/// Begins the transaction of a piece. Its locks block requests, so it must not wait long. It waits only briefly for a
+/// lock, because the server process would go on waiting after the gateway has given up. It does not wait for a synchronous
+/// replica, because no timeout of the server ends that wait. A removal that a crash undoes is repeated. The isolation
+/// level is stated because a stricter default of the database would cause conflicts with requests.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off; \
                      SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '10s'";
 
-/// The number of rows that one transaction visits.
+/// The number of rows in a piece, which one transaction visits.
 const PIECE: i64 = 2_000;
 
-/// Identifies a gateway that removes rows.
+/// Identifies a gateway that removes rows. The gateway chooses the name at random.
 type CleanerName = [u8; 16];
 
 /// The name that is stored when no gateway is cleaning.
@@ -58,12 +59,12 @@ enum Piece {
     End,
 }
 
-/// Removes the rows of full buckets at intervals, and reports the size of the table. Never returns. After a failure it tries
-/// again at the next interval. It does not report the failure, because requests report the same causes.
+/// Removes the rows of full buckets at intervals, and reports the size of the table. Never returns. A removal that
+/// fails is tried again at the next interval. The failure is not reported, because requests report the same causes.
 pub(super) async fn run(settings: &Settings, login: &CurrentLogin, primary: &PrimaryWatch, events: &EventSink) {
     let name = fastrand::u128(1..).to_be_bytes();
     loop {
-        // Jittered, so that gateways that started together do not all try at the same time.
+        // The pause is jittered, so that gateways that started together do not all try at the same time.
         sleep(every().mul_f64(SHORTEST_PAUSE + fastrand::f64() / 2.0)).await;
         let Some(endpoint) = primary.last_primary() else { continue };
         let Ok(credentials) = login.read(STEP).await else { continue };
@@ -113,7 +114,7 @@ async fn begin(client: &Client, statement: &str, name: CleanerName, pause: i64) 
     row.try_get(0).map(Some).map_err(|_| unexpected_reply("the removal of old rows"))
 }
 
-/// Visits one piece. It is a single transaction, so that it also works through a pooler.
+/// Visits one piece, in a single transaction, so that this also works through a pooler.
 async fn clean_piece(
     client: &Client,
     statement: &str,

@@ -1,4 +1,4 @@
-//! Connects to one server: TCP, TLS, user, schema and permissions.
+//! Connects to one PostgreSQL server by TCP and TLS, logs in, and checks the schema and the permissions.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,11 +27,11 @@ use base::host_port::HostPort;
 use base::interval::fixed_interval;
 use base::secret::Secret;
 
-/// The longest time that one step of connecting may take: the server starts a process, and a distant server needs
-/// several round trips.
+/// The longest time that one step of connecting may take. The time must be long enough for the server to start a process,
+/// and for several round trips to a distant server.
 pub(super) const STEP: Duration = Duration::from_secs(2);
 
-/// The longest that sent bytes may stay unacknowledged before the system closes the connection.
+/// The longest time that sent bytes may stay unacknowledged before the system closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 
 /// The interval at which the name of a connected server is resolved again.
@@ -94,7 +94,7 @@ pub(super) async fn connect(
     // A call is one small write, so waiting for more bytes to send with it would only delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
-    // Keepalive notices also on an idle connection that the peer has vanished.
+    // Keepalive packets show that the peer has vanished, also when no call is sent.
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
     socket.set_tcp_keepalive(&keepalive).map_err(unreachable)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(unreachable)?;
@@ -149,7 +149,7 @@ pub(super) async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result
     tokio::time::timeout(STEP, work).await.map_err(overdue)
 }
 
-/// Returns the fault of a failed login. An error that the server has answered is reported as it is. Any other error
+/// Returns the fault of a failed login. An error that the server has sent is reported as it is. Any other error
 /// means that the server cannot be reached.
 fn login_fault(error: tokio_postgres::Error) -> Fault {
     let answered = error.as_db_error().is_some();
@@ -165,8 +165,8 @@ fn server_name(host: &HostPort, tls: &Tls) -> Result<ServerName<'static>, Fault>
     }
 }
 
-/// Moves the bytes of a connection until it ends, and returns the reason. Reports warnings of the server. Drops its
-/// other notices, which are meant for people who run a statement.
+/// Moves the bytes of a connection until it ends, and returns the reason. Reports warnings of the server. Drops the
+/// other notices of the server, which are meant for people who run a statement.
 async fn ended<S, T>(mut connection: Connection<S, T>, events: EventSink) -> Fault
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -184,8 +184,8 @@ where
     }
 }
 
-/// Wraps the driver of a connection. The result ends when the connection ends, or when the host name no longer resolves
-/// to `address` because another server has replaced this one.
+/// Wraps the driver of a connection. The returned driver ends when the connection ends, or when the host name no longer
+/// resolves to `address` because another server has replaced this one.
 fn until_moved(connection: Driver, host: HostPort, address: IpAddr) -> Driver {
     if host.ip().is_some() {
         return connection;
@@ -193,7 +193,7 @@ fn until_moved(connection: Driver, host: HostPort, address: IpAddr) -> Driver {
     let moved = async move {
         loop {
             tokio::time::sleep(fixed_interval("resolve_store", RESOLVE_EVERY)).await;
-            // A failed lookup says nothing about the server.
+            // A failed lookup says nothing about the server, so the connection stays.
             let Ok(addresses) = lookup_host((&*host.host, host.port)).await else { continue };
             let addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
             if !addresses.is_empty() && !addresses.contains(&address) {

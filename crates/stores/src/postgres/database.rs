@@ -1,4 +1,4 @@
-//! Connects to PostgreSQL and decides plans there: the implementation of [`Transport`] for PostgreSQL.
+//! Connects to PostgreSQL and decides plans there. Implements [`Transport`] for PostgreSQL.
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,11 +63,11 @@ impl Database {
 impl Transport for Database {
     type Link = Link;
 
-    // A larger transaction would hold its locks for longer. One call at a time: a connection runs one transaction at a
-    // time, and statements that are sent meanwhile would become part of it.
+    // A larger transaction would hold its locks for longer. Calls are made one at a time, because statements that are
+    // sent while a transaction runs on the connection would become part of it.
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, at_once: 1, parted: false };
 
-    // Connecting writes nothing, so it does not show that calls succeed.
+    // A new connection has written nothing, so only the answer of a call shows that calls succeed.
     const CONNECTED: ConnectionProof = ConnectionProof::Answers;
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
@@ -92,7 +92,7 @@ impl Transport for Database {
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 
-    /// Cancels the transaction. Otherwise it would keep its rows locked.
+    /// Cancels the transaction of the call. Otherwise the transaction would keep its rows locked.
     fn give_up(&self, link: &Link) {
         link.cancellation.send();
     }

@@ -17,7 +17,8 @@ impl From<Error> for Fault {
             None => {
                 // The error's own text names only the step in which the error occurred.
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-                // A server that refuses our certificate says so only after the handshake of TLS 1.3.
+                // With TLS 1.3, a server refuses the gateway's certificate only after the handshake, with an error of
+                // the connection.
                 let text = format!("{error}{cause}");
                 Fault::new(StoreError::Closed, certificate_error::of_server(&text))
             }
@@ -40,17 +41,17 @@ fn kind(code: &SqlState) -> StoreError {
     match code.code() {
         "28000" | "28P01" => StoreError::Unauthorized,
         "42501" => StoreError::Forbidden,
-        // Read-only transaction.
+        // The transaction is read-only.
         "25006" => StoreError::Replica,
-        // Undefined table, column, function, database.
+        // A table, column, function, database or schema does not exist.
         "42P01" | "42703" | "42883" | "3D000" | "3F000" => StoreError::WrongSchema,
-        // Administrator and crash shutdown, database dropped, idle in a transaction for too long.
+        // The server shuts down or has crashed, the database was dropped, or the connection was idle for too long.
         "57P01" | "57P02" | "57P04" | "57P05" | "25P03" => StoreError::Closed,
         // The server starts, stops or recovers.
         "57P03" => StoreError::Loading,
-        // Disk full, out of memory.
+        // The disk is full, or the memory is used up.
         "53100" | "53200" => StoreError::OutOfMemory,
-        // Too many connections, lock not available, deadlock, serialization failure, cancelled.
+        // There are too many connections, a lock was not available, or the transaction met a conflict or was cancelled.
         "53300" | "55P03" | "40P01" | "40001" | "57014" => StoreError::Busy,
         _ if code.code().starts_with("08") => StoreError::Closed,
         _ => StoreError::Refused,
@@ -64,7 +65,8 @@ pub(super) fn text(answer: &DbError) -> String {
     format!("{} ({})", message.get(..end).unwrap_or_default(), answer.code().code())
 }
 
-/// Returns the fault of a reply that is not valid for the statement. `statement` is its name in the message.
+/// Returns the fault of a reply that is not valid for the statement. `statement` is the name of the statement in the
+/// message.
 pub(crate) fn unexpected_reply(statement: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{statement} was answered with something else"))
 }

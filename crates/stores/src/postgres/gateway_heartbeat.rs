@@ -1,4 +1,4 @@
-//! Announces a gateway to the other gateways in a separate table. The statement also lists the other gateways.
+//! Announces a gateway in the table of heartbeats, and reads the announcements of the other gateways there.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::error::Fault;
 use crate::events::{RunningGateway, gateway_ttl};
 use crate::remote::transport::LiveGateways;
 
-/// The maximum length of a host name or a hash, in bytes.
+/// The maximum length of an announced host name, or of the hash of a configuration, in bytes.
 const MAX_LENGTH: usize = 64;
 
 /// Returns the SQL statement of a heartbeat. It announces this gateway, removes old announcements, and returns the other
@@ -48,8 +48,8 @@ pub(crate) async fn try_statement(client: &Client, table: &TableName) -> Result<
     Ok(())
 }
 
-/// Returns the SQL statement that begins the transaction of a heartbeat. Requests wait for this transaction, so it waits only
-/// briefly for a lock on the table.
+/// Returns the SQL statement that begins the transaction of a heartbeat. Requests on the same connection wait for
+/// this transaction, so the transaction waits only briefly for a lock on the table.
 pub(super) fn begin(settings: &Settings) -> String {
     let timeout = Duration::from(settings.timeout).as_millis().clamp(2, 2_147_483_647);
     let begin = transaction::begin(settings);

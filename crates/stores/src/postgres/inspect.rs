@@ -24,7 +24,7 @@ use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// How long one statement may take. Longer than for a request, because an operator can wait.
+/// The longest time that one statement may take. It is longer than for a request, because an operator can wait.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of rows that are read at once.
 const BATCH_ROWS: i64 = 10_000;
@@ -51,7 +51,7 @@ impl Inspector {
         let login = CurrentLogin::new(settings.login.clone());
         let ready = connect_to_primary(settings, &login, Checks::Schema, &nobody()).await?;
         tokio::spawn(ready.driver);
-        // An operator can wait for locks as long as for the statement itself.
+        // `timeout` bounds the wait for locks, which may take as long as the statement itself.
         let settings = Settings { timeout: Micros::from(STATEMENT_TIMEOUT), ..settings.clone() };
         Ok(Inspector { client: ready.client, settings })
     }
@@ -67,7 +67,7 @@ impl Inspector {
         self.read(keys, &text).await
     }
 
-    /// Removes these buckets, which makes them full. Returns the time and the states before that, as [`Inspector::states`]
+    /// Removes these buckets, which makes them full. Returns the time and the earlier states, as [`Inspector::states`]
     /// does.
     ///
     /// # Errors
@@ -78,8 +78,8 @@ impl Inspector {
         self.read(keys, &text).await
     }
 
-    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and after
-    /// that.
+    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and
+    /// after the change.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Inspector {
     }
 }
 
-/// A sink that drops events: a command has no log.
+/// A sink that drops events, because a command has no log.
 fn nobody() -> EventSink {
     EventSink::new(|_| ())
 }

@@ -1,5 +1,5 @@
 //! Stores buckets in PostgreSQL, where many gateways share them. A transaction locks the buckets of many requests and
-//! reads the server's clock. The gateway decides with the same steps as for any other store, and one statement writes
+//! reads the server's clock. The gateway decides with the same code as for any other store, and one statement writes
 //! the new states.
 
 mod batch;

@@ -1,5 +1,5 @@
 //! Tries the statements of a gateway on a server that is not PostgreSQL 14 or later. YugabyteDB, for example, has the
-//! version number of an older PostgreSQL. Only the result of the statements counts.
+//! version number of an older PostgreSQL. So only the trial shows whether the server can be used.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -16,7 +16,7 @@ use crate::error::{Fault, StoreError};
 const UNKNOWN: [SqlState; 4] =
     [SqlState::SYNTAX_ERROR, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_OBJECT, SqlState::FEATURE_NOT_SUPPORTED];
 
-/// Longer timeouts for the trial: it has more round trips than a call, and waits for the trials of other gateways.
+/// Sets longer timeouts for the trial, which has more round trips than a call, and waits for the trials of other gateways.
 const PATIENCE: &str = "SET LOCAL idle_in_transaction_session_timeout = '2s'; SET LOCAL statement_timeout = '2s'; \
                         SET LOCAL lock_timeout = '2s'";
 

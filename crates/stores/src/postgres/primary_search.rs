@@ -1,4 +1,4 @@
-//! Finds the host that accepts writes: asks all hosts at once, repeatedly.
+//! Finds the PostgreSQL host that accepts writes, the primary. Asks all hosts at once, repeatedly.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -51,13 +51,13 @@ pub(crate) async fn connect_to_primary(
     if let [(_, fault)] = &faults[..] {
         return Err(fault.clone());
     }
-    // An error that a server has answered tells more than a server that cannot be reached.
+    // The error that a server has sent tells more than the fact that another server cannot be reached.
     let error = faults.iter().map(|(_, fault)| fault.error).find(|error| *error != StoreError::Unreachable);
     let details: Vec<String> = faults.iter().map(|(host, fault)| format!("{host}: {}", fault.detail)).collect();
     Err(Fault::new(error.unwrap_or(StoreError::Unreachable), details.join("; ")))
 }
 
-/// Connects to one host.
+/// The search for a usable server at one host.
 #[derive(Clone)]
 struct HostSearch {
     host: HostPort,
@@ -93,7 +93,7 @@ impl HostSearch {
                     Some(attempted) = attempts.join_next() => match attempted {
                         Ok((_, Ok(connection))) => return connection,
                         Ok((address, Err(fault))) => (address, fault),
-                        // The task is never cancelled and does not panic.
+                        // Never happens, because the task is not cancelled and does not panic.
                         Err(_) => continue,
                     },
                     () = &mut again => break,

@@ -1,5 +1,5 @@
-//! Determines which server accepts writes, for all connections of a gateway. While there is no such server, only the
-//! watch logs in at the hosts, however many connections wait.
+//! Determines which server accepts writes (the primary), for all connections of a gateway. While there is no primary,
+//! only the watch logs in at the hosts, however many connections wait.
 
 use tokio::sync::{Notify, watch};
 
@@ -48,7 +48,7 @@ impl PrimaryWatch {
                 if !under_way {
                     break;
                 }
-                // Jittered, so that gateways that lost their server together do not log in at the same time.
+                // The pause is jittered, so that gateways that lost their server together do not log in at the same time.
                 tokio::time::sleep(ASK_AGAIN.mul_f64(0.5 + fastrand::f64())).await;
             }
         }
@@ -68,7 +68,7 @@ impl PrimaryWatch {
         if !under_way {
             self.wanted.notify_one();
         }
-        // Fails only if the channel is closed, which cannot happen while `self.search` exists.
+        // The wait fails only if the channel is closed, which cannot happen while `self.search` exists.
         let search = searches.wait_for(|search| search.ended > ended).await;
         search
             .map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |search| search.found.clone())

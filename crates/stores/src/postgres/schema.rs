@@ -1,4 +1,5 @@
-//! Defines the tables, their version, and the permissions of the gateway's role; checks those of a database.
+//! Defines the tables, their version, and the permissions of the gateway's role. Checks whether a
+//! database has them.
 
 use std::fmt::Write;
 
@@ -13,13 +14,13 @@ use crate::error::{Fault, StoreError};
 /// The version of the schema. It changes whenever the tables or the meaning of their contents change.
 pub const VERSION: u32 = 1;
 
-/// The oldest version of PostgreSQL that has all functions that are used, as `server_version_num`.
+/// The oldest version of PostgreSQL that has all functions that Tollgate uses, as in `server_version_num`.
 const OLDEST_SERVER: i32 = 140_000;
 
 /// The part of a version text that identifies YugabyteDB, as in 11.2-YB-2.25 and 15.2-YB-2025.1.
 const YUGABYTE: &str = "-YB-";
 
-/// The beginning of the comment on the table; the version follows.
+/// The beginning of the comment on the table. The version of the schema follows in the comment.
 const COMMENT: &str = "Tollgate's buckets, schema ";
 
 /// The permissions that the gateway's role needs on both tables.
@@ -99,7 +100,7 @@ GRANT {permissions} ON {buckets}, {gateways} TO {user};
     text
 }
 
-/// The answer of one query about the server and the tables.
+/// What one query has found out about the server and the tables.
 struct Findings {
     server: String,
     version: i32,
@@ -114,7 +115,7 @@ struct Findings {
 ///
 /// # Errors
 ///
-/// Returns which condition is not met, and how to change that.
+/// Returns which of these conditions is not met, and how to meet it.
 pub async fn check(client: &Client, settings: &Settings) -> Result<(), Fault> {
     let Settings { table, durability, .. } = settings;
     let Findings { server, version, read_only, persistence, comment, missing } = query(client, table).await?;

@@ -17,7 +17,7 @@ pub(crate) struct SocketAddresses {
     pub peer: SocketAddr,
 }
 
-/// Returns the addresses of both ends of the connection, as the server sees them.
+/// Queries the addresses of both ends of the connection, as the server sees them.
 const ENDS: &str = "SELECT host(inet_client_addr()), inet_client_port(), host(inet_server_addr()), inet_server_port()";
 
 /// The steps of a call. Each step is one SQL statement.
@@ -53,12 +53,12 @@ pub(crate) struct Statement {
 pub(super) struct Session {
     pub client: Client,
     statements: Arc<CallStatements<Statement>>,
-    /// The prepared statements; `None` if there is or may be a pooler in between.
+    /// The prepared statements. `None` if there is or may be a pooler between this process and the server.
     prepared: Option<CallStatements<tokio_postgres::Statement>>,
     can_flush: bool,
 }
 
-/// Whether the user has permission for the function that [`CallStatement::Flush`] calls.
+/// Queries whether the user may run the function that [`CallStatement::Flush`] calls.
 const CAN_FLUSH: &str = "SELECT coalesce(has_function_privilege(to_regprocedure('pg_logical_emit_message(boolean, text, text)'), \
                          'EXECUTE'), false)";
 
@@ -88,8 +88,8 @@ impl Session {
         statements: Arc<CallStatements<Statement>>,
     ) -> Result<Session, Error> {
         let is_direct = leads_to_the_server(&client, ends).await?;
-        // Behind a pooler, the second commit may be made after a crash, or by another server, where the first commit is
-        // lost.
+        // Behind a pooler, the second commit may be made after a crash or by another server, and would not show that the
+        // first commit is lost.
         let can_flush = is_direct && can_flush(&client).await?;
         let prepared = if is_direct { Some(prepare(&client, &statements, can_flush).await?) } else { None };
         Ok(Session { client, statements, prepared, can_flush })
@@ -166,7 +166,7 @@ async fn prepare(
 async fn can_flush(client: &Client) -> Result<bool, Error> {
     match client.query_typed(CAN_FLUSH, &[]).await {
         Ok(rows) => Ok(rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false)),
-        // Another kind of server does not know the function.
+        // A server that is not PostgreSQL may not know the function.
         Err(error) if error.as_db_error().is_some() => Ok(false),
         Err(error) => Err(error),
     }
@@ -177,7 +177,7 @@ async fn can_flush(client: &Client) -> Result<bool, Error> {
 async fn leads_to_the_server(client: &Client, SocketAddresses { local, peer }: SocketAddresses) -> Result<bool, Error> {
     let rows = match client.query_typed(ENDS, &[]).await {
         Ok(rows) => rows,
-        // Some servers do not report the addresses, or not to every user.
+        // Some servers do not report the addresses, or not to every user. Then there may be a pooler.
         Err(error) if error.as_db_error().is_some() => return Ok(false),
         Err(error) => return Err(error),
     };

@@ -34,19 +34,19 @@ pub struct Settings {
     pub table: TableName,
     pub durability: Durability,
     pub breaker: breaker::Settings,
-    /// The number of gateways among which the limits are divided during an outage, unless more are alive.
+    /// The smallest number of gateways among which the limits are divided during an outage.
     pub gateways: u64,
 }
 
 /// Which changes the database keeps after a crash or a failover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// No changes are kept: the tables are not logged.
+    /// No changes are kept, because the tables are not logged.
     None,
-    /// All changes but those of the last moments are kept: a commit does not wait for the disk.
+    /// All changes but those of the last moments are kept, because a commit does not wait for the disk.
     #[default]
     Async,
-    /// All grants are kept: a commit waits for the disk.
+    /// All grants are kept, because a commit waits for the disk.
     Sync,
 }
 
@@ -82,9 +82,9 @@ impl Durability {
 }
 
 impl TableName {
-    /// Parses the name of a table, which may begin with the name of a schema. `None` unless each name consists of lower-case
-    /// letters, digits and `_`, does not begin with a digit, and is not too long. Such names are the same with and without
-    /// quotes.
+    /// Parses the name of a table, which may begin with the name of a schema. Each name must consist of lower-case letters,
+    /// digits and `_`, must not begin with a digit, and must not be too long. Otherwise returns `None`. Such names are
+    /// the same with and without quotes.
     pub fn parse(text: &str) -> Option<TableName> {
         let is_name = |name: &str, longest: usize| {
             let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -104,7 +104,7 @@ impl TableName {
         &self.text
     }
 
-    /// Returns the name of the table in quotes, because it may be a keyword of SQL.
+    /// Returns the name of the table in quotes, because the name may be a keyword of SQL.
     pub fn quoted(&self) -> String {
         format!("\"{}\"", self.text.replace('.', "\".\""))
     }

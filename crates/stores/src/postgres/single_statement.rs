@@ -1,4 +1,4 @@
-//! Runs one statement as a transaction of its own.
+//! Runs one SQL statement as a transaction of its own.
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};

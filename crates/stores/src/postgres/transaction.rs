@@ -1,8 +1,8 @@
-//! Runs one call as one transaction: lock the buckets, read the clock, decide, write, commit.
+//! Runs one call as one transaction, which locks the buckets, reads the clock, decides, writes and commits.
 //!
 //! Missing rows are inserted first. Then all rows are locked in the order of their keys, so that gateways cannot
-//! deadlock. A separate statement reads the clock after the locks, so that no earlier transaction on these buckets has
-//! a later time.
+//! deadlock. A separate statement reads the clock after the locks, so that the time is not earlier than that of
+//! any earlier transaction on these buckets.
 //!
 //! The commit does not wait for the disk, so that rows are locked only for a moment, even if a disk or a replica is
 //! slow. If `durability` requires that wait, a second commit follows at once. It waits for everything that was logged
@@ -36,14 +36,14 @@ const MOST_VANISHED: usize = 3;
 
 const KEYS: &[Type] = &[Type::BYTEA_ARRAY];
 
-/// The types of the written columns: keys, states, and the moments until which they are kept.
+/// The types of the written columns: keys, states, and the moments until which the rows are kept.
 const ROWS: &[Type] = &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY];
 
-/// After this many transactions that found a row for every bucket, the next one does not insert rows.
+/// After this many transactions that found a row for every bucket, the next transaction does not insert rows.
 const QUIET: u8 = 16;
 
-/// Commits a transaction whose only effect is to wait for everything that was logged before it. Its log record is
-/// empty.
+/// Writes an empty log record in a transaction of its own. The only effect of the transaction is that its commit waits for
+/// everything that was logged before it.
 const FLUSH: &str =
     "SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollgate', '')";
 
@@ -140,7 +140,7 @@ impl Statements {
     ///
     /// # Errors
     ///
-    /// Returns the reason why nothing was decided, or that the connection ended and the result is unknown.
+    /// Returns the reason why nothing was decided. If the connection ended, whether plans were charged is unknown.
     pub(super) async fn take(
         &self,
         session: &Session,
@@ -170,7 +170,7 @@ impl Statements {
                     Fault::new(StoreError::Busy, "rows were removed before they were locked")
                 }
             };
-            // A transaction that waited for a lock has used up its time. After a second wait the answer would be late.
+            // Once a transaction has waited for a lock as long as it may, the answer would be late after a second wait.
             if conflicts > 1 || vanished > MOST_VANISHED || clock.now().since(started) >= lock_wait(self.timeout) {
                 return Err(fault);
             }
@@ -204,7 +204,7 @@ impl Statements {
         }
     }
 
-    /// Locks the rows of the batch. Returns the rows, and the time after they were locked.
+    /// Locks the rows of the batch. Returns the rows, and the server's time after they were locked.
     async fn locked(
         &self,
         session: &Session,
@@ -243,8 +243,9 @@ impl Statements {
 
     async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), TransactionError> {
         let Writes { keys, states, until, unused } = writes;
-        // Nothing to write. A rollback does not wait for the disk, unlike a commit. In doubt, the transaction is
-        // committed instead: it has locked rows, and locks are logged, so its commit shows that commits succeed.
+        // If there is nothing to write, a rollback is faster than a commit, because it does not wait for the disk. In
+        // doubt, the transaction is committed. It has locked rows, and locks are logged, so its commit shows that
+        // commits succeed.
         if keys.is_empty() && !self.in_doubt.load(Ordering::Relaxed) {
             return Ok(session.client.batch_execute("ROLLBACK").await?);
         }
@@ -306,7 +307,7 @@ impl Statements {
     }
 }
 
-/// The moment at which the server answers a commit.
+/// When the server answers a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Commit {
     /// Before the commit is on disk.
@@ -324,9 +325,10 @@ fn lock_wait(timeout: Micros) -> Micros {
 /// Returns the SQL statement that begins a transaction whose commit is as durable as `durability` says. The settings in the
 /// statement end with the transaction, so that a pooler can give the connection to others.
 ///
-/// `lock_timeout` bounds the wait for each row, `statement_timeout` the wait for all rows: rows that are already locked must not
-/// be held for longer. Neither bounds a COMMIT, nor does `transaction_timeout` of PostgreSQL 17: nothing interrupts the flush of
-/// its log, and only a cancel request, which is sent when the call is given up, interrupts the wait for a synchronous replica.
+/// `lock_timeout` bounds the wait for each row, and `statement_timeout` the wait for all rows, because rows that are
+/// already locked must not be held for longer. No timeout bounds a COMMIT, not even `transaction_timeout` of PostgreSQL
+/// 17: nothing interrupts the flush of its log, and only a cancel request, which is sent when the call is given up,
+/// interrupts the wait for a synchronous replica.
 pub(super) fn begin(settings: &Settings) -> String {
     begin_until_committed(settings, Commit::Durable)
 }
@@ -336,8 +338,8 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
     let (timeout, wait) = (milliseconds(settings.timeout), milliseconds(lock_wait(settings.timeout)));
     let commit = if commit == Commit::Durable && settings.durability == Durability::Sync { "on" } else { "off" };
     // A batch has few keys. For a small table the planner prefers to read all rows, which takes longer, so other plans
-    // than index scans are disabled. If no other plan is possible, its cost looks so high that the server would compile
-    // it first, which takes longer than `timeout`. So JIT is off.
+    // than index scans are disabled. If only a disabled plan is possible, its cost looks so high that the server would
+    // compile it first, which takes longer than `timeout`. So JIT is off.
     let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {wait}; \

@@ -22,7 +22,7 @@ pub struct Url {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidUrl {
     Shape,
-    /// The URL has `sslmode` or another parameter for TLS. Keys of gateway.yaml replace these parameters.
+    /// The URL has `sslmode` or another parameter for TLS. gateway.yaml has keys in place of these parameters.
     SslMode,
     /// The URL has a parameter other than `target_session_attrs=read-write`.
     Parameter,
@@ -64,7 +64,7 @@ impl Url {
             return Err(InvalidUrl::Shape);
         }
         let username = config.get_user().filter(|user| !user.is_empty()).ok_or(InvalidUrl::NoUser)?.to_owned();
-        // `store init --print` prints the user name.
+        // A control character would be unsafe on a terminal, because `store init --print` prints the user name.
         if username.contains(char::is_control) {
             return Err(InvalidUrl::Shape);
         }
