@@ -33,7 +33,7 @@ pub enum StoreError {
     Moved,
     /// The connection ended before the answer came. Whether the plan was charged is unknown.
     Closed,
-    /// The queue of the connection is full, so that its last requests could not be answered in time. Nothing was sent.
+    /// The queue of the connection is so long that its last requests cannot be answered in time. Nothing was sent.
     Backlog,
     /// The server's reply is not valid for the call.
     UnexpectedReply,
@@ -118,14 +118,14 @@ impl StoreError {
         matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
 
-    /// Whether the error proves that the call did not run: a server that is not the one for these buckets has answered.
+    /// Whether the error proves that the call did not run, because a server that must not decide about the buckets has answered.
     pub(crate) fn did_not_run(self) -> bool {
         self.is_redirection() || matches!(self, StoreError::Replica | StoreError::ClusterDown)
     }
 
     /// Whether the error shows that the server works although it has not decided. Such a server has redirected the
-    /// call, reported a time outside of the calendar periods that the call names, knew a later call, or said that
-    /// its cluster does not serve the slot.
+    /// call, has reported a time outside of the calendar periods that the call names, knows a later call, or has said
+    /// that its cluster does not serve the slot.
     pub fn is_answer(self) -> bool {
         self.is_redirection()
             || matches!(self, StoreError::OutsidePeriod | StoreError::OldReport | StoreError::ClusterDown)

@@ -149,8 +149,8 @@ impl<'p> Batch<'p> {
         Ok(BatchDecision { reply: Reply { now, healed, settlements, left, accepted, out_of_memory: false }, writes })
     }
 
-    /// Writes the reports into the states. Returns for each report whether it was newer than the last
-    /// report of the same owner about its bucket.
+    /// Writes the reports into the states. Returns for each report whether it was newer than the last report of
+    /// the same owner about its bucket.
     fn accept(&self, buckets: &mut [Bucket<'_>], now: Timestamp) -> Vec<bool> {
         let accept = |call: &holds::Call, report: &BucketReport| {
             let bucket = self.index(&report.bucket).and_then(|index| buckets.get_mut(index));
@@ -173,7 +173,7 @@ impl<'p> Batch<'p> {
     }
 }
 
-/// Whether a plan asks something of a bucket for which a newer report than that of the call is known.
+/// Whether a plan asks something of a bucket whose report was not accepted, because it was not newer than the last report.
 fn is_overtaken(plan: &Plan, call: &holds::Call, accepted: &[bool]) -> bool {
     if accepted.iter().all(|accepted| *accepted) {
         return false;

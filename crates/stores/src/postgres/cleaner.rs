@@ -4,8 +4,8 @@
 //! Columns that change have no index, so all rows are visited in the order of their keys. A row of the same table
 //! records which gateway is cleaning, the last visited key, and when the next removal may begin. The key of this row is
 //! empty, unlike that of any bucket, so the row comes before all visited rows. After an error the gateway continues
-//! from the same key the next time. If that gateway does not clean again,
-//! another gateway continues.
+//! from the same key the next time. If that gateway does not clean again, another
+//! gateway continues.
 
 use std::time::Duration;
 

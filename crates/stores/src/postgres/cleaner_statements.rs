@@ -8,7 +8,7 @@ use super::single_statement::Parameter;
 
 /// Returns the SQL statement with which a gateway takes the turn to clean, or keeps its own turn. It takes the turn of another
 /// gateway only if that gateway has ended or has not reported for a while. The statement returns how far the last cleaner had
-/// come. The statement ignores a moment that is too far ahead, because it was written before the clock was set back.
+/// come. A moment that is too far ahead counts as past, because it was written before the clock was set back.
 pub(crate) fn begin_statement(table: &TableName) -> String {
     format!(
         "INSERT INTO {} AS cleaning (key, state, until) \

@@ -1,5 +1,5 @@
-//! Defines the tables, their version, and the permissions of the gateway's role. Checks whether a
-//! database has them.
+//! Defines the tables, their version, and the permissions of the gateway's role. Checks whether a database has
+//! them.
 
 use std::fmt::Write;
 
