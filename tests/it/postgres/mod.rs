@@ -17,3 +17,4 @@ mod prepared_statements;
 mod published_function;
 mod secrets;
 mod side_work;
+mod slots;

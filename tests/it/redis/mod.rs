@@ -23,6 +23,8 @@ mod lying_redis;
 mod outage;
 mod persistence_under_load;
 mod released_script;
+#[cfg(feature = "test-hooks")]
+mod report_parity;
 mod secrets;
 mod sentinel;
 mod slots;

@@ -5,3 +5,4 @@ mod failover;
 mod logins;
 mod moved_name;
 mod ordered_failover;
+mod slots;
