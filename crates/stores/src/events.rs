@@ -35,9 +35,9 @@ pub enum Event {
     RoundTripTooLong { fastest: Micros, needed: Micros, node: Option<Arc<str>> },
     /// A worker's connection is ready. `server` is the address of the server, if the store has only one server.
     Up { worker: Worker, server: Option<HostPort> },
-    /// The circuit breaker has opened: no calls are made for a while.
+    /// The circuit breaker has opened, so no calls are made for a while.
     BreakerOpened,
-    /// The circuit breaker has closed: calls are made again.
+    /// The circuit breaker has closed, so calls are made again.
     BreakerClosed,
     /// A worker's connection could not be made, or was lost. `fault` is the reason.
     Down { worker: Worker, fault: Fault },
@@ -61,7 +61,7 @@ pub enum Event {
 pub enum NodeChange {
     /// Every worker is connected to the server.
     Up,
-    /// A worker is not connected to the server. The fault is the reason.
+    /// A worker is not connected to the server, for the reason that the fault states.
     Down(Fault),
     BreakerOpened,
     BreakerClosed,

@@ -253,7 +253,7 @@ impl Memory {
         }
     }
 
-    /// Stores an entry. Returns how many buckets were evicted that were not full again.
+    /// Stores an entry. Returns how many buckets were evicted for the entry although something was still spent in them.
     fn keep(&self, shard: &mut Shard, key: BucketKey, queue: QueueId, entry: Entry, now: Timestamp) -> u64 {
         if shard.put(key, queue, entry.kept_until, entry.state) == Put::Replaced
             || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets

@@ -1,4 +1,4 @@
-//! Identifies the eviction queue of a bucket: its limit, and how much of the limit is spent.
+//! Identifies the eviction queue of a bucket, by the bucket's limit and by how much of the limit is spent.
 
 use ledger::bucket_key::LimitTag;
 use ledger::cost::Cost;
@@ -27,7 +27,6 @@ impl SpentClass {
     /// `ceiling` the level of a full bucket.
     pub(super) fn of(remaining: Cost, ceiling: Cost, cost: Cost) -> SpentClass {
         let (remaining, ceiling) = (remaining.thousandths(), ceiling.thousandths());
-        // Cannot overflow, because a ceiling is below 2^53.
         let spent = ceiling.saturating_sub(remaining);
         if remaining < cost.thousandths() || remaining == 0 {
             SpentClass::Drained
@@ -41,8 +40,8 @@ impl SpentClass {
     }
 }
 
-/// Identifies the queue of the buckets of one limit and one class. It has only four bytes, because every bucket stores one. The
-/// class is in the two lowest bits. The limit's tag without its two highest bits is in the others.
+/// Identifies the queue of the buckets of one limit and one class. It has only four bytes, because every bucket stores
+/// its queue. The class is in the two lowest bits. The limit's tag without its two highest bits is in the other bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueId(pub u32);
 
