@@ -25,6 +25,7 @@ mod process;
 mod proxy;
 mod redis;
 mod repository;
+mod slots;
 mod status;
 mod telemetry;
 mod tls;

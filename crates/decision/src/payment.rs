@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::speaking_limit::speaker_index;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict, most_restrictive};
 use rules::rule::OnStoreFailure;
@@ -71,6 +72,9 @@ impl Payment {
                 enforced.iter().position(|answer| answer.limit.on_store_failure == OnStoreFailure::Deny)
             }
             Payment::TooLarge(_) => enforced.iter().position(|answer| answer.verdict == Verdict::Never),
+            Payment::Settled { plan, settlement, .. } if !settlement.is_granted() => {
+                speaker_index(&plan.enforced, settlement)
+            }
             Payment::Settled { .. } => most_restrictive(
                 enforced
                     .iter()

@@ -4,17 +4,21 @@
 //! As in draft-ietf-httpapi-ratelimit-headers-11, amounts are rounded down to whole units, and times are rounded up to
 //! whole seconds.
 
+use super::speaking_limit::refusing;
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
+use ledger::algorithm::concurrency::QUOTA_UNIT;
 use ledger::charge::{Charge, LimitId, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict, most_restrictive};
 
-/// The numbers in the field `RateLimit-Policy`: its parameters `q` and `w`.
+/// The numbers in the field `RateLimit-Policy`: its parameters `q`, `w` and `qu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyNumbers {
     pub quota: u64,
-    /// The number of seconds in which an empty bucket becomes full.
-    pub window: u64,
+    /// The number of seconds in which an empty bucket becomes full. `None` for slots, which become free when requests end.
+    pub window: Option<u64>,
+    /// The unit of the quota. `None` if the quota is in requests, which is the default of the field.
+    pub unit: Option<&'static str>,
 }
 
 /// The numbers in the field `RateLimit`: its parameters `r` and `t`.
@@ -22,8 +26,8 @@ pub struct PolicyNumbers {
 pub struct LevelNumbers {
     pub remaining: u64,
     /// A time in seconds. For a limit that refuses or delays the request, this is the wait. For any other limit, it is the time
-    /// until the bucket is full.
-    pub reset: u64,
+    /// until the bucket is full. `None` for slots: nobody knows when a request ends.
+    pub reset: Option<u64>,
 }
 
 /// The values of the fields `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`.
@@ -39,7 +43,10 @@ impl PolicyNumbers {
     /// calendar windows.
     pub fn of(algorithm: &Algorithm, now: Timestamp) -> PolicyNumbers {
         let quota = algorithm.quota(now);
-        PolicyNumbers { quota: quota.limit, window: quota.window.ceil_seconds() }
+        match algorithm.slots() {
+            Some(_) => PolicyNumbers { quota: quota.limit, window: None, unit: Some(QUOTA_UNIT) },
+            None => PolicyNumbers { quota: quota.limit, window: Some(quota.window.ceil_seconds()), unit: None },
+        }
     }
 }
 
@@ -50,16 +57,27 @@ impl LevelNumbers {
             Verdict::Allow if algorithm.delays() => outcome.delay,
             Verdict::Allow | Verdict::Never | Verdict::Unasked => outcome.reset_after,
         };
-        LevelNumbers { remaining: outcome.remaining.whole(), reset: reset.ceil_seconds() }
+        let reset = algorithm.slots().is_none().then(|| reset.ceil_seconds());
+        LevelNumbers { remaining: outcome.remaining.whole(), reset }
     }
 }
 
 impl Triple {
-    /// Returns the numbers of the most restrictive of these charges. `None` if there are no charges.
-    pub fn most_restrictive<'p>(charges: impl Iterator<Item = (&'p Charge, &'p Outcome)>) -> Option<Triple> {
+    /// Returns the numbers of the most restrictive of these charges of a settled plan. Charges of slots are left out, unless
+    /// only slots have refused the request. `None` if no charge is left.
+    pub fn most_restrictive<'p>(
+        charges: impl Iterator<Item = (&'p Charge, &'p Outcome)>,
+        plan: &Plan,
+        settlement: Option<&Settlement>,
+    ) -> Option<Triple> {
         let outcomes = charges.map(|(charge, outcome)| (charge, *outcome, charge.algorithm.ceiling()));
+        let refused_by_slots = settlement.is_some_and(|settlement| only_slots_refuse(plan, settlement));
+        let outcomes = outcomes.filter(|(charge, outcome, _)| {
+            charge.algorithm.slots().is_none() || (refused_by_slots && outcome.verdict.is_refusal())
+        });
         most_restrictive(outcomes).map(|(charge, outcome)| {
             let LevelNumbers { remaining, reset } = LevelNumbers::of(&charge.algorithm, &outcome);
+            let reset = reset.unwrap_or_else(|| outcome.retry_after.ceil_seconds());
             Triple { limit: charge.algorithm.ceiling().whole(), remaining, reset }
         })
     }
@@ -71,6 +89,11 @@ impl Triple {
         let limit = limit.filter(|limit| *limit > 0).unwrap_or(self.limit);
         u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)
     }
+}
+
+/// Returns whether the request was refused, and all limits that refused it are limits of slots.
+fn only_slots_refuse(plan: &Plan, settlement: &Settlement) -> bool {
+    !settlement.is_granted() && refusing(plan, settlement).all(|(charge, _)| charge.algorithm.slots().is_some())
 }
 
 /// Returns the enforced charges whose limits clients may see, in the order of the configuration, each with a description and an

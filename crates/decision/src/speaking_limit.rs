@@ -15,16 +15,19 @@ pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator
 }
 
 /// Returns the charge that determines the refusal, with its outcome: the charge with the longest wait, or the first of several
-/// with the same wait. `None` if no charge refused.
+/// with the same wait. Slots determine it only if nothing else refused, because their wait is a guess. `None` if no charge
+/// refused.
 pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Charge, &'p Outcome)> {
-    let index = speaker_index(settlement)?;
+    let index = speaker_index(&plan.enforced, settlement)?;
     plan.enforced.get(index).zip(settlement.enforced.get(index))
 }
 
-/// Returns the index, among the enforced charges, of the charge that determines the refusal. `None` if no charge refused.
-pub fn speaker_index(settlement: &Settlement) -> Option<usize> {
-    let refusing = settlement.enforced.iter().enumerate().filter(|(_, outcome)| outcome.verdict.is_refusal());
-    let speaker = refusing.reduce(|worst, next| if next.1.retry_after > worst.1.retry_after { next } else { worst });
+/// Returns the index, among these enforced charges, of the charge that determines the refusal. `None` if no charge refused.
+pub fn speaker_index(enforced: &[Charge], settlement: &Settlement) -> Option<usize> {
+    let charges = enforced.iter().zip(&settlement.enforced).enumerate();
+    let refusing = charges.filter(|(_, (_, outcome))| outcome.verdict.is_refusal());
+    let rank = |(charge, outcome): (&Charge, &Outcome)| (charge.algorithm.slots().is_none(), outcome.retry_after);
+    let speaker = refusing.reduce(|worst, next| if rank(next.1) > rank(worst.1) { next } else { worst });
     speaker.map(|(index, _)| index)
 }
 

@@ -17,6 +17,8 @@ use decision::access_log_line;
 #[derive(Debug)]
 pub struct Entry {
     pub at: Timestamp,
+    /// The time at which the request ended. `None` if the log does not record it.
+    pub end: Option<Timestamp>,
     pub grain: Grain,
     pub source: EntrySource,
 }
@@ -71,7 +73,7 @@ impl Format {
 }
 
 fn foreign((LogTimestamp { at, grain }, entry): (LogTimestamp, ForeignEntry)) -> ReadResult {
-    ReadResult::Entry(Entry { at, grain, source: EntrySource::Foreign(Box::new(entry)) })
+    ReadResult::Entry(Entry { at, end: None, grain, source: EntrySource::Foreign(Box::new(entry)) })
 }
 
 fn own(line: &[u8]) -> ReadResult {
@@ -80,7 +82,8 @@ fn own(line: &[u8]) -> ReadResult {
             Some(entry) => {
                 // The store decided when the decision was made, not when the request arrived.
                 let at = line.decision_us.map_or(line.time, |span| line.time.plus(span));
-                ReadResult::Entry(Entry { at, grain: Grain::Fine, source: EntrySource::Own(Box::new(entry)) })
+                let end = Some(line.time.plus(line.duration_us));
+                ReadResult::Entry(Entry { at, end, grain: Grain::Fine, source: EntrySource::Own(Box::new(entry)) })
             }
             None => ReadResult::BeforeRules,
         },

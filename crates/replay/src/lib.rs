@@ -47,6 +47,7 @@ mod open_question;
 mod pseudonyms;
 pub mod result;
 pub mod simulation;
+mod slots_in_flight;
 
 pub mod report;
 pub mod svg;

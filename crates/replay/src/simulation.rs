@@ -16,11 +16,13 @@ use super::open_question::{OpenPart, OpenQuestion, open_parts};
 use super::own_entry::OwnEntry;
 use super::pseudonyms::Pseudonyms;
 use super::result::{Cause, SimulatedResult};
+use super::slots_in_flight::SlotsInFlight;
 use base::time::{Micros, Timestamp};
 use config::Config;
 use decision::order_of_answers::{Stage, check_reading};
 use decision::speaking_limit::speaker_index;
 use ledger::charge::{Plan, settle};
+use ledger::outcome::Verdict;
 use request::attribute::Attribute;
 use request::door::Door;
 use rules::explanation::{Explanation, PolicyEnd, PolicyOutcome};
@@ -34,6 +36,7 @@ pub struct Simulation<'c> {
     pub config: &'c Config,
     pub counts: Counts,
     pub buckets: Buckets,
+    slots: SlotsInFlight,
     pseudonyms: Pseudonyms,
     logged_decisions: LoggedDecisions<'c>,
     /// The attributes that count as missing if the log does not record them.
@@ -44,6 +47,8 @@ pub struct Simulation<'c> {
 #[derive(Clone, Copy)]
 struct Occurrence<'l> {
     at: Timestamp,
+    /// The time at which the request ended. `None` if the log does not record it.
+    end: Option<Timestamp>,
     /// The gateway's own record of the request. `None` for a foreign log.
     logged: Option<&'l OwnEntry>,
     /// The result of the request under the former file.
@@ -58,6 +63,7 @@ impl<'c> Simulation<'c> {
             config,
             counts: Counts::default(),
             buckets: Buckets::default(),
+            slots: SlotsInFlight::default(),
             pseudonyms: Pseudonyms::new(&config.rules, &config.hash_key),
             logged_decisions: LoggedDecisions::new(&config.rules, before.map(|before| &before.rules)),
             absent,
@@ -75,7 +81,7 @@ impl<'c> Simulation<'c> {
     pub fn decide(&mut self, entry: &Entry, before: Option<SimulatedResult>) -> SimulatedResult {
         let result = match &entry.source {
             EntrySource::Foreign(foreign) => self.decide_foreign(foreign, entry.at, before),
-            EntrySource::Own(own) => self.decide_own(own, entry.at, before),
+            EntrySource::Own(own) => self.decide_own(own, (entry.at, entry.end), before),
         };
         self.counts.count_result(result);
         result
@@ -124,10 +130,15 @@ impl<'c> Simulation<'c> {
             let is_unknown = || matches!(entry.attribute(attribute, client), RecordedValue::Unknown);
             is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
         };
-        self.apply(&explanation, Occurrence { at, logged: None, before }, lacks)
+        self.apply(&explanation, Occurrence { at, end: None, logged: None, before }, lacks)
     }
 
-    fn decide_own(&mut self, entry: &OwnEntry, at: Timestamp, before: Option<SimulatedResult>) -> SimulatedResult {
+    fn decide_own(
+        &mut self,
+        entry: &OwnEntry,
+        (at, end): (Timestamp, Option<Timestamp>),
+        before: Option<SimulatedResult>,
+    ) -> SimulatedResult {
         let config = self.config;
         let (mut missing, absent) = (Vec::new(), self.absent);
         // The pseudonyms are taken out of `self`, so that the explanation can borrow them while counts and buckets
@@ -166,7 +177,7 @@ impl<'c> Simulation<'c> {
             let is_unknown = || matches!(pseudonyms.observe(attribute, entry), Observation::Unknown);
             is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
         };
-        let result = self.apply(&explanation, Occurrence { at, logged: Some(entry), before }, lacks);
+        let result = self.apply(&explanation, Occurrence { at, end, logged: Some(entry), before }, lacks);
         drop(explanation);
         self.pseudonyms = pseudonyms;
         result
@@ -250,7 +261,7 @@ impl<'c> Simulation<'c> {
         &mut self,
         charges: &[BucketCharge],
         explanation: &Explanation<'_>,
-        Occurrence { at, before, logged }: Occurrence<'_>,
+        Occurrence { at, end, before, logged }: Occurrence<'_>,
     ) -> Option<Cause> {
         let names = if logged.is_some() { ClientNames::Pseudonyms } else { ClientNames::AsLogged };
         let rules = &self.config.rules;
@@ -264,7 +275,10 @@ impl<'c> Simulation<'c> {
             return Some(self.refuse_by(charge, explanation, names, before));
         }
         let all = || enforced.iter().chain(&shadow).copied();
-        let states = self.buckets.states(all());
+        self.slots.advance(at);
+        let states = self.buckets.states(all()).into_iter().zip(all());
+        let states: SmallVec<[_; 2]> =
+            states.map(|(kept, one)| self.slots.state(one.bucket, &one.charge.algorithm, at).or(kept)).collect();
         let mut plan = Plan {
             enforced: enforced.iter().map(|charge| charge.charge.clone()).collect(),
             shadow: shadow.iter().map(|charge| charge.charge.clone()).collect(),
@@ -275,13 +289,21 @@ impl<'c> Simulation<'c> {
         let (settlement, entries) = settle(&plan, &states, at);
         // The entries are stored even after a refusal, because a refusal may correct a bucket.
         for (charge, entry) in all().zip(entries) {
-            if let Some(entry) = entry {
+            // What is held is kept apart, because requests give it back.
+            if let Some(entry) = entry.filter(|_| charge.charge.algorithm.slots().is_none()) {
                 self.buckets.set_state(charge, explanation, entry.state);
             }
         }
         if !settlement.is_granted() {
-            let speaker = speaker_index(&settlement).and_then(|index| enforced.get(index))?;
+            let speaker = speaker_index(&plan.enforced, &settlement).and_then(|index| enforced.get(index))?;
             return Some(self.refuse_by(speaker, explanation, names, before));
+        }
+        let outcomes = settlement.enforced.iter().chain(&settlement.shadow);
+        for (charge, _) in all().zip(outcomes).filter(|(_, outcome)| outcome.verdict == Verdict::Allow) {
+            if let (Some(slots), Some(end)) = (charge.charge.algorithm.slots(), end) {
+                let longest = slots.max_hold().map_or(end, |most| at.plus(most));
+                self.slots.hold(charge.bucket, charge.charge.cost, end.min(longest));
+            }
         }
         for (charge, outcome) in shadow.iter().zip(&settlement.shadow) {
             self.counts.count_shadow(charge.charge.limit, outcome);

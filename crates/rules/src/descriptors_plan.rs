@@ -55,6 +55,7 @@ impl RuleSet {
         let mut plan = Plan::default();
         let (mut parts, mut exempt) = (Vec::new(), 0);
         let (mut unmatched, mut shadow_denials, mut claims) = (SmallVec::new(), DenierIds::new(), ClaimResults::new());
+        let mut not_at_door = SmallVec::new();
         for (request, hits) in descriptors {
             let begin = plan.enforced.len();
             let (mut denied_by, mut is_unlimited) = (None, false);
@@ -64,6 +65,7 @@ impl RuleSet {
                 unmatched.extend(ruling.unmatched);
                 shadow_denials.extend(ruling.shadow_denials);
                 claims.extend(ruling.claims);
+                not_at_door.extend(ruling.not_at_door);
                 match (ruling.answer, hits) {
                     (Answer::Denied(by), _) => denied_by = Some(by),
                     (Answer::Exempt, _) => exempt += 1,
@@ -85,7 +87,7 @@ impl RuleSet {
             None if exempt > 0 && exempt == parts.len() => Answer::Exempt,
             None => Answer::for_plan(plan),
         };
-        CallRuling { ruling: Ruling { answer, is_unlimited, unmatched, shadow_denials, claims }, parts }
+        CallRuling { ruling: Ruling { answer, is_unlimited, unmatched, shadow_denials, claims, not_at_door }, parts }
     }
 }
 

@@ -15,6 +15,7 @@ use super::rule_set::RuleSet;
 use super::ruling::Ruling;
 use base::time::Timestamp;
 use ledger::bucket_key::Descriptor;
+use request::door::Door;
 use request::identity::Claims;
 use request::request::Request;
 
@@ -61,6 +62,10 @@ impl<'s> Facts<'s> for Values<'s, '_> {
 
     fn at(&self) -> Timestamp {
         self.at
+    }
+
+    fn is_forwarded(&mut self) -> bool {
+        self.request.door == Door::Proxy
     }
 
     fn find(&mut self, index: &Index) -> Option<Indices> {

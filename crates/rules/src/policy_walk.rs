@@ -34,6 +34,9 @@ pub(crate) trait Facts<'s>: Sized {
     /// Returns the time for calendars and for rules that expire.
     fn at(&self) -> Timestamp;
 
+    /// Returns whether this gateway forwards the request, and so knows when it ends. Otherwise the request can hold no slots.
+    fn is_forwarded(&mut self) -> bool;
+
     /// Returns the indexes of the entries that this index finds, or `None` if all entries must be checked.
     fn find(&mut self, index: &Index) -> Option<Indices>;
 
@@ -95,6 +98,9 @@ pub(crate) trait Observer<'s, F: Facts<'s>> {
     /// Receives a limit that charges nothing because of an override.
     fn unlimited(&mut self, _: &'s CompiledLimit) {}
 
+    /// Receives a limit of slots that charges nothing because another proxy forwards the request.
+    fn not_at_door(&mut self, _: &'s CompiledLimit) {}
+
     /// Receives whether the request meets the conditions of the exemption with this index.
     fn exemption(&mut self, _: usize, _: Finding<F::Match, F::Failure, F::Unknown>) {}
 }
@@ -134,20 +140,21 @@ impl RuleSet {
     pub(super) fn walk<'s, F: Facts<'s>>(&'s self, facts: &mut F, observer: &mut impl Observer<'s, F>) -> Ruling {
         let mut walk = Walk::new(self, facts, observer);
         let end = walk.policies();
-        let Walk { plan, is_unlimited, mut unmatched, mut shadow_denials, claims, .. } = walk;
+        let Walk { plan, is_unlimited, mut unmatched, mut shadow_denials, claims, not_at_door, .. } = walk;
         match end {
             WalkEnd::Denied(by) => {
                 shadow_denials.clear();
-                let (answer, claims) = (Answer::Denied(by), SmallVec::new());
-                Ruling { answer, is_unlimited, unmatched, shadow_denials, claims }
+                let (answer, claims, not_at_door) = (Answer::Denied(by), SmallVec::new(), SmallVec::new());
+                Ruling { answer, is_unlimited, unmatched, shadow_denials, claims, not_at_door }
             }
             WalkEnd::Exempt => {
                 unmatched.clear();
-                let (answer, claims) = (Answer::Exempt, SmallVec::new());
-                Ruling { answer, is_unlimited: true, unmatched, shadow_denials, claims }
+                let (answer, claims, not_at_door) = (Answer::Exempt, SmallVec::new(), SmallVec::new());
+                Ruling { answer, is_unlimited: true, unmatched, shadow_denials, claims, not_at_door }
             }
             WalkEnd::Charged => {
-                Ruling { answer: Answer::for_plan(plan), is_unlimited, unmatched, shadow_denials, claims }
+                let answer = Answer::for_plan(plan);
+                Ruling { answer, is_unlimited, unmatched, shadow_denials, claims, not_at_door }
             }
         }
     }
@@ -176,6 +183,8 @@ struct Walk<'s, 'w, F, O> {
     is_unlimited: bool,
     unmatched: SmallVec<[PolicyId; 2]>,
     shadow_denials: DenierIds,
+    /// The limits of slots that do not apply, because another proxy forwards the request.
+    not_at_door: SmallVec<[LimitId; 0]>,
 }
 
 /// How a walk over all policies ends.
@@ -204,6 +213,7 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
             is_unlimited: false,
             unmatched: SmallVec::new(),
             shadow_denials: DenierIds::new(),
+            not_at_door: SmallVec::new(),
         }
     }
 
@@ -320,6 +330,11 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
             return;
         }
         let Some(algorithm) = usize::try_from(variant).ok().and_then(|index| limit.variants.get(index)) else { return };
+        if algorithm.slots().is_some() && !self.facts.is_forwarded() {
+            self.not_at_door.push(id);
+            self.observer.not_at_door(limit);
+            return;
+        }
         let cost = match limit.price {
             CompiledPrice::Fixed(cost) => cost,
             CompiledPrice::FromRequest { slot, default, min, max } => {

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::claimed_numbers::ClaimResults;
 use super::denier::{DenierId, DenierIds};
-use ledger::charge::{Charge, Plan};
+use ledger::charge::{Charge, LimitId, Plan};
 
 /// The decision of the rules about a request, before any bucket is charged.
 #[derive(Clone, Debug)]
@@ -20,6 +20,9 @@ pub struct Ruling {
     pub shadow_denials: DenierIds,
     /// The results of reading settings of limits from the request's credentials. Empty if the request pays nothing.
     pub claims: ClaimResults,
+    /// The limits of slots that do not apply to the request, because another proxy forwards it: only that proxy knows when the
+    /// request ends. Empty if the request pays nothing.
+    pub not_at_door: SmallVec<[LimitId; 0]>,
 }
 
 /// What happens to the request: denied, exempt, or charged.

@@ -165,7 +165,7 @@ fn without_levels(plan: &Plan, config: &Config) -> Answer {
 }
 
 fn by_levels(plan: &Plan, config: &Config, levels: &Levels) -> Answer {
-    let states: Vec<_> = plan.charges().map(|charge| levels.state(&charge.key)).collect();
+    let states: Vec<_> = plan.charges().map(|charge| levels.state_to_ask(&charge.key, &charge.algorithm)).collect();
     let (settlement, _) = settle(plan, &states, levels.at);
     match settlement.is_granted() {
         true => granted(plan, &settlement, config, levels),
@@ -199,12 +199,13 @@ fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Leve
     let retry_after = refusal.retry_after.unwrap_or_default();
     let moment = levels.at.date.plus(outcome.retry_after);
     let moment = charge.algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
-    let detail = format!(
-        " by {}{others}: needs {}, has {}, passes in {wait}s ({moment})",
-        name(config, charge),
-        charge.cost,
-        outcome.remaining,
-    );
+    // Nobody knows when a request ends and frees its slot.
+    let passes = match charge.algorithm.slots() {
+        Some(_) => "passes when a request ends".to_owned(),
+        None => format!("passes in {wait}s ({moment})"),
+    };
+    let detail =
+        format!(" by {}{others}: needs {}, has {}, {passes}", name(config, charge), charge.cost, outcome.remaining,);
     let rest = format!(
         "charged nothing; Retry-After {retry_after} = {wait} + spread {}; read from {}",
         retry_after.saturating_sub(wait),

@@ -265,6 +265,7 @@ impl Search<'_> {
         let levels = backend.read(&[key])?;
         let Bucket { untouched, wait, .. } = levels.bucket(&key, &algorithm, cost);
         let passes = match wait {
+            Some(wait) if wait.0 > 0 && algorithm.slots().is_some() => ", passes when a request ends".to_owned(),
             Some(wait) if wait.0 > 0 => format!(", passes in {}s", wait.ceil_seconds()),
             _ => String::new(),
         };

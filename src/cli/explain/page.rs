@@ -47,7 +47,7 @@ impl Columns {
         }
         for rule in report.policies.iter().flat_map(|policy| &policy.rules) {
             columns.name = columns.name.max(length(&rule.name).min(WIDEST_NAME));
-            for name in &rule.unlimited {
+            for name in rule.unlimited.iter().chain(&rule.not_at_door) {
                 columns.name = columns.name.max(length(name).min(WIDEST_NAME));
                 columns.key = columns.key.max(length(&keys(rule)).min(WIDEST_NAME));
             }
@@ -137,8 +137,12 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
             let unlimited = rule.unlimited.iter().map(|name| {
                 line(name, &format!("key {:<1$}  unlimited (override): no charge", keys(rule), columns.key))
             });
+            let at_door = rule.not_at_door.iter().map(|name| {
+                let why = "no slot: another proxy forwards the request";
+                line(name, &format!("key {:<1$}  {why}", keys(rule), columns.key))
+            });
             // The last line is the rule's expiry and the elements of lists that meet its conditions, if there are any.
-            charges.chain(unlimited).chain((!rule.why.is_empty()).then(|| indented(&rule.why))).collect()
+            charges.chain(unlimited).chain(at_door).chain((!rule.why.is_empty()).then(|| indented(&rule.why))).collect()
         }
         _ => vec![line(&rule.name, &rule.why)],
     }

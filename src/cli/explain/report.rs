@@ -130,6 +130,9 @@ pub(super) struct Rule {
     /// The limits of the rule that charge nothing, because an override makes them unlimited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlimited: Vec<String>,
+    /// The limits of slots that charge nothing, because another proxy forwards the request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_at_door: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -295,6 +298,7 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, at: Moment<'_>) -> Rule 
         keys: Vec::new(),
         charges: Vec::new(),
         unlimited: Vec::new(),
+        not_at_door: Vec::new(),
     };
     match &explained.outcome {
         RuleOutcome::Applies { picked, charges, matched } => {
@@ -303,6 +307,7 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, at: Moment<'_>) -> Rule 
             report.why = until.into_iter().chain(joined(matched)).collect::<Vec<_>>().join("; ");
             report.charges = charges.charged.iter().map(|each| charge(each, config, at)).collect();
             report.unlimited = charges.unlimited.iter().map(|name| (*name).to_owned()).collect();
+            report.not_at_door = charges.not_at_door.iter().map(|name| (*name).to_owned()).collect();
         }
         RuleOutcome::Fails(failure) => (report.applies, report.why) = (Applies::No, failure.to_string()),
         RuleOutcome::Skipped(SkipReason::After { rule }) => {

@@ -6,7 +6,11 @@ use base::time::Micros;
 use ledger::algorithm::{Algorithm, ChargeResult, Level, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
+use ledger::holds::{Owner, Report};
 use ledger::store_time::StoreTime;
+
+/// The owner for which levels of slots are computed. The owners of gateways are random.
+const READER: Owner = Owner(u64::MAX);
 
 /// The states of some buckets at one moment, from which the remaining amounts are computed.
 #[derive(Debug)]
@@ -45,8 +49,18 @@ impl Levels {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
+    /// Returns the state of a bucket in the form in which a store asks it: a bucket of slots has a report of an owner who holds
+    /// nothing. `None` if the bucket is full.
+    pub(crate) fn state_to_ask(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<State> {
+        let state = self.states.get(key);
+        let report = Report { owner: READER, sequence: 1, held: Cost::default() };
+        algorithm
+            .accept(state.map(|state| &state[..]), report, self.at.of(algorithm))
+            .map_or_else(|| state.cloned(), |entry| Some(entry.state))
+    }
+
     pub(crate) fn bucket(&self, key: &BucketKey, algorithm: &Algorithm, cost: Cost) -> Bucket {
-        let step = algorithm.step(self.states.get(key).map(|state| &state[..]), cost, self.at.of(algorithm));
+        let step = algorithm.step(self.state_to_ask(key, algorithm).as_deref(), cost, self.at.of(algorithm));
         let (wait, delay) = match step.charge {
             ChargeResult::Fits { delay, .. } => (Some(Micros(0)), delay),
             ChargeResult::Short { wait } => (Some(wait), Micros(0)),

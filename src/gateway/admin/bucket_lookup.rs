@@ -88,7 +88,7 @@ pub(crate) fn by_values(
         check_issuer(config, &picked, known.issuer)?;
         let of: Vec<String> = picked.iter().map(|picked| format!("{picked} {}", value(picked))).collect();
         let of = if of.is_empty() { "one for all clients".to_owned() } else { of.join(", ") };
-        let RuleCharges { charged, unlimited } = config.rules.buckets_of(rule, &picked, known);
+        let RuleCharges { charged, unlimited, .. } = config.rules.buckets_of(rule, &picked, known);
         chosen.extend(charged.into_iter().filter(|charge| wanted.has(policy, rule, charge.name, charge.meter)).map(
             |ExplainedCharge { name, mode, meter, charge, .. }| {
                 BucketSelection {

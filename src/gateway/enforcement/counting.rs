@@ -39,6 +39,13 @@ pub(super) fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)
     }
 }
 
+/// Counts a request as not held for each of these limits of slots, because another proxy forwards it.
+pub(super) fn count_not_at_door(snapshot: &Snapshot, limits: &[LimitId]) {
+    for (_, metrics) in limits.iter().filter_map(|limit| snapshot.limit(*limit)) {
+        metrics.not_at_door.increment(1);
+    }
+}
+
 /// Counts a request that costs more than a full bucket holds. Only limits whose full bucket is too small count as refusing it.
 pub(super) fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     for charge in &plan.enforced {

@@ -6,6 +6,7 @@
 pub(crate) mod authenticate;
 mod counting;
 pub(super) mod descriptors;
+mod held_slots;
 pub(super) mod request_record;
 mod store_fallback;
 
@@ -24,6 +25,7 @@ use decision::order_of_answers::{RulesDecision, Stage, check_body, check_reading
 use decision::payment::Payment;
 use decision::refusal::Refusal;
 use decision::speaking_limit;
+pub(super) use held_slots::HeldSlots;
 use ledger::charge::{Plan, Settlement};
 use ledger::outcome::Verdict;
 use request::door::Door;
@@ -139,6 +141,7 @@ pub(super) struct DecisionFindings {
     pub destination: Arc<Destination>,
     /// The plan of charges and its result. `None` if no limit was checked, or if the caller passed [`PaymentRecord::Discard`].
     pub payment: Option<Box<Payment>>,
+    pub held: HeldSlots,
 }
 
 /// Decides about a request that this gateway proxies, and counts the decision.
@@ -186,8 +189,8 @@ async fn by_stages(
         Err(enforced) => enforced,
     };
     let (identity, destination) = (subject.identity, Arc::clone(subject.destination));
-    let Enforcement { result, decision, payment } = enforced;
-    (result, DecisionFindings { decision, identity, destination, payment })
+    let Enforcement { result, decision, payment, held } = enforced;
+    (result, DecisionFindings { decision, identity, destination, payment, held })
 }
 
 /// The results of the stages before the rules.
@@ -226,7 +229,7 @@ impl<'s> Subject<'s> {
                 Stage::Reading => check_reading(&config.rules, request).map_err(refused)?,
                 Stage::Preflight if arrival.purpose == RequestPurpose::Preflight => {
                     let (result, decision) = (DecisionResult::Unlimited, Decision::Preflight);
-                    return Err(Enforcement { result, decision, payment: None });
+                    return Err(Enforcement::of(result, decision));
                 }
                 Stage::Credentials if arrival.purpose == RequestPurpose::Ordinary => {
                     let authenticator = Authenticator {
@@ -265,16 +268,21 @@ struct Enforcement {
     result: DecisionResult,
     decision: Decision,
     payment: Option<Box<Payment>>,
+    held: HeldSlots,
 }
 
 impl Enforcement {
+    fn of(result: DecisionResult, decision: Decision) -> Enforcement {
+        Enforcement { result, decision, payment: None, held: HeldSlots::default() }
+    }
+
     fn passed(result: DecisionResult) -> Enforcement {
-        Enforcement { result, decision: Decision::Pass(None), payment: None }
+        Enforcement::of(result, Decision::Pass(None))
     }
 
     fn refused(refusal: Refusal, fields: Option<RateLimitFields>) -> Enforcement {
         let decision = Decision::Refuse(Box::new(RefusalResponse { refusal, fields, denied_by: None }));
-        Enforcement { result: DecisionResult::Refused, decision, payment: None }
+        Enforcement::of(DecisionResult::Refused, decision)
     }
 
     fn with_payment(self, record: PaymentRecord, payment: impl FnOnce() -> Payment) -> Enforcement {
@@ -319,12 +327,13 @@ fn plan_to_charge(
     counting::count_unmatched(snapshot, &ruling.unmatched);
     counting::count_denials(snapshot, &ruling.shadow_denials);
     counting::count_claims(snapshot, &ruling.claims);
+    counting::count_not_at_door(snapshot, &ruling.not_at_door);
     match RulesDecision::from(ruling.answer) {
         RulesDecision::Denied { refusal, by } => {
             counting::count_denials(snapshot, &[by]);
             let response = RefusalResponse { refusal, fields: None, denied_by: Some(by) };
             let decision = Decision::Refuse(Box::new(response));
-            Err(Enforcement { result: DecisionResult::Refused, decision, payment: None })
+            Err(Enforcement::of(DecisionResult::Refused, decision))
         }
         RulesDecision::TooLarge { refusal, plan } => {
             counting::count_too_large(snapshot, &plan);
@@ -375,7 +384,7 @@ async fn charge(
     let taken = match answer {
         Ok(Some(taken)) => taken,
         Ok(None) => {
-            return Enforcement { result: DecisionResult::Refused, decision: Decision::Gone, payment: None };
+            return Enforcement::of(DecisionResult::Refused, Decision::Gone);
         }
         Err(failure) => match fall_back(gateway, snapshot, worker, &plan, failure) {
             Ok(taken) => taken,
@@ -393,8 +402,9 @@ async fn charge(
         gateway.top_refused.count(worker, at, snapshot.number, &plan, &taken.settlement);
     }
     counting::count_settlement(snapshot, &plan, &taken);
-    let TakeReply { now, settlement, source, .. } = taken;
-    let enforced = settled(snapshot, &plan, &settlement, now);
+    let TakeReply { now, settlement, source, reservation, .. } = taken;
+    let held = HeldSlots::new(snapshot, &plan, &settlement, reservation);
+    let enforced = Enforcement { held, ..settled(snapshot, &plan, &settlement, now) };
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });
     record_latency(source);
     enforced
@@ -410,7 +420,7 @@ fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, now: Times
                 Micros(0) => Decision::Pass(Some(fields)),
                 delay => Decision::Delay(Box::new(DelayedPass { delay, fields })),
             };
-            Enforcement { result: DecisionResult::Allowed, decision, payment: None }
+            Enforcement::of(DecisionResult::Allowed, decision)
         }
         Verdict::Deny | Verdict::Never | Verdict::Unasked => {
             let refusal = speaking_limit::refusal(&config.rules, plan, settlement, now, config.retry_after_jitter);

@@ -14,8 +14,8 @@ use super::attempts::Attempts;
 use super::fault::Fault;
 use super::forwarder::Forwarder;
 use super::own_response_settings::OwnResponses;
-use crate::gateway::enforcement::RequestPurpose;
 use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
+use crate::gateway::enforcement::{HeldSlots, RequestPurpose};
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::response::request_id;
 use crate::gateway::server::connection_handle::ConnectionHandle;
@@ -76,6 +76,8 @@ pub(super) struct DecidedExchange {
     pub field_changes: Option<Box<FieldChanges>>,
     /// The value by which the upstream selects the endpoint.
     pub balance_key: Option<BalanceKey>,
+    /// The slots that the request holds until the exchange is dropped, however it ended. Never read.
+    pub _held: HeldSlots,
 }
 
 /// What is reported of the response. A response may begin in any stage of the exchange.

@@ -152,16 +152,17 @@ async fn decide_about<'e, 'f, C: RequestClient>(
     let payment = if received.record.is_some() { PaymentRecord::Keep } else { PaymentRecord::Discard };
     let decide = decide(gateway, &snapshot, &request, arrival, payment);
     let findings = client.until(WaitEnd::RequestEnds, decide).await?;
-    let DecisionFindings { decision, identity, destination, payment } = findings;
+    let DecisionFindings { decision, identity, destination, payment, held } = findings;
     let field_changes = destination.forwarding.as_ref().and_then(|forwarding| {
         let request = request.with_identity(&identity);
         forwarding.field_changes(&request.with_destination(destination.route.route(), destination.upstream_name()))
     });
     let balance_key = balance_key(&destination, &request, &identity);
-    let decided = DecidedExchange { destination, rate_limits: None, field_changes, balance_key };
+    let decided = DecidedExchange { destination, rate_limits: None, field_changes, balance_key, _held: held };
     // The request keeps the parts of its configuration that it needs. The whole of an old configuration can be freed.
     drop(snapshot);
     let mut stage = exchange.decide(decided);
+    supervise::fault_point_in("decided", stage.received.head.uri.path());
     if let Some(record) = &mut stage.received.record {
         record.destination = Arc::clone(&stage.decided.destination);
         record.identity = identity;

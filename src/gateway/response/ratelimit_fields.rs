@@ -93,7 +93,7 @@ impl RateLimitFields {
                 }
                 HeaderFormat::Legacy | HeaderFormat::XRateLimit => {
                     let levels = exposed().filter_map(|(charge, _, outcome)| Some((charge, outcome?)));
-                    let triple = Triple::most_restrictive(levels);
+                    let triple = Triple::most_restrictive(levels, plan, settlement);
                     match format {
                         HeaderFormat::Legacy => fields.legacy = triple,
                         _ => fields.x_ratelimit = triple,
@@ -188,18 +188,23 @@ fn level<'s>(outcomes: impl Iterator<Item = (&'s ExposedLimit, &'s Charge, &'s O
         let separator = if text.is_empty() { "" } else { ", " };
         text.reserve(shown.name.len() + 48);
         let LevelNumbers { remaining, reset } = LevelNumbers::of(&charge.algorithm, outcome);
-        for part in [separator, &shown.name, ";r=", digits.format(remaining), ";t="] {
+        for part in [separator, &shown.name, ";r=", digits.format(remaining)] {
             text.push_str(part);
         }
-        text.push_str(digits.format(reset));
+        if let Some(reset) = reset {
+            text.push_str(";t=");
+            text.push_str(digits.format(reset));
+        }
     }
     (!text.is_empty()).then(|| value(text))
 }
 
 /// Formats the policy at the time `now`, for example `"free";q=20;w=2`.
 fn policy_text(name: &str, algorithm: &Algorithm, now: Timestamp) -> HeaderValue {
-    let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm, now);
-    value(format!("{name};q={quota};w={window}"))
+    let PolicyNumbers { quota, window, unit } = PolicyNumbers::of(algorithm, now);
+    let window = window.map(|window| format!(";w={window}")).unwrap_or_default();
+    let unit = unit.map(|unit| format!(";qu=\"{unit}\"")).unwrap_or_default();
+    value(format!("{name};q={quota}{window}{unit}"))
 }
 
 /// Joins values to a list. A single value is returned unchanged.

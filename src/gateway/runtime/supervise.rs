@@ -36,3 +36,12 @@ pub(crate) fn fault_point(name: &str) {
     #[cfg(not(feature = "test-hooks"))]
     let _ = name;
 }
+
+/// Panics as [`fault_point`] does, if a test has chosen the stage and the name, one after the other.
+#[cfg_attr(not(feature = "test-hooks"), inline(always))]
+pub(crate) fn fault_point_in(stage: &str, name: &str) {
+    #[cfg(feature = "test-hooks")]
+    fault_point(&format!("{stage}{name}"));
+    #[cfg(not(feature = "test-hooks"))]
+    let _ = (stage, name);
+}

@@ -374,6 +374,23 @@ fn new_numbers_of_an_old_rule_can_be_tried_on_a_log_without_attributes() {
     assert_eq!(found["files"][1]["lacking"], serde_json::json!(["host"]));
 }
 
+/// The requests of the log take ten seconds each.
+#[test]
+fn slots_are_held_for_as_long_as_the_requests_of_the_log_took() {
+    let log = ours(&REQUESTS).replace("\"duration_us\":900", "\"duration_us\":10000000");
+    let with = |numbers: &str| {
+        let slots = format!("limits: {{rate: {{rate: 100/min}}, slots: {{algorithm: concurrency, {numbers}}}}}");
+        TODAY.replace("algorithm_config: {rate: 2/min}", &slots).into_bytes()
+    };
+    // Of the first client, two requests are in flight when the third comes.
+    for (numbers, refused) in [("limit: 2", 1), ("limit: 1", 3), ("limit: 3", 0), ("limit: 2, max_hold: 1s", 0)] {
+        let other = with(numbers);
+        let files = [("gateway.yaml", TODAY.as_bytes()), ("slots.yaml", &other), ("a.log", log.as_bytes())];
+        let found = json(&play(&files, "--against slots.yaml --json a.log", b""));
+        assert_eq!(found["files"][1]["refused"], refused, "{numbers}: {found}");
+    }
+}
+
 #[test]
 fn a_request_denied_in_the_log_counts_as_denied_only_by_its_own_rule() {
     let today = "\

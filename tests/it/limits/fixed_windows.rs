@@ -99,7 +99,7 @@ impl InMemory {
         let jitter = self.config.retry_after_jitter;
         let refused = !reply.settlement.is_granted();
         let refusal = refused.then(|| refusal(&self.config.rules, &plan, &reply.settlement, reply.now, jitter));
-        ([policy.window, level.remaining, level.reset], refusal)
+        ([policy.window.unwrap(), level.remaining, level.reset.unwrap()], refusal)
     }
 }
 

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use base::time::Micros;
 use redis::{Cmd, Connection, FromRedisValue};
 use tempfile::TempDir;
 
@@ -78,6 +79,18 @@ impl Redis {
             "store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\non_store_failure: {on_store_failure}\n",
             self.port
         )
+    }
+
+    /// Returns the settings of a store on this server, for a test without a gateway.
+    pub(crate) fn settings(&self) -> stores::redis::Settings {
+        stores::redis::Settings {
+            target: stores::redis::Target::at("127.0.0.1", self.port),
+            login: stores::redis::Login::default(),
+            timeout: Micros(5_000_000),
+            prefix: "tollgate".to_owned(),
+            breaker: stores::breaker::Settings::default(),
+            gateways: 1,
+        }
     }
 
     /// Returns the section of [`Redis::store`] with a longer timeout, for a test that loads the machine.

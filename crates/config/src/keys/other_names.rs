@@ -17,6 +17,12 @@ pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
         ("key of a rule", "shadow") => "write `mode: shadow`, or other numbers as `shadow` in `algorithm_config`",
         ("key of a rule", "key" | "keys") => "write `limit_keys`",
         ("key of a rule" | "key of a policy" | "key of a route", _) if is_attribute() => "write it in `match`",
+        ("key of a `concurrency` limit", "cost_source" | "fixed_cost" | "default_cost" | "min_cost" | "max_cost") => {
+            "a request holds one slot: it has no cost"
+        }
+        ("key of a `concurrency` limit", "window" | "rate" | "rps" | "burst") => {
+            "slots are counted at the same time, not over a time: a slot is free when its request ends"
+        }
         ("key in `store`", "type" | "kind" | "backend" | "driver") => {
             "the store's key says it: `memory`, `redis` or `postgres`"
         }

@@ -1,5 +1,5 @@
 //! Finds rules that have less effect on requests about which other proxies ask. Such a rule needs an attribute that no
-//! call of a proxy has, or has a queue, in which such requests do not wait.
+//! call of a proxy has, has a queue, in which such requests do not wait, or limits requests in flight.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -38,15 +38,28 @@ pub(super) fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
 
 /// Finds rules with a queue that apply to requests about which other proxies ask. Such requests never wait in a queue.
 pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
+    let what =
+        "has a queue, in which no request waits about which another proxy asks: it leaves at once, or is refused";
+    let hint = "use a token_bucket for such requests, or name a listener without `decide` in `match`";
+    limits_at_door(file, |algorithm| algorithm.delays(), what, hint)
+}
+
+/// Finds limits of slots in rules about which other proxies ask. Only the proxy that forwards a request knows when it ends.
+pub(super) fn slots_at_door(file: &File<'_>) -> Vec<Finding> {
+    let what = "does not apply to requests about which another proxy asks: they hold no slot, since the gateway does not see their end";
+    let hint = "limit such requests in the other proxy, or name a listener without `decide` in `match`";
+    limits_at_door(file, |algorithm| algorithm.slots().is_some(), what, hint)
+}
+
+/// Finds the limits with such an algorithm in rules about which other proxies ask.
+fn limits_at_door(file: &File<'_>, is_such: fn(&Algorithm) -> bool, what: &str, hint: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {
         let Action::Charge(limits) = &located.rule.action else { continue };
         if doors(file, &located).iter().all(|door| *door == Door::Proxy) {
             continue;
         }
-        for limit in limits.iter().filter(|limit| matches!(limit.algorithm, Algorithm::LeakyBucket(_))) {
-            let what = "has a queue, in which no request waits about which another proxy asks: it leaves at once, or is refused";
-            let hint = "use a token_bucket for such requests, or name a listener without `decide` in `match`";
+        for limit in limits.iter().filter(|limit| is_such(&limit.algorithm)) {
             found.push(located.numbers(limit).finding(what, hint));
         }
     }

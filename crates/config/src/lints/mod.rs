@@ -43,7 +43,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints, each with its name. A name never changes, because files use the name to turn the lint off.
-pub const LINTS: [(&str, Lint); 36] = [
+pub const LINTS: [(&str, Lint); 37] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("missing_head", missing_head::missing_head),
@@ -61,6 +61,7 @@ pub const LINTS: [(&str, Lint); 36] = [
     ("short_drain", queues::short_drain),
     ("missing_at_door", doors::missing_at_door),
     ("queue_at_door", doors::queue_at_door),
+    ("slots_at_door", doors::slots_at_door),
     ("public_admin", access::public_admin),
     ("trust_everyone", proxies::trust_everyone),
     ("open_proxy_protocol", proxies::open_proxy_protocol),

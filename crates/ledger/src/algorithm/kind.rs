@@ -38,13 +38,14 @@ pub enum AlgorithmKind {
 }
 
 impl AlgorithmKind {
-    /// The algorithms that gateway.yaml can name. [`AlgorithmKind::Concurrency`] is not among them yet.
-    pub const ALL: [AlgorithmKind; 5] = [
+    /// The algorithms that gateway.yaml can name.
+    pub const ALL: [AlgorithmKind; 6] = [
         AlgorithmKind::TokenBucket,
         AlgorithmKind::FixedWindow,
         AlgorithmKind::SlidingLog,
         AlgorithmKind::SlidingWindow,
         AlgorithmKind::LeakyBucket,
+        AlgorithmKind::Concurrency,
     ];
 
     /// Returns the algorithm's name in gateway.yaml and in bucket keys.

@@ -333,6 +333,9 @@ impl Algorithm {
             (Algorithm::LeakyBucket(bucket), Algorithm::LeakyBucket(other)) => {
                 (bucket.delay_after() != other.delay_after()).then_some("delay_after")
             }
+            (Algorithm::Concurrency(slots), Algorithm::Concurrency(other)) => {
+                (slots.max_hold() != other.max_hold()).then_some("max_hold")
+            }
             (
                 Algorithm::TokenBucket(_)
                 | Algorithm::FixedWindow(_)

@@ -44,6 +44,10 @@ impl<'a, 'w> Observer<'a, PartialFacts<'a, 'w>> for ChargeNotes<'a> {
     fn unlimited(&mut self, limit: &'a CompiledLimit) {
         self.charges.unlimited.push(&limit.name);
     }
+
+    fn not_at_door(&mut self, limit: &'a CompiledLimit) {
+        self.charges.not_at_door.push(&limit.name);
+    }
 }
 
 impl RuleSet {

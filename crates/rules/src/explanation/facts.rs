@@ -11,6 +11,7 @@ use crate::rule_set::RuleSet;
 use base::time::Timestamp;
 use ledger::bucket_key::Descriptor;
 use request::attribute::Attribute;
+use request::door::Door;
 use request::matcher::Expectation;
 
 /// Answers the questions of a walk about a request whose attributes may be partly unknown.
@@ -99,6 +100,14 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
 
     fn at(&self) -> Timestamp {
         self.known.at
+    }
+
+    /// A request whose door is not known counts as forwarded.
+    fn is_forwarded(&mut self) -> bool {
+        match (self.see)(&Attribute::Door) {
+            Observation::Value(door) => *door == *Door::Proxy.name().as_bytes(),
+            _ => true,
+        }
     }
 
     /// Uses no index, so that all entries are checked and the explanation has a reason for each.

@@ -156,6 +156,10 @@ impl<'a, 'w> Observer<'a, PartialFacts<'a, 'w>> for Notes<'a> {
         Observer::<PartialFacts<'a, 'w>>::unlimited(&mut self.charging, limit);
     }
 
+    fn not_at_door(&mut self, limit: &'a CompiledLimit) {
+        Observer::<PartialFacts<'a, 'w>>::not_at_door(&mut self.charging, limit);
+    }
+
     fn exemption(&mut self, index: usize, finding: PartialFinding<'a>) {
         self.exemption = match (finding, std::mem::replace(&mut self.exemption, Exemption::None)) {
             (Finding::Holds(_), _) => self.exempt.get(index).map_or(Exemption::None, |by| Exemption::By(by)),

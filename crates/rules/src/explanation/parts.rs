@@ -129,6 +129,8 @@ pub struct RuleCharges<'a> {
     pub charged: Vec<ExplainedCharge<'a>>,
     /// The limits that charge nothing because of an override.
     pub unlimited: Vec<&'a str>,
+    /// The limits of slots that charge nothing because another proxy forwards the request.
+    pub not_at_door: Vec<&'a str>,
 }
 
 /// The charge of one limit, with the settings that come from credentials.

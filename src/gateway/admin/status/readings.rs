@@ -71,6 +71,15 @@ impl Readings<'_> {
         self.0.gauges(name).iter().map(by_label).collect()
     }
 
+    /// Returns the value of a gauge for each limit. The gauge must have no label for the mode.
+    pub(super) fn levels_by_limit(self, name: &str) -> HashMap<LimitName, f64> {
+        let by_limit = |reading: &Reading<f64>| {
+            let [policy, rule] = ["policy", "rule"].map(|label| reading.label(label).to_owned());
+            (LimitName { policy, rule, mode: String::new() }, reading.value)
+        };
+        self.0.gauges(name).iter().map(by_limit).collect()
+    }
+
     /// Returns the sum of a counter over the series in which each of two labels begins with its prefix.
     pub(super) fn with_prefixes(self, name: &str, labels: [(&str, &str); 2]) -> u64 {
         let has =

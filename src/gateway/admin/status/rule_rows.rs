@@ -58,6 +58,9 @@ struct LimitRow {
     allowed: u64,
     refused: u64,
     near: u64,
+    /// The slots that requests of this process hold. `None` if the limit has no slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_flight: Option<f64>,
     /// The number of decisions without the store, by result. Empty without such decisions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     fallback: BTreeMap<String, u64>,
@@ -73,6 +76,7 @@ struct LimitCounts {
     allowed: Counts,
     refused: Counts,
     near: Counts,
+    in_flight: HashMap<LimitName, f64>,
     fallback: HashMap<LimitName, BTreeMap<String, u64>>,
 }
 
@@ -109,6 +113,7 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> V
         allowed: readings.by_limit("rate_limiter_allowed_total"),
         refused: readings.by_limit("rate_limiter_rejected_total"),
         near: readings.by_limit("rate_limiter_near_limit_total"),
+        in_flight: readings.levels_by_limit("rate_limiter_in_flight"),
         fallback: readings.by_limit_and("rate_limiter_fallback_decisions_total", "action"),
     };
     let rules = &snapshot.config.rules;
@@ -182,6 +187,7 @@ impl LimitCounts {
             allowed: of(&self.allowed, &name),
             refused: of(&self.refused, &name),
             near: enforced.as_ref().map_or(0, |name| of(&self.near, name)),
+            in_flight: enforced.as_ref().and_then(|name| self.in_flight.get(name).copied()),
             fallback: enforced.and_then(|name| self.fallback.get(&name).cloned()).unwrap_or_default(),
         }
     }

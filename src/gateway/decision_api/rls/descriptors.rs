@@ -82,23 +82,24 @@ fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
         code: 0,
         current_limit: current_limit(algorithm, &answer.limit.name, now),
         limit_remaining: u32::try_from(remaining).unwrap_or(u32::MAX),
-        duration_until_reset: Some(Duration { seconds: i64::try_from(reset).unwrap_or(i64::MAX), nanos: 0 }),
+        duration_until_reset: reset
+            .map(|reset| Duration { seconds: i64::try_from(reset).unwrap_or(i64::MAX), nanos: 0 }),
     }
 }
 
 /// Returns the limit in a unit of the protocol; `None` if no unit fits.
 fn current_limit(algorithm: &Algorithm, name: &str, now: Timestamp) -> Option<CurrentLimit> {
-    let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm, now);
+    let PolicyNumbers { quota, window, .. } = PolicyNumbers::of(algorithm, now);
     let unit = match (calendar_unit(algorithm), window) {
         // The calendar's unit is used, whatever the length of the current period.
-        (Some(CalendarUnit::Day), _) | (None, 86_400) => Unit::Day,
-        (Some(CalendarUnit::Week), _) | (None, 604_800) => Unit::Week,
+        (Some(CalendarUnit::Day), _) | (None, Some(86_400)) => Unit::Day,
+        (Some(CalendarUnit::Week), _) | (None, Some(604_800)) => Unit::Week,
         // 30 and 365 days, as the protocol's own service counts a month and a year.
-        (Some(CalendarUnit::Month), _) | (None, 2_592_000) => Unit::Month,
-        (Some(CalendarUnit::Year), _) | (None, 31_536_000) => Unit::Year,
-        (None, 1) => Unit::Second,
-        (None, 60) => Unit::Minute,
-        (None, 3_600) => Unit::Hour,
+        (Some(CalendarUnit::Month), _) | (None, Some(2_592_000)) => Unit::Month,
+        (Some(CalendarUnit::Year), _) | (None, Some(31_536_000)) => Unit::Year,
+        (None, Some(1)) => Unit::Second,
+        (None, Some(60)) => Unit::Minute,
+        (None, Some(3_600)) => Unit::Hour,
         (None, _) => return None,
     };
     let requests_per_unit = u32::try_from(quota).ok()?;

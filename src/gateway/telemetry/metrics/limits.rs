@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use metrics::Counter;
+use metrics::{Counter, Gauge};
 
 use super::counters_by::CountersBy;
 use super::registry::ConfigSeries;
@@ -27,6 +27,10 @@ pub(crate) struct LimitMetrics {
     /// The results of reading the limit's settings from credentials. Empty if the limit has all its settings in the
     /// configuration.
     pub claimed_numbers: CountersBy<ClaimResult>,
+    /// The number of requests to which the limit did not apply, because another proxy forwards them. Only slots are limited so.
+    pub not_at_door: Counter,
+    /// The number of slots that requests of this process hold. Only slots of enforced limits are counted.
+    pub in_flight: Gauge,
     /// Counts decisions without the store. Empty if the limit is never decided without the store: in shadow mode, or with a
     /// memory store.
     fallback: CountersBy<(OnStoreFailure, StoreError)>,
@@ -98,6 +102,7 @@ impl LimitMetrics {
             let labels = [policy, rule, ("action", action.name()), ("cause", cause.name())];
             series.counter("rate_limiter_fallback_decisions_total", &labels)
         };
+        let has_slots = limit.variants.first().is_some_and(|algorithm| algorithm.slots().is_some());
         let claims: &[ClaimResult] = if limit.claimed.is_some() { &ClaimResult::ALL } else { &[] };
         let causes = |action: &OnStoreFailure| StoreError::ALL.map(|cause| (*action, cause));
         LimitMetrics {
@@ -116,6 +121,14 @@ impl LimitMetrics {
             claimed_numbers: CountersBy::new(claims.iter().copied(), |result| {
                 series.counter("rate_limiter_claimed_numbers_total", &[rule, ("result", result.name())])
             }),
+            not_at_door: match has_slots {
+                true => series.counter("rate_limiter_not_at_door_total", &[policy, rule, mode]),
+                false => Counter::noop(),
+            },
+            in_flight: match (limit.mode, has_slots) {
+                (Mode::Enforce, true) => series.gauge("rate_limiter_in_flight", &[policy, rule]),
+                (Mode::Shadow, _) | (_, false) => Gauge::noop(),
+            },
             fallback: CountersBy::new(actions.iter().flat_map(causes), fallback),
             done_without_store: AtomicU8::new(0),
         }

@@ -30,6 +30,12 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         Kind::Counter,
         "Numbers of limits that were to come from a claim or a column of the key file, by what was read.",
     ),
+    ("rate_limiter_in_flight", Kind::Gauge, "Slots of a concurrency limit that requests of this process hold."),
+    (
+        "rate_limiter_not_at_door_total",
+        Kind::Counter,
+        "Requests that hold no slot of a concurrency limit, because another proxy forwards them.",
+    ),
     ("rate_limiter_latency_seconds", Kind::Histogram(DECISION), "Duration of a decision, by where it was made."),
     ("rate_limiter_waiting", Kind::Gauge, "Requests that a limit delays at present."),
     ("rate_limiter_waited_seconds", Kind::Histogram(DELAY), "How long requests were delayed before they went on."),

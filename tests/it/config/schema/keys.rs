@@ -68,7 +68,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 }
 
 /// Files that together make every key possible.
-const WHOLE: [&str; 20] = [
+const WHOLE: [&str; 22] = [
     "
 upstream: http://127.0.0.1:9000
 cors: [{origins: ['https://app.example']}]
@@ -142,6 +142,22 @@ rules:
     algorithm_config: {limit: 20, window: 1h, shadow: {limit: 20}}",
     "
 upstream: http://127.0.0.1:9000
+policies:
+  - name: p
+    rules:
+      - name: a
+        limit_keys: [path]
+        algorithm: concurrency
+        algorithm_config: {limit: 20, max_hold: 1h, shadow: {limit: 20}}",
+    "
+upstream: http://127.0.0.1:9000
+rules:
+  - name: a
+    limit_keys: [path]
+    algorithm: concurrency
+    algorithm_config: {limit: 20, max_hold: 1h, shadow: {limit: 20}}",
+    "
+upstream: http://127.0.0.1:9000
 access_log: {to: stdout}
 listeners: [{address: 127.0.0.1:8081}]
 store: {redis: {url: redis://127.0.0.1}}
@@ -201,7 +217,7 @@ listeners: [{address: 127.0.0.1:0, tls: {certificates: [{cert_file: server.pem, 
 ",
 ];
 
-fn whole_files() -> [Value; 20] {
+fn whole_files() -> [Value; 22] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

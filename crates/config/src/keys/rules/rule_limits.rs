@@ -1,9 +1,10 @@
 //! Reads the limits of a rule: `algorithm` with `algorithm_config`, or several limits under `limits`, with `meter` and
 //! `overrides`.
 
-use crate::keys::rules::algorithms::{LimitNumbers, NamedAlgorithm, OtherNumbers, ceiling, check_price, numbers};
+use crate::keys::rules::algorithms::{
+    LimitNumbers, NamedAlgorithm, OtherNumbers, ceiling, check_price, numbers, price,
+};
 use crate::keys::rules::claimed_number::NumberReader;
-use crate::keys::rules::cost::price;
 use crate::keys::rules::meters::{BucketSettings, Meters};
 use crate::keys::rules::names::checked;
 use crate::keys::rules::overrides::{OverriddenLimit, OverrideReader};
@@ -138,7 +139,7 @@ impl ReadLimit {
 
     fn read(algorithm: NamedAlgorithm, section: &Section<'_>, reader: NumberReader<'_>) -> ReadLimit {
         let numbers = numbers(algorithm.kind, section, reader);
-        let price = price(section, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));
+        let price = price(algorithm.kind, section, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));
         let countable = match (&numbers, &price) {
             (Some(numbers), Some(price)) => check_price(&numbers.base, section, price),
             _ => Some(()),

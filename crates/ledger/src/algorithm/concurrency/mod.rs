@@ -183,10 +183,16 @@ fn stored(entries: &OwnerEntries) -> Entry {
     Entry { state: entries.pack(), kept_until: entries.kept_until() }
 }
 
-/// Displays the limit as `8 at once`.
+/// Displays the limit as `8 at once`, or `8 at once max_hold 90s`.
 impl fmt::Display for Concurrency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at once", self.limit)
+        write!(f, "{} at once", self.limit)?;
+        match self.max_hold {
+            Some(hold) if hold.0.is_multiple_of(60_000_000) => write!(f, " max_hold {}m", hold.0 / 60_000_000),
+            Some(hold) if hold.0.is_multiple_of(1_000_000) => write!(f, " max_hold {}s", hold.0 / 1_000_000),
+            Some(hold) => write!(f, " max_hold {}ms", hold.0 / 1_000),
+            None => Ok(()),
+        }
     }
 }
 

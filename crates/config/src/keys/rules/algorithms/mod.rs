@@ -2,6 +2,7 @@
 //!
 //! A new algorithm needs its file, its mappings in the lists, and an arm in each `match` of this file.
 
+mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
 mod sliding_log;
@@ -12,7 +13,7 @@ mod windowed;
 use serde_json::{Value, json};
 
 use crate::keys::rules::claimed_number::NumberReader;
-use crate::keys::rules::cost::Ceiling;
+use crate::keys::rules::cost::{self, Ceiling};
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::{Field, Section};
 use crate::language::suggest::listed;
@@ -22,15 +23,16 @@ use ledger::cost::Cost;
 use rules::claimed_numbers::{ClaimedNumber, ClaimedNumbers};
 use rules::rule::{OverrideNumbers, Price};
 
-const CHOICES: [(&str, AlgorithmKind); 5] = [
+const CHOICES: [(&str, AlgorithmKind); 6] = [
     (AlgorithmKind::TokenBucket.name(), AlgorithmKind::TokenBucket),
     (AlgorithmKind::FixedWindow.name(), AlgorithmKind::FixedWindow),
     (AlgorithmKind::SlidingLog.name(), AlgorithmKind::SlidingLog),
     (AlgorithmKind::SlidingWindow.name(), AlgorithmKind::SlidingWindow),
     (AlgorithmKind::LeakyBucket.name(), AlgorithmKind::LeakyBucket),
+    (AlgorithmKind::Concurrency.name(), AlgorithmKind::Concurrency),
 ];
 /// The names of algorithms that are planned for later versions. The file cannot use them yet.
-const LATER: [&str; 2] = ["concurrency", "llm_tokens"];
+const LATER: [&str; 1] = ["llm_tokens"];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
 
@@ -45,8 +47,14 @@ const METER_OF_LIMIT: Key =
     Key::optional("meter", crate::language::key::NAME, "The counter that it shares with other rules.");
 
 /// The mappings that describe a limit of a rule, one for each algorithm.
-pub(crate) const LIMIT: &[&Mapping] =
-    &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT, &sliding_window::LIMIT, &leaky_bucket::LIMIT];
+pub(crate) const LIMIT: &[&Mapping] = &[
+    &token_bucket::LIMIT,
+    &fixed_window::LIMIT,
+    &sliding_log::LIMIT,
+    &sliding_window::LIMIT,
+    &leaky_bucket::LIMIT,
+    &concurrency::LIMIT,
+];
 /// The mappings that describe the settings in an override, one for each algorithm.
 pub(crate) const NUMBERS: &[&Mapping] = &[
     &token_bucket::NUMBERS,
@@ -54,6 +62,7 @@ pub(crate) const NUMBERS: &[&Mapping] = &[
     &sliding_log::NUMBERS,
     &sliding_window::NUMBERS,
     &leaky_bucket::NUMBERS,
+    &concurrency::NUMBERS,
     &UNLIMITED,
 ];
 
@@ -73,7 +82,7 @@ fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
         AlgorithmKind::SlidingLog => &sliding_log::LIMIT,
         AlgorithmKind::SlidingWindow => &sliding_window::LIMIT,
         AlgorithmKind::LeakyBucket => &leaky_bucket::LIMIT,
-        AlgorithmKind::Concurrency => &UNLIMITED,
+        AlgorithmKind::Concurrency => &concurrency::LIMIT,
     }
 }
 
@@ -84,7 +93,7 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
         AlgorithmKind::SlidingLog => &sliding_log::NUMBERS,
         AlgorithmKind::SlidingWindow => &sliding_window::NUMBERS,
         AlgorithmKind::LeakyBucket => &leaky_bucket::NUMBERS,
-        AlgorithmKind::Concurrency => &UNLIMITED,
+        AlgorithmKind::Concurrency => &concurrency::NUMBERS,
     }
 }
 
@@ -127,7 +136,7 @@ pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: Number
         AlgorithmKind::SlidingLog => sliding_log::sliding_log(section, reader),
         AlgorithmKind::SlidingWindow => sliding_window::sliding_window(section, reader),
         AlgorithmKind::LeakyBucket => leaky_bucket::leaky_bucket(section, reader),
-        AlgorithmKind::Concurrency => None,
+        AlgorithmKind::Concurrency => concurrency::concurrency(section, reader),
     }
 }
 
@@ -142,6 +151,15 @@ pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
         Algorithm::LeakyBucket(_) => "number of places",
     };
     Ceiling { cost: algorithm.ceiling(), name }
+}
+
+/// Reads what a request costs at a limit with this algorithm. `ceiling` is the highest cost that a full bucket can pay. If
+/// the limit is invalid, `ceiling` is `None`, and costs are not compared with it.
+pub(crate) fn price(kind: AlgorithmKind, section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
+    match kind {
+        AlgorithmKind::Concurrency => Some(concurrency::PRICE),
+        _ => cost::price(section, ceiling),
+    }
 }
 
 /// Checks that a limit with this algorithm can count the costs in `price`. `None` after reporting a cost that is too small.
@@ -252,7 +270,13 @@ impl OtherNumbers<'_> {
                 };
                 leaky_bucket::other_numbers(&section, own, self.numbers)
             }
-            (AlgorithmKind::Concurrency, _) => None,
+            (AlgorithmKind::Concurrency, own) => {
+                let own = match &own {
+                    Some(Algorithm::Concurrency(own)) => Some(own),
+                    _ => None,
+                };
+                concurrency::other_limit(&section, own, self.numbers)
+            }
         };
         section.close();
         let (numbers, cheapest) = (numbers?, self.cheapest.unwrap_or_default());
