@@ -32,6 +32,9 @@ ALGORITHMS = {
         "algorithm: leaky_bucket, algorithm_config: {rps: 1000000, queue: 0, max_wait: 1s, delay_after: 1000000}",
 }
 BUDGETS = {"memory": 1.05, "Redis": 1.15}
+# A slot is given back at the end of its request, too.
+CONCURRENCY = "algorithm: concurrency, algorithm_config: {limit: 1000000000}"
+BUDGETS_OF_CONCURRENCY = {"memory": 1.10, "Redis": 1.50}
 # By name: an algorithm, what it is compared with under the same overload, and its budget.
 OVERLOADED = {
     "sliding_log of 1000": ("algorithm: sliding_log, algorithm_config: {limit: 1000, window: 1s}",
@@ -54,7 +57,9 @@ def main():
     # In the order of the table: what is measured, what it is compared with, and the budget.
     comparisons = [((name, store), ("token_bucket", store), budget)
                    for name in ALGORITHMS for store, budget in BUDGETS.items()]
-    rules, refusing = {"token_bucket": TOKEN_BUCKET, **ALGORITHMS}, set()
+    comparisons += [(("concurrency", store), ("token_bucket", store), budget)
+                    for store, budget in BUDGETS_OF_CONCURRENCY.items()]
+    rules, refusing = {"token_bucket": TOKEN_BUCKET, "concurrency": CONCURRENCY, **ALGORITHMS}, set()
     for name, (rule, other_name, other, budget) in OVERLOADED.items():
         rules |= {name: rule, other_name: other}
         comparisons += [((name, store), (other_name, store), budget) for store in BUDGETS]

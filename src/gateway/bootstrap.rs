@@ -20,6 +20,7 @@ use super::state::lifecycle::{AcceptPhase, Lifecycle};
 use super::state::snapshot::Snapshot;
 use super::telemetry::access_log::AccessLogs;
 use super::telemetry::events::{EventKind, Events};
+use super::telemetry::held_buckets::HeldBuckets;
 use super::telemetry::metrics::Metrics;
 use super::telemetry::store_health::StoreHealth;
 use super::telemetry::top_refused::TopRefused;
@@ -197,6 +198,7 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
         access_logs,
         events,
         top_refused: TopRefused::new(threads),
+        held_buckets: Arc::new(HeldBuckets::new()),
         response_buffers: Arc::new(response_buffers),
         clock,
         lifecycle: Lifecycle::default(),

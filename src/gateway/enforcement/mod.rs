@@ -403,7 +403,7 @@ async fn charge(
     }
     counting::count_settlement(snapshot, &plan, &taken);
     let TakeReply { now, settlement, source, reservation, .. } = taken;
-    let held = HeldSlots::new(snapshot, &plan, &settlement, reservation);
+    let held = HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation);
     let enforced = Enforcement { held, ..settled(snapshot, &plan, &settlement, now) };
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });
     record_latency(source);

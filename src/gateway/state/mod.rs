@@ -14,6 +14,7 @@ use super::runtime::memory_limit::memory_limit;
 use super::runtime::response_buffers::ResponseBuffers;
 use super::telemetry::access_log::AccessLogs;
 use super::telemetry::events::Events;
+use super::telemetry::held_buckets::HeldBuckets;
 use super::telemetry::metrics::Metrics;
 use super::telemetry::store_health::StoreHealth;
 use super::telemetry::top_refused::TopRefused;
@@ -44,6 +45,7 @@ pub(crate) struct GatewayState {
     pub events: Arc<Events>,
     pub store_health: Arc<StoreHealth>,
     pub top_refused: TopRefused,
+    pub held_buckets: Arc<HeldBuckets>,
     pub response_buffers: Arc<ResponseBuffers>,
     /// Notifies every encrypted connection when the certificates of a listener have changed.
     pub certificates_changed: watch::Sender<()>,

@@ -2,6 +2,7 @@
 
 pub(super) mod access_log;
 pub(super) mod events;
+pub(super) mod held_buckets;
 pub(super) mod labels;
 pub(super) mod metrics;
 pub(super) mod reload_status;

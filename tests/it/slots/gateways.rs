@@ -1,15 +1,27 @@
-//! Slots that two gateways share in one Redis.
+//! Slots that two gateways share in one Redis or one PostgreSQL.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::upstream::SlowUpstream;
 use super::{begin, get, slots};
-use crate::support::{Gateway, Redis, eventually, tollgate};
+use crate::support::{Gateway, Postgres, Redis, eventually, print_measured, short_or_long, tollgate};
 
 #[test]
-fn two_gateways_share_the_slots_of_a_user() {
-    let (slow, redis) = (SlowUpstream::start(), Redis::start());
-    let config = format!("{}{}", redis.patient_store(), slots(3));
+fn two_gateways_on_one_redis_share_the_slots_of_a_user() {
+    let redis = Redis::start();
+    share_slots(&redis.patient_store());
+}
+
+#[test]
+fn two_gateways_on_one_postgresql_share_the_slots_of_a_user() {
+    let postgres = Postgres::start();
+    postgres.settings();
+    share_slots(&postgres.store_with(", timeout: 10s", "deny"));
+}
+
+fn share_slots(store: &str) {
+    let slow = SlowUpstream::start();
+    let config = format!("{store}{}", slots(3));
     let [one, two] = [(); 2].map(|()| Gateway::start(&slow.upstream, &config));
     let mut running = [begin(&one, "/hold", "ann"), begin(&two, "/hold", "ann"), begin(&one, "/hold", "ann")];
     slow.expect_running(3);
@@ -56,9 +68,21 @@ fn what_passes_without_the_store_is_held_when_it_is_back() {
 
 /// The upstream counts itself what runs at the same time.
 #[test]
-fn sixty_four_callers_at_two_gateways_never_have_more_than_ten_slots() {
-    let (slow, redis) = (SlowUpstream::start(), Redis::start());
-    let config = format!("{}{}", redis.patient_store(), slots(10));
+fn sixty_four_callers_at_two_gateways_on_one_redis_never_have_more_than_ten_slots() {
+    let redis = Redis::start();
+    call_all_the_time(&redis.patient_store());
+}
+
+#[test]
+fn sixty_four_callers_at_two_gateways_on_one_postgresql_never_have_more_than_ten_slots() {
+    let postgres = Postgres::start();
+    postgres.settings();
+    call_all_the_time(&postgres.store_with(", timeout: 10s", "deny"));
+}
+
+fn call_all_the_time(store: &str) {
+    let slow = SlowUpstream::start();
+    let config = format!("{store}{}", slots(10));
     let gateways = [(); 2].map(|()| Gateway::start(&slow.upstream, &config));
     let (granted, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
     slow.finish(1_000_000);
@@ -67,7 +91,7 @@ fn sixty_four_callers_at_two_gateways_never_have_more_than_ten_slots() {
             let (gateway, granted, refused) = (&gateways[caller % 2], &granted, &refused);
             scope.spawn(move || {
                 let mut client = gateway.client();
-                for _ in 0..40 {
+                for _ in 0..short_or_long(40, 1_000) {
                     let count = match client.get("/hold", &[("X-User", "ann")]).status {
                         200 => granted,
                         429 => refused,
@@ -81,6 +105,7 @@ fn sixty_four_callers_at_two_gateways_never_have_more_than_ten_slots() {
     let [granted, refused] = [granted, refused].map(AtomicUsize::into_inner);
     assert!(slow.most() <= 10 && granted > 100 && refused > 100, "{} at most, {granted}, {refused}", slow.most());
     assert_eq!(granted, slow.upstream.count());
+    print_measured(&format!("{granted} granted, {refused} refused, {} at once at most", slow.most()));
 }
 
 /// The recipe of priorities: `free` leaves three of eight slots to `paid`, over both gateways.

@@ -1,8 +1,11 @@
 //! Limits of how many requests are in flight at the same time, from outside.
 
+mod aborts;
 mod answers;
+mod explain;
 mod gateways;
 mod lost_gateways;
+mod status;
 mod timeline;
 mod upstream;
 mod ways_out;

@@ -59,6 +59,11 @@ fn the_button_next_to_a_bucket_shows_its_command() {
     let Some(page) = shown(played_with(&gateway, vec![Some(first.clone())], None, press).address) else { return };
     page.says("5f3a9c17 plans/user 41/s Copy command");
     page.says(&format!(": {command}"));
+    first["held"] =
+        json!([{"bucket": "5f3a9c170011aabb", "policy": "plans", "rule": "user", "slots": 41, "command": command}]);
+    let Some(page) = shown(played_with(&gateway, vec![Some(first.clone())], None, "").address) else { return };
+    page.says("Buckets with most requests in flight here");
+    page.says("5f3a9c17 plans/user 41 in flight Copy command");
     first["top_refused"]["buckets"] = json!([]);
     let Some(page) = shown(played_with(&gateway, vec![Some(first)], None, "").address) else { return };
     page.says("no bucket has refused a request");

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use super::endpoints::{self, EndpointRow};
+use super::held_buckets::HeldRow;
 use super::readings::{Histogram, Readings, date};
 use super::rule_rows::{self, Row};
 use super::top_refused::TopRefusedDocument;
@@ -71,6 +72,8 @@ struct Document<'d> {
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer>,
     top_refused: TopRefusedDocument,
+    /// The buckets of which requests of this process hold most slots; `None` if no enforced limit has slots.
+    held: Option<Vec<HeldRow>>,
     /// The events, the newest first.
     events: Vec<Event>,
     warnings: Vec<WarningRow>,
@@ -171,6 +174,7 @@ pub(super) fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
         access_log_dropped: snapshot.access_log.is_some().then(|| readings.total("tollgate_access_log_dropped_total")),
         issuers: issuers(&snapshot, readings),
         top_refused: TopRefusedDocument::of(gateway, instance.admin, &snapshot, now, now.since(instance.started)),
+        held: limits_slots(&snapshot).then(|| HeldRow::rows(gateway, instance.admin, &snapshot)),
         events: gateway.events.all(),
         warnings: warnings.iter().take(MAX_WARNINGS).map(warning_row).collect(),
         warnings_left_out: warnings.len().saturating_sub(MAX_WARNINGS),
@@ -188,6 +192,11 @@ pub(super) fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
 fn delays(snapshot: &Snapshot) -> bool {
     let enforced = snapshot.config.rules.limits().iter().filter(|limit| limit.mode == Mode::Enforce);
     enforced.flat_map(|limit| &limit.variants).any(Algorithm::delays)
+}
+
+fn limits_slots(snapshot: &Snapshot) -> bool {
+    let mut enforced = snapshot.config.rules.limits().iter().filter(|limit| limit.mode == Mode::Enforce);
+    enforced.any(|limit| limit.variants.iter().any(|algorithm| algorithm.slots().is_some()))
 }
 
 fn warning_row(warning: &Warning) -> WarningRow {

@@ -5,6 +5,7 @@
 
 mod document;
 mod endpoints;
+mod held_buckets;
 mod history;
 mod readings;
 mod rule_rows;

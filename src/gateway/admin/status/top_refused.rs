@@ -34,7 +34,7 @@ struct RefusedRow {
 }
 
 /// Returns the command that shows a bucket. The command asks this gateway, so it needs neither the file nor a secret.
-fn command(admin: Option<SocketAddr>, limit: &str, bucket: &str) -> String {
+pub(super) fn command(admin: Option<SocketAddr>, limit: &str, bucket: &str) -> String {
     let admin = admin.map_or_else(String::new, |admin| format!(" --admin {}", reachable(admin)));
     format!("tollgate bucket show{admin} {} --hash {bucket}", quoted(limit))
 }
