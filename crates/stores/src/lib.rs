@@ -192,6 +192,27 @@ impl Store {
         }
     }
 
+    /// Ends all slots of this gateway, because the process ends, and waits until the store knows it. Other gateways need
+    /// then not wait until the last reports have ended. May wait as long as the store gives no answer.
+    pub async fn end_all_slots(&self) {
+        match self {
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.end_all_slots().await,
+            Store::Cluster(cluster) => cluster.end_all_slots().await,
+            Store::Postgres(postgres) => postgres.end_all_slots().await,
+        }
+    }
+
+    /// Waits until the store knows what the requests of this gateway hold. May wait as long as the store gives no answer.
+    pub async fn all_reported(&self) {
+        match self {
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.all_reported().await,
+            Store::Cluster(cluster) => cluster.all_reported().await,
+            Store::Postgres(postgres) => postgres.all_reported().await,
+        }
+    }
+
     /// Sets the hash of the configuration in force. Heartbeats announce this hash to the other gateways.
     pub fn announce(&self, configuration: &str) {
         match self {

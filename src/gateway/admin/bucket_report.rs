@@ -8,10 +8,12 @@ use base::pseudonym::PseudonymKey;
 use base::time::{Micros, Timestamp};
 use config::Config;
 use ledger::algorithm::AlgorithmKind;
+use ledger::algorithm::concurrency::Holder;
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 use rules::explanation::Date;
 use rules::rule::Mode;
+use stores::memory::PROCESS;
 
 /// Returns the name of a bucket in the access log. If the key of the pseudonyms is not known here, returns a text that
 /// says so.
@@ -95,11 +97,27 @@ impl BucketReport<'_> {
             }
             (Change::Reset | Change::GiveBack(_), _) => format!("held {left} of {most}"),
         };
-        vec![head, format!("  {level}")]
+        let holders = if self.change == Change::None { self.holders(chosen, limit) } else { Vec::new() };
+        let holders = holders.into_iter().map(|Holder { owner, held, since }| {
+            let gateway = if owner == PROCESS { "this gateway".to_owned() } else { format!("gateway {owner}") };
+            format!("    {gateway} holds {held} since {}", Date(since))
+        });
+        [head, format!("  {level}")].into_iter().chain(holders).collect()
+    }
+
+    /// Returns who holds slots of a bucket. Empty unless the limit is one of slots.
+    fn holders(&self, chosen: &BucketSelection, limit: &Limit) -> Vec<Holder> {
+        let state = self.before.state(&chosen.key);
+        let slots = limit.algorithm.slots();
+        slots.map_or(Vec::new(), |slots| slots.holders(state.as_deref(), self.before.at.of(&limit.algorithm)))
     }
 
     fn level(&self, chosen: &BucketSelection, limit: &Limit) -> String {
         let Bucket { untouched, wait, delay } = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
+        if limit.algorithm.slots().is_some() {
+            let held = self.spent(chosen, limit);
+            return format!("{held} of {} held, {} free", limit.algorithm.ceiling(), untouched.remaining);
+        }
         let full = match untouched.reset_after {
             Micros(0) => "full".to_owned(),
             after => {
@@ -181,6 +199,10 @@ impl BucketReport<'_> {
             let ends = period.map(|period| json!({"begin": printed(period.begin), "end": printed(period.end)}));
             add("period", json!(ends));
             add("resets_at", json!(period.and_then(|period| printed(period.end))));
+        }
+        if algorithm.slots().is_some() {
+            let holder = |Holder { owner, held, since }: Holder| json!({"gateway": owner.to_string(), "held": held, "since": Date(since).to_string()});
+            add("holders", self.holders(chosen, limit).into_iter().map(holder).collect());
         }
         if let Some(after) = &self.after {
             add("given_back", json!(self.given_back(chosen, limit, after)));

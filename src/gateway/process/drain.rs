@@ -23,6 +23,9 @@ const POLL: Duration = Duration::from_millis(5);
 /// How long the exit waits for cut tunnels to end.
 const CUT_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// How long the exit waits until the store knows which slots have ended.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// Announces the drain. For `delay`, connections are still accepted, but responses say `Connection: close` and `/readyz` fails,
 /// so that load balancers stop sending requests. A second signal to exit ends the delay, and the process then waits for
 /// nothing.
@@ -41,6 +44,13 @@ pub(crate) async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut
 pub(crate) async fn cut_tunnels(gateway: &GatewayState) {
     // A tunnel whose upstream reads nothing may not end, so the wait is limited.
     let _ = tokio::time::timeout(CUT_TIMEOUT, gateway.lifecycle.cut_tunnels()).await;
+}
+
+/// Ends the slots of all requests and tells the store, so that they are free for other gateways at once. Requests that
+/// still run end with the process.
+pub(crate) async fn end_slots(gateway: &GatewayState) {
+    // A store that gives no answer frees the slots itself later, because nothing is reported any more.
+    let _ = tokio::time::timeout(REPORT_TIMEOUT, gateway.store.end_all_slots()).await;
 }
 
 /// Exits the process when the last connection has closed, after `drain.timeout`, or at a second signal. Connections in the
@@ -82,6 +92,7 @@ pub(crate) async fn wait_and_exit(
         _ = second_signal => log::warn!(open = limits.open(); "second signal, closing open connections"),
     }
     cut_tunnels(gateway).await;
+    end_slots(gateway).await;
     if let Some(saver) = saver {
         saver.save(gateway);
     }

@@ -70,6 +70,7 @@ impl SignalWatch {
     /// Exits at once, after the last steps of [`drain::wait_and_exit`].
     async fn shut_down_fast(&self) -> ShutdownSignal {
         drain::cut_tunnels(&self.gateway).await;
+        drain::end_slots(&self.gateway).await;
         if let Some(saver) = &self.bucket_saver {
             saver.save(&self.gateway);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::time::{Clock, Micros};
+use ledger::algorithm::concurrency::Concurrency;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use stores::redis::{Login, Settings, Target};
@@ -18,17 +19,20 @@ use crate::support::{Answers, Redis, Relay};
 /// The time after which the owners of slots have repeated all reports.
 const REPEATED: Duration = Duration::from_secs(2);
 
-/// Makes the store of one of two gateways, whose server listens on this port.
-async fn gateway(port: u16) -> Arc<Store> {
-    let settings = Settings {
+/// Returns the settings of one of two gateways, whose server listens on this port.
+fn settings(port: u16) -> Settings {
+    Settings {
         target: Target::at("127.0.0.1", port),
         login: Login::default(),
         timeout: Micros(500_000),
         prefix: "test".to_owned(),
         breaker: breaker::Settings::default(),
         gateways: 2,
-    };
-    started(Arc::new(Store::open(&settings.into(), 1, Clock::system(), EventSink::new(|_| ())))).await
+    }
+}
+
+async fn gateway(port: u16) -> Arc<Store> {
+    started(Arc::new(Store::open(&settings(port).into(), 1, Clock::system(), EventSink::new(|_| ())))).await
 }
 
 /// Returns a plan for one slot of this bucket.
@@ -153,5 +157,50 @@ fn without_the_store_what_it_granted_counts_and_what_is_granted_then_is_reported
         assert_eq!(take(&other, &eight, 8).await.len(), 3, "five are held");
         drop((held, passed, allowed));
         take_all(&other, &eight, 8).await;
+    });
+}
+
+#[test]
+fn a_gateway_that_ends_can_wait_until_its_slots_are_free() {
+    let redis = Redis::start();
+    run(async {
+        let [one, other] = [gateway(redis.port).await, gateway(redis.port).await];
+        let three = slots_of(1, 3);
+        drop(take(&one, &three, 3).await);
+        one.all_reported().await;
+        assert_eq!(take(&other, &three, 3).await.len(), 3, "no time passes between");
+        // A server that is stopped answers nobody.
+        redis.signal("STOP");
+        assert!(tokio::time::timeout(Duration::from_millis(200), one.all_reported()).await.is_ok(), "nothing is held");
+        let held = one.hold(Worker(0), &three);
+        assert!(tokio::time::timeout(Duration::from_millis(200), one.all_reported()).await.is_err());
+        redis.signal("CONT");
+        drop(held);
+        one.all_reported().await;
+    });
+}
+
+#[test]
+fn a_bucket_shows_which_threads_hold_how_much_and_since_when() {
+    let redis = Redis::start();
+    run(async {
+        let [one, other] = [gateway(redis.port).await, gateway(redis.port).await];
+        let nine = slots_of(1, 9);
+        let mut held = take(&one, &nine, 2).await;
+        held.extend(take(&other, &nine, 3).await);
+        let mut inspector = stores::Settings::from(settings(redis.port)).inspect().await.unwrap();
+        let limit = Concurrency::new(9).unwrap();
+        let mut holders = async || {
+            let (now, states) = inspector.states(&[BucketKey([1; 16])]).await.unwrap();
+            (now, limit.holders(states[0].as_deref(), now))
+        };
+        let (now, shown) = holders().await;
+        assert_eq!(shown.iter().map(|holder| holder.held.whole()).collect::<Vec<_>>(), [3, 2]);
+        assert!(shown.iter().all(|holder| now.since(holder.since) < Micros(10_000_000)), "{shown:?} at {now:?}");
+        assert!(shown[0].owner != shown[1].owner && shown[0].owner.to_string().ends_with("/0"), "{shown:?}");
+        drop(held);
+        one.all_reported().await;
+        other.all_reported().await;
+        assert_eq!(holders().await.1, []);
     });
 }

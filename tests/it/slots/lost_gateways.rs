@@ -35,7 +35,7 @@ fn a_drain_frees_slots_as_its_requests_end() {
     assert_eq!(one.wait().0.code(), Some(0));
     let took = time_until_free(&two);
     print_measured(&format!("after a drain, slots are free in {took:?}"));
-    assert!(took < HELD + Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn the_end_of_a_drain_frees_the_slots_of_requests_that_it_cuts() {
     assert_eq!(one.wait().0.code(), Some(0));
     let took = time_until_free(&two);
     print_measured(&format!("after the end of a drain, slots are free in {took:?}"));
-    assert!(took < HELD + Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
 /// Fifty streams of one gateway, which is killed.

@@ -4,6 +4,7 @@ mod aborts;
 mod answers;
 mod explain;
 mod gateways;
+mod holders;
 mod lost_gateways;
 mod status;
 mod timeline;

@@ -1,5 +1,7 @@
 //! Defines a report: the message in which an owner tells the store how much it holds of a bucket.
 
+use std::fmt;
+
 use crate::cost::Cost;
 use base::time::Micros;
 
@@ -14,8 +16,8 @@ pub const REPORT_EVERY: Micros = Micros(2_000_000);
 /// The largest amount that one owner can hold of a bucket. With this bound, the sum of all owners stays below 2^53.
 pub const MOST_HELD: Cost = Cost::from_thousandths((1 << 43) - 1);
 
-/// Identifies an owner of holds: one request thread of a gateway process. The number is random, so a restarted gateway has
-/// other owners.
+/// Identifies an owner of holds: one request thread of a gateway process. Most of the number is random, so a restarted
+/// gateway has other owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(pub u64);
 
@@ -23,6 +25,21 @@ impl Owner {
     /// The owner to which everything held of a bucket is attributed if the stored value was invalid. This owner sends no reports,
     /// so its holds end after [`LIFE`].
     pub const NOBODY: Owner = Owner(0);
+
+    /// Returns the owner that is a thread of a gateway. `name` is the random name of the gateway in heartbeats, of which
+    /// the owner has six bytes.
+    pub fn of_gateway(name: [u8; 8], thread: usize) -> Owner {
+        let thread = u64::try_from(thread).unwrap_or_default() & 0xffff;
+        // It is never 0, which is nobody.
+        Owner((u64::from_be_bytes(name) & !0xffff | thread).max(1))
+    }
+}
+
+/// Displays the owner as the gateway's name in 12 hexadecimal digits, `/`, and the number of the thread.
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:012x}/{}", self.0 >> 16, self.0 & 0xffff)
+    }
 }
 
 /// A message to the store that says how much an owner holds of a bucket. The amount is absolute, never a difference, and does

@@ -63,6 +63,12 @@ impl Slots {
         self.end(slot)
     }
 
+    /// Ends all slots.
+    pub fn clear(&mut self) {
+        self.slots.clear();
+        self.ends.clear();
+    }
+
     /// Returns the first moment at which the longest time of a slot has passed.
     pub fn next_end(&self) -> Option<Timestamp> {
         self.ends.first().map(|(end, _)| *end)

@@ -2,7 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
+
 use super::Memory;
+use super::shard::Shard;
 use crate::reply::GivenBack;
 use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
@@ -12,16 +15,19 @@ use ledger::store_time::StoreTime;
 impl Memory {
     /// Reads the states of these buckets, one after another. Returns the time, and the states in the order of the keys.
     pub fn states_of(&self, keys: &[BucketKey]) -> (StoreTime, Vec<Option<State>>) {
-        let state = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
-        let states = keys.iter().map(state).collect();
+        let stored = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
+        let states = keys.iter().map(|key| stored(key).or_else(|| self.held_state(key, self.now()))).collect();
         // The time is read after the states, so that no state is later than the time.
         (self.time(), states)
     }
 
-    /// Removes these buckets, which makes them full. Returns the time, and the states that they had.
+    /// Removes these buckets, which makes them full. Slots that are held stay held. Returns the time, and the states that
+    /// the buckets had.
     pub fn remove(&self, keys: &[BucketKey]) -> (StoreTime, Vec<Option<State>>) {
         let forget = |key| {
-            let state = self.shard(self.shard_of(key)).lock().remove(key)?;
+            let Some(state) = self.shard(self.shard_of(key)).lock().remove(key) else {
+                return self.held_state(key, self.now());
+            };
             self.buckets.fetch_sub(1, Ordering::Relaxed);
             Some(state)
         };
@@ -48,6 +54,7 @@ impl Memory {
 
     /// Returns the keys of all buckets, as one list for each shard. No lock is held while the caller iterates.
     pub fn keys(&self) -> impl Iterator<Item = Vec<BucketKey>> {
-        self.shards.iter().map(|shard| shard.lock().keys().copied().collect())
+        let stored = |shard: &Mutex<Shard>| shard.lock().keys().copied().collect::<Vec<_>>();
+        self.shards.iter().enumerate().map(move |(index, shard)| [stored(shard), self.held_keys(index)].concat())
     }
 }

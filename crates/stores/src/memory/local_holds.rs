@@ -18,6 +18,7 @@ use super::{LockedShards, Memory};
 use crate::reply::{Source, TakeReply};
 use crate::reservation::{Reservation, SlotKeeper, granted_asks};
 use base::time::Timestamp;
+use ledger::algorithm::concurrency::{self, Holder};
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement, settle};
@@ -26,7 +27,7 @@ use ledger::holds::{Ending, Owner, Report, ReservationOwner, SlotId, SlotTerms, 
 use ledger::store_time::StoreTime;
 
 /// This process, the only owner of what is held.
-const PROCESS: Owner = Owner(1);
+pub const PROCESS: Owner = Owner(1);
 
 /// What is held of the buckets of one shard.
 #[derive(Debug, Default)]
@@ -34,21 +35,28 @@ pub(super) struct LocalHolds(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
-    buckets: HashMap<BucketKey, Cost, RandomState>,
+    buckets: HashMap<BucketKey, HeldBucket, RandomState>,
     slots: Slots,
+}
+
+/// How much is held of a bucket, and the time since which something is held.
+#[derive(Debug)]
+struct HeldBucket {
+    amount: Cost,
+    since: Timestamp,
 }
 
 impl Held {
     fn add(&mut self, key: BucketKey, terms: SlotTerms, now: Timestamp) -> SlotId {
-        let held = self.buckets.entry(key).or_default();
-        *held = held.plus(terms.amount);
+        let held = self.buckets.entry(key).or_insert(HeldBucket { amount: Cost::default(), since: now });
+        held.amount = held.amount.plus(terms.amount);
         self.slots.add(key, terms, now)
     }
 
     fn lower(&mut self, (key, amount): (BucketKey, Cost)) {
         if let Some(held) = self.buckets.get_mut(&key) {
-            *held = held.less(amount);
-            if *held == Cost::default() {
+            held.amount = held.amount.less(amount);
+            if held.amount == Cost::default() {
                 self.buckets.remove(&key);
             }
         }
@@ -61,7 +69,7 @@ impl Held {
     }
 
     fn of(&self, key: &BucketKey) -> Cost {
-        self.buckets.get(key).copied().unwrap_or_default()
+        self.buckets.get(key).map_or(Cost::default(), |held| held.amount)
     }
 }
 
@@ -150,6 +158,19 @@ impl Memory {
         let said = said(plan, time, |key| self.held(&holds, key));
         let states = said.iter().zip(&kept).map(|(said, kept)| said.as_deref().or(*kept));
         settle(plan, &states.collect::<SmallVec<[Option<&[u64]>; 2]>>(), time).0
+    }
+
+    /// Returns the state of a bucket of which something is held, for an operator.
+    pub(super) fn held_state(&self, key: &BucketKey, now: Timestamp) -> Option<State> {
+        let mut held = self.holds.get(self.shard_of(key))?.0.lock();
+        held.end_overdue(now);
+        let HeldBucket { amount, since } = held.buckets.get(key)?;
+        Some(concurrency::state(&[Holder { owner: PROCESS, held: *amount, since: *since }], now))
+    }
+
+    /// Returns the keys of the buckets in this shard of which something is held.
+    pub(super) fn held_keys(&self, shard: usize) -> Vec<BucketKey> {
+        self.holds.get(shard).map_or(Vec::new(), |held| held.0.lock().buckets.keys().copied().collect())
     }
 
     /// Ends the slots that were held for the longest allowed time.

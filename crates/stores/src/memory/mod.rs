@@ -39,6 +39,7 @@ use ledger::cost::Cost;
 use ledger::outcome::Outcome;
 use ledger::store_time::StoreTime;
 use local_holds::LocalHolds;
+pub use local_holds::PROCESS;
 use queue_id::{QueueId, SpentClass};
 use shard::{Eviction, Put, Shard};
 

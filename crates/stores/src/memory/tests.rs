@@ -107,6 +107,24 @@ fn a_bucket_of_which_something_is_held_is_never_evicted() {
     drop(second);
 }
 
+#[test]
+fn what_is_held_is_shown_since_when_and_found() {
+    let (memory, clock) = memory(4096);
+    let slots = Concurrency::new(5).unwrap();
+    let plan = plan([Charge::new(BucketKey([7; 16]), Algorithm::Concurrency(slots), Cost::ONE)]);
+    let began = clock.now();
+    let held = [memory.take(&plan), memory.take(&plan)];
+    clock.set(clock.now().plus(Micros(60 * SECOND)));
+    let (at, states) = memory.states_of(&[BucketKey([7; 16])]);
+    let holders = slots.holders(states[0].as_deref(), at.now);
+    let shown: Vec<_> = holders.iter().map(|holder| (holder.owner, holder.held.whole(), holder.since)).collect();
+    assert_eq!(shown, [(PROCESS, 2, began)]);
+    assert_eq!(memory.keys().flatten().collect::<Vec<_>>(), [BucketKey([7; 16])]);
+    drop(held);
+    assert_eq!(memory.states_of(&[BucketKey([7; 16])]).1, [None]);
+    assert_eq!(memory.keys().flatten().count(), 0);
+}
+
 fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
     let rate = Rate { amount: Cost::from_tokens(burst), period: window };
     let mut bytes = [0; 16];

@@ -89,7 +89,8 @@ impl<T: Transport> Remote<T> {
         events: EventSink,
     ) -> Remote<T> {
         let state = StoreState::new(&settings, &clock, hooks);
-        let holds: Vec<_> = (0..connections).map(|worker| WorkerHolds::new(Worker(worker), 1)).collect();
+        let name = state.gateway_name;
+        let holds: Vec<_> = (0..connections).map(|worker| WorkerHolds::new(name, Worker(worker), 1)).collect();
         Remote::sharing(state, transport, settings, &holds, clock, events)
     }
 
@@ -227,6 +228,16 @@ impl<T: Transport> Remote<T> {
     /// Decides a plan in this process, with this gateway's share of each limit.
     pub fn take_fallback(&self, worker: Worker, plan: &Plan) -> TakeReply {
         self.fallback.take(plan, &self.slots(worker))
+    }
+
+    /// Ends all slots of this gateway, and waits until the store knows it.
+    pub async fn end_all_slots(&self) {
+        WorkerHolds::end_all(&self.holds).await;
+    }
+
+    /// Waits until the store knows what the requests of this gateway hold.
+    pub async fn all_reported(&self) {
+        WorkerHolds::all_reported(&self.holds).await;
     }
 
     /// Holds the slots that a plan asks for although the store has not granted them, because the request was let pass.

@@ -23,7 +23,7 @@ use smallvec::smallvec;
 
 use super::step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use crate::cost::Cost;
-use crate::holds::report::{Owner, Report};
+use crate::holds::report::{LIFE, Owner, Report};
 use base::time::{Micros, Timestamp};
 use owner_entries::OwnerEntries;
 
@@ -171,6 +171,18 @@ impl Concurrency {
         let reset_after = if entries.sum == 0 { Micros(0) } else { WAIT };
         Level { remaining: Cost::from_thousandths(free), reset_after }
     }
+}
+
+/// Returns the state of a bucket of which these owners hold something at `now`.
+pub fn state(holders: &[Holder], now: Timestamp) -> State {
+    let entry = |holder: &Holder| owner_entries::OwnerEntry {
+        owner: holder.owner,
+        sequence: 0,
+        held: holder.held.thousandths(),
+        until: now.plus(LIFE),
+        since: holder.since.0 / 1_000_000,
+    };
+    OwnerEntries::of(holders.iter().map(entry).collect(), now).pack()
 }
 
 /// Returns the state unchanged. Nothing is given back here, because only the owners' reports say what they hold. `None`

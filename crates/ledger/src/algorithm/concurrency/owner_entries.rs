@@ -97,7 +97,7 @@ impl OwnerEntries {
         read
     }
 
-    fn of(entries: SmallVec<[OwnerEntry; 4]>, moment: Timestamp) -> OwnerEntries {
+    pub(super) fn of(entries: SmallVec<[OwnerEntry; 4]>, moment: Timestamp) -> OwnerEntries {
         let sum = entries.iter().map(|entry| entry.held).sum();
         OwnerEntries { sum, moment, live: entries.len(), entries, form: WHOLE, is_corrected: false }
     }

@@ -220,6 +220,18 @@ impl Holdings {
         }
     }
 
+    /// Ends all slots, because the owner's process ends.
+    pub fn end_all(&mut self) {
+        self.slots.clear();
+        let held: Vec<BucketKey> = self.buckets.keys().copied().collect();
+        for key in held {
+            if let Some(bucket) = self.buckets.get_mut(&key) {
+                bucket.held = Cost::default();
+            }
+            self.wait(key);
+        }
+    }
+
     fn lower(&mut self, key: BucketKey, amount: Cost) {
         if let Some(bucket) = self.buckets.get_mut(&key) {
             bucket.held = bucket.held.less(amount);
@@ -248,6 +260,12 @@ impl Holdings {
     /// Returns whether buckets wait for a report, so that a call should be sent as soon as no other call is under way.
     pub fn has_reports(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// Returns whether the store knows what is held of every bucket, as far as the last answers show.
+    pub fn is_reported(&self) -> bool {
+        let knows = |bucket: &HeldBucket| bucket.asked.is_empty() && bucket.acknowledged == Some(bucket.held);
+        self.buckets.values().all(knows)
     }
 
     /// Returns the amount that this owner's slots hold of a bucket.

@@ -125,3 +125,20 @@ fn what_a_call_asked_that_did_not_run_is_not_said() {
     assert!(holdings.has_reports());
     assert_eq!(said(&holdings.call(&[(key(1), Cost::ONE)], NOW)), [(key(1), 0, 1)]);
 }
+
+#[test]
+fn the_end_of_a_process_ends_all_slots_once() {
+    let mut holdings = Holdings::new(Owner(7));
+    let terms = SlotTerms { amount: Cost::ONE, max_hold: None };
+    let slots = [1, 1, 2].map(|bucket| holdings.hold(key(bucket), terms, NOW));
+    let call = holdings.call(&[], NOW);
+    for report in &call.reports {
+        holdings.answered(&call, report, ReportAnswer::Accepted { granted: &[] }, NOW);
+    }
+    assert!(holdings.is_reported());
+    holdings.end_all();
+    assert!(!holdings.is_reported());
+    assert_eq!(said(&holdings.call(&[], NOW)), [(key(1), 0, 0), (key(2), 0, 0)]);
+    slots.into_iter().for_each(|slot| holdings.end(slot));
+    assert_eq!(holdings.held(&key(1)), Cost::default());
+}

@@ -125,6 +125,16 @@ impl Cluster {
         self.nodes.slots(worker).hold_all(plan)
     }
 
+    /// Ends all slots of this gateway, and waits until the nodes know it.
+    pub async fn end_all_slots(&self) {
+        self.nodes.end_all_slots().await;
+    }
+
+    /// Waits until the nodes know what the requests of this gateway hold.
+    pub async fn all_reported(&self) {
+        self.nodes.all_reported().await;
+    }
+
     /// Decides a plan in this process, with this gateway's share of each limit.
     pub fn take_fallback(&self, worker: Worker, plan: &Plan) -> TakeReply {
         self.fallback.take(plan, &self.nodes.slots(worker))

@@ -93,7 +93,7 @@ impl Nodes {
         let health = Arc::new(Health::new(workers, events));
         let tags = directory.tags.iter().count();
         Nodes {
-            holds: (0..workers).map(|worker| WorkerHolds::new(Worker(worker), tags)).collect(),
+            holds: (0..workers).map(|worker| WorkerHolds::new(state.gateway_name, Worker(worker), tags)).collect(),
             directory: Arc::new(directory),
             login: Arc::new(CurrentLogin::new(settings.login.clone())),
             seeds: ArcSwap::from_pointee(seeds),
@@ -117,6 +117,16 @@ impl Nodes {
 
     pub(super) fn get(&self, id: NodeId) -> Option<Arc<Node>> {
         self.table.load().get(id.0 as usize)?.clone()
+    }
+
+    /// Ends all slots of this gateway, and waits until the nodes know it.
+    pub(super) async fn end_all_slots(&self) {
+        WorkerHolds::end_all(&self.holds).await;
+    }
+
+    /// Waits until the nodes know what the requests of this gateway hold.
+    pub(super) async fn all_reported(&self) {
+        WorkerHolds::all_reported(&self.holds).await;
     }
 
     /// Returns the slots of all workers, for a request of this worker.

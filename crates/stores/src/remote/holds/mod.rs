@@ -7,9 +7,9 @@
 
 mod part;
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
@@ -28,6 +28,9 @@ pub(crate) use part::{ConnectionNumber, Held, PartHolds};
 /// The interval at which a connection checks the reports about parts of other servers, because such a part may come to
 /// its own server.
 const ELSEWHERE: Micros = Micros(250_000);
+
+/// The interval at which the end of a process checks whether all reports are answered.
+const POLL: Duration = Duration::from_millis(2);
 
 /// The indices of the parts that a server has.
 pub(crate) type PartIndices = SmallVec<[usize; 16]>;
@@ -87,10 +90,10 @@ pub(crate) struct Shared {
 }
 
 impl WorkerHolds {
-    /// Makes the holds of a worker in a store with this number of parts.
-    pub(crate) fn new(worker: Worker, parts: usize) -> Arc<WorkerHolds> {
-        // The owner is random, so that each worker has a different one. It is never 0, because 0 stands for no owner.
-        let owner = Owner(RandomState::new().hash_one(0).max(1));
+    /// Makes the holds of a worker in a store with this number of parts. `gateway` is the name of the gateway in
+    /// heartbeats.
+    pub(crate) fn new(gateway: [u8; 8], worker: Worker, parts: usize) -> Arc<WorkerHolds> {
+        let owner = Owner::of_gateway(gateway, worker.0);
         let shared = Arc::default();
         let parts = (0..parts).map(|_| Arc::new(PartHolds::new(owner, &shared))).collect();
         Arc::new(WorkerHolds { worker, parts, shared })
@@ -108,6 +111,20 @@ impl WorkerHolds {
 
     pub(crate) fn part(&self, index: usize) -> Option<&Arc<PartHolds>> {
         self.parts.get(index)
+    }
+
+    /// Ends all slots of these workers, because the process ends. Waits until the store knows it.
+    pub(crate) async fn end_all(workers: &[Arc<WorkerHolds>]) {
+        workers.iter().flat_map(|worker| &worker.parts).for_each(|part| part.end_all());
+        WorkerHolds::all_reported(workers).await;
+    }
+
+    /// Waits until the store knows what the requests of these workers hold.
+    pub(crate) async fn all_reported(workers: &[Arc<WorkerHolds>]) {
+        let is_reported = |worker: &Arc<WorkerHolds>| worker.parts.iter().all(|part| part.is_reported());
+        while !workers.iter().all(is_reported) {
+            time::sleep(POLL).await;
+        }
     }
 
     /// Returns how much the requests of this worker hold of a bucket in this part.

@@ -164,6 +164,19 @@ impl PartHolds {
         Reservation::of(Arc::<PartHolds>::clone(self), slots)
     }
 
+    /// Ends all slots, because the process ends.
+    pub(super) fn end_all(&self) {
+        if self.is_used() {
+            self.said.lock().holdings.end_all();
+            self.shared.changed.notify_waiters();
+        }
+    }
+
+    /// Returns whether the store knows what is held of this part.
+    pub(super) fn is_reported(&self) -> bool {
+        !self.is_used() || self.said.lock().holdings.is_reported()
+    }
+
     /// Returns how much the requests of this worker hold of a bucket.
     pub(super) fn held(&self, key: &BucketKey) -> Cost {
         if self.is_used() { self.said.lock().holdings.held(key) } else { Cost::default() }

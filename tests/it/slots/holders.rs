@@ -1,0 +1,51 @@
+//! `tollgate bucket show` says who holds the slots of a user.
+
+use serde_json::Value;
+
+use super::upstream::SlowUpstream;
+use super::{begin, slots};
+use crate::support::{Gateway, Redis, eventually, tollgate};
+
+/// Shows the bucket of a user.
+fn show(gateway: &Gateway, arguments: &[&str]) -> String {
+    let admin = gateway.admin.to_string();
+    let shown =
+        tollgate(&[&["bucket", "show", "--admin", &admin, "in-flight", "header:x-user=ann"], arguments].concat());
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    shown.out
+}
+
+#[test]
+fn the_slots_in_memory_are_those_of_this_gateway() {
+    let slow = SlowUpstream::start();
+    let gateway = Gateway::start(&slow.upstream, &slots(3));
+    let running = [begin(&gateway, "/hold", "ann"), begin(&gateway, "/hold", "ann")];
+    slow.expect_running(2);
+    let shown = show(&gateway, &[]);
+    assert!(shown.contains("2 of 3 held, 1 free\n    this gateway holds 2 since 20"), "{shown}");
+    slow.finish(2);
+    eventually("nothing is held", || show(&gateway, &[]).contains("0 of 3 held, 3 free\nread from"));
+    drop(running);
+}
+
+#[test]
+fn the_slots_in_redis_are_shown_by_gateway_and_thread() {
+    let (slow, redis) = (SlowUpstream::start(), Redis::start());
+    let config = format!("{}{}", redis.patient_store(), slots(5));
+    let [one, two] = [(); 2].map(|()| Gateway::start(&slow.upstream, &config));
+    let running = [&one, &two, &two].map(|gateway| begin(gateway, "/hold", "ann"));
+    slow.expect_running(3);
+    let shown = show(&one, &[]);
+    assert!(shown.contains("3 of 5 held, 2 free\n    gateway "), "{shown}");
+    let document: Value = serde_json::from_str(&show(&one, &["--json"])).unwrap();
+    let holders = document["buckets"][0]["holders"].as_array().unwrap();
+    let mut gateways: Vec<&str> = holders.iter().map(|holder| holder["gateway"].as_str().unwrap()).collect();
+    gateways.iter_mut().for_each(|gateway| *gateway = gateway.split_once('/').unwrap().0);
+    gateways.sort_unstable();
+    gateways.dedup();
+    assert_eq!(gateways.len(), 2, "{document}");
+    let held: Vec<String> = holders.iter().map(|holder| holder["held"].to_string()).collect();
+    assert!(held.iter().map(|held| held.trim_matches('"').parse::<u64>().unwrap()).sum::<u64>() == 3, "{document}");
+    slow.finish(3);
+    drop(running);
+}
