@@ -13,7 +13,7 @@ use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 use rules::explanation::Date;
 use rules::rule::Mode;
-use stores::memory::PROCESS;
+use stores::memory::{PREVIOUS_PROCESS, PROCESS};
 
 /// Returns the name of a bucket in the access log. If the key of the pseudonyms is not known here, returns a text that
 /// says so.
@@ -99,7 +99,11 @@ impl BucketReport<'_> {
         };
         let holders = if self.change == Change::None { self.holders(chosen, limit) } else { Vec::new() };
         let holders = holders.into_iter().map(|Holder { owner, held, since }| {
-            let gateway = if owner == PROCESS { "this gateway".to_owned() } else { format!("gateway {owner}") };
+            let gateway = match owner {
+                PROCESS => "this gateway".to_owned(),
+                PREVIOUS_PROCESS => "the previous process".to_owned(),
+                owner => format!("gateway {owner}"),
+            };
             format!("    {gateway} holds {held} since {}", Date(since))
         });
         [head, format!("  {level}")].into_iter().chain(holders).collect()

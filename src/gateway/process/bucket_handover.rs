@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bucket_saver::BucketSaver;
-use super::upgrade::{BucketStream, InheritedSockets, NextProcess};
+use super::slot_handover;
+use super::upgrade::{BucketStream, InheritedSockets, NextProcess, PreviousStreams, SlotRequest};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::lifecycle::AcceptPhase;
 use stores::memory::bucket_stream::InvalidBuckets;
@@ -73,12 +74,15 @@ enum BucketSource {
     File,
 }
 
-fn receive_buckets(gateway: &GatewayState, inherited: &InheritedSockets) -> BucketSource {
+fn receive_buckets(gateway: &Arc<GatewayState>, inherited: &InheritedSockets) -> BucketSource {
     let Some(memory) = gateway.store.local_buckets() else { return BucketSource::File };
-    let received = match inherited.request_buckets() {
-        Ok(stream) => memory.read_buckets(stream),
-        Err(error) => Err(InvalidBuckets::Read(error)),
+    let (received, slots) = match inherited.request_buckets() {
+        Ok(PreviousStreams { buckets, slots }) => (memory.read_buckets(buckets), slots),
+        Err(error) => (Err(InvalidBuckets::Read(error)), None),
     };
+    if let Some(slots) = slots {
+        slot_handover::receive(gateway, slots);
+    }
     match received {
         Ok(buckets) => {
             log::info!(buckets; "buckets received from the previous process");
@@ -113,9 +117,13 @@ pub(crate) async fn send(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,
     next: &NextProcess,
+    slots: SlotRequest,
 ) -> io::Result<Option<u64>> {
+    // The next process waits for this stream first. It is empty if this process has no buckets in memory.
+    let slots = if slots == SlotRequest::Stream { Some(next.slot_stream()?) } else { None };
     let mut stream = next.bucket_stream()?;
     if gateway.store.is_shared() {
+        drop(slots);
         stream.end()?;
         tokio::task::spawn_blocking(move || stream.wait_until_ready()).await.map_err(io::Error::other)??;
         return Ok(None);
@@ -139,13 +147,16 @@ pub(crate) async fn send(
             Ok(buckets) => buckets,
             // The next process reads no more. It may have another version, and start without these buckets.
             Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                drop(slots);
                 stream.wait_until_ready()?;
                 log::error!(pid, error:%; "the next process does not receive the buckets, they are full there");
                 return Ok(None);
             }
             Err(error) => return Err(error),
         };
+        let slots = slots.map(|slots| slot_handover::begin(&sending, slots)).transpose()?;
         stream.wait_until_ready()?;
+        slots.into_iter().for_each(|slots| slots.follow(&sending));
         Ok(buckets)
     });
     let buckets = sent.await.map_err(io::Error::other)??;

@@ -16,4 +16,5 @@ pub(super) mod reload;
 pub(super) mod reload_report;
 pub(super) mod signal_listener;
 pub(super) mod signals;
+mod slot_handover;
 pub(super) mod upgrade;

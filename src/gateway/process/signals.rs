@@ -10,7 +10,7 @@ use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 use super::bucket_saver::BucketSaver;
 use super::drain::SecondSignal;
 use super::signal_listener::{SignalAction, SignalListener};
-use super::upgrade::{InheritedSockets, NextProcess, NextProcessReport, Upgrade};
+use super::upgrade::{InheritedSockets, NextProcess, NextProcessReport, SlotRequest, Upgrade};
 use super::{bucket_handover, drain};
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
@@ -87,7 +87,7 @@ impl SignalWatch {
                 action = running.next() => action,
                 report = report(&mut next) => match (report, next.take()) {
                     (NextProcessReport::Ready, Some(next)) => break self.hand_over_sockets(&next),
-                    (NextProcessReport::ReadyForBuckets, Some(next)) => match self.hand_over_buckets(next).await {
+                    (NextProcessReport::ReadyForBuckets(slots), Some(next)) => match self.hand_over_buckets(next, slots).await {
                         Some(delay) => break delay,
                         None => continue,
                     },
@@ -157,10 +157,10 @@ impl SignalWatch {
 
     /// Sends the buckets to the next process. `None` if that process ended before it had the buckets. This process then
     /// continues.
-    async fn hand_over_buckets(&self, next: NextProcess) -> Option<Duration> {
+    async fn hand_over_buckets(&self, next: NextProcess, slots: SlotRequest) -> Option<Duration> {
         // After this call, `/readyz` still answers 200.
         self.gateway.lifecycle.hand_over();
-        match bucket_handover::send(&self.gateway, self.bucket_saver.as_ref(), &next).await {
+        match bucket_handover::send(&self.gateway, self.bucket_saver.as_ref(), &next, slots).await {
             Ok(buckets) => {
                 // Closes the sockets on which the next process does not listen.
                 self.upgrade.close();

@@ -37,6 +37,10 @@ const VARIABLE: &str = "TOLLGATE_HANDOVER";
 /// buckets) and 2 (buckets, without waiting).
 const WITH_BUCKETS: &str = "3";
 
+/// The environment variable that tells the next process that the previous one can also say which slots it holds. Its
+/// value is the id of the previous process, because an older version passes the variable on.
+const SLOTS_VARIABLE: &str = "TOLLGATE_HANDOVER_SLOTS";
+
 /// The longest time for one read or write of buckets. The other process does nothing else in this time.
 const BUCKETS_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -52,6 +56,10 @@ const READY: u8 = b'r';
 /// The byte with which the next process asks for the buckets. It reads them until the end of the stream, and then sends
 /// `READY`.
 const READY_FOR_BUCKETS: u8 = b'b';
+/// The byte with which the next process asks for the stream of held slots, and then for the buckets.
+const READY_FOR_SLOTS: u8 = b'h';
+/// The byte that precedes the stream of held slots.
+const SLOTS: u8 = b'l';
 
 /// The listening sockets from the previous process, with the connection to that process. Empty without a previous process.
 #[derive(Debug, Default)]
@@ -59,6 +67,14 @@ pub(crate) struct InheritedSockets {
     sockets: Vec<(EndpointAddress, ListeningSocket)>,
     previous: Option<UnixStream>,
     with_buckets: bool,
+    with_slots: bool,
+}
+
+/// The streams over which the previous process sends its buckets, and what its requests hold.
+pub(crate) struct PreviousStreams {
+    pub buckets: UnixStream,
+    /// `None` if the previous process is of an older version.
+    pub slots: Option<UnixStream>,
 }
 
 impl InheritedSockets {
@@ -72,20 +88,11 @@ impl InheritedSockets {
         let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let mut sockets = Vec::new();
         loop {
-            let mut kind = [0];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_IN_MESSAGE))];
-            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-            let received =
-                recvmsg(&stream, &mut [IoSliceMut::new(&mut kind)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-            let received_sockets = ancillary.drain().filter_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-                _ => None,
-            });
-            sockets.extend(received_sockets.flatten());
-            match (received.bytes, kind[0]) {
-                (1, SOCKETS) => {}
-                (1, END) => break,
-                (0, _) => return Err(io::Error::other("the previous process ended")),
+            let (kind, mut received) = receive(&stream)?;
+            sockets.append(&mut received);
+            match kind {
+                SOCKETS => {}
+                END => break,
                 _ => return Err(io::Error::other("the previous process hands over in another way")),
             }
         }
@@ -94,7 +101,9 @@ impl InheritedSockets {
             Ok((socket.address()?, socket))
         };
         let sockets = sockets.into_iter().map(named).collect::<io::Result<_>>()?;
-        Ok(InheritedSockets { sockets, previous: Some(stream), with_buckets: version == WITH_BUCKETS })
+        let parent = std::os::unix::process::parent_id().to_string();
+        let with_slots = std::env::var_os(SLOTS_VARIABLE).is_some_and(|id| id == parent.as_str());
+        Ok(InheritedSockets { sockets, previous: Some(stream), with_buckets: version == WITH_BUCKETS, with_slots })
     }
 
     /// Removes and returns the sockets that listen on `address`. Port 0 matches any port that was chosen before.
@@ -118,21 +127,28 @@ impl InheritedSockets {
         self.previous.is_some()
     }
 
-    /// Asks the previous process for its buckets, and returns the stream with the buckets. The stream is empty if the previous
-    /// process has no buckets in memory. The previous process then waits for [`InheritedSockets::ready`], and continues to
+    /// Asks the previous process for its buckets, and returns the streams with the buckets and with the held slots. The
+    /// streams are empty if the previous process has no buckets in memory. The previous process then waits for [`InheritedSockets::ready`], and continues to
     /// serve if this process ends before that.
     ///
     /// # Errors
     /// If the previous process has ended, or does not send buckets.
-    pub(crate) fn request_buckets(&self) -> io::Result<UnixStream> {
+    pub(crate) fn request_buckets(&self) -> io::Result<PreviousStreams> {
         if !self.with_buckets {
             return Err(io::Error::other("the previous process is of an older version, which does not hand them over"));
         }
         let previous = self.previous.as_ref().ok_or_else(|| io::Error::other("there is no previous process"))?;
         let mut previous = previous.try_clone()?;
         previous.set_read_timeout(Some(BUCKETS_TIMEOUT))?;
-        previous.write_all(&[READY_FOR_BUCKETS])?;
-        Ok(previous)
+        let mut slots = None;
+        if self.with_slots {
+            previous.write_all(&[READY_FOR_SLOTS])?;
+            let (kind, received) = receive(&previous)?;
+            slots = received.into_iter().next().filter(|_| kind == SLOTS).map(UnixStream::from);
+        } else {
+            previous.write_all(&[READY_FOR_BUCKETS])?;
+        }
+        Ok(PreviousStreams { buckets: previous, slots })
     }
 
     /// Reports to the previous process that this process is ready, so that the previous process can exit. Inherited sockets
@@ -184,7 +200,11 @@ impl Upgrade {
         let program = self.program.as_ref().ok_or_else(|| io::Error::other("the path of the program is not known"))?;
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program);
-        command.args(&self.arguments).env(VARIABLE, WITH_BUCKETS).stdin(Stdio::from(OwnedFd::from(theirs)));
+        command
+            .args(&self.arguments)
+            .env(VARIABLE, WITH_BUCKETS)
+            .env(SLOTS_VARIABLE, std::process::id().to_string())
+            .stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = command.spawn()?;
         let sockets = self.sockets.lock();
         for some in sockets.chunks(MAX_IN_MESSAGE) {
@@ -195,6 +215,30 @@ impl Upgrade {
         ours.set_nonblocking(true)?;
         Ok(NextProcess { child, stream: tokio::net::UnixStream::from_std(ours)? })
     }
+}
+
+/// Whether the next process asks for the stream of held slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotRequest {
+    None,
+    Stream,
+}
+
+/// Receives a message: its kind, and the descriptors in it.
+fn receive(stream: &UnixStream) -> io::Result<(u8, Vec<OwnedFd>)> {
+    let mut kind = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_IN_MESSAGE))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(stream, &mut [IoSliceMut::new(&mut kind)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let descriptors = descriptors.flatten().collect();
+    if received.bytes == 0 {
+        return Err(io::Error::other("the previous process ended"));
+    }
+    Ok((kind[0], descriptors))
 }
 
 fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -211,7 +255,7 @@ fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Re
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextProcessReport {
     Ready,
-    ReadyForBuckets,
+    ReadyForBuckets(SlotRequest),
     /// The next process has ended, or has sent an invalid report.
     GaveUp,
 }
@@ -232,7 +276,8 @@ impl NextProcess {
     pub(crate) async fn report(&mut self) -> NextProcessReport {
         match self.stream.read_u8().await {
             Ok(READY) => NextProcessReport::Ready,
-            Ok(READY_FOR_BUCKETS) => NextProcessReport::ReadyForBuckets,
+            Ok(READY_FOR_BUCKETS) => NextProcessReport::ReadyForBuckets(SlotRequest::None),
+            Ok(READY_FOR_SLOTS) => NextProcessReport::ReadyForBuckets(SlotRequest::Stream),
             _ => NextProcessReport::GaveUp,
         }
     }
@@ -248,6 +293,20 @@ impl NextProcess {
         stream.set_write_timeout(Some(BUCKETS_TIMEOUT))?;
         stream.set_read_timeout(Some(BUCKETS_TIMEOUT))?;
         Ok(BucketStream(stream))
+    }
+
+    /// Sends one end of a new stream to the next process, and returns the other end, on which this process says which
+    /// slots it holds.
+    ///
+    /// # Errors
+    /// If the next process has ended.
+    pub(crate) fn slot_stream(&self) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_write_timeout(Some(BUCKETS_TIMEOUT))?;
+        let stream = UnixStream::from(self.stream.as_fd().try_clone_to_owned()?);
+        stream.set_nonblocking(false)?;
+        send(&stream, SLOTS, &[theirs.as_fd()])?;
+        Ok(ours)
     }
 
     /// Ends the next process, and returns its exit status as text.

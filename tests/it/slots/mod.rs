@@ -8,6 +8,7 @@ mod holders;
 mod lost_gateways;
 mod status;
 mod timeline;
+mod upgrades;
 mod upstream;
 mod ways_out;
 

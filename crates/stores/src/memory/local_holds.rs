@@ -14,6 +14,7 @@ use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
+use super::slot_stream::HeldAmount;
 use super::{LockedShards, Memory};
 use crate::reply::{Source, TakeReply};
 use crate::reservation::{Reservation, SlotKeeper, granted_asks};
@@ -29,6 +30,9 @@ use ledger::store_time::StoreTime;
 /// This process, the only owner of what is held.
 pub const PROCESS: Owner = Owner(1);
 
+/// The process that has handed over to this one, and still answers requests.
+pub const PREVIOUS_PROCESS: Owner = Owner(2);
+
 /// What is held of the buckets of one shard.
 #[derive(Debug, Default)]
 pub(super) struct LocalHolds(Mutex<Held>);
@@ -37,6 +41,8 @@ pub(super) struct LocalHolds(Mutex<Held>);
 struct Held {
     buckets: HashMap<BucketKey, HeldBucket, RandomState>,
     slots: Slots,
+    /// What the requests of the previous process hold.
+    elsewhere: HashMap<BucketKey, HeldBucket, RandomState>,
 }
 
 /// How much is held of a bucket, and the time since which something is held.
@@ -69,7 +75,8 @@ impl Held {
     }
 
     fn of(&self, key: &BucketKey) -> Cost {
-        self.buckets.get(key).map_or(Cost::default(), |held| held.amount)
+        let of = |held: Option<&HeldBucket>| held.map_or(Cost::default(), |held| held.amount);
+        of(self.buckets.get(key)).plus(of(self.elsewhere.get(key)))
     }
 }
 
@@ -98,6 +105,20 @@ impl ReservationOwner for LocalHolds {
 }
 
 impl SlotKeeper for LocalHolds {}
+
+impl LocalHolds {
+    pub(super) fn amounts(&self) -> Vec<HeldAmount> {
+        let held = self.0.lock();
+        let amount =
+            |(key, held): (&BucketKey, &HeldBucket)| HeldAmount { key: *key, amount: held.amount, since: held.since };
+        held.buckets.iter().map(amount).collect()
+    }
+
+    pub(super) fn count_elsewhere(&self, held: impl Iterator<Item = HeldAmount>) {
+        let held = held.map(|HeldAmount { key, amount, since }| (key, HeldBucket { amount, since }));
+        self.0.lock().elsewhere = held.collect();
+    }
+}
 
 /// The locks on what is held, each with the number of its shard.
 type LockedHolds<'m> = SmallVec<[(usize, MutexGuard<'m, Held>); 2]>;
@@ -164,8 +185,11 @@ impl Memory {
     pub(super) fn held_state(&self, key: &BucketKey, now: Timestamp) -> Option<State> {
         let mut held = self.holds.get(self.shard_of(key))?.0.lock();
         held.end_overdue(now);
-        let HeldBucket { amount, since } = held.buckets.get(key)?;
-        Some(concurrency::state(&[Holder { owner: PROCESS, held: *amount, since: *since }], now))
+        let holder = |owner, held: &HeldBucket| Holder { owner, held: held.amount, since: held.since };
+        let own = held.buckets.get(key).map(|held| holder(PROCESS, held));
+        let elsewhere = held.elsewhere.get(key).map(|held| holder(PREVIOUS_PROCESS, held));
+        let holders: SmallVec<[Holder; 2]> = own.into_iter().chain(elsewhere).collect();
+        (!holders.is_empty()).then(|| concurrency::state(&holders, now))
     }
 
     /// Returns the keys of the buckets in this shard of which something is held.

@@ -16,6 +16,7 @@ pub(crate) mod local_holds;
 mod queue_id;
 mod segmented_vec;
 mod shard;
+pub mod slot_stream;
 #[cfg(test)]
 mod tests;
 
@@ -39,7 +40,7 @@ use ledger::cost::Cost;
 use ledger::outcome::Outcome;
 use ledger::store_time::StoreTime;
 use local_holds::LocalHolds;
-pub use local_holds::PROCESS;
+pub use local_holds::{PREVIOUS_PROCESS, PROCESS};
 use queue_id::{QueueId, SpentClass};
 use shard::{Eviction, Put, Shard};
 

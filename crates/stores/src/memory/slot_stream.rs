@@ -1,0 +1,79 @@
+//! Writes what requests hold to a stream, and reads it in the next process, so that its limits also count the requests
+//! that the previous process still answers.
+//!
+//! A message has everything that is held: the number of buckets in 4 bytes, and for each bucket its key in 16 bytes, the
+//! held amount in thousandths and the time since which something is held, in 8 bytes each. Integers are little-endian. A
+//! later message replaces an earlier one.
+
+use std::io::{self, Read, Write};
+
+use super::Memory;
+use base::time::Timestamp;
+use ledger::bucket_key::BucketKey;
+use ledger::cost::Cost;
+
+/// The number of bytes for one bucket.
+const BUCKET: usize = 32;
+
+/// How much the requests of a process hold of a bucket, and since when they hold something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldAmount {
+    pub key: BucketKey,
+    pub amount: Cost,
+    pub since: Timestamp,
+}
+
+/// Writes a message.
+///
+/// # Errors
+/// If the stream cannot be written.
+pub fn write(held: &[HeldAmount], mut to: impl Write) -> io::Result<()> {
+    let count = u32::try_from(held.len()).map_err(io::Error::other)?;
+    let mut message = Vec::with_capacity(4 + BUCKET * held.len());
+    message.extend_from_slice(&count.to_le_bytes());
+    for HeldAmount { key, amount, since } in held {
+        message.extend_from_slice(&key.0);
+        message.extend_from_slice(&amount.thousandths().to_le_bytes());
+        message.extend_from_slice(&since.0.to_le_bytes());
+    }
+    to.write_all(&message)
+}
+
+/// Reads a message, and waits for it.
+///
+/// # Errors
+/// If the stream has ended or cannot be read.
+pub fn read(mut from: impl Read) -> io::Result<Vec<HeldAmount>> {
+    let mut count = [0; 4];
+    from.read_exact(&mut count)?;
+    let mut held = Vec::new();
+    for _ in 0..u32::from_le_bytes(count) {
+        let mut bytes = [0; BUCKET];
+        from.read_exact(&mut bytes)?;
+        let [key, numbers] = [bytes.first_chunk::<16>(), bytes.last_chunk::<16>()];
+        let (Some(key), Some(numbers)) = (key, numbers) else { continue };
+        let (words, _) = numbers.as_chunks::<8>();
+        if let [amount, since] = words {
+            held.push(HeldAmount {
+                key: BucketKey(*key),
+                amount: Cost::from_thousandths(u64::from_le_bytes(*amount)),
+                since: Timestamp(u64::from_le_bytes(*since)),
+            });
+        }
+    }
+    Ok(held)
+}
+
+impl Memory {
+    /// Returns everything that the requests of this process hold.
+    pub fn held_amounts(&self) -> Vec<HeldAmount> {
+        self.holds.iter().flat_map(|held| held.amounts()).collect()
+    }
+
+    /// Counts what the requests of another process hold, in place of what was said of it before.
+    pub fn count_held_elsewhere(&self, held: &[HeldAmount]) {
+        for (index, shard) in self.holds.iter().enumerate() {
+            shard.count_elsewhere(held.iter().filter(|held| self.shard_of(&held.key) == index).copied());
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Slots in memory over an upgrade: the next process counts what the previous one still holds.
+
+use super::upstream::SlowUpstream;
+use super::{begin, get, slots};
+use crate::support::{Gateway, Orphan, eventually, tollgate};
+
+#[test]
+fn the_next_process_counts_the_slots_of_the_previous_one_until_they_end() {
+    let slow = SlowUpstream::start();
+    let mut gateway = Gateway::start(&slow.upstream, &slots(2));
+    let mut running = begin(&gateway, "/hold", "ann");
+    slow.expect_running(1);
+    gateway.signal("USR2");
+    let next = Orphan::of(&gateway, 1);
+    let left = |gateway: &Gateway, user: &str| get(gateway, "/", user).field("ratelimit");
+    assert_eq!(
+        left(&gateway, "ann").as_deref(),
+        Some("\"in-flight\";r=0"),
+        "one of two is held, and this is the other"
+    );
+    assert_eq!(left(&gateway, "bob").as_deref(), Some("\"in-flight\";r=1"));
+    let admin = gateway.admin.to_string();
+    let shown = tollgate(&["bucket", "show", "--admin", &admin, "in-flight", "header:x-user=ann"]);
+    assert!(shown.out.contains("1 of 2 held, 1 free\n    the previous process holds 1 since 20"), "{shown:?}");
+    let second = begin(&gateway, "/hold", "ann");
+    slow.expect_running(2);
+    assert_eq!(get(&gateway, "/", "ann").status, 429);
+    // One of the two ends, whichever it is.
+    slow.finish(1);
+    eventually("a slot is free", || get(&gateway, "/", "ann").status == 200);
+    slow.finish(1);
+    assert_eq!(running.response("GET").unwrap().status, 200);
+    assert_eq!(gateway.wait().0.code(), Some(0));
+    eventually("both slots are free", || left(&gateway, "ann").as_deref() == Some("\"in-flight\";r=1"));
+    drop((second, next));
+}
