@@ -143,7 +143,8 @@ impl Descriptor {
         self.push(alternative, value);
     }
 
-    /// Adds the value of a limit key. `alternative` is the index of the attribute with the value. The limit keys must be added
+    /// Adds the value of a limit key. `alternative` is the index of the attribute that has the value, among
+    /// those that the limit key allows. The limit keys must be added
     /// in the same order for every request, sorted by their printed forms.
     pub fn push(&mut self, alternative: u8, value: &[u8]) {
         self.0.push(alternative);

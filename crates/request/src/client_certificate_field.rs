@@ -1,4 +1,4 @@
-//! Lists the properties of a client's certificate by which rules may count.
+//! Lists the properties of a client's certificate that rules can read.
 
 use base::tls::client_certificate_properties::ClientCertificate;
 

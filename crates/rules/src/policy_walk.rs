@@ -26,7 +26,8 @@ pub(crate) trait Facts<'s>: Sized {
     type Match;
     /// The reason why a condition fails, or a limit key has no value.
     type Failure;
-    /// What is unknown about the request. If everything is known, no value of this type exists.
+    /// What is unknown about the request. For a walk to which everything is known, this is a type without
+    /// values.
     type Unknown;
     /// The picked values of a rule's limit keys, and the descriptor made from these values.
     type Picked: Default;

@@ -79,8 +79,8 @@ pub(super) struct Arguments {
     /// What a good token would hold: a JSON object, taken for verified
     #[arg(long, value_name = "JSON", value_parser = credentials::claims_argument)]
     claims: Option<String>,
-    /// The listener that the request arrives on; the first that has TLS, if the URL says https. One with `decide`: what it
-    /// answers a proxy that asks about the request
+    /// The listener that the request arrives on [default: the first; for an https URL the first that has TLS]. For a
+    /// listener with `decide`, shows what it answers to a proxy that asks about the request
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
     /// A client's certificate, taken for verified: a PEM file

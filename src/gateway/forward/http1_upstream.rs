@@ -177,7 +177,7 @@ impl UpstreamSide for Http1Upstream {
         }
     }
 
-    /// Does nothing, because bytes that are not read stay in the kernel.
+    /// Holds nothing while the client is slow, because bytes that are not read stay in the kernel.
     fn poll_hold(&mut self, _: &mut Context<'_>) {}
 
     fn held(&self) -> usize {

@@ -42,7 +42,7 @@ pub(crate) async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut
 
 /// Closes upgraded connections, such as WebSockets, so that each connection gets its line in the access log.
 pub(crate) async fn cut_tunnels(gateway: &GatewayState) {
-    // A tunnel whose upstream reads nothing may not end, so the wait is limited.
+    // A tunnel whose upstream reads nothing might never end, so the wait is limited.
     let _ = tokio::time::timeout(CUT_TIMEOUT, gateway.lifecycle.cut_tunnels()).await;
 }
 

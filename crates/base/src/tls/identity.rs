@@ -1,4 +1,4 @@
-//! Defines the properties of a client's TLS connection by which rules may count.
+//! Defines the properties of a client's TLS connection that rules can read.
 
 use super::client_certificate_properties::ClientCertificate;
 

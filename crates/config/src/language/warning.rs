@@ -1,5 +1,5 @@
-//! Defines warnings about parts of a file that are valid but unwise. docs/warnings.md explains the warnings of each
-//! name. A name in `check.allow` turns off the warnings of this name.
+//! Defines warnings about parts of a file that are valid but unwise. Several warnings can have
+//! one name. docs/warnings.md explains each name, and a name in `check.allow` turns off all warnings that have it.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -9,7 +9,8 @@ use base::tls::client::Verification;
 use stores::Endpoint;
 use stores::redis::{Login, Target};
 
-/// A server that holds the buckets of a shared store or leads to them, or several such servers with the same login.
+/// A server of a shared store: one that holds buckets, or a sentinel that names the master. Servers with the same
+/// login are one `Server`, so that they get one warning.
 struct Server<'f> {
     /// The name of the server in the text of a warning.
     name: String,

@@ -95,7 +95,8 @@ impl Session {
         Ok(Session { client, statements, prepared, can_flush })
     }
 
-    /// Whether the commit of a call need not wait for the disk, because a later commit on this connection can wait for it.
+    /// Whether a later commit on this connection can wait until earlier commits are on the disk. If so, the commit of
+    /// a call does not wait for the disk.
     pub(crate) fn can_flush(&self) -> bool {
         self.can_flush
     }

@@ -345,7 +345,7 @@ fn short(number: usize) -> [u8; 2] {
     u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes()
 }
 
-/// The result of a run, as the script returns it.
+/// The result of a run of equal requests, as the script returns it.
 enum Grant {
     /// The first requests of the run are granted, as many as this number, and the other requests are refused.
     First(u64),

@@ -190,7 +190,7 @@ struct Http2Connection<'s, A> {
     /// The time at which the GOAWAY was sent. No more streams are accepted after it.
     left_at: Option<Timestamp>,
     /// The time at which the connection failed. Afterwards only the reason is sent, and a client that reads nothing
-    /// can delay its sending.
+    /// can delay this.
     failed_at: Option<Timestamp>,
 }
 

@@ -46,7 +46,7 @@ pub(crate) async fn find_protocol(
         }
         Some(())
     };
-    // After a timeout the bytes may begin an HTTP/1.1 head. The HTTP/1.1 server then answers.
+    // A timeout is no error here: the bytes may begin an HTTP/1.1 head, and the HTTP/1.1 server then answers.
     if let Ok(ended) = time::timeout(bounds.header_timeout.into(), rest).await {
         ended?;
     }

@@ -24,8 +24,8 @@ pub(crate) struct Streams(Arc<State>);
 #[derive(Debug)]
 struct State {
     open: AtomicUsize,
-    /// Whether the first stream is open. This stream is counted together with its connection, like the one request of
-    /// an HTTP/1.1 connection.
+    /// Whether the first stream is open. The connection and this stream are counted as one, as an HTTP/1.1
+    /// connection and its request are.
     is_first_open: AtomicBool,
     /// The time at which the last stream ended, in microseconds.
     ended: AtomicU64,

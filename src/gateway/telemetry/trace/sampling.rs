@@ -38,7 +38,7 @@ pub(crate) struct SamplingSettings {
 pub(super) struct Sampling {
     settings: SamplingSettings,
     own: Sampler,
-    /// The current second and the number of traces with a client's id that have begun in it, in one number.
+    /// In one number: the current second, and how many traces have begun in this second whose id came from a client.
     from_outside: AtomicU64,
 }
 

@@ -40,8 +40,9 @@ pub(crate) enum Succession {
 }
 
 /// The rank of a server among several that report the role of a master. The server with the higher configuration epoch
-/// is the master. If the epochs are equal, the replica that a sentinel promotes is the master. The other sentinels
-/// learn of the promotion up to some seconds later, with the next epoch. Until then they name the old master.
+/// is the master. If the epochs are equal, a failover is under way, and the master is the replica that a sentinel
+/// reports as promoted. The other sentinels learn of the promotion with the next epoch, up to some seconds later. Until
+/// then they name the old master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     epoch: u64,
