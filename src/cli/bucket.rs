@@ -136,10 +136,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let (change, chosen) = match &arguments.act {
         Act::Show(which) => (Change::None, which.choose(&backend, &config, known)?),
-        Act::Reset(which) => (Change::Reset, which.choose(&backend, &config, known)?),
+        Act::Reset(which) => {
+            let chosen = which.choose(&backend, &config, known)?;
+            (Change::Reset, bucket_lookup::changeable(chosen).map_err(failure)?)
+        }
         Act::Grant(grant) => {
             let (amount, keys) = grant.amount_and_keys()?;
-            (Change::GiveBack(amount), by_values(&config, &grant.rule, keys, known)?)
+            let chosen = by_values(&config, &grant.rule, keys, known)?;
+            (Change::GiveBack(amount), bucket_lookup::changeable(chosen).map_err(failure)?)
         }
     };
     // Limits of one meter share a bucket, so each key is kept once.

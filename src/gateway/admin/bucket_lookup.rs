@@ -70,6 +70,21 @@ pub(crate) struct Limit {
     pub meter: Option<String>,
 }
 
+/// Returns the buckets that an operator can reset, or give an amount back to: all but those of slots.
+///
+/// # Errors
+/// If all of them are buckets of slots.
+pub(crate) fn changeable(mut chosen: Vec<BucketSelection>) -> Result<Vec<BucketSelection>, LookupError> {
+    let had_any = !chosen.is_empty();
+    chosen.retain(|chosen| chosen.limit.as_ref().is_none_or(|limit| limit.algorithm.slots().is_none()));
+    if had_any && chosen.is_empty() {
+        let hint = "`tollgate bucket show` says which gateways hold them".to_owned();
+        let what = "slots are given back only by the requests that hold them".to_owned();
+        return Err(LookupError { what, hint: Some(hint) });
+    }
+    Ok(chosen)
+}
+
 /// Finds the buckets that requests with these values charge. `name` is the name of a rule, a limit or a meter. `values` has one
 /// value for each limit key, such as `jwt:sub=acme`.
 ///

@@ -125,6 +125,7 @@ impl<'g> Buckets<'g> {
     fn answer(&self, query: &BucketQuery) -> Result<Value, LookupError> {
         let config = &self.snapshot.config;
         let chosen = self.choose(query)?;
+        let chosen = if query.act == Act::Show { chosen } else { bucket_lookup::changeable(chosen)? };
         // Limits of one meter share a bucket, so each key is kept once.
         let mut kinds: BTreeMap<BucketKey, Option<AlgorithmKind>> = BTreeMap::new();
         for chosen in &chosen {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::upstream::SlowUpstream;
-use super::{begin, slots};
+use super::{begin, get, slots};
 use crate::support::{Gateway, Redis, eventually, tollgate};
 
 /// Shows the bucket of a user.
@@ -47,5 +47,26 @@ fn the_slots_in_redis_are_shown_by_gateway_and_thread() {
     let held: Vec<String> = holders.iter().map(|holder| holder["held"].to_string()).collect();
     assert!(held.iter().map(|held| held.trim_matches('"').parse::<u64>().unwrap()).sum::<u64>() == 3, "{document}");
     slow.finish(3);
+    drop(running);
+}
+
+#[test]
+fn what_is_held_can_be_neither_reset_nor_given_back() {
+    let (slow, redis) = (SlowUpstream::start(), Redis::start());
+    let gateway = Gateway::start(&slow.upstream, &format!("{}{}", redis.patient_store(), slots(1)));
+    let running = begin(&gateway, "/hold", "ann");
+    slow.expect_running(1);
+    let (admin, file) = (gateway.admin.to_string(), gateway.file("gateway.yaml").display().to_string());
+    for place in [["--admin", &admin], ["-c", &file]] {
+        let reset = [&["bucket", "reset"], &place[..], &["in-flight", "header:x-user=ann"]].concat();
+        let grant = [&["bucket", "grant"], &place[..], &["in-flight", "header:x-user=ann", "1"]].concat();
+        for arguments in [reset, grant] {
+            let answer = tollgate(&arguments);
+            assert_eq!(answer.code, Some(1), "{answer:?}");
+            assert!(answer.err.contains("slots are given back only by the requests that hold them"), "{answer:?}");
+        }
+    }
+    assert_eq!(get(&gateway, "/", "ann").status, 429);
+    slow.finish(1);
     drop(running);
 }
