@@ -43,7 +43,8 @@ fn aborts_at_random_places_leave_no_slot() {
                         2 => client.write(&format!("GET / {head}\r\n")),
                         _ => {
                             client.write(&format!("GET / {head}\r\n"));
-                            assert_eq!(client.response("GET").unwrap().status, 200);
+                            let response = client.response("GET").unwrap();
+                            assert_eq!(response.status, 200, "{response:?}");
                             whole.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                             continue;
                         }

@@ -15,6 +15,7 @@ pub(super) struct SlowUpstream {
 
 #[derive(Default)]
 struct State {
+    work: Duration,
     /// How many requests may finish.
     allowed: Mutex<usize>,
     changed: Condvar,
@@ -24,7 +25,12 @@ struct State {
 
 impl SlowUpstream {
     pub(super) fn start() -> SlowUpstream {
-        let state = Arc::<State>::default();
+        SlowUpstream::working(Duration::ZERO)
+    }
+
+    /// Starts an upstream whose requests to `/hold` take this time in addition.
+    pub(super) fn working(work: Duration) -> SlowUpstream {
+        let state = Arc::new(State { work, ..State::default() });
         let shared = Arc::clone(&state);
         let upstream = Upstream::answering(move |request, stream| {
             if request.line.contains(" /hold") {
@@ -66,6 +72,7 @@ impl State {
         let (mut allowed, _) = wait.unwrap();
         *allowed = allowed.saturating_sub(1);
         drop(allowed);
+        std::thread::sleep(self.work);
         self.running.fetch_sub(1, Ordering::SeqCst);
     }
 }
