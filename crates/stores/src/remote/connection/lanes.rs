@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::round_trip::RoundTrip;
 use crate::error::Fault;
@@ -26,6 +27,8 @@ pub(super) struct Session {
     is_empty_handed: AtomicBool,
     /// The lanes with a call under way, as one bit for each lane.
     busy: AtomicU32,
+    /// The busy lanes, in the order in which their calls began.
+    in_order: Mutex<SmallVec<[usize; 8]>>,
     /// The number of calls that have ended.
     ended: AtomicU64,
     /// When the last call was sent, as a [`Timestamp`].
@@ -43,6 +46,7 @@ impl Session {
             handed: Mutex::default(),
             is_empty_handed: AtomicBool::new(false),
             busy: AtomicU32::new(0),
+            in_order: Mutex::default(),
             ended: AtomicU64::new(0),
             last_sent: AtomicU64::new(0),
             round_trip,
@@ -95,6 +99,7 @@ impl Session {
             }
             std::mem::swap(&mut *handed, batch);
             self.busy.fetch_or(1 << lane, Ordering::Relaxed);
+            self.in_order.lock().push(lane);
             Poll::Ready(())
         })
         .await;
@@ -103,6 +108,7 @@ impl Session {
     /// Marks the lane as free, because its call has ended.
     pub(super) fn end(&self, lane: usize) {
         self.busy.fetch_and(!(1 << lane), Ordering::Relaxed);
+        self.in_order.lock().retain(|busy| *busy != lane);
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -155,8 +161,11 @@ impl<'s, F: Future<Output = Fault>> Lanes<'s, F> {
         .await;
     }
 
+    /// Polls the busy lanes in the order in which their calls began. So replies are handled in the order in which the server has
+    /// answered: of two reports about one bucket, the answer to the earlier one still counts.
     fn poll_busy(&mut self, context: &mut Context<'_>) -> Poll<Fault> {
-        for lane in 0..self.lanes.len() {
+        let in_order = self.session.in_order.lock().clone();
+        for lane in in_order {
             if self.session.is_busy(lane)
                 && let Poll::Ready(fault) = self.poll_lane(lane, context)
             {
