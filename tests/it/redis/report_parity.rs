@@ -115,6 +115,13 @@ impl Model {
         let mut settlements = Vec::new();
         for plan in plans {
             if plan.charges().any(is_old) {
+                // The plan is left out, but a bucket whose time is too far ahead is corrected when it is read.
+                for charge in plan.charges() {
+                    let found = self.0.get(&charge.key).map(|state| &state[..]);
+                    if let Some(entry) = charge.algorithm.correction(found, now) {
+                        self.0.insert(charge.key, entry.state);
+                    }
+                }
                 settlements.push(None);
                 continue;
             }
