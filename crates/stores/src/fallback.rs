@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(passing(&fallback, &plan(&[(1, 12)])), 4);
     }
 
-    /// Makes a fallback and a plan with one limit, for which the store has shown earlier grants. Each of `grants` is a
+    /// Makes a fallback and a plan with one limit, of which the fallback knows earlier grants from the store. Each of `grants` is a
     /// number of requests, and the number of seconds since they were granted.
     fn begun(algorithm: Algorithm, grants: &[(u64, u64)]) -> (FallbackShare, Clock, Plan) {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));

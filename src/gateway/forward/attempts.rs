@@ -327,8 +327,8 @@ impl ForwardedRequest<'_, '_> {
         let upstream = &self.upstream.upstream;
         let clock = &self.received.forwarder.gateway.clock;
         let failed = &self.attempts.failed;
-        // First tries to select without waiting. A second try is needed only before the names of the upstream were first looked
-        // up.
+        // First tries to select without waiting. A second try, after a wait, is needed only if the upstream's names have never
+        // been looked up.
         let select = || {
             let failed_at = |address: &EndpointAddress| failed.iter().any(|failed| failed.endpoint == *address);
             let turn = if failed.is_empty() { Turn::Next } else { Turn::Drawn };

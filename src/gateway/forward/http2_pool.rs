@@ -341,7 +341,7 @@ async fn expired(time: Option<Duration>) {
     }
 }
 
-/// Makes the fault for a connection that failed before the settings of its server arrived.
+/// Makes the fault for a connection that failed before the server's SETTINGS frame arrived.
 fn failed(error: Option<&h2::Error>) -> UpstreamFault {
     let is_invalid = error.is_some_and(h2::Error::is_library);
     let kind = if is_invalid { UpstreamError::InvalidAnswer } else { UpstreamError::Closed };

@@ -29,7 +29,8 @@ pub(crate) struct CertificateWatch {
 }
 
 impl CertificateWatch {
-    /// Makes a watch of the certificate files of `server`. The first checks also find changes since the files were read.
+    /// Makes a watch of the certificate files of `server`. The first checks also find changes that were made
+    /// after the server had read its files.
     pub(crate) fn new(server: Arc<Server>) -> CertificateWatch {
         CertificateWatch { server, last_seen: None, last_read: None, reported: None }
     }

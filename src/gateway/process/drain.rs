@@ -65,7 +65,8 @@ pub(crate) async fn wait_and_exit(
     let (clock, tracer) = (&gateway.clock, &gateway.tracer);
     let (began, timeout) = (clock.now(), Duration::from(gateway.snapshot.load().config.drain.timeout));
     let drained = async {
-        // The queues are counted first. A connection that leaves a queue in between is already counted as open.
+        // The queues are counted before the open connections. A connection that leaves a queue between the two
+        // counts is then counted as open, so none is missed.
         while accepting.count() > 0 || limits.open() > 0 {
             tokio::time::sleep(POLL).await;
         }

@@ -318,8 +318,8 @@ async fn until(phase: &mut watch::Receiver<AcceptPhase>, holds: impl Fn(AcceptPh
 }
 
 /// An application that is still used after Pingora has dropped its service. Its connections watch the shutdown of the
-/// process instead of Pingora's, because accepting may end earlier, when the next process takes over, while the
-/// connections continue.
+/// process, not Pingora's. If a next process takes over, Pingora's comes earlier: accepting ends, but the connections
+/// continue.
 struct SharedApp<A> {
     app: Arc<A>,
     filter: Option<Arc<FileFilter>>,

@@ -51,8 +51,8 @@ pub(crate) trait RequestClient: Send {
     /// Becomes ready when the client of a waiting request has left, or the process exits.
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
 
-    /// Whether [`RequestClient::until`] checks before a wait whether the client has left. If so, the request is not
-    /// sent to an upstream. For a client of HTTP/1, this check is a system call, which is made only if the request has
+    /// Whether [`RequestClient::until`] checks before a wait whether the client has left. If the client has left, the
+    /// request is not sent to an upstream. For a client of HTTP/1, this check is a system call, which is made only if the request has
     /// waited before.
     fn asks_before_wait(&self) -> bool;
 

@@ -56,7 +56,8 @@ impl PeerTls {
         let verified = self.verification == Verification::Required;
         peer.options.verify_cert = verified;
         peer.options.verify_hostname = verified;
-        // A pool does not compare the authorities of connections, so the group contains their hash.
+        // The pool does not compare which certificate authorities its connections trust, so their hash is part of the
+        // group key, which the pool does compare.
         peer.group_key ^= self.group & !1;
     }
 

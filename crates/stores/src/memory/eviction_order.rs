@@ -33,7 +33,7 @@ const SPARED: usize = 16;
 pub(crate) struct EvictionOrder {
     /// The limits that have a bucket in this shard.
     limits: HashMap<LimitTag, LimitQueues, RandomState>,
-    /// Every limit, ordered by a moment before which none of the limit's buckets is full.
+    /// The limits, ordered by the earliest moment at which one of their buckets can be full.
     soonest: BTreeSet<(Timestamp, LimitTag)>,
     /// For each class, the limits that are not spared and have buckets of the class, ordered by the number in
     /// [`LimitQueues::noted`].

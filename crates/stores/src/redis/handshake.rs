@@ -107,7 +107,7 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
     trying.arg("EVALSHA").arg(probe?).arg(1).arg(key);
     let (refused, sha) = tokio::join!(biased; send(connection, &trying), load(&mut other, text));
     let refused = match refused {
-        // A node of a cluster that has no slots yet has no key for the trial, and answers with a redirection.
+        // A cluster node without hash slots owns no key for the trial, so it answers with a redirection. That is no failure.
         Err(error) if kind(&error).is_redirection() => return sha,
         refused => refused?,
     };

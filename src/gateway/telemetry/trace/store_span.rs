@@ -31,7 +31,7 @@ pub(super) struct Server {
     system: System,
 }
 
-/// The names of the database system and of a call in spans.
+/// The names that spans give to the database system and to a call of it.
 #[derive(Clone, Copy, Debug)]
 struct System {
     name: &'static str,

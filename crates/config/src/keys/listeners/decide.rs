@@ -67,7 +67,8 @@ impl Decide {
         self.clients.iter().flatten().any(|network| network.contains(&peer))
     }
 
-    /// Whether a peer with this address may ask for a decision. This is checked for each call, because the settings may have
+    /// Whether a peer with this address may ask for a decision. A listener without `clients` admits only peers with a
+    /// verified certificate. This is checked for each call, because the settings may have
     /// changed since the peer connected.
     pub fn admits_call(&self, peer: IpAddr, has_verified_certificate: bool) -> bool {
         self.admits(peer) && (self.clients.is_some() || has_verified_certificate)

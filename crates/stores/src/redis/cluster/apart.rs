@@ -32,7 +32,7 @@ use crate::take_failure::{PartialTake, ProvisionalCharges, TakeFailure};
 use base::time::{Micros, timeout, timeout_precisely};
 use ledger::charge::{Charge, Plan};
 
-/// A group that may take no longer than this gets a precise timer, because another timer can be up to 20 ms late and
+/// A group whose timeout is at most this long gets a precise timer. An ordinary timer can be up to 20 ms late, which
 /// would take too much of the next group's time.
 const SHORT: Micros = Micros(100_000);
 

@@ -68,7 +68,7 @@ async fn read_what_arrived(stream: &mut DownstreamStream) {
 }
 
 /// The reasons to end the wait between two requests: the idle timeout, the shutdown of the process, and the exclusion of the
-/// client. They are held until the connection is closed, because every request polls them.
+/// client. They are kept until the connection is closed, because every request polls them again.
 pub(crate) struct IdleTimeout<S> {
     shutdown: S,
     shutdown_woken: PollOnWake,

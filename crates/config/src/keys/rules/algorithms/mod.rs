@@ -42,7 +42,7 @@ pub(crate) const ALGORITHM: Key = Key::default("algorithm", NAME, DEFAULT.name()
 /// The declaration of the key `algorithm` of one of several limits.
 const ALGORITHM_OF_LIMIT: Key = Key::depends("algorithm", NAME, "that of the rule", "The algorithm that counts.");
 
-/// The declaration of the key `meter` of one of several limits.
+/// Declares the key `meter` of a limit, for rules with several limits.
 const METER_OF_LIMIT: Key =
     Key::optional("meter", crate::language::key::NAME, "The counter that it shares with other rules.");
 
