@@ -78,7 +78,18 @@ struct HeldBucket {
     newest: u64,
     /// How much the store counts since the call `newest`. `None` if this amount is unknown.
     acknowledged: Option<Cost>,
+    /// How many calls have had a report about this bucket since the owner keeps it, without those that are proved not to
+    /// have run.
+    told: Told,
     turn: Turn,
+}
+
+/// A number of calls. From two on it is not counted exactly, because no use depends on that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Told {
+    Never,
+    Once,
+    Often,
 }
 
 /// The time of the next report about a bucket.
@@ -97,6 +108,22 @@ impl HeldBucket {
 
     fn unanswered(&self) -> Cost {
         self.asked.iter().fold(Cost::default(), |sum, (_, amount)| sum.plus(*amount))
+    }
+
+    /// Counts a report to the store.
+    fn tell(&mut self) {
+        self.told = if self.told == Told::Never { Told::Once } else { Told::Often };
+    }
+
+    /// Makes one amount of all that was asked for in calls up to this sequence.
+    fn join_asked(&mut self, sequence: u64) {
+        let later: SmallVec<[(u64, Cost); 1]> =
+            self.asked.iter().filter(|(call, _)| *call > sequence).copied().collect();
+        let earlier = self.asked.iter().filter(|(call, _)| *call <= sequence);
+        let sum = earlier.fold(Cost::default(), |sum, (_, amount)| sum.plus(*amount));
+        if self.asked.len() > later.len() + 1 {
+            self.asked = std::iter::once((sequence, sum)).chain(later).collect();
+        }
     }
 }
 
@@ -136,13 +163,15 @@ impl Holdings {
             }
             reports.push(BucketReport { bucket: *key, held: bucket.said(), asked: *amount });
             bucket.asked.push((sequence, *amount));
+            bucket.tell();
             self.say_again_at(*key, now.plus(REPORT_EVERY));
         }
         while reports.len() < most
             && let Some((_, key)) = self.waiting.pop_first()
         {
-            let held = self.buckets.get(&key).map_or(Cost::default(), HeldBucket::said);
-            reports.push(BucketReport { bucket: key, held, asked: Cost::default() });
+            let Some(bucket) = self.buckets.get_mut(&key) else { continue };
+            reports.push(BucketReport { bucket: key, held: bucket.said(), asked: Cost::default() });
+            bucket.tell();
             self.say_again_at(key, now.plus(REPORT_EVERY));
         }
         self.sequence = sequence;
@@ -184,19 +213,28 @@ impl Holdings {
         slots
     }
 
-    /// Records that a call will not be answered. The call's reports are repeated in the next call.
+    /// Records that a call will not be answered. The call's reports are repeated in the next call. What this call and
+    /// earlier calls without an answer asked for is from now on one amount, so that it does not grow with their number.
     pub fn lost(&mut self, call: &Call) {
-        call.reports.iter().for_each(|report| self.wait(report.bucket));
+        for report in &call.reports {
+            if let Some(bucket) = self.buckets.get_mut(&report.bucket) {
+                bucket.join_asked(call.sequence);
+            }
+            self.wait(report.bucket);
+        }
     }
 
     /// Records that a call is proved not to have run, and will not run later. The amounts that the call asked for are
-    /// no longer reported as held. The call's reports are repeated in the next call.
+    /// no longer reported as held. The call's reports are repeated in the next call, but for buckets of which nothing is held
+    /// and the store was told in no other call.
     pub fn did_not_run(&mut self, call: &Call) {
         for report in &call.reports {
             if let Some(bucket) = self.buckets.get_mut(&report.bucket) {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
+                bucket.told = if bucket.told == Told::Once { Told::Never } else { bucket.told };
             }
             self.wait(report.bucket);
+            self.forget_if_untold(report.bucket);
         }
     }
 
@@ -229,6 +267,7 @@ impl Holdings {
                 bucket.held = Cost::default();
             }
             self.wait(key);
+            self.forget_if_untold(key);
         }
     }
 
@@ -236,6 +275,19 @@ impl Holdings {
         if let Some(bucket) = self.buckets.get_mut(&key) {
             bucket.held = bucket.held.less(amount);
             self.wait(key);
+            self.forget_if_untold(key);
+        }
+    }
+
+    /// Forgets a bucket of which nothing is held or asked, if the store was never told anything else. Otherwise the
+    /// buckets of all requests that pass while the store is down would be kept until it answers.
+    fn forget_if_untold(&mut self, key: BucketKey) {
+        let is_untold = |bucket: &HeldBucket| {
+            bucket.told == Told::Never && bucket.held == Cost::default() && bucket.asked.is_empty()
+        };
+        if let Some(turn) = self.buckets.get(&key).filter(|bucket| is_untold(bucket)).map(|bucket| bucket.turn) {
+            self.leave(key, turn);
+            self.buckets.remove(&key);
         }
     }
 
@@ -307,6 +359,7 @@ impl Holdings {
             asked: SmallVec::new(),
             newest,
             acknowledged: None,
+            told: Told::Never,
             turn,
         })
     }

@@ -122,7 +122,7 @@ fn what_a_call_asked_that_did_not_run_is_not_said() {
     let mut holdings = Holdings::new(Owner(1));
     let call = holdings.call(&[(key(1), Cost::ONE)], NOW);
     holdings.did_not_run(&call);
-    assert!(holdings.has_reports());
+    assert!(!holdings.has_reports(), "the store was not told of the bucket");
     assert_eq!(said(&holdings.call(&[(key(1), Cost::ONE)], NOW)), [(key(1), 0, 1)]);
 }
 
@@ -141,4 +141,34 @@ fn the_end_of_a_process_ends_all_slots_once() {
     assert_eq!(said(&holdings.call(&[], NOW)), [(key(1), 0, 0), (key(2), 0, 0)]);
     slots.into_iter().for_each(|slot| holdings.end(slot));
     assert_eq!(holdings.held(&key(1)), Cost::default());
+}
+
+#[test]
+fn a_bucket_that_the_store_was_never_told_of_is_forgotten_with_its_last_slot() {
+    let mut holdings = Holdings::new(Owner(1));
+    for number in 0..1000 {
+        let slot = holdings.hold(key(number), SLOT, NOW);
+        holdings.end(slot);
+        let refused = holdings.call(&[(key(number), Cost::ONE)], NOW);
+        holdings.did_not_run(&refused);
+    }
+    assert_eq!((holdings.buckets.len(), holdings.has_reports(), holdings.next_moment()), (0, false, None));
+    // The lost call may have run, so the store must be told that nothing is held.
+    let lost = holdings.call(&[(key(1), Cost::ONE)], NOW);
+    holdings.lost(&lost);
+    assert!(holdings.has_reports());
+}
+
+#[test]
+fn what_lost_calls_asked_for_is_one_amount() {
+    let mut holdings = Holdings::new(Owner(1));
+    for _ in 0..1000 {
+        let lost = holdings.call(&[(key(1), Cost::ONE)], NOW);
+        holdings.lost(&lost);
+    }
+    assert_eq!((holdings.buckets[&key(1)].asked.len(), holdings.unanswered(&key(1)).whole()), (1, 1000));
+    let next = holdings.call(&[(key(1), Cost::ONE)], NOW);
+    assert_eq!(said(&next), [(key(1), 1000, 1)]);
+    grant(&mut holdings, &next);
+    assert_eq!((holdings.held(&key(1)).whole(), holdings.unanswered(&key(1)).whole()), (1, 0));
 }

@@ -128,15 +128,16 @@ impl<T: Transport> Connection<T> {
         let conclude = |(number, part): (usize, &CallPart<'_>)| {
             let (reports, holds) = (part.reports.as_ref()?, self.holds.part(part.index)?);
             let reply = outcome.as_ref().map(|replies| replies.get(number).map(|part| &part.reply));
-            let fault = match reply {
+            let may_have_run = match reply {
                 // A server without memory has written nothing.
                 Ok(Some(Ok(reply))) if !reply.out_of_memory => {
                     return Some(holds.answered(reports, part.plans, reply, now).into_iter());
                 }
-                Ok(Some(Ok(_)) | None) => None,
-                Ok(Some(Err(fault))) | Err(fault) => Some(fault.error),
+                Ok(Some(Ok(_))) => false,
+                Ok(None) => true,
+                Ok(Some(Err(fault))) | Err(fault) => !fault.error.did_not_run(),
             };
-            holds.failed(reports, !fault.is_some_and(StoreError::did_not_run), now);
+            holds.failed(reports, may_have_run, now);
             None
         };
         parts.iter().enumerate().map(conclude).collect()

@@ -69,7 +69,7 @@ impl<P: Fn(&BucketKey) -> usize> GatewaySlots<'_, P> {
 impl<P: Fn(&BucketKey) -> usize> SlotBook for GatewaySlots<'_, P> {
     fn held(&self, key: &BucketKey) -> Cost {
         let part = (self.part)(key);
-        self.workers.iter().fold(Cost::default(), |sum, worker| sum.plus(worker.held(part, key)))
+        self.workers.iter().fold(Cost::default(), |sum, worker| sum.plus(worker.held(part, key, self.now)))
     }
 
     fn hold(&self, key: BucketKey, terms: SlotTerms) -> Reservation {
@@ -128,8 +128,8 @@ impl WorkerHolds {
     }
 
     /// Returns how much the requests of this worker hold of a bucket in this part.
-    fn held(&self, part: usize, key: &BucketKey) -> Cost {
-        self.part(part).map_or(Cost::default(), |holds| holds.held(key))
+    fn held(&self, part: usize, key: &BucketKey, now: Timestamp) -> Cost {
+        self.part(part).map_or(Cost::default(), |holds| holds.held(key, now))
     }
 
     /// Waits until reports about the parts of a connection's server have to be sent in a call without requests. `own`

@@ -136,6 +136,10 @@ impl PartHolds {
                 None => old.push(report.bucket),
             }
         }
+        if !old.is_empty() {
+            // Without this pause, a worker whose reports a bucket with too many owners ignores would call all the time.
+            said.quiet_until = now.plus(PAUSE);
+        }
         drop(said);
         slots.sort_by_key(|(plan, _)| *plan);
         let mut slots = slots.into_iter().peekable();
@@ -178,8 +182,14 @@ impl PartHolds {
     }
 
     /// Returns how much the requests of this worker hold of a bucket.
-    pub(super) fn held(&self, key: &BucketKey) -> Cost {
-        if self.is_used() { self.said.lock().holdings.held(key) } else { Cost::default() }
+    pub(super) fn held(&self, key: &BucketKey, now: Timestamp) -> Cost {
+        if !self.is_used() {
+            return Cost::default();
+        }
+        let mut said = self.said.lock();
+        // While the server is down, no call ends the slots whose longest time has passed.
+        said.holdings.advance(now);
+        said.holdings.held(key)
     }
 
     /// Returns how long it takes until a call must be made to send reports. 0 if it must be made now. `None` if no reports
