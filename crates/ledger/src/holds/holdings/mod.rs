@@ -80,13 +80,13 @@ struct HeldBucket {
     acknowledged: Option<Cost>,
     /// How many calls have had a report about this bucket since the owner keeps it, without those that are proved not to
     /// have run.
-    told: Told,
+    reported: Reported,
     turn: Turn,
 }
 
 /// A number of calls. From two on it is not counted exactly, because no use depends on that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Told {
+enum Reported {
     Never,
     Once,
     Often,
@@ -111,8 +111,8 @@ impl HeldBucket {
     }
 
     /// Counts a report to the store.
-    fn tell(&mut self) {
-        self.told = if self.told == Told::Never { Told::Once } else { Told::Often };
+    fn count_report(&mut self) {
+        self.reported = if self.reported == Reported::Never { Reported::Once } else { Reported::Often };
     }
 
     /// Makes one amount of all that was asked for in calls up to this sequence.
@@ -163,7 +163,7 @@ impl Holdings {
             }
             reports.push(BucketReport { bucket: *key, held: bucket.said(), asked: *amount });
             bucket.asked.push((sequence, *amount));
-            bucket.tell();
+            bucket.count_report();
             self.say_again_at(*key, now.plus(REPORT_EVERY));
         }
         while reports.len() < most
@@ -171,7 +171,7 @@ impl Holdings {
         {
             let Some(bucket) = self.buckets.get_mut(&key) else { continue };
             reports.push(BucketReport { bucket: key, held: bucket.said(), asked: Cost::default() });
-            bucket.tell();
+            bucket.count_report();
             self.say_again_at(key, now.plus(REPORT_EVERY));
         }
         self.sequence = sequence;
@@ -226,15 +226,15 @@ impl Holdings {
 
     /// Records that a call is proved not to have run, and will not run later. The amounts that the call asked for are
     /// no longer reported as held. The call's reports are repeated in the next call, but for buckets of which nothing is held
-    /// and the store was told in no other call.
+    /// and that no other call has reported.
     pub fn did_not_run(&mut self, call: &Call) {
         for report in &call.reports {
             if let Some(bucket) = self.buckets.get_mut(&report.bucket) {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
-                bucket.told = if bucket.told == Told::Once { Told::Never } else { bucket.told };
+                bucket.reported = if bucket.reported == Reported::Once { Reported::Never } else { bucket.reported };
             }
             self.wait(report.bucket);
-            self.forget_if_untold(report.bucket);
+            self.forget_if_unreported(report.bucket);
         }
     }
 
@@ -267,7 +267,7 @@ impl Holdings {
                 bucket.held = Cost::default();
             }
             self.wait(key);
-            self.forget_if_untold(key);
+            self.forget_if_unreported(key);
         }
     }
 
@@ -275,17 +275,17 @@ impl Holdings {
         if let Some(bucket) = self.buckets.get_mut(&key) {
             bucket.held = bucket.held.less(amount);
             self.wait(key);
-            self.forget_if_untold(key);
+            self.forget_if_unreported(key);
         }
     }
 
-    /// Forgets a bucket of which nothing is held or asked, if the store was never told anything else. Otherwise the
+    /// Forgets a bucket of which nothing is held or asked, if no call has reported anything else. Otherwise the
     /// buckets of all requests that pass while the store is down would be kept until it answers.
-    fn forget_if_untold(&mut self, key: BucketKey) {
-        let is_untold = |bucket: &HeldBucket| {
-            bucket.told == Told::Never && bucket.held == Cost::default() && bucket.asked.is_empty()
+    fn forget_if_unreported(&mut self, key: BucketKey) {
+        let is_unreported = |bucket: &HeldBucket| {
+            bucket.reported == Reported::Never && bucket.held == Cost::default() && bucket.asked.is_empty()
         };
-        if let Some(turn) = self.buckets.get(&key).filter(|bucket| is_untold(bucket)).map(|bucket| bucket.turn) {
+        if let Some(turn) = self.buckets.get(&key).filter(|bucket| is_unreported(bucket)).map(|bucket| bucket.turn) {
             self.leave(key, turn);
             self.buckets.remove(&key);
         }
@@ -359,7 +359,7 @@ impl Holdings {
             asked: SmallVec::new(),
             newest,
             acknowledged: None,
-            told: Told::Never,
+            reported: Reported::Never,
             turn,
         })
     }

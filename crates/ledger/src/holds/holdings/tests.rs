@@ -122,7 +122,7 @@ fn what_a_call_asked_that_did_not_run_is_not_said() {
     let mut holdings = Holdings::new(Owner(1));
     let call = holdings.call(&[(key(1), Cost::ONE)], NOW);
     holdings.did_not_run(&call);
-    assert!(!holdings.has_reports(), "the store was not told of the bucket");
+    assert!(!holdings.has_reports(), "no call has reported the bucket");
     assert_eq!(said(&holdings.call(&[(key(1), Cost::ONE)], NOW)), [(key(1), 0, 1)]);
 }
 
@@ -144,7 +144,7 @@ fn the_end_of_a_process_ends_all_slots_once() {
 }
 
 #[test]
-fn a_bucket_that_the_store_was_never_told_of_is_forgotten_with_its_last_slot() {
+fn a_bucket_that_no_call_has_reported_is_forgotten_with_its_last_slot() {
     let mut holdings = Holdings::new(Owner(1));
     for number in 0..1000 {
         let slot = holdings.hold(key(number), SLOT, NOW);
@@ -153,7 +153,7 @@ fn a_bucket_that_the_store_was_never_told_of_is_forgotten_with_its_last_slot() {
         holdings.did_not_run(&refused);
     }
     assert_eq!((holdings.buckets.len(), holdings.has_reports(), holdings.next_moment()), (0, false, None));
-    // The lost call may have run, so the store must be told that nothing is held.
+    // The lost call may have run, so the next call reports that nothing is held.
     let lost = holdings.call(&[(key(1), Cost::ONE)], NOW);
     holdings.lost(&lost);
     assert!(holdings.has_reports());
