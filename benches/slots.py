@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ten requests in flight: who counts right after clients that leave, and after a process that is killed?
 
-    cargo build --release && python3 benches/slots.py [--aborts 2000] [--only NAME]
+    cargo build --release && python3 benches/slots.py [--aborts 2000] [--stream 1] [--only NAME]
 
 Each of Tollgate (in memory; two gateways on one Redis), nginx `limit_conn`, HAProxy with `conn_cur` in a stick table, Envoy with
 `max_requests` of a circuit breaker, and LiteLLM with `max_parallel_requests` of a key (two on one Redis) limits one key to 10
@@ -9,11 +9,17 @@ requests in flight. The
 upstream counts by itself how many run. In turn:
 
 - 64 callers in a loop, each of whose requests ends at a random place: whole, or the client leaves after part of the head, before
-  the answer, or in the body, with FIN or RST; or the upstream resets. `most` is what ran at the same time at the upstream.
+  the answer, in the body, or during an upload, with FIN or RST; or the upstream resets. `reached` is how many of them the upstream
+  saw: the others were refused, or left before. `most` is what ran at the same time at the upstream.
+- The upstream is gone, and the callers go on. `no upstream` is how many requests were answered with 500 or above.
+- The callers break another limit, which answers 403. `other limit` is how many of them it refused.
 - Then nothing runs. `left` is how many of 10 streams pass that begin at the same time: 10 if no slot has leaked.
-- A stream goes on while 10 others come: `beside` is how many of them pass: 9.
+- A stream goes on for `--stream` seconds, and then 10 others come: `beside` is how many of them pass: 9.
 - With 10 streams open the process is killed with SIGKILL: one of two with Tollgate on Redis, the workers of nginx, which its
   master starts again. `free after` is when 10 pass again, beside those that still run. `most then` is what ran at the upstream.
+
+Not measured: `maxconn` of HAProxy, where requests wait instead, Envoy's adaptive concurrency, which has no fixed number, and another
+limit of Envoy and LiteLLM.
 
 Needs redis-server, nginx, haproxy; Envoy and LiteLLM come from the Python package index.
 """
@@ -38,19 +44,23 @@ LIMIT, CALLERS = 10, 64
 TOLLGATE = """listen: 127.0.0.1:{port}
 upstream: http://127.0.0.1:{upstream}
 store: {store}
-rules: [{{name: all, limit_keys: [header:x-key], algorithm: concurrency, algorithm_config: {{limit: 10}}}}]
+rules:
+- {{name: all, limit_keys: [header:x-key], algorithm: concurrency, algorithm_config: {{limit: 10}}}}
+- {{name: other, limit_keys: [header:x-other], algorithm: fixed_window, algorithm_config: {{limit: 1, window: 1h}}, status: 403}}
 """
 NGINX = """daemon off; worker_processes 2; pid {folder}/nginx.pid; error_log /dev/null;
 events {{ worker_connections 4096; }}
 http {{ access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
   uwsgi_temp_path {folder}; scgi_temp_path {folder};
   limit_conn_zone $http_x_key zone=all:1m; limit_conn_status 429;
-  server {{ listen 127.0.0.1:{port}; location / {{ limit_conn all 10; proxy_buffering off; proxy_pass http://127.0.0.1:{upstream}; }} }} }}
+  limit_req_zone $http_x_other zone=other:1m rate=1r/m; limit_req_status 403;
+  server {{ listen 127.0.0.1:{port}; location / {{ limit_conn all 10; limit_req zone=other; proxy_buffering off; proxy_pass http://127.0.0.1:{upstream}; }} }} }}
 """
 HAPROXY = """global
   nbthread 2
 defaults
   mode http
+  retries 0
   timeout connect 5s
   timeout client 60s
   timeout server 60s
@@ -60,6 +70,7 @@ frontend web
   bind 127.0.0.1:{port}
   http-request track-sc0 req.hdr(x-key) table slots
   http-request deny deny_status 429 if {{ sc0_conn_cur gt 10 }}
+  http-request deny deny_status 403 if {{ req.hdr(x-other) -m found }}
   default_backend up
 backend up
   server up 127.0.0.1:{upstream}
@@ -85,19 +96,34 @@ class Upstream:
     """Answers in pieces, and counts how many requests run at the same time, and the most of them."""
 
     def __init__(self):
-        self.running = self.most = 0
+        self.running = self.most = self.begun = self.port = 0
+        self.connections = set()
 
     async def start(self):
-        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0, backlog=1024)
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", self.port, backlog=1024)
         self.port = self.server.sockets[0].getsockname()[1]
 
+    def stop(self):
+        """Accepts no connection any more, and ends those that are open."""
+        self.server.close()
+        for writer in list(self.connections):
+            writer.transport.abort()
+
     async def serve(self, reader, writer):
+        self.connections.add(writer)
+        try:
+            await self.serve_all(reader, writer)
+        finally:
+            self.connections.discard(writer)
+
+    async def serve_all(self, reader, writer):
         with contextlib.suppress(Exception):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 if length := [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]:
                     # What kind of answer is wanted is in the path, or in a call of a model in the message.
                     head += await reader.readexactly(int(length[0].split(b":")[1]))
                 self.running += 1
+                self.begun += 1
                 self.most = max(self.most, self.running)
                 # Leaving of the other side ends a stream.
                 watch = asyncio.ensure_future(reader.read(1)) if b"/stream" in head else None
@@ -187,6 +213,17 @@ async def abort(port, request):
         pass
 
 
+async def answered(port, request, fields=b""):
+    """The status of a whole answer, or 0."""
+    with contextlib.suppress(OSError, asyncio.TimeoutError):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request(b"/").replace(b"Host: a.test", b"Host: a.test" + fields))
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        return int(answer.split()[1]) if answer else 0
+    return 0
+
+
 async def streams(ports, count, request):
     """Begins so many streams at the same time: those that passed."""
     begun = await asyncio.gather(*[begin(ports[number % len(ports)], request) for number in range(count)])
@@ -214,23 +251,36 @@ async def at_rest(upstream, seconds=20):
 failures = []
 
 
-async def trial(name, upstream, start, aborts, request):
+async def trial(name, upstream, start, aborts, stream, request):
     """The row of the table. `start` starts all processes of a proxy: a list of each process, its port, and how to start it again."""
-    upstream.most = 0
+    upstream.most = upstream.begun = 0
     started = start()
     try:
         ports = [port for _, port, _ in started]
         async def caller(number):
-            for _ in range(aborts // CALLERS):
+            for _ in range(number, aborts, CALLERS):
                 await abort(ports[number % len(ports)], request)
         await asyncio.gather(*map(caller, range(CALLERS)))
-        most = upstream.most
+        most, reached = upstream.most, upstream.begun
+        await at_rest(upstream)
+
+        async def statuses(fields=b""):
+            found = []
+            for _ in range(10):
+                found += await asyncio.gather(*[answered(ports[number % len(ports)], request, fields) for number in range(CALLERS)])
+            return found
+        upstream.stop()
+        gone = sum(status >= 500 for status in await statuses())
+        await upstream.start()
+        other = "not measured"
+        if name.startswith(("Tollgate", "nginx", "HAProxy")):
+            other = (await statuses(b"\r\nX-Other: k")).count(403)
         await at_rest(upstream)
         open_streams = await streams(ports, LIMIT, request)
         left = len(open_streams)
         for writer in open_streams[1:]:
             writer.close()
-        await asyncio.sleep(1)
+        await asyncio.sleep(stream)
         others = await streams(ports, LIMIT, request)
         beside = len(others)
         for writer in open_streams[:1] + others:
@@ -261,7 +311,7 @@ async def trial(name, upstream, start, aborts, request):
             failures.append(name)
         for writer in held + passing:
             writer.close()
-        print(f"| {name} | {aborts} | {most} | {left} of {LIMIT} | {beside} of {LIMIT - 1} | {free} | {upstream.most} |", flush=True)
+        print(f"| {name} | {aborts} | {reached} | {most} | {gone} | {other} | {left} of {LIMIT} | {beside} of {LIMIT - 1} | {free} | {upstream.most} |", flush=True)
         await at_rest(upstream)
     finally:
         for process, _, _ in started:
@@ -287,6 +337,7 @@ def starting(commands):
 async def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--aborts", type=int, default=2000)
+    parser.add_argument("--stream", type=float, default=1, help="how long a stream goes on before others come, in seconds")
     parser.add_argument("--only", help="the name of one row")
     arguments = parser.parse_args()
     upstream = Upstream()
@@ -327,14 +378,15 @@ async def main():
             return ["env", "NO_DOCS=True", program.stdout.strip(), "--config", folder.write("litellm.yaml", text), "--port", str(port)]
 
         rows["LiteLLM `max_parallel_requests`, two on one Redis"] = starting([litellm] * 2)
-        print(f"\n| | aborts | most | left | beside | free after | most then |\n|---|---|---|---|---|---|---|")
+        print(f"\n| | aborts | reached | most | no upstream | other limit | left | beside | free after | most then |\n"
+              "|---|---|---|---|---|---|---|---|---|---|")
         try:
             for name, start in rows.items():
                 if arguments.only in (None, name):
                     calls = name.startswith("LiteLLM")
                     # Which answers some hundred calls a second.
                     aborts = min(arguments.aborts, 2000) if calls else arguments.aborts
-                    await trial(name, upstream, start, aborts, call_of_model if calls else plain)
+                    await trial(name, upstream, start, aborts, arguments.stream, call_of_model if calls else plain)
         finally:
             server.kill()
             server.wait()
