@@ -12,7 +12,7 @@ upstream counts by itself how many run. In turn:
   the answer, in the body, or during an upload, with FIN or RST; or the upstream resets. `reached` is how many of them the upstream
   saw: the others were refused, or left before. `most` is what ran at the same time at the upstream.
 - The upstream is gone, and the callers go on. `no upstream` is how many requests were answered with 500 or above.
-- The callers break another limit, which answers 403. `other limit` is how many of them it refused.
+- The callers break another limit, which answers 403, or 503 at Tollgate. `other limit` is how many of them it refused.
 - Then nothing runs. `left` is how many of 10 streams pass that begin at the same time: 10 if no slot has leaked.
 - A stream goes on for `--stream` seconds, and then 10 others come: `beside` is how many of them pass: 9.
 - With 10 streams open the process is killed with SIGKILL: one of two with Tollgate on Redis, the workers of nginx, which its
@@ -46,7 +46,7 @@ upstream: http://127.0.0.1:{upstream}
 store: {store}
 rules:
 - {{name: all, limit_keys: [header:x-key], algorithm: concurrency, algorithm_config: {{limit: 10}}}}
-- {{name: other, limit_keys: [header:x-other], algorithm: fixed_window, algorithm_config: {{limit: 1, window: 1h}}, status: 403}}
+- {{name: other, limit_keys: [header:x-other], algorithm: fixed_window, algorithm_config: {{limit: 1, window: 1h}}, status: 503}}
 """
 NGINX = """daemon off; worker_processes 2; pid {folder}/nginx.pid; error_log /dev/null;
 events {{ worker_connections 4096; }}
@@ -274,7 +274,7 @@ async def trial(name, upstream, start, aborts, stream, request):
         await upstream.start()
         other = "not measured"
         if name.startswith(("Tollgate", "nginx", "HAProxy")):
-            other = (await statuses(b"\r\nX-Other: k")).count(403)
+            other = (await statuses(b"\r\nX-Other: k")).count(503 if name.startswith("Tollgate") else 403)
         await at_rest(upstream)
         open_streams = await streams(ports, LIMIT, request)
         left = len(open_streams)
