@@ -44,9 +44,11 @@ LIMIT, CALLERS = 10, 64
 TOLLGATE = """listen: 127.0.0.1:{port}
 upstream: http://127.0.0.1:{upstream}
 store: {store}
-rules:
-- {{name: all, limit_keys: [header:x-key], algorithm: concurrency, algorithm_config: {{limit: 10}}}}
-- {{name: other, limit_keys: [header:x-other], algorithm: fixed_window, algorithm_config: {{limit: 1, window: 1h}}, status: 503}}
+policies:
+- name: slots
+  rules: [{{name: all, limit_keys: [header:x-key], algorithm: concurrency, algorithm_config: {{limit: 10}}}}]
+- name: other
+  rules: [{{name: other, limit_keys: [header:x-other], algorithm: fixed_window, algorithm_config: {{limit: 1, window: 1h}}, status: 503}}]
 """
 NGINX = """daemon off; worker_processes 2; pid {folder}/nginx.pid; error_log /dev/null;
 events {{ worker_connections 4096; }}
