@@ -222,7 +222,9 @@ async def answered(port, request, fields=b""):
         writer.write(request(b"/").replace(b"Host: a.test", b"Host: a.test" + fields))
         answer = await asyncio.wait_for(reader.read(), 20)
         writer.close()
-        return int(answer.split()[1]) if answer else 0
+        # Envoy refuses with 503, as it answers when the upstream is gone, and adds this field.
+        overload = b"x-envoy-overloaded" in answer
+        return 429 if overload else int(answer.split()[1]) if answer else 0
     return 0
 
 
@@ -283,8 +285,9 @@ async def trial(name, upstream, start, aborts, stream, request):
         for writer in open_streams[1:]:
             writer.close()
         await asyncio.sleep(stream)
+        goes_on = upstream.running
         others = await streams(ports, LIMIT, request)
-        beside = len(others)
+        beside = f"{len(others)} of {LIMIT - 1}" if goes_on else "the stream was ended"
         for writer in open_streams[:1] + others:
             writer.close()
         await at_rest(upstream)
@@ -309,11 +312,11 @@ async def trial(name, upstream, start, aborts, stream, request):
             await asyncio.sleep(0.02)
         took = time.monotonic() - killed
         free = f"{took:.1f} s" if len(passing) >= LIMIT else "not in 75 s"
-        if name.startswith("Tollgate") and not (left == LIMIT and beside == LIMIT - 1 and took < 8 and upstream.most <= LIMIT):
+        if name.startswith("Tollgate") and not (left == LIMIT and beside == f"{LIMIT - 1} of {LIMIT - 1}" and took < 8 and upstream.most <= LIMIT):
             failures.append(name)
         for writer in held + passing:
             writer.close()
-        print(f"| {name} | {aborts} | {reached} | {most} | {gone} | {other} | {left} of {LIMIT} | {beside} of {LIMIT - 1} | {free} | {upstream.most} |", flush=True)
+        print(f"| {name} | {aborts} | {reached} | {most} | {gone} | {other} | {left} of {LIMIT} | {beside} | {free} | {upstream.most} |", flush=True)
         await at_rest(upstream)
     finally:
         for process, _, _ in started:
@@ -362,7 +365,9 @@ async def main():
             command = folder.envoy(port, 2)
             file = folder.path / "envoy.yaml"
             text = file.read_text(encoding="ascii").replace(f"port_value: {rig.UPSTREAM}", f"port_value: {upstream.port}")
-            file.write_text(text.replace("    type: STATIC\n", f"    type: STATIC{BREAKER}"), encoding="ascii")
+            # Envoy ends an answer after 15 s if nothing else is said.
+        text = text.replace("route: {cluster: upstream}", "route: {cluster: upstream, timeout: 0s}")
+        file.write_text(text.replace("    type: STATIC\n", f"    type: STATIC{BREAKER}"), encoding="ascii")
             return command
 
         on_redis = tollgate(f"{{redis: {{url: 'redis://127.0.0.1:{redis}'}}, gateways: 2}}")
