@@ -366,8 +366,8 @@ async def main():
             file = folder.path / "envoy.yaml"
             text = file.read_text(encoding="ascii").replace(f"port_value: {rig.UPSTREAM}", f"port_value: {upstream.port}")
             # Envoy ends an answer after 15 s if nothing else is said.
-        text = text.replace("route: {cluster: upstream}", "route: {cluster: upstream, timeout: 0s}")
-        file.write_text(text.replace("    type: STATIC\n", f"    type: STATIC{BREAKER}"), encoding="ascii")
+            text = text.replace("route: {cluster: upstream}", "route: {cluster: upstream, timeout: 0s}")
+            file.write_text(text.replace("    type: STATIC\n", f"    type: STATIC{BREAKER}"), encoding="ascii")
             return command
 
         on_redis = tollgate(f"{{redis: {{url: 'redis://127.0.0.1:{redis}'}}, gateways: 2}}")
