@@ -1,8 +1,8 @@
 //! Counts the fields of trailers as the peer sends them, to find pseudo-header fields among them.
 //!
 //! Trailers must not contain any (RFC 9113, section 8.1). The h2 crate leaves them out without an error. So the fields that the
-//! peer has sent are counted here. If the h2 crate returns fewer, the message is malformed. To count them, it is enough to know
-//! where each field of a block ends (RFC 7541, section 6). It decodes no name and keeps no table of fields.
+//! peer has sent are counted here. If the h2 crate returns fewer, the message is malformed. Counting needs only the
+//! end of each field in a block (RFC 7541, section 6), so no name is decoded and no table of fields is kept.
 
 use std::collections::VecDeque;
 

@@ -40,7 +40,7 @@ pub(crate) type PartIndices = SmallVec<[usize; 16]>;
 pub struct WorkerHolds {
     pub(crate) worker: Worker,
     parts: Box<[Arc<PartHolds>]>,
-    shared: Arc<Shared>,
+    signals: Arc<PartSignals>,
 }
 
 /// The slots that the requests of all workers of a gateway hold. A decision without the store counts them, and adds to
@@ -78,9 +78,9 @@ impl<P: Fn(&BucketKey) -> usize> SlotBook for GatewaySlots<'_, P> {
     }
 }
 
-/// The state that the parts of one worker share.
+/// What the parts of one worker signal to the connections that send their reports.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct PartSignals {
     /// Notified when there may be reports to send, or when the time to send them may have changed.
     changed: Notify,
     /// Whether a request of this worker has ever asked for slots or held slots.
@@ -94,19 +94,19 @@ impl WorkerHolds {
     /// heartbeats.
     pub(crate) fn new(gateway: [u8; 8], worker: Worker, parts: usize) -> Arc<WorkerHolds> {
         let owner = Owner::of_gateway(gateway, worker.0);
-        let shared = Arc::default();
-        let parts = (0..parts).map(|_| Arc::new(PartHolds::new(owner, &shared))).collect();
-        Arc::new(WorkerHolds { worker, parts, shared })
+        let signals = Arc::default();
+        let parts = (0..parts).map(|_| Arc::new(PartHolds::new(owner, &signals))).collect();
+        Arc::new(WorkerHolds { worker, parts, signals })
     }
 
     /// Returns a number for a new connection.
     pub(crate) fn connect(&self) -> ConnectionNumber {
-        ConnectionNumber(self.shared.connections.fetch_add(1, Ordering::Relaxed) + 1)
+        ConnectionNumber(self.signals.connections.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Whether a request of this worker has ever asked for slots or held slots.
     pub(crate) fn is_used(&self) -> bool {
-        self.shared.is_used.load(Ordering::Relaxed)
+        self.signals.is_used.load(Ordering::Relaxed)
     }
 
     pub(crate) fn part(&self, index: usize) -> Option<&Arc<PartHolds>> {
@@ -136,7 +136,7 @@ impl WorkerHolds {
     /// returns the indices of these parts, and is called again whenever the wait may have to end.
     pub(crate) async fn reports(&self, own: impl Fn() -> PartIndices, connection: ConnectionNumber, clock: &Clock) {
         loop {
-            let mut changed = std::pin::pin!(self.shared.changed.notified());
+            let mut changed = std::pin::pin!(self.signals.changed.notified());
             // A change after this line ends the wait, even if it comes before the wait.
             changed.as_mut().enable();
             match self.next_reports(&own, connection, clock.now()) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::Shared;
+use super::PartSignals;
 use crate::remote::transport::Reply;
 use crate::reservation::{Reservation, SlotKeeper, granted_asks};
 use base::time::{Micros, Timestamp};
@@ -29,7 +29,7 @@ pub(crate) struct PartHolds {
     said: Mutex<Said>,
     /// Whether a request of this worker has ever asked for slots of this part or held slots of it.
     is_used: AtomicBool,
-    shared: Arc<Shared>,
+    signals: Arc<PartSignals>,
 }
 
 #[derive(Debug)]
@@ -54,10 +54,10 @@ pub(crate) type Held = Result<Reservation, OldReport>;
 pub(crate) struct OldReport;
 
 impl PartHolds {
-    pub(super) fn new(owner: Owner, shared: &Arc<Shared>) -> PartHolds {
+    pub(super) fn new(owner: Owner, signals: &Arc<PartSignals>) -> PartHolds {
         let (quiet_until, connection) = (Timestamp(0), ConnectionNumber::default());
         let said = Said { holdings: Holdings::new(owner), quiet_until, connection };
-        PartHolds { said: Mutex::new(said), is_used: AtomicBool::new(false), shared: Arc::clone(shared) }
+        PartHolds { said: Mutex::new(said), is_used: AtomicBool::new(false), signals: Arc::clone(signals) }
     }
 
     pub(super) fn is_used(&self) -> bool {
@@ -66,7 +66,7 @@ impl PartHolds {
 
     fn use_now(&self) {
         self.is_used.store(true, Ordering::Relaxed);
-        self.shared.is_used.store(true, Ordering::Relaxed);
+        self.signals.is_used.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether a call that has no answer yet asks for slots of a bucket of which this plan also asks for slots.
@@ -152,7 +152,7 @@ impl PartHolds {
             if failed { Err(OldReport) } else { Ok(reservation) }
         };
         let held = plans.iter().enumerate().map(held).collect();
-        self.shared.changed.notify_waiters();
+        self.signals.changed.notify_waiters();
         held
     }
 
@@ -160,7 +160,7 @@ impl PartHolds {
     pub(super) fn hold(self: &Arc<Self>, key: BucketKey, terms: SlotTerms, now: Timestamp) -> Reservation {
         self.use_now();
         let slot = self.said.lock().holdings.hold(key, terms, now);
-        self.shared.changed.notify_waiters();
+        self.signals.changed.notify_waiters();
         self.reserve([slot])
     }
 
@@ -172,7 +172,7 @@ impl PartHolds {
     pub(super) fn end_all(&self) {
         if self.is_used() {
             self.said.lock().holdings.end_all();
-            self.shared.changed.notify_waiters();
+            self.signals.changed.notify_waiters();
         }
     }
 
@@ -221,7 +221,7 @@ impl Said {
 impl ReservationOwner for PartHolds {
     fn end(&self, slot: SlotId, _ending: Ending) {
         self.said.lock().holdings.end(slot);
-        self.shared.changed.notify_waiters();
+        self.signals.changed.notify_waiters();
     }
 }
 
