@@ -9,7 +9,7 @@ use rules::rule::{Mode, RuleSource};
 /// A question about a request that the log cannot answer, because the log lacks an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpenQuestion {
-    /// Whether the key `exempt` of the file applies to the request.
+    /// Whether the request is exempt, by the setting `exempt` in gateway.yaml.
     Exemption,
     /// Whether a policy takes part in the decision, or, if `rule` is set, whether this rule of the policy applies. Both
     /// fields are indexes.

@@ -12,7 +12,8 @@ use rules::partial_evaluation::Observation;
 use rules::rule::{Action, Condition, Override, Policy};
 use rules::rule_set::RuleSet;
 
-/// The texts in a configuration, by their pseudonyms. Used to compare the pseudonyms in a log with the texts in rules.
+/// Finds the texts in a configuration by their pseudonyms. Used to compare the pseudonyms in a log with the texts in
+/// rules.
 #[derive(Debug, Default)]
 pub(crate) struct Pseudonyms {
     texts: HashMap<Pseudonym, Vec<u8>>,

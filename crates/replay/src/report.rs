@@ -50,8 +50,8 @@ pub struct Outcome {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// The number of refused requests for which the log leaves some rule open. Shares are computed without these requests, and
-    /// without undecided requests.
+    /// The number of refused requests for which the log leaves some rule open. The share of refused requests is
+    /// computed without these requests, and without undecided requests.
     pub refused_anyway: u64,
     /// The causes of refusals, each with its number of requests. The most frequent cause is the first.
     pub by: Vec<Refuser>,
@@ -270,8 +270,8 @@ impl Simulation<'_> {
 }
 
 impl Outcome {
-    /// Returns the number of refused requests, and the number of all requests. Requests for which the log leaves some rule open
-    /// are in neither number.
+    /// Returns the number of refused requests, and the number of refused and allowed requests together. Requests for
+    /// which the log leaves some rule open are in neither number.
     pub fn decided(&self) -> (u64, u64) {
         let refused = self.refused - self.refused_anyway;
         (refused, self.allowed + refused)

@@ -289,7 +289,7 @@ impl<'c> Simulation<'c> {
         let (settlement, entries) = settle(&plan, &states, at);
         // The entries are stored even after a refusal, because a refusal may correct a bucket.
         for (charge, entry) in all().zip(entries) {
-            // What is held is kept apart, because requests give it back.
+            // Slots are kept in `SlotsInFlight` instead, because requests give their slots back.
             if let Some(entry) = entry.filter(|_| charge.charge.algorithm.slots().is_none()) {
                 self.buckets.set_state(charge, explanation, entry.state);
             }

@@ -35,8 +35,8 @@ mod tests {
 
     #[test]
     fn a_name_becomes_another_as_php_and_rack_make_variables() {
-        // PHP 8.2 shows the first six names and the arrays in this form in `$_GET`. Rack 2.2 reads the others in this
-        // form.
+        // In `$_GET`, PHP 8.2 shows the first six names and the arrays as `api_key`. Rack 2.2 reads the other names as
+        // `api_key`.
         for sent in ["api.key", "api key", "api[key", " api_key", "   api.key", "api_key\0x", "api_key[]", "api.key[x]"]
             .into_iter()
             .chain(["[api_key]", "[api_key", "]api_key", "api_key]", "[]api_key[a][b]"])

@@ -6,7 +6,8 @@ use http::request::Parts;
 
 use base::time::Micros;
 
-/// Timeouts are rounded down to a multiple of this step, so that requests at the same moment have the same bound.
+/// The longest delay is rounded down to a multiple of this time, so that requests at about the same moment have equal
+/// longest delays.
 const STEP: Micros = Micros(100_000);
 
 /// Whether a request is a gRPC call, according to its content type.

@@ -114,7 +114,8 @@ impl TextList {
         }
     }
 
-    /// Returns the first slot for a text. Only the operator chooses the texts, so the hash needs no secret.
+    /// Returns the place in `table` where the search for a text begins. Only the operator chooses the texts, so the
+    /// hash needs no secret.
     fn slot(&self, text: &[u8]) -> usize {
         let hash = FixedState::default().hash_one(text);
         usize::try_from(hash & (self.table.len() as u64 - 1)).unwrap_or_default()

@@ -86,8 +86,8 @@ impl AmbiguityCheck {
         if self.ambiguous(request).is_some() {
             return Err(Ambiguity::Ambiguous);
         }
-        // This check does not depend on the limit keys, because without its credentials the request would count as
-        // another client's.
+        // If a request removes its credentials with `Connection`, the upstream takes it for the request of another
+        // client. So such a request is ambiguous, whatever the limit keys are.
         let removes = |name| is_nominated(request, name);
         if request.head.headers.contains_key(CONNECTION) && (removes(&AUTHORIZATION) || removes(&COOKIE)) {
             return Err(Ambiguity::Ambiguous);

@@ -121,7 +121,8 @@ impl fmt::Display for ClaimedNumber {
 pub struct ClaimedNumbers {
     /// The limit's algorithm, with the settings that are the same for all requests.
     pub base: Algorithm,
-    /// The smallest cost of a request. A burst or limit from credentials is raised to this cost, unless it is 0.
+    /// The smallest cost of a request. A burst or limit from credentials is raised to this cost, unless the burst or
+    /// limit is 0.
     pub least: Cost,
     /// The settings that come from credentials, at least one.
     pub numbers: Vec<ClaimedNumber>,

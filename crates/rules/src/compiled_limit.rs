@@ -114,23 +114,24 @@ pub(crate) fn combine_meters(limits: &mut [CompiledLimit]) {
     }
 }
 
-/// The cost of a request, compiled: fixed, or read from the attribute in a slot.
+/// The cost of a request, compiled: fixed, or read from the attribute with the index `slot`.
 #[derive(Clone, Debug)]
 pub(crate) enum CompiledPrice {
     Fixed(Cost),
     FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
 }
 
-/// The settings of a limit some of which come from credentials, with the slots of the attributes that supply these settings.
+/// The settings of a limit some of which come from credentials, with the slots (indexes) of the attributes that supply
+/// these settings.
 #[derive(Clone, Debug)]
 pub struct CompiledNumbers {
     pub claimed: ClaimedNumbers,
-    /// The slots of the attributes from which the settings are read, in the order of the settings.
+    /// The slots (indexes) of the attributes from which the settings are read, in the order of the settings.
     pub slots: Vec<Slot>,
 }
 
 impl CompiledNumbers {
-    /// Compiles settings that come from credentials. `slot` returns the slot of an attribute.
+    /// Compiles settings that come from credentials. `slot` returns the slot (index) of an attribute.
     pub fn compile(claimed: &ClaimedNumbers, mut slot: impl FnMut(&Attribute) -> Slot) -> CompiledNumbers {
         let slots = claimed.numbers.iter().map(|number| slot(&number.from)).collect();
         CompiledNumbers { claimed: claimed.clone(), slots }

@@ -1,4 +1,5 @@
-//! Defines policies and rules after compilation. Each attribute that they read has a slot.
+//! Defines policies and rules after compilation. Each attribute that they read has a [`Slot`], which is its index in a
+//! list.
 
 use smallvec::SmallVec;
 
@@ -14,14 +15,14 @@ use request::matcher::Expectation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub usize);
 
-/// A condition, with the slot of its attribute.
+/// A condition, with the slot (index) of its attribute.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledCondition {
     pub slot: Slot,
     pub condition: Condition,
 }
 
-/// A policy, compiled: its attributes are replaced by slots.
+/// A policy, compiled: its attributes are replaced by their indexes, the slots.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledPolicy {
     pub id: PolicyId,
@@ -34,7 +35,8 @@ pub(crate) struct CompiledPolicy {
     pub index: Option<Index>,
 }
 
-/// A rule, compiled: its attributes are replaced by slots, and its limits by their indexes in the rule set.
+/// A rule, compiled: its attributes and limits are replaced by their indexes in the rule set. The index of an attribute
+/// is a [`Slot`].
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledRule {
     /// The index of the rule in its policy.
@@ -52,7 +54,7 @@ pub(crate) struct CompiledRule {
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledKey {
     pub key: LimitKey,
-    /// The alternatives of the limit key: the slot of each attribute, and how its value is folded.
+    /// The alternatives of the limit key: the slot (index) of each attribute, and how its value is folded.
     pub parts: SmallVec<[(Slot, Fold); 1]>,
 }
 
@@ -64,7 +66,7 @@ pub(crate) enum CompiledAction {
     Charge(Vec<LimitId>),
 }
 
-/// Returns the slot and the expected value of each condition, in the form that an index takes.
+/// Returns the slot (index) of the attribute and the expected value of each condition, in the form that an index takes.
 pub(crate) fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
     conditions.iter().map(|condition| (condition.slot.0, &condition.condition.expectation))
 }

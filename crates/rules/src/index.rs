@@ -46,8 +46,8 @@ pub(crate) fn among<T>(list: &[T], found: Option<Indices>) -> impl Iterator<Item
 }
 
 impl Index {
-    /// Builds an index of a list. `entries` has the conditions of each entry: the slot of an attribute, and the expected value.
-    /// `None` if the list is too short for an index to help.
+    /// Builds an index of a list. `entries` has the conditions of each entry: the slot (index) of an attribute, and the
+    /// expected value. `None` if the list is too short for an index to help.
     pub fn of<'e>(
         entries: impl ExactSizeIterator<Item = impl Iterator<Item = (usize, &'e Expectation)>>,
     ) -> Option<Index> {

@@ -46,7 +46,7 @@ impl PartOverrides {
 }
 
 impl CompiledOverrides {
-    /// Compiles the overrides of a limit. `slot` returns the slot of an attribute.
+    /// Compiles the overrides of a limit. `slot` returns the slot (index) of an attribute.
     pub(crate) fn compile(
         overrides: &[Override],
         rule: &Rule,

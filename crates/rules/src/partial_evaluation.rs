@@ -98,8 +98,8 @@ impl fmt::Display for Element<'_, '_> {
 }
 
 impl Knowledge<'_> {
-    /// Returns whether an attribute meets an expectation. `seen` is what is known about the value of the attribute. `None` if
-    /// this does not determine the result.
+    /// Returns whether an attribute meets an expectation. `seen` is what is known about the value of the attribute.
+    /// `None` if `seen` does not determine the result.
     pub(crate) fn evaluate(
         &self,
         expectation: &Expectation,

@@ -26,8 +26,7 @@ pub(crate) trait Facts<'s>: Sized {
     type Match;
     /// The reason why a condition fails, or a limit key has no value.
     type Failure;
-    /// What is unknown about the request. For a walk to which everything is known, this is a type without
-    /// values.
+    /// What is unknown about the request. If a walk knows everything, this is a type without values.
     type Unknown;
     /// The picked values of a rule's limit keys, and the descriptor made from these values.
     type Picked: Default;
@@ -35,7 +34,8 @@ pub(crate) trait Facts<'s>: Sized {
     /// Returns the time for calendars and for rules that expire.
     fn at(&self) -> Timestamp;
 
-    /// Returns whether this gateway forwards the request, and so knows when it ends. Otherwise the request can hold no slots.
+    /// Returns whether this gateway forwards the request, and so knows when the request ends. Otherwise the request can
+    /// hold no slots (places among the requests in flight).
     fn is_forwarded(&mut self) -> bool;
 
     /// Returns the indexes of the entries that this index finds, or `None` if all entries must be checked.
@@ -73,14 +73,14 @@ pub(crate) trait Facts<'s>: Sized {
     fn join(first: Self::Unknown, second: Self::Unknown) -> Self::Unknown;
 }
 
-/// The answer to a question of a walk. `M`, `F` and `U` contain the details of each kind of answer.
+/// The answer to a question of a walk over the rules. `M`, `F` and `U` contain the details of each kind of answer.
 pub(crate) enum Finding<M, F, U> {
     Holds(M),
     Fails(F),
     Unknown(U),
 }
 
-/// Receives every step of a walk, for example to explain a decision.
+/// Receives every step of a walk over the rules, for example to explain a decision.
 pub(crate) trait Observer<'s, F: Facts<'s>> {
     /// Receives whether a policy takes part. After a policy that denies the request, no further policy is checked.
     fn policy(&mut self, _: &'s CompiledPolicy, _: Finding<F::Match, F::Failure, F::Unknown>) {}
@@ -99,7 +99,7 @@ pub(crate) trait Observer<'s, F: Facts<'s>> {
     /// Receives a limit that charges nothing because of an override.
     fn unlimited(&mut self, _: &'s CompiledLimit) {}
 
-    /// Receives a limit of slots that charges nothing because another proxy forwards the request.
+    /// Receives a limit of slots (requests in flight) that charges nothing, because another proxy forwards the request.
     fn not_at_door(&mut self, _: &'s CompiledLimit) {}
 
     /// Receives whether the request meets the conditions of the exemption with this index.
@@ -184,7 +184,7 @@ struct Walk<'s, 'w, F, O> {
     is_unlimited: bool,
     unmatched: SmallVec<[PolicyId; 2]>,
     shadow_denials: DenierIds,
-    /// The limits of slots that do not apply, because another proxy forwards the request.
+    /// The limits of slots (requests in flight) that do not apply, because another proxy forwards the request.
     not_at_door: SmallVec<[LimitId; 0]>,
 }
 

@@ -1,6 +1,7 @@
 //! Compiles the policies of a file, once for each load of the file.
 //!
-//! Each attribute that any rule reads has one slot, so that the attribute is resolved at most once for each request.
+//! Each attribute that any rule reads is in a list once, and rules refer to its index there, the slot. So an attribute
+//! is resolved at most once for each request.
 
 use smallvec::SmallVec;
 
@@ -183,7 +184,7 @@ impl RuleSet {
         }
     }
 
-    /// Compiles a limit, and its candidate if it has one. The candidate is a shadow.
+    /// Compiles a limit, and its candidate if it has one. The candidate is in shadow mode.
     fn limits_of(&mut self, policy: &Policy, rule: &Rule, limit: &Limit, mode: Mode) -> SmallVec<[LimitId; 2]> {
         let mut keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
         keys.sort_unstable();

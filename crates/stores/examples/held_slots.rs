@@ -1,4 +1,5 @@
-//! Measures what slots cost a Redis while streams hold them and nobody asks: its CPU, its calls, and the size of a bucket.
+//! Measures what it costs a Redis server to keep slots that streams hold, while no request asks for a slot: CPU time,
+//! calls, and the size of a bucket.
 //!
 //! `redis-server --port 6400 --save '' & cargo run --package tollgate-stores --example held_slots 6400`
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -66,7 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// What the server has used since its start.
 struct Usage {
-    /// Seconds.
+    /// The CPU time in seconds.
     cpu: f64,
     calls: f64,
     writes: f64,

@@ -39,16 +39,17 @@ pub enum StoreError {
     UnexpectedReply,
     /// The call named calendar periods, and at both attempts the server's time was outside of them. Nothing was charged.
     OutsidePeriod,
-    /// The request holds something of its buckets, and a later call of this gateway has overtaken the call. What
-    /// the call charged besides, if anything, stays charged.
+    /// The request asks for slots, and a later call of this gateway has reached the server before this call. If this
+    /// call has charged other buckets, their charges stay.
     OldReport,
-    /// Another node of the cluster has the slot of the bucket now. The call did not run.
+    /// Another node of the cluster has the hash slot of the bucket now. The call did not run.
     SlotMoved,
-    /// The bucket may be on the node to which its slot is moving. The call did not run.
+    /// The bucket may be on the node to which its hash slot is moving. The call did not run.
     SlotMoving,
-    /// The buckets are on two nodes while their slot is moving. The call did not run.
+    /// The buckets are on two nodes while their hash slot is moving. The call did not run.
     TryAgain,
-    /// The cluster does not serve the slot, because the slot has no master or the node is cut off. The call did not run.
+    /// The cluster does not serve the hash slot, because the hash slot has no master or the node is cut off. The call
+    /// did not run.
     ClusterDown,
     /// The circuit breaker is open after repeated errors. Nothing was sent.
     BreakerOpen,
@@ -125,7 +126,7 @@ impl StoreError {
 
     /// Whether the error shows that the server works although it has not decided. Such a server has redirected the
     /// call, has reported a time outside of the calendar periods that the call names, knows a later call, or has said
-    /// that its cluster does not serve the slot.
+    /// that its cluster does not serve the hash slot.
     pub fn is_answer(self) -> bool {
         self.is_redirection()
             || matches!(self, StoreError::OutsidePeriod | StoreError::OldReport | StoreError::ClusterDown)

@@ -83,9 +83,9 @@ impl FallbackShare {
         }
     }
 
-    /// Decides a plan in this process, with this gateway's shares of the limits. The remaining tokens in the answer are those
-    /// of the shares. `slots` keeps the slots of this gateway: those that the store has granted count, and those that are
-    /// granted here are reported to the store.
+    /// Decides a plan in this process, with this gateway's shares of the limits. The remaining tokens in the answer are
+    /// those of the shares. `slots` keeps the slots of this gateway: slots that the store has granted are counted here,
+    /// and slots that are granted here are reported to the store.
     pub(crate) fn take(&self, plan: &Plan, slots: &impl SlotBook) -> TakeReply {
         let gateways = self.gateways();
         let mut evicted = 0;

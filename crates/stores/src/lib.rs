@@ -167,9 +167,10 @@ impl Store {
         }
     }
 
-    /// Decides a plan in this process, with this gateway's share of each limit. For use after [`Store::take`] has returned an
-    /// error. The slots that this gateway already holds count, whether the store has granted them or not. The slots of
-    /// the reply are reported to the store as soon as it answers again, so they need no [`Store::hold`].
+    /// Decides a plan in this process, with this gateway's share of each limit. For use after [`Store::take`] has
+    /// returned an error. The slots that this gateway already holds are counted, whether the store has granted them or
+    /// not. The slots of the reply are reported to the store as soon as it answers again, so they need no
+    /// [`Store::hold`].
     pub fn take_fallback(&self, worker: Worker, plan: &Plan) -> TakeReply {
         match self {
             Store::Memory(memory) => memory.take(plan),
@@ -179,10 +180,11 @@ impl Store {
         }
     }
 
-    /// Holds what a request asks for although nothing has granted it. For use after [`Store::take`] has returned an
-    /// error and the request was let pass without any limit. Other gateways see what this gateway holds as soon as
-    /// the store answers again, also if that is more than the limit. Add the result to the reservation of the request
-    /// with [`Reservation::join`]. Holds nothing if the store is in memory, whose takes do not fail.
+    /// Holds the slots that a request asks for, although neither the store nor this gateway has granted them. For use
+    /// after [`Store::take`] has returned an error and the request was let pass without any limit. Other gateways see
+    /// the slots of this gateway as soon as the store answers again, even if they are more than the limit. Add the
+    /// result to the reservation of the request with [`Reservation::join`]. Holds nothing if the store is in memory,
+    /// because such a store always answers.
     pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
         match self {
             Store::Memory(_) => Reservation::default(),
@@ -192,8 +194,9 @@ impl Store {
         }
     }
 
-    /// Ends all slots of this gateway, because the process ends, and waits until the store knows it. Other gateways need
-    /// then not wait until the last reports have ended. May wait as long as the store gives no answer.
+    /// Ends all slots of this gateway, because the process ends, and waits until the store knows that they have ended.
+    /// Otherwise other gateways would have to wait until the last reports expire. May wait as long as the store gives
+    /// no answer.
     pub async fn end_all_slots(&self) {
         match self {
             Store::Memory(_) => {}

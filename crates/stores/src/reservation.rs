@@ -8,7 +8,8 @@ use ledger::cost::Cost;
 use ledger::holds::{self, ReservationOwner, SlotId, SlotTerms};
 use ledger::outcome::Verdict;
 
-/// Counts the slots that requests hold: a connection, which reports them to its store, or a store in this process.
+/// Counts the slots that requests hold. A keeper is a connection, which reports the slots to its store, or a store in
+/// this process.
 pub(crate) trait SlotKeeper: ReservationOwner + fmt::Debug + Send + Sync {}
 
 /// The slots that a granted request holds until it ends. If all its limits are rates, the reservation is empty, because

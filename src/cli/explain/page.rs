@@ -27,7 +27,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     let lengths = lines.iter().map(|(line, _)| length(line)).filter(|length| *length <= WIDEST_LINE);
     let width = lengths.max().unwrap_or_default() + 2;
     for (line, number) in lines {
-        // At least two spaces, also if the text is longer than its column.
+        // At least two spaces are added, even if the text is longer than its column.
         let padding = width.saturating_sub(length(&line)).max(2);
         page.push(format!("{line}{}{}:{number}", " ".repeat(padding), report.file));
     }

@@ -130,7 +130,7 @@ pub(super) struct Rule {
     /// The limits of the rule that charge nothing, because an override makes them unlimited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlimited: Vec<String>,
-    /// The limits of slots that charge nothing, because another proxy forwards the request.
+    /// The limits of slots (requests in flight) that charge nothing, because another proxy forwards the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_at_door: Vec<String>,
 }

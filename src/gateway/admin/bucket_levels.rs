@@ -9,7 +9,8 @@ use ledger::cost::Cost;
 use ledger::holds::{Owner, Report};
 use ledger::store_time::StoreTime;
 
-/// The owner for which levels of slots are computed. The owners of gateways are random.
+/// The owner for which levels of slots are computed. It holds no slots. No gateway is this owner, because the owners of
+/// gateways are random numbers.
 const READER: Owner = Owner(u64::MAX);
 
 /// The states of some buckets at one moment, from which the remaining amounts are computed.
@@ -49,8 +50,8 @@ impl Levels {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
-    /// Returns the state of a bucket in the form in which a store asks it: a bucket of slots has a report of an owner who holds
-    /// nothing. `None` if the bucket is full.
+    /// Returns the state of a bucket for a step of its algorithm. A bucket of slots gets a report of an owner that
+    /// holds nothing. `None` for any other bucket if it is full.
     pub(crate) fn state_to_ask(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<State> {
         let state = self.states.get(key);
         let report = Report { owner: READER, sequence: 1, held: Cost::default() };

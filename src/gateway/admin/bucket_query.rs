@@ -234,7 +234,7 @@ impl<'g> Buckets<'g> {
     }
 }
 
-/// Uses the time of a shared store also for calendars, because its one clock gives both.
+/// Makes a time of a shared store, which has only one clock: the date for calendars is the same time.
 fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
     (now.into(), shown)
 }

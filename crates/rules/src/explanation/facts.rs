@@ -1,4 +1,4 @@
-//! Answers the questions of a walk from the known parts of a request.
+//! Answers the questions of a walk over the rules, from the known parts of a request.
 
 use super::parts::{Failure, MatchedElement, PickedKey};
 use crate::compiled_limit::{CompiledLimit, CompiledNumbers, CompiledPrice};
@@ -14,7 +14,7 @@ use request::attribute::Attribute;
 use request::door::Door;
 use request::matcher::Expectation;
 
-/// Answers the questions of a walk about a request whose attributes may be partly unknown.
+/// Answers the questions of a walk over the rules about a request, of which some attributes may be unknown.
 pub(super) struct PartialFacts<'a, 'w> {
     pub rules: &'a RuleSet,
     /// Returns what is known about an attribute's value.
@@ -46,7 +46,7 @@ impl<'a> PickedKeys<'a> {
 }
 
 impl<'a> PartialFacts<'a, '_> {
-    /// Returns what is known about the attribute in a slot. `Missing` for a slot of another rule set.
+    /// Returns what is known about the attribute with this index (slot). `Missing` for an index of another rule set.
     pub(super) fn look(&mut self, slot: Slot) -> Observation<'a> {
         self.rules.attributes().get(slot.0).map_or(Observation::Missing, |attribute| (self.see)(attribute))
     }

@@ -46,7 +46,7 @@ impl RuleSet {
     }
 }
 
-/// Notes every step of a walk.
+/// Notes every step of a walk over the rules.
 struct Notes<'a> {
     /// All policies of the file. A policy that the walk has not reached is noted as not checked, and its rules as
     /// skipped.

@@ -129,7 +129,7 @@ pub struct RuleCharges<'a> {
     pub charged: Vec<ExplainedCharge<'a>>,
     /// The limits that charge nothing because of an override.
     pub unlimited: Vec<&'a str>,
-    /// The limits of slots that charge nothing because another proxy forwards the request.
+    /// The limits of slots (requests in flight) that charge nothing, because another proxy forwards the request.
     pub not_at_door: Vec<&'a str>,
 }
 

@@ -5,8 +5,8 @@
 //! breaker closes, otherwise the cool-down doubles. The cool-down is jittered, so that gateways do not probe at the
 //! same time.
 //!
-//! One pause of the store delays the calls of all connections at the same moment. Such a pause counts as one consecutive
-//! failure, however many connections there are, because of timeouts that overlap in time only one counts.
+//! One pause of the store delays the calls of all connections at the same moment. Such a pause counts as one
+//! consecutive failure, however many connections there are: if timeouts overlap in time, only one of them counts.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -34,8 +34,8 @@ impl Default for Settings {
 const WINDOW: usize = 100;
 const SPAN: Micros = Micros(10_000_000);
 /// When half of the recent calls failed, the breaker opens only if there were also this many separate failures within
-/// `SPAN`. So a single pause that delays fifty connections does not open it. Timeouts that overlap count as one separate
-/// failure, but each is one of the recent calls: with many connections, the last hundred calls may end within one timeout.
+/// `SPAN`. Timeouts that overlap in time count as one separate failure. So a single pause of the store does not open
+/// the breaker, even if it delays a hundred calls on many connections.
 const SEPARATE: usize = 5;
 
 /// A circuit breaker: refuses calls to a store for a while after too many failures. All workers share it.

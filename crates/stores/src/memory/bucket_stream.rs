@@ -21,8 +21,9 @@
 //!
 //! Times are those of [`base::time::Clock`]: the wall clock at the start of the process, plus the monotonic time since
 //! then. The next process continues with the wall clock. If the wall clock was set back meanwhile, a bucket is not
-//! refilled until the clock has caught up. If it was set back by more than an hour, the bucket stays empty until it
-//! would have been full. If the clock was set forward, a bucket is also refilled for the skipped time.
+//! refilled until the clock has caught up. If the wall clock was set back by more than an hour, every bucket stays
+//! empty for the time after which it would have been full. If the clock was set forward, a bucket is also refilled for
+//! the skipped time.
 
 use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -42,8 +43,8 @@ const KEY_FORMAT: usize = FORMAT.len();
 /// The number of buckets that are copied each time a shard is locked.
 const BATCH: usize = 512;
 
-/// The longest time by which a moment in the stream may be ahead of the clock. A bucket with a later moment in its state
-/// becomes empty, because its algorithm would refuse requests until the clock has caught up.
+/// The longest time by which the time of the stream may be ahead of the clock. If it is further ahead, the buckets
+/// become empty, because their algorithms would refuse requests until the clock has caught up.
 const AHEAD: Micros = Micros(3_600_000_000);
 
 /// The reason why buckets cannot be read from a stream.
@@ -170,7 +171,7 @@ impl Memory {
             let entry = if is_believed {
                 entry
             } else {
-                // No algorithm has such a state, so the bucket counts as empty.
+                // No algorithm has a state without integers, so the bucket counts as empty.
                 Entry { state: State::new(), kept_until: now.plus(entry.kept_until.since(written)) }
             };
             if entry.kept_until > now {

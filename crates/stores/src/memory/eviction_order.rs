@@ -143,7 +143,7 @@ impl EvictionOrder {
         }
     }
 
-    /// Returns the slot of a bucket that is full at `now`. `None` if no bucket is full.
+    /// Returns the slot (the index in the shard) of a bucket that is full at `now`. `None` if no bucket is full.
     pub(super) fn full(&mut self, now: Timestamp) -> Option<u32> {
         while let Some((_, tag)) = self.soonest.first().copied().filter(|(before, _)| *before <= now) {
             let soonest = self.limits.get(&tag).and_then(LimitQueues::soonest_full)?;
@@ -155,8 +155,8 @@ impl EvictionOrder {
         None
     }
 
-    /// Returns the slot of the bucket whose loss matters least. Used when no bucket is full. `buckets` is the number of all
-    /// buckets.
+    /// Returns the slot (the index in the shard) of the bucket whose loss matters least. Used when no bucket is full.
+    /// `buckets` is the number of all buckets.
     pub(super) fn least(&mut self, buckets: usize) -> Option<u32> {
         self.adapt_spared(buckets);
         let classes = SpentClass::ALL.into_iter().zip(&self.largest);

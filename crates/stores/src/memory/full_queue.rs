@@ -15,7 +15,7 @@ const CHILDREN: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct FullQueue(SegmentedVec<PackedItem, 256>);
 
-/// An item of the queue: the slot of a bucket, and the moment at which the bucket is full.
+/// An item of the queue: the slot of a bucket (its index in the shard), and the moment at which the bucket is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub full_at: Timestamp,
@@ -97,7 +97,7 @@ impl FullQueue {
         }
     }
 
-    /// Puts an item at `position`, and moves it to the front until its parent is not full later than the item.
+    /// Puts an item at `position`, and moves it to the front while its parent is full later than the item.
     fn rise(&mut self, mut position: usize, item: Item, mut moved: impl FnMut(u32, usize)) {
         while position > 0 {
             let parent = (position - 1) / CHILDREN;
@@ -110,7 +110,7 @@ impl FullQueue {
         moved(item.slot, position);
     }
 
-    /// Puts an item at `position`, and moves it to the back until none of its children is full earlier than the item.
+    /// Puts an item at `position`, and moves it to the back while one of its children is full earlier than the item.
     fn sink(&mut self, mut position: usize, item: Item, mut moved: impl FnMut(u32, usize)) {
         loop {
             let first = CHILDREN * position + 1;

@@ -124,8 +124,8 @@ impl LocalHolds {
 type LockedHolds<'m> = SmallVec<[(usize, MutexGuard<'m, Held>); 2]>;
 
 impl Memory {
-    /// Decides a plan that holds something, as [`Memory::take`] does. All charges are taken at one moment, because this
-    /// holds all locks: first it takes the locks of the buckets, then those of what is held.
+    /// Decides a plan that holds something, as [`Memory::take`] does. All charges are taken at one moment, because all
+    /// locks are held: first the locks of the buckets are taken, then the locks of the held slots.
     pub(super) fn take_and_hold(&self, plan: &Plan) -> TakeReply {
         let mut locked = self.lock(plan);
         let mut holds = self.lock_holds(plan);
@@ -233,7 +233,8 @@ impl Memory {
     }
 }
 
-/// Returns for each charge the state of its bucket, if the request holds something of the bucket.
+/// Returns for each charge of slots the state of its bucket, made from the slots that are held. `None` for any other
+/// charge.
 fn said(plan: &Plan, time: StoreTime, held: impl Fn(&BucketKey) -> Cost) -> SmallVec<[Option<State>; 2]> {
     let state = |charge: &Charge| {
         charge.algorithm.slots()?;

@@ -209,8 +209,8 @@ impl Memory {
     }
 
     /// Stores the entries of a settled plan. `indices` says for each charge which of the held locks is its shard's.
-    /// Returns how many buckets were evicted although something was still spent in them. What is held is not stored
-    /// here.
+    /// Returns how many buckets were evicted although something was still spent in them. Slots that requests hold are
+    /// not stored here.
     #[allow(clippy::indexing_slicing, reason = "the indices come from `index_of`, within the held locks")]
     fn store(
         &self,

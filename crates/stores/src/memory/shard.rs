@@ -16,7 +16,7 @@ use ledger::bucket_key::BucketKey;
 /// A part of the memory store: its buckets by their keys, and the order in which they are evicted.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    /// The slot of each bucket, by the hash of its key.
+    /// The slot of each bucket (its index in `buckets`), found by the hash of its key.
     slots: HashTable<u32>,
     hasher: RandomState,
     buckets: Buckets,

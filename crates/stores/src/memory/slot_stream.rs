@@ -1,5 +1,5 @@
-//! Writes what requests hold to a stream, and reads it in the next process, so that its limits also count the requests
-//! that the previous process still answers.
+//! Writes to a stream how many slots requests hold, and reads the stream in the next process. So the limits there also
+//! count the requests that the previous process still answers.
 //!
 //! A message has everything that is held: the number of buckets in 4 bytes, and for each bucket its key in 16 bytes, the
 //! held amount in thousandths and the time since which something is held, in 8 bytes each. Integers are little-endian. A
@@ -70,7 +70,8 @@ impl Memory {
         self.holds.iter().flat_map(|held| held.amounts()).collect()
     }
 
-    /// Counts what the requests of another process hold, in place of what was said of it before.
+    /// Counts what the requests of another process hold. Replaces the amounts that were counted for that process
+    /// before.
     pub fn count_held_elsewhere(&self, held: &[HeldAmount]) {
         for (index, shard) in self.holds.iter().enumerate() {
             shard.count_elsewhere(held.iter().filter(|held| self.shard_of(&held.key) == index).copied());

@@ -89,8 +89,6 @@ fn at_the_bound_the_soonest_full_bucket_is_evicted_and_drained_ones_are_kept() {
     }
 }
 
-/// A charge of one token. The bucket has `burst` tokens that refill in `window`. Each `key` has its own bucket, and
-/// each `window` is another limit.
 #[test]
 fn a_bucket_of_which_something_is_held_is_never_evicted() {
     let (memory, _) = memory(64);
@@ -125,6 +123,8 @@ fn what_is_held_is_shown_since_when_and_found() {
     assert_eq!(memory.keys().flatten().count(), 0);
 }
 
+/// A charge of one token. The bucket has `burst` tokens that refill in `window`. Each `key` has its own bucket, and
+/// each `window` is another limit.
 fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
     let rate = Rate { amount: Cost::from_tokens(burst), period: window };
     let mut bytes = [0; 16];

@@ -85,7 +85,7 @@ impl Transport for Database {
     }
 
     async fn take(&self, link: &mut Link, parts: &[CallPart<'_>], _near: Timestamp) -> Result<CallReply, Fault> {
-        // The store has only one part.
+        // All buckets are on one server, so the call has only one part.
         let Some(CallPart { plans, reports, .. }) = parts.first() else { return Ok(smallvec![]) };
         let mut new_rows = link.turn.lock().await;
         let reply = self.statements.take(&link.session, &mut new_rows, plans, reports.as_ref(), &self.clock).await?;

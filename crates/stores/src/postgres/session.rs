@@ -88,8 +88,8 @@ impl Session {
         statements: Arc<CallStatements<Statement>>,
     ) -> Result<Session, Error> {
         let is_direct = leads_to_the_server(&client, ends).await?;
-        // Behind a pooler, the second commit may be made after a crash or by another server, and would not show that the
-        // first commit is lost.
+        // The second commit of a call (`Flush`) shows that the first commit is not lost. Behind a pooler it would not
+        // show that, because it may be made after a crash or by another server.
         let can_flush = is_direct && can_flush(&client).await?;
         let prepared = if is_direct { Some(prepare(&client, &statements, can_flush).await?) } else { None };
         Ok(Session { client, statements, prepared, can_flush })

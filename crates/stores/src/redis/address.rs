@@ -29,7 +29,7 @@ impl Resolver {
     pub(super) fn new(settings: &Settings, login: &Arc<CurrentLogin>) -> Resolver {
         match &settings.target {
             Target::Address { address, .. } => Resolver::Fixed(address.clone()),
-            // Only the first node in gateway.yaml, because `cluster::Nodes` finds the addresses of all nodes.
+            // The first node in gateway.yaml is enough, because `cluster::Nodes` finds the addresses of all nodes.
             Target::Cluster(cluster) => {
                 Resolver::Fixed(cluster.nodes.first().cloned().unwrap_or_else(|| HostPort::new(String::new(), 0)))
             }

@@ -1,6 +1,6 @@
-//! Notices soon when a server becomes ready that has answered that it is not ready, for example because it loads its
-//! data or waits for a replica. One thread of the gateway connects repeatedly. When this thread succeeds, the other
-//! threads connect at once.
+//! Some servers answer that they are not ready, for example because they load their data or wait for a replica. This
+//! file notices soon when such a server becomes ready. One thread of the gateway connects repeatedly. When this thread
+//! succeeds, the other threads connect at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

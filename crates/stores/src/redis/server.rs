@@ -121,7 +121,7 @@ impl Transport for Server {
     }
 
     async fn take(&self, link: &mut Link, parts: &[CallPart<'_>], near: Timestamp) -> Result<CallReply, Fault> {
-        // The store has only one part.
+        // All buckets are on one server, so the call has only one part.
         let Some(CallPart { plans, reports, .. }) = parts.first() else { return Ok(smallvec![]) };
         let call = Call::with_reports(reports.as_ref(), plans.iter().copied());
         let near = self.hooks.near(near, || self.clock.now());

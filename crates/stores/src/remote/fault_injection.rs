@@ -114,7 +114,7 @@ mod flaw {
         Off,
     }
 
-    /// The place where a request is refused whose buckets cannot pay for it at present.
+    /// The place where a request is refused if its buckets cannot pay at present.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Refusals {
         /// This process refuses such requests, by its deny cache.

@@ -65,7 +65,7 @@ pub struct Remote<T> {
     /// Decides requests in this process while the store gives no answer.
     pub fallback: Arc<FallbackShare>,
     connections: Box<[Connection<T>]>,
-    /// What the requests of each connection hold.
+    /// The slots that requests hold, for each connection.
     holds: Box<[Arc<WorkerHolds>]>,
     /// One permit for each connection whose first attempt has ended.
     first_attempts: Semaphore,

@@ -31,7 +31,7 @@ pub(crate) struct PendingTake {
     pub route: Route,
 }
 
-/// The reason why a request is sent to its server. Always [`Route::Owner`] but in a cluster.
+/// The reason why a request is sent to its server. Without a cluster, it is always [`Route::Owner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// The server has the request's part of the store.

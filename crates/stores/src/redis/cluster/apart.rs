@@ -2,9 +2,8 @@
 //!
 //! One script cannot charge buckets under several tags, so they are charged in the order of the tags. At the first
 //! refusal, the charges so far are given back, less the amount that has been refilled since. Slots are given back
-//! completely. Nothing is granted that a
-//! bucket cannot pay, and a refused request has spent at most the amount that is refilled during the calls. In the
-//! meantime another request may be refused although its bucket could pay in the end.
+//! completely. Nothing is granted that a bucket cannot pay, and a refused request has spent at most the amount that is
+//! refilled during the calls. In the meantime another request may be refused although its bucket could pay in the end.
 //!
 //! A node that gives no answer does not delay the others, because the node of the next tag is asked while a slow node
 //! may still answer. Charges without an answer are decided by the fallback; if the fallback refuses them, the other
@@ -47,9 +46,9 @@ struct Group {
 /// Splits a plan into groups, in the order in which they are charged: groups with slots by their tags, groups with other
 /// enforced charges by their tags, then groups with only shadow charges.
 ///
-/// Slots come first, because they can be given back completely: so a refused slot spends nothing of a rate. Only the
-/// last group with slots also has the rates under its tag. Shadow charges are made when no enforced charge can refuse any
-/// more. So among the groups with enforced charges, only the last one also has shadow charges.
+/// Slots come first, because slots can be given back completely. If a slot is refused, no rate has been charged yet.
+/// Only the last group with slots also has the rates under its tag. Shadow charges are made when no enforced charge can
+/// refuse any more. So among the groups with enforced charges, only the last one also has shadow charges.
 fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     let (mut groups, mut rates): (Vec<Group>, Vec<Group>) = (Vec::new(), Vec::new());
     let group = |tag| Group { tag, plan: Plan::default(), positions: PartPositions::default() };
@@ -346,7 +345,7 @@ mod tests {
         let clock = Clock::system();
         for patience in [25_000, 45_000, 95_000].map(Micros) {
             let mut shortest = Micros(u64::MAX);
-            // Several attempts, because the machine may be busy.
+            // There are several attempts, because the machine may be busy.
             for _ in 0..5 {
                 let asked = clock.now();
                 assert_eq!(answered_within(patience, std::future::pending::<()>()).await, None);

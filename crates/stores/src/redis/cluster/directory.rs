@@ -11,10 +11,11 @@ use super::slots::SlotRange;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// How long each plan for a slot is sent in a call of its own, after a sign that the slot is moving.
+/// The time after a sign that a hash slot is moving. During this time, each plan for the slot is sent in a call of its
+/// own.
 const MOVING: Micros = Micros(1_000_000);
-/// How long the next owner is remembered after [`MOVING`]. If it has not become the owner by then, the move was
-/// cancelled.
+/// How long the next owner is remembered after [`MOVING`]. If the next owner has not become the owner by then, the move
+/// was cancelled.
 const BROKEN_OFF: Micros = Micros(3_000_000);
 
 const NOBODY: u32 = u32::MAX;
@@ -41,7 +42,7 @@ struct Entry {
     owner: AtomicU32,
     /// The id of the node to which the hash tag is moving.
     next_owner: AtomicU32,
-    /// The moment until which the tag's slot counts as moving.
+    /// The moment until which the tag's hash slot counts as moving.
     moving_until: AtomicU64,
 }
 

@@ -19,7 +19,7 @@ use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// How long to wait for slots that are moving, or for the answer of one node.
+/// How long to wait for hash slots that are moving, or for the answer of one node.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -122,7 +122,7 @@ impl Inspector {
             };
             let own = node.scan(&pattern, &|name| tags.bucket(name).filter(is), &mut count).await?;
             seen = before + last;
-            // While a slot moves, one of its buckets may be found on two nodes, so it is added only once.
+            // While a hash slot moves, one of its buckets may be found on two nodes, so it is added only once.
             found.extend(own.into_iter().filter(|key| !found.contains(key)).collect::<Vec<_>>());
         }
         Ok(found)

@@ -1,4 +1,4 @@
-//! Stores buckets in a Redis Cluster: on several masters, each of which decides about the buckets in its slots.
+//! Stores buckets in a Redis Cluster: on several masters, each of which decides about the buckets in its hash slots.
 //!
 //! Each bucket is under one of a few hash tags, so that the requests for many buckets still travel in one call. Each
 //! worker has one connection and one queue for each node, as for a single Redis. Each node has its own breaker. When a

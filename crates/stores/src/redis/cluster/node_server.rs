@@ -164,8 +164,8 @@ impl NodeServer {
             Fault { detail: format!("{}: {}", self.address, fault.detail), ..fault }
         };
         let (mut opened, take) = connected.map_err(named)?;
-        // The permission for ASKING is checked now. ASKING is needed only while a slot moves, when it would be too late
-        // to notice that the permission is missing.
+        // The permission for ASKING is checked now. ASKING is needed only while a hash slot moves, when it would be too
+        // late to notice that the permission is missing.
         let mut asking = Cmd::new();
         asking.arg("ASKING");
         let permitted = async {

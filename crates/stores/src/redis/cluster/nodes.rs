@@ -71,7 +71,7 @@ pub(super) struct Nodes {
     /// The state that all nodes share. Only the breaker and the store's clock are separate for each node.
     pub state: StoreState,
     pub clock: Clock,
-    /// What the requests of each worker hold. Each part of it is a hash tag.
+    /// The slots that the requests of each worker hold, with one part for each hash tag.
     holds: Vec<Arc<WorkerHolds>>,
     health: Arc<Health>,
     /// The nodes. The index of a node is its id.
@@ -263,7 +263,7 @@ impl Nodes {
                 knows = true;
                 continue;
             };
-            // This slot has no node. Other slots may still have one, so the loop continues.
+            // This hash slot has no node. Other hash slots may still have a node, so the loop continues.
             if Fault::from(error.clone()).error == StoreError::ClusterDown {
                 is_unserved = true;
                 continue;

@@ -14,8 +14,8 @@ use crate::reply::TakeReply;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// The pause before a call is repeated because its slot is on two nodes, its node has no connection, or the redirection
-/// has no address.
+/// The pause before a call is repeated because its hash slot is on two nodes, its node has no connection, or the
+/// redirection has no address.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of redirections of one request.
 const REDIRECTIONS: usize = 16;

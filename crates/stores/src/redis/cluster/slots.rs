@@ -1,10 +1,10 @@
-//! Parses the reply to CLUSTER SLOTS: the slots of each node.
+//! Parses the reply to CLUSTER SLOTS: the hash slots of each node.
 
 use redis::Value;
 
 use base::host_port::HostPort;
 
-/// A range of slots, with the master that has them.
+/// A range of hash slots, with the master that has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRange {
     pub first: u16,
@@ -12,8 +12,8 @@ pub(crate) struct SlotRange {
     pub master: HostPort,
 }
 
-/// Parses the slots in a reply. `None` if the reply is invalid. `asked` is the address of the node that replied. It is
-/// used if that node does not know its own name. A range is left out if its node has no known address.
+/// Parses the ranges of hash slots in a reply. `None` if the reply is invalid. `asked` is the address of the node that
+/// replied. It is used if that node does not know its own name. A range is left out if its node has no known address.
 pub(crate) fn slot_ranges(reply: &Value, asked: &HostPort) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = reply else { return None };
     let mut read = Vec::with_capacity(ranges.len());

@@ -1,4 +1,4 @@
-//! Asks nodes of a cluster which slots each master has.
+//! Asks nodes of a cluster which hash slots each master has.
 
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ pub(crate) fn fault_of(uncovered: &[u16]) -> Option<Fault> {
     Some(Fault::new(StoreError::ClusterDown, detail))
 }
 
-/// Connects to a node and reads its slots.
+/// Connects to a node, and reads which hash slots each master has.
 ///
 /// # Errors
 ///

@@ -19,7 +19,7 @@ use ledger::charge::Charge;
 /// The largest number of times that an undo is sent. It is sent again after a redirection, and after the script was
 /// loaded.
 const ATTEMPTS: usize = 8;
-/// The pause between two attempts while a slot is moving.
+/// The pause between two attempts while a hash slot is moving.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);

@@ -19,8 +19,8 @@ use base::host_port::HostPort;
 
 /// The longest time that a server may take to report its role. An announcement of a sentinel ends the wait.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait for a server's role before the other sentinels are asked. This is short, because sentinels name a
-/// master that hangs until its successor is ready.
+/// How long to wait for a server's role before the other sentinels are asked. This is short, because sentinels still
+/// name a master that hangs, until its successor is ready.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
 /// The interval at which a replica that is being promoted is asked for its role.
 pub(crate) const PROMOTION: Duration = Duration::from_millis(25);

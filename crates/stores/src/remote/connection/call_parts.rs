@@ -10,7 +10,8 @@ use base::time::Timestamp;
 use ledger::charge::Plan;
 use ledger::holds::MOST_REPORTS;
 
-/// The largest number of reports that are sent each in a part of its own, because the buckets may be on two servers.
+/// The largest number of reports in a call of which each has a part of its own, because its bucket may be on two
+/// servers.
 const MOST_SEPARATE: usize = 32;
 
 /// The parts of a call.
@@ -64,7 +65,7 @@ impl<T: Transport> Connection<T> {
         parts
     }
 
-    /// Adds parts with the reports about parts of the store of which no plan is in the call.
+    /// Adds the reports about those parts of the store for which the call has no plan.
     fn add_reports(&self, parts: &mut CallParts<'_>, own: &[usize], now: Timestamp) {
         let mut separate = 0;
         for (index, holds) in own.iter().filter_map(|index| Some((*index, self.holds.part(*index)?))) {

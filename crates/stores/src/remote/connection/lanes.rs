@@ -161,8 +161,9 @@ impl<'s, F: Future<Output = Fault>> Lanes<'s, F> {
         .await;
     }
 
-    /// Polls the busy lanes in the order in which their calls began. So replies are handled in the order in which the server has
-    /// answered: of two reports about one bucket, the answer to the earlier one still counts.
+    /// Polls the busy lanes in the order in which their calls began. So replies are handled in the order in which the
+    /// server has answered. If two calls have reports about one bucket, the answer to the earlier report is handled
+    /// first, while it still counts.
     fn poll_busy(&mut self, context: &mut Context<'_>) -> Poll<Fault> {
         let in_order = self.session.in_order.lock().clone();
         for lane in in_order {

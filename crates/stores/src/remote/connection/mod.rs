@@ -89,7 +89,7 @@ pub(crate) struct Connection<T> {
     /// The moment, as a [`Timestamp`], from which a further call may be sent. With enough queued requests, it may be
     /// sent earlier.
     further_from: AtomicU64,
-    /// What the requests of this worker hold. The connections of a worker to the nodes of a cluster share it.
+    /// The slots that the requests of this worker hold. In a cluster, the worker's connections to all nodes share them.
     pub(super) holds: Arc<WorkerHolds>,
     /// The number of the connection that was made last.
     number: Mutex<ConnectionNumber>,

@@ -25,8 +25,8 @@ use ledger::cost::Cost;
 use ledger::holds::{Owner, SlotTerms};
 pub(crate) use part::{ConnectionNumber, Held, PartHolds};
 
-/// The interval at which a connection checks the reports about parts of other servers, because such a part may come to
-/// its own server.
+/// The interval at which a connection checks the reports about parts of other servers, because such a part may move to
+/// the connection's server.
 const ELSEWHERE: Micros = Micros(250_000);
 
 /// The interval at which the end of a process checks whether all reports are answered.
@@ -43,8 +43,8 @@ pub struct WorkerHolds {
     signals: Arc<PartSignals>,
 }
 
-/// The slots that the requests of all workers of a gateway hold. A decision without the store counts them, and adds to
-/// those of one worker.
+/// The slots that the requests of all workers of a gateway hold. A decision without the store counts all these slots,
+/// and adds the slots that it grants to those of one worker.
 pub(crate) struct GatewaySlots<'h, P> {
     pub workers: &'h [Arc<WorkerHolds>],
     /// The worker whose request is decided about.

@@ -137,7 +137,8 @@ impl PartHolds {
             }
         }
         if !old.is_empty() {
-            // Without this pause, a worker whose reports a bucket with too many owners ignores would call all the time.
+            // A bucket with too many owners ignores reports. Without this pause, a worker would send such a report
+            // again all the time.
             said.quiet_until = now.plus(PAUSE);
         }
         drop(said);
@@ -187,7 +188,7 @@ impl PartHolds {
             return Cost::default();
         }
         let mut said = self.said.lock();
-        // While the server is down, no call ends the slots whose longest time has passed.
+        // Slots whose longest time has passed are ended here, because no call ends them while the server is down.
         said.holdings.advance(now);
         said.holdings.held(key)
     }
