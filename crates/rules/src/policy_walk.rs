@@ -35,7 +35,7 @@ pub(crate) trait Facts<'s>: Sized {
     fn at(&self) -> Timestamp;
 
     /// Returns whether this gateway forwards the request, and so knows when the request ends. Otherwise the request can
-    /// hold no slots (places among the requests in flight).
+    /// hold no slots, because a slot is held until its request ends.
     fn is_forwarded(&mut self) -> bool;
 
     /// Returns the indexes of the entries that this index finds, or `None` if all entries must be checked.

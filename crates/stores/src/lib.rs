@@ -168,9 +168,8 @@ impl Store {
     }
 
     /// Decides a plan in this process, with this gateway's share of each limit. For use after [`Store::take`] has
-    /// returned an error. The slots that this gateway already holds are counted, whether the store has granted them or
-    /// not. The slots of the reply are reported to the store as soon as it answers again, so they need no
-    /// [`Store::hold`].
+    /// returned an error. The slots that this gateway already holds are counted, even if the store has not granted
+    /// them. The slots of the reply are reported as soon as the store answers again, so they need no [`Store::hold`].
     pub fn take_fallback(&self, worker: Worker, plan: &Plan) -> TakeReply {
         match self {
             Store::Memory(memory) => memory.take(plan),
@@ -195,8 +194,8 @@ impl Store {
     }
 
     /// Ends all slots of this gateway, because the process ends, and waits until the store knows that they have ended.
-    /// Otherwise other gateways would have to wait until the last reports expire. May wait as long as the store gives
-    /// no answer.
+    /// Otherwise other gateways would wait until the last reports expire. May wait as long as the store gives no
+    /// answer.
     pub async fn end_all_slots(&self) {
         match self {
             Store::Memory(_) => {}

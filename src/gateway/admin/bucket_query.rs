@@ -234,7 +234,7 @@ impl<'g> Buckets<'g> {
     }
 }
 
-/// Makes a time of a shared store, which has only one clock: the date for calendars is the same time.
+/// Uses the time of a shared store also as the date for calendars, because the store has only one clock.
 fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
     (now.into(), shown)
 }

@@ -22,8 +22,8 @@
 //! Times are those of [`base::time::Clock`]: the wall clock at the start of the process, plus the monotonic time since
 //! then. The next process continues with the wall clock. If the wall clock was set back meanwhile, a bucket is not
 //! refilled until the clock has caught up. If the wall clock was set back by more than an hour, every bucket stays
-//! empty for the time after which it would have been full. If the clock was set forward, a bucket is also refilled for
-//! the skipped time.
+//! empty for as long as its refill would have taken. If the clock was set forward, a bucket is also refilled for the
+//! skipped time.
 
 use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};

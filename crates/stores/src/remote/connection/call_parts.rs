@@ -10,8 +10,8 @@ use base::time::Timestamp;
 use ledger::charge::Plan;
 use ledger::holds::MOST_REPORTS;
 
-/// The largest number of reports in a call of which each has a part of its own, because its bucket may be on two
-/// servers.
+/// If the buckets of a part may be on two servers, each report about them is sent separately. A call has at most this
+/// many such reports.
 const MOST_SEPARATE: usize = 32;
 
 /// The parts of a call.
