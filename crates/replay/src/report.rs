@@ -62,7 +62,7 @@ pub struct Outcome {
     pub lacking: Vec<String>,
     /// The attributes that counted as missing because lines have no value for them, each with its number of lines.
     pub missing: Vec<MissingAttribute>,
-    /// The policies whose rule was taken from the gateway's own log, each with its number of lines.
+    /// The policies whose outcome was taken from the gateway's own log, each with its number of lines.
     pub as_logged: Vec<PolicyAsLogged>,
     /// Whether a rule counts by a claim although the file trusts several issuers. Two issuers may give the same name to two
     /// people, and no log records the issuer.

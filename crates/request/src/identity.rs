@@ -21,7 +21,7 @@ pub struct Identity {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {
     values: Map<String, Value>,
-    /// The token's issuer, if several issuers are trusted. A claim is then counted together with its issuer.
+    /// The token's issuer, if several issuers are trusted. A limit key that is a claim then also counts by this issuer.
     issuer: Option<String>,
 }
 

@@ -47,8 +47,8 @@ impl CompiledLimit {
         self.seed.key(descriptor)
     }
 
-    /// Returns the tag by which a store evicts buckets with the settings of this variant. `variant` is 0 for the
-    /// limit's own settings, otherwise the number of an override.
+    /// Returns the tag by which a store groups the buckets with the settings of this variant, to choose which bucket to
+    /// evict. `variant` is 0 for the limit's own settings, otherwise the number of an override.
     pub fn tag(&self, variant: u32) -> LimitTag {
         self.seed.tag().of_variant(variant)
     }

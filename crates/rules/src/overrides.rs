@@ -11,7 +11,7 @@ use request::attribute::Attribute;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CompiledOverrides {
     parts: Vec<PartOverrides>,
-    /// The variants that charge nothing, in ascending order.
+    /// The numbers of the overrides (the variants) that charge nothing, in ascending order.
     unlimited: Vec<u32>,
 }
 

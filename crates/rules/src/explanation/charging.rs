@@ -16,7 +16,7 @@ use request::attribute::Attribute;
 #[derive(Default)]
 pub(super) struct ChargeNotes<'a> {
     pub charges: RuleCharges<'a>,
-    /// The claimed numbers of the next charge.
+    /// The settings from credentials of the next charge's limit.
     numbers: Vec<ExplainedNumber<'a>>,
 }
 

@@ -4,8 +4,7 @@
 //! Columns that change have no index, so all rows are visited in the order of their keys. A row of the same table
 //! records which gateway is cleaning, the last visited key, and when the next removal may begin. The key of this row is
 //! empty, unlike that of any bucket, so the row comes before all visited rows. After an error the gateway continues
-//! from the same key the next time. If that gateway does not clean again, another
-//! gateway continues.
+//! from the same key the next time. If that gateway does not clean again, another gateway continues.
 
 use std::time::Duration;
 
@@ -34,10 +33,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The longest time that one piece may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Begins the transaction of a piece. Its locks block requests, so it must not wait long. It waits only briefly for a
-/// lock, because the server process would go on waiting after the gateway has given up. It does not wait for a synchronous
-/// replica, because no timeout of the server ends that wait. A removal that a crash undoes is repeated. The isolation
-/// level is stated because a stricter default of the database would cause conflicts with requests.
+/// Begins the transaction of one piece of a removal. Its locks block requests, so the transaction must not wait long.
+/// The transaction waits only briefly for a lock, because the server process would go on waiting after the gateway has
+/// given up. The commit does not wait for a synchronous replica, because no timeout of the server ends that wait. A
+/// removal that a crash undoes is repeated. The isolation level is stated because a stricter default of the database
+/// would cause conflicts with requests.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off; \
                      SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '10s'";
 

@@ -160,7 +160,8 @@ impl Statements {
                     conflicts += 1;
                     fault
                 }
-                // The next attempt inserts the row. It is another transaction, which may meet a conflict of its own.
+                // The next attempt inserts the row. It is another transaction, so earlier conflicts do not count for
+                // it.
                 Err(TransactionError::Absent) => {
                     conflicts = 0;
                     continue;

@@ -31,8 +31,8 @@ use crate::take_failure::{PartialTake, ProvisionalCharges, TakeFailure};
 use base::time::{Micros, timeout, timeout_precisely};
 use ledger::charge::{Charge, Plan};
 
-/// A group whose timeout is at most this long gets a precise timer. An ordinary timer can be up to 20 ms late, which
-/// would take too much of the next group's time.
+/// A group of charges whose timeout is at most this long gets a precise timer. An ordinary timer can be up to 20 ms
+/// late, which would take too much of the next group's time.
 const SHORT: Micros = Micros(100_000);
 
 /// The charges of a plan under one hash tag.
@@ -87,8 +87,8 @@ fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     groups
 }
 
-/// The groups of a request that have been charged. If this is dropped before the request is settled, the charges are
-/// undone, because another bucket has refused or the client has left.
+/// The groups of a request (one for each hash tag) that have been charged. If this is dropped before the request is
+/// settled, the charges are undone, because another bucket has refused or the client has left.
 #[derive(Debug)]
 struct ChargedGroups {
     nodes: Arc<Nodes>,

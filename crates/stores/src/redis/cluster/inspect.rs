@@ -67,8 +67,8 @@ impl Inspector {
         Ok(Inspector { cluster: cluster.clone(), settings: settings.clone(), tags, by_tag, nodes })
     }
 
-    /// Reads the states of these buckets, in the order of the keys. `None` means that the bucket is full. The returned time is
-    /// the latest at which a state was read, each by its node's clock.
+    /// Reads the states of these buckets, in the order of the keys. `None` means that the bucket is full. Each state is
+    /// read at a time of its node's clock, and the latest of these times is returned.
     ///
     /// # Errors
     ///

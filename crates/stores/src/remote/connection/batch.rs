@@ -20,8 +20,8 @@ use base::time::{Micros, Timestamp};
 const MOST_FOR_OVERFLOW: usize = 1;
 
 impl<T: Transport> Connection<T> {
-    /// Makes a call for each batch that is handed to this lane, one after the other. Returns the fault that ends the
-    /// connection.
+    /// Makes a call for each batch that is handed to this lane. A lane makes one call after the other. Returns the
+    /// fault that ends the connection.
     pub(super) async fn calls(&self, lane: usize, session: &Session, mut link: T::Link) -> Fault {
         let mut batch = Vec::new();
         loop {
@@ -75,8 +75,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Waits until a call may be sent. `ended` is the number of ended calls at the moment when requests that were kept
-    /// back last returned to the queue.
+    /// Waits until a call may be sent. `ended` is the number of calls that had ended when kept-back requests were last
+    /// put back into the queue.
     async fn turn(&self, session: &Session, queue: &mut Queue, ended: &mut u64) {
         loop {
             let under_way = session.under_way();
@@ -94,7 +94,8 @@ impl<T: Transport> Connection<T> {
             if room && passed >= gap || self.is_overflowing(under_way, queue.len()) {
                 return;
             }
-            // A request that arrives after `now` cannot be overdue before `timeout` has passed.
+            // If the queue is empty, the wait may take `timeout`: a request that arrives after `now` is not overdue
+            // before.
             let deadline = self.answer_overdue(queue, now);
             let left =
                 deadline.map_or(self.timeout, |oldest| Micros(self.timeout.0.saturating_sub(now.since(oldest).0)));

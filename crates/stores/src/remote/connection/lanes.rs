@@ -23,7 +23,7 @@ use base::time::Timestamp;
 pub(super) struct Session {
     /// A batch for the next free lane. Empty if no batch waits.
     handed: Mutex<Vec<PendingTake>>,
-    /// Whether an empty batch waits. Its call has no requests, but only says what is held.
+    /// Whether an empty batch waits. The call of an empty batch has no requests, and only reports which slots are held.
     is_empty_handed: AtomicBool,
     /// The lanes with a call under way, as one bit for each lane.
     busy: AtomicU32,

@@ -41,8 +41,8 @@ impl RoundTrip {
         RoundTrip { timeout, at_once, usual: unknown, slow: AtomicU32::new(0), fastest: AtomicU64::new(u64::MAX) }
     }
 
-    /// Returns the longest wait of a request, in units of a call's duration, as a fraction: first the numerator, then
-    /// the denominator. A request waits for the end of the call under way, or for the gap between two calls, and then
+    /// Returns the longest wait of a request as a multiple of a call's duration. The multiple is a fraction, with the
+    /// numerator first. A request waits for the end of the call under way, or for the gap between two calls, and then
     /// for its own call.
     fn parts(&self) -> (u64, u64) {
         if self.at_once > 1 { (self.at_once, self.at_once - 1) } else { (2, 1) }
