@@ -22,7 +22,7 @@ pub(crate) struct OpenPart<'e> {
     pub question: OpenQuestion,
     /// The attributes that would answer the question and that the log lacks.
     pub attributes: &'e [&'e Attribute],
-    /// The rules of the policy that may have charged the request. Which of these rules did depends on the answer.
+    /// The rules of the policy that may have charged the request. Which of them charged it depends on the answer.
     pub rules: RuleRange,
     /// The mode of the rules in question. The question leaves the decision about the request open only if the mode is
     /// `Enforce`.

@@ -108,7 +108,7 @@ impl FallbackShare {
         TakeReply { source: Source::Fallback, evicted: taken.evicted + evicted, ..taken }
     }
 
-    /// Lowers this gateway's share of a bucket to this gateway's part of the last known level, plus the refill since
+    /// Lowers this gateway's share of a bucket to the gateway's part of the last known level, plus the refill since
     /// then. Returns how many other buckets were evicted to make room for this bucket.
     fn begin(&self, charge: &Charge, share: &Charge) -> u64 {
         let Some(observed) = self.observed.get(&charge.key) else { return 0 };

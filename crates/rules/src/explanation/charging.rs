@@ -16,7 +16,7 @@ use request::attribute::Attribute;
 #[derive(Default)]
 pub(super) struct ChargeNotes<'a> {
     pub charges: RuleCharges<'a>,
-    /// The settings from credentials of the next charge's limit.
+    /// The settings of the next charge that come from credentials.
     numbers: Vec<ExplainedNumber<'a>>,
 }
 

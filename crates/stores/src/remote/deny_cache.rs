@@ -169,8 +169,7 @@ impl DenyCache {
 }
 
 impl ShortBucket {
-    /// Returns the state, and the latest time that the store's clock may show at `now`. `None` if the entry is
-    /// outdated.
+    /// Returns the state, and the latest possible time of the store's clock at `now`. `None` if the entry is outdated.
     fn at_most(self, epoch: u64, max_age: Micros, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
         let counts = self.epoch == epoch && passed <= max_age;

@@ -95,7 +95,7 @@ impl<T: Transport> Connection<T> {
                 return;
             }
             // If the queue is empty, the wait may take `timeout`: a request that arrives after `now` is not overdue
-            // before.
+            // before that.
             let deadline = self.answer_overdue(queue, now);
             let left =
                 deadline.map_or(self.timeout, |oldest| Micros(self.timeout.0.saturating_sub(now.since(oldest).0)));
