@@ -1,8 +1,8 @@
 //! A circuit breaker: keeps requests from waiting for a store that does not answer.
 //!
 //! The breaker opens after a number of consecutive failed calls, or when half of the last hundred calls failed. While
-//! it is open, no calls are made. After a cool-down one request is let through as a probe: if it is answered the
-//! breaker closes, otherwise the cool-down doubles. The cool-down is jittered, so that gateways do not probe at the
+//! it is open, no calls are made. After a cool-down one request is let through as a probe: if the probe is answered,
+//! the breaker closes, otherwise the cool-down doubles. The cool-down is jittered, so that gateways do not probe at the
 //! same time.
 //!
 //! One pause of the store delays the calls of all connections at the same moment. Such a pause counts as one
@@ -156,9 +156,9 @@ impl Breaker {
         change
     }
 
-    /// Records that a call had no reply during the period `timeout`. The first period of a call begins when the call is sent,
-    /// each further one when the previous one ends. Of periods that overlap, on any connection, only one counts as a
-    /// consecutive failure.
+    /// Records that a call had no reply during the period `timeout`. The first period of a call begins when the call is
+    /// sent, and each further period begins when the previous period ends. If periods overlap, on any connections, only
+    /// one of them counts as a consecutive failure.
     pub(crate) fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
         let mut state = self.state.lock();
         // The call began before the breaker opened, so its result is outdated.

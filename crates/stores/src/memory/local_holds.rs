@@ -4,8 +4,8 @@
 //! them ([`SlotBook`]).
 //!
 //! There is one owner, this process, which knows exactly what its requests hold. So no reports are needed and nothing
-//! expires: each plan makes the state of a bucket again, out of the sum of what is held. This sum is not among the
-//! buckets that can be evicted, and is gone when nothing is held.
+//! expires: for each plan, the state of a bucket is made from the sum of the slots that are held. This sum is not among
+//! the buckets that can be evicted, and is removed when nothing is held.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -244,9 +244,9 @@ impl Statements {
 
     async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), TransactionError> {
         let Writes { keys, states, until, unused } = writes;
-        // If there is nothing to write, a rollback is faster than a commit, because it does not wait for the disk. In
-        // doubt, the transaction is committed. It has locked rows, and locks are logged, so its commit shows that
-        // commits succeed.
+        // If there is nothing to write, a rollback is faster than a commit, because a rollback does not wait for the
+        // disk. In doubt, the transaction is committed. It has locked rows, and locks are logged, so its commit shows
+        // that commits succeed.
         if keys.is_empty() && !self.in_doubt.load(Ordering::Relaxed) {
             return Ok(session.client.batch_execute("ROLLBACK").await?);
         }

@@ -1,9 +1,9 @@
 //! Caches *short* buckets, which cannot pay yet, so that requests for them are refused without a call.
 //!
-//! A reply contains the level of a bucket. Only buckets that nothing but time refills are cached, so other gateways can only
-//! lower this level. Later, the bucket holds at most this level plus the refill since the call was *sent*, which was before
-//! the script ran. A request that cannot be paid even by this amount is refused without a call, because the store would
-//! refuse it too. If requests with different rates charge one bucket, the highest of these rates counts.
+//! A reply contains the level of a bucket. Only buckets that time alone refills are cached, so other gateways can only
+//! lower this level. Later, the bucket holds at most this level plus the refill since the call was *sent*, which was
+//! before the script ran. A request that cannot be paid even by this amount is refused without a call, because the
+//! store would refuse it too. If requests with different rates charge one bucket, the highest of these rates counts.
 //!
 //! The store's clock is assumed to run faster by a thousandth, far more than the real difference between clocks. In any
 //! case the store is asked again after a second. A lost entry costs only a call, so the size of the cache is limited.

@@ -144,8 +144,8 @@ impl Drop for ChargedGroups {
     }
 }
 
-/// Stands for the request in the calls for its groups. When a group has refused, calls that have not been sent yet are
-/// not sent any more.
+/// Represents the request in the calls for its groups, one call for each hash tag. When a group has refused, calls that
+/// have not been sent yet are not sent any more.
 #[derive(Debug)]
 struct GroupCaller {
     request: Option<Arc<dyn Caller>>,

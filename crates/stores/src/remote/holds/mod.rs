@@ -1,9 +1,9 @@
 //! Keeps the slots that the requests of one worker hold.
 //!
-//! A worker is an owner in the protocol of [`ledger::holds`]: its connection sends the reports, also after it was made
-//! again. A cluster has several parts, its hash tags. The reports about each part have sequences of their own, and are
-//! sent on the connection to the node that has the part at that time. As long as no request of a worker has held
-//! anything, each call only reads one flag here.
+//! A worker is an owner in the protocol of [`ledger::holds`]: its connection sends the reports, also after the
+//! connection was made again. A cluster has several parts, its hash tags. The reports about each part have sequences of
+//! their own, and are sent on the connection to the node that has the part at that time. As long as no request of a
+//! worker has held anything, each call only reads one flag here.
 
 mod part;
 
