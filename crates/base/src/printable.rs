@@ -1,5 +1,5 @@
-//! Escapes characters that control a terminal, end a line, reorder text or are invisible, in text for terminals and
-//! logs.
+//! Makes text safe for terminals and logs: escapes characters that control a terminal, end a line, reorder text or are
+//! invisible.
 
 use std::fmt::{self, Display, Write};
 
@@ -47,8 +47,8 @@ pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Resu
         out.truncate(start);
         return Err(error);
     }
-    // In most texts, every byte is less than 0x7f. They need no more escapes, because JSON already escapes all control
-    // characters below 0x20.
+    // In most texts, every byte is less than 0x7f. Such a text needs no more escapes, because JSON already escapes all
+    // control characters below 0x20.
     if out.get(start..).is_some_and(|json| !json.iter().all(|byte| *byte < 0x7f)) {
         let json = String::from_utf8_lossy(&out.split_off(start)).into_owned();
         out.extend_from_slice(printable_json(&json).as_bytes());

@@ -2,8 +2,8 @@
 //! value of an attribute always has the same pseudonym.
 //!
 //! Logs and reports identify buckets and clients by pseudonyms, and an operator finds a bucket by its pseudonym.
-//! Anybody with the key can check whether a pseudonym stands for a certain value. The default key is public, so with
-//! this key anybody can find out from a log whether a certain address occurs in it.
+//! Anybody with the key can check whether a pseudonym stands for a certain value. The default key is public. So anybody
+//! can find out whether a certain address occurs in a log with pseudonyms of the default key.
 
 use std::fmt;
 use std::str::FromStr;

@@ -68,7 +68,7 @@ fn fraction(text: &[u8]) -> Option<(i64, &[u8])> {
     Some((digits.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')), rest))
 }
 
-/// Returns by how many seconds an offset is east of UTC.
+/// Parses an offset from UTC. Returns the offset in seconds, negative for an offset west of UTC.
 fn east(offset: &[u8]) -> Option<i64> {
     let (sign, h0, h1, m0, m1) = match offset {
         [b'Z' | b'z'] => return Some(0),

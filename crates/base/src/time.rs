@@ -15,15 +15,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// The most by which timers of [`sleep`] and [`timeout`] are late. They are rounded up to 10 ms, and checked every 10
-/// ms.
+/// The longest delay of a timer of [`sleep`] and [`timeout`]. These timers are rounded up to 10 ms, and checked every
+/// 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
 /// Sleeps for `span`, more precisely than [`sleep`]. A timer of the request thread's own runtime is used, but only for
 /// the end of the span.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
-    // Short spans use only the precise timer, because the other thread could notice a very short timer too late.
+    // Short spans use only the precise timer, because a very short timer of `sleep` could end after the span.
     if let Some(most) = span.checked_sub(LATE).filter(|most| *most >= LATE) {
         sleep(most).await;
     }

@@ -116,7 +116,8 @@ impl LoadedConfig {
             sources.retain(|source| !followed.contains(&&*source.path));
         }
         if let Some(buckets) = config.as_ref().ok().and_then(|config| config.store.bucket_file()) {
-            // The folder of the bucket file changes with every file in it, and only had to exist. So it is not watched.
+            // The folder of the bucket file was read only to find out whether the folder exists. It is not watched,
+            // because it changes with every file in it.
             sources.retain(|source| Some(&*source.path) != buckets.path.parent());
         }
         LoadedConfig { config, sources }

@@ -14,9 +14,9 @@ pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator
     plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict.is_refusal())
 }
 
-/// Returns the charge that determines the refusal, with its outcome: the charge with the longest wait, or the first of several
-/// with the same wait. Slots determine it only if nothing else refused, because their wait is a guess. `None` if no charge
-/// refused.
+/// Returns the charge that determines the refusal, with its outcome: the charge with the longest wait, or the first of
+/// several with the same wait. A limit of slots determines the refusal only if no other limit refused, because the wait
+/// for a slot is a guess. `None` if no charge refused.
 pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Charge, &'p Outcome)> {
     let index = speaker_index(&plan.enforced, settlement)?;
     plan.enforced.get(index).zip(settlement.enforced.get(index))

@@ -92,7 +92,7 @@ impl Plan {
         for mut charge in other.enforced {
             let (earlier, own) = self.enforced.split_at_mut(before);
             charge.cost = match own.iter().find(|one| one.key == charge.key) {
-                // The cost of each of this plan's charges to the bucket is already their sum.
+                // Each charge of this plan to the bucket already has the sum of their costs.
                 Some(one) => one.cost,
                 None => {
                     let cost = scaled(charge.cost);

@@ -35,8 +35,8 @@ pub enum EntrySource {
 /// The format of a log.
 #[derive(Clone, Debug)]
 pub enum Format {
-    /// The format is detected for each line. A line that begins with `{` is read as this gateway's, any other line as nginx's
-    /// or Apache's.
+    /// The format is detected for each line. A line that begins with `{` is read as a line of this gateway, and any
+    /// other line as a line of nginx or Apache.
     Detect,
     Own,
     Combined,

@@ -71,7 +71,8 @@ fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
     })
 }
 
-/// Returns the text of a value, as for a claim. But numbers may have decimals here, because timestamps have decimals.
+/// Returns the text of a value: a text, a boolean or a number. Unlike in a claim, a number may have decimals, because
+/// timestamps have decimals.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

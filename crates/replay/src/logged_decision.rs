@@ -129,7 +129,7 @@ impl<'c> LoggedDecisions<'c> {
                 charges.push(BucketCharge { bucket: BucketId::Logged(limit.identity(), charged.bucket), charge });
             }
         }
-        // If an enforced logged charge is of no rule here, another rule charged the request.
+        // If an enforced charge in the log belongs to none of these rules, another rule charged the request.
         let enforced = charged.iter().filter(|charged| charged.mode == Mode::Enforce).count();
         (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
     }

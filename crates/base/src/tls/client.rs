@@ -46,7 +46,7 @@ pub enum Verification {
     Off,
 }
 
-/// A key under `tls` that names a file.
+/// A setting under `tls` that names a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKey {
     CaFile,

@@ -1,4 +1,4 @@
-//! Reads the properties of a client's certificate by which rules may count.
+//! Reads the properties of a client's certificate that rules can use.
 
 use std::fmt::Write as _;
 

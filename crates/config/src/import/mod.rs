@@ -1,5 +1,5 @@
-//! Reads the files of envoyproxy/ratelimit, and writes a gateway.yaml that makes the same decision about each
-//! descriptor.
+//! Reads the files of the service envoyproxy/ratelimit, and writes a gateway.yaml that makes the same decision about
+//! each descriptor.
 //!
 //! A file is a tree of descriptors. From the root, the service follows the entries of a call's descriptor. At each
 //! level, it goes to the node with exactly the entry's value, else to the first pattern that matches, else to the node

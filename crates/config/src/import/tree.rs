@@ -72,7 +72,8 @@ pub(super) enum PatternCounting {
     Together,
 }
 
-/// The service's units, and windows of the same length. In the service, a month has 30 days and a year 365.
+/// The service's units of time, each with a duration of the same length. In the service, a month has 30 days and a year
+/// 365.
 const UNITS: [(&str, &str); 7] = [
     ("second", "1s"),
     ("minute", "1m"),

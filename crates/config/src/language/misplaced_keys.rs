@@ -13,7 +13,7 @@ pub(crate) fn belongs_elsewhere(file: FileKeys, mapping: &Mapping, key: &str) ->
     other_name.or_else(|| below(mapping, key)).or_else(|| above(file.root, mapping, key))
 }
 
-/// Returns a hint with the keys of this mapping whose values may have the key.
+/// Returns a hint with the keys of this mapping under which `key` may be written.
 fn below(mapping: &Mapping, key: &str) -> Option<String> {
     // The key may also belong in a mapping of several limits or of overrides, but an operator rarely means those
     // mappings.
@@ -33,7 +33,7 @@ fn place(key: &Key) -> String {
 }
 
 /// Returns a hint with the keys beside which `key` belongs. `None` if mappings of this kind are in several parents, or
-/// if the only parent cannot have the key.
+/// if the only parent cannot have `key`.
 fn above(file: &'static Mapping, mapping: &Mapping, key: &str) -> Option<String> {
     let is_value = |one: &&Key| one.kind.mappings().iter().any(|of| std::ptr::eq(*of, mapping));
     let mut parents = within(vec![file]).into_iter().filter(|parent| parent.keys.iter().any(|one| is_value(&one)));

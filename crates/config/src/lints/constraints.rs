@@ -199,7 +199,8 @@ impl AttributeConstraints<'_> {
             possible.into_iter().all(|text| within(text, wanted))
         };
         match wanted {
-            // An expectation about one element of a list shows nothing about the others, so it implies no `Not`.
+            // An expectation about one element of a list shows nothing about the other elements, so the expectation
+            // implies no `Not`.
             Expectation::Not(_) if self.plurality == Plurality::Several => {
                 let says = |known: &&Expectation| matches!(known, Expectation::Not(_) | Expectation::Present(false));
                 self.expected.iter().filter(|known| says(known)).any(|known| implies(known, wanted))

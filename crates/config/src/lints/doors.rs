@@ -1,5 +1,5 @@
 //! Finds rules that have less effect on requests about which other proxies ask. Such a rule needs an attribute that no
-//! call of a proxy has, has a queue, in which such requests do not wait, or limits requests in flight.
+//! call of a proxy has, or it limits requests in flight, or it has a queue. Such requests never wait in a queue.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -44,14 +44,16 @@ pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
     limits_at_door(file, |algorithm| algorithm.delays(), what, hint)
 }
 
-/// Finds limits of slots in rules about which other proxies ask. Only the proxy that forwards a request knows when it ends.
+/// Finds limits of slots that apply to requests about which other proxies ask. Only the proxy that forwards a request
+/// knows when the request ends.
 pub(super) fn slots_at_door(file: &File<'_>) -> Vec<Finding> {
     let what = "does not apply to requests about which another proxy asks: they hold no slot, since the gateway does not see their end";
     let hint = "limit such requests in the other proxy, or name a listener without `decide` in `match`";
     limits_at_door(file, |algorithm| algorithm.slots().is_some(), what, hint)
 }
 
-/// Finds the limits with such an algorithm in rules about which other proxies ask.
+/// Finds the limits that apply to requests about which other proxies ask, and whose algorithm is one for which
+/// `is_such` returns `true`.
 fn limits_at_door(file: &File<'_>, is_such: fn(&Algorithm) -> bool, what: &str, hint: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {

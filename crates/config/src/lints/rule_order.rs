@@ -85,7 +85,7 @@ pub(super) fn late_deny(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns a rule before a `deny` that charges a request which the `deny` would refuse.
+/// Returns an earlier rule that charges a request which `late`, a rule with `deny`, would refuse.
 fn escapes<'r>(rules: &'r [LocatedRule<'_>], late: &LocatedRule<'_>, ipv6_prefix: u8) -> Option<&'r LocatedRule<'r>> {
     let denied = Constraints::under(late.policy, late.rule);
     let charges = |first: &&LocatedRule<'_>| {

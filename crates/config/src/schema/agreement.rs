@@ -142,7 +142,7 @@ fn texts_of(patterns: &[&str]) -> Vec<String> {
     texts
 }
 
-/// Returns values that the shape accepts, and similar values that it does not.
+/// Returns values that the shape accepts, and similar values that the shape does not accept.
 fn values_of(shape: &Shape) -> Vec<Value> {
     match shape {
         Shape::Defined(definition) => values_of(&definition.shape),

@@ -4,19 +4,21 @@ use super::step::State;
 use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
 use crate::cost::Cost;
 
-/// The Lua twins, for stores that run scripts. Each is a block that returns a table of functions. `new` reads the settings of a
-/// limit, in eight bytes each, and returns a limit and the position after the settings. The limit is `outside` if the settings
-/// do not hold at the server's time. `open` makes a bucket from a stored value, or a full bucket from `false`. The bucket has
-/// the fields `limit`, `found` (the stored value) and `changed` (whether it must be written although nothing is charged). From
-/// an invalid value, `open` makes an empty bucket that is `invalid`. `most` returns how many times a bucket can pay a cost.
-/// `charge` charges a cost. `close` returns the value to store and until when the store must keep it. `give_back` gives an
-/// amount in thousandths back to a stored value and returns the new value, or `false` if the stored value is
-/// invalid. `undo` takes back what is left of a charge, if another bucket refused the request. It changes the
-/// bucket and returns `true`, or returns the value to store and until when, or `false` if nothing is left. Without
-/// `undo`, the charge stays. A twin with large values also has `digest`, called last, with a bucket and the value
-/// that was found. The reply contains the digest in place of the value, and the step in Rust gives the same results
-/// for it. A twin of a limit that holds also has `accept`, which accepts a report of an owner and returns whether it has
-/// done so.
+/// The Lua twins, for stores that run scripts. Each is a block that returns a table of functions:
+/// - `new` reads the settings of a limit, in eight bytes each. It returns a limit, and the position after the settings.
+///   The limit is `outside` if the settings do not hold at the server's time.
+/// - `open` makes a bucket from a stored value, or a full bucket from `false`. The bucket has the fields `limit`,
+///   `found` (the stored value) and `changed` (whether it must be written although nothing is charged). From an invalid
+///   value, `open` makes an empty bucket that is `invalid`.
+/// - `most` returns how many times a bucket can pay a cost, and `charge` charges a cost.
+/// - `close` returns the value to store, and the time until which the store must keep the value.
+/// - `give_back` gives thousandths back to a stored value. It returns the new value, or `false` for an invalid value.
+/// - `undo` takes back what is left of a charge, if another bucket refused the request. It changes the bucket and
+///   returns `true`, or returns what `close` would return, or `false` if nothing is left. Without `undo`, the charge
+///   stays.
+/// - `digest`, for large values, is called last, with a bucket and the value that was found. The reply has the digest
+///   in place of the value. The step in Rust gives the same results for the digest.
+/// - `accept`, for a limit of slots, accepts a report of an owner. It returns whether the report was accepted.
 pub const TWINS: [&str; 6] = [
     concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua")),
     include_str!("fixed_window/fixed_window.lua"),

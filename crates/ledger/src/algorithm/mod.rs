@@ -301,7 +301,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns this limit for a bucket that `other` may charge too, as limits with the same meter do.
+    /// Returns this limit for a bucket that `other` may charge too. Limits with the same meter share such a bucket.
     #[must_use]
     pub fn alongside(self, other: &Algorithm) -> Algorithm {
         match (self, other) {

@@ -128,8 +128,8 @@ impl Anchor {
         }
     }
 
-    /// Returns the first day of the day, week, month or year that comes `units` after the one with the first day `first_day`.
-    /// Negative `units` go back in time.
+    /// Moves the first day of a day, week, month or year by `units` days, weeks, months or years. Negative `units` go
+    /// back in time.
     pub(super) fn later(self, first_day: Date, units: i8) -> Date {
         let span = match self.unit() {
             CalendarUnit::Day => Span::new().days(units),
@@ -140,8 +140,8 @@ impl Anchor {
         first_day.saturating_add(span)
     }
 
-    /// Returns the day on which the period begins that belongs to the week, month or year with this first day: the anchored
-    /// day. If the month is too short for the anchored day, the period begins on the month's last day.
+    /// Returns the day on which a period begins, in the week, month or year with this first day. This is the anchored
+    /// day, or the month's last day if the month is too short for the anchored day.
     pub(super) fn anchored(self, first_day: Date) -> Date {
         let in_month = |month: Date, day: i8| {
             let day = day.min(month.days_in_month());

@@ -145,8 +145,8 @@ impl Definition {
         Periods { begin: moment(begin), end: moment(end), next_end: moment(next_end) }
     }
 
-    /// Returns when the period begins whose day, week, month or year has the first day `first`, in seconds since the
-    /// Unix epoch.
+    /// Returns the moment at which a period begins, in seconds since the Unix epoch. `first` is the first day of the
+    /// day, week, month or year in which the period begins.
     fn begin(&self, first: Date) -> i64 {
         self.zone.first_instant(self.at.on(self.anchor.anchored(first)))
     }

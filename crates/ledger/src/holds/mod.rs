@@ -14,9 +14,10 @@
 //!   wrong admission. If a store has lost reports, requests may be admitted beyond the limit until the reports are
 //!   repeated, at most 2 s later.
 //!
-//! Two calls that ask for one bucket at the same time are safe. But the second call reports as held all that the first
-//! call asked for, even slots that the store will refuse. If such calls overlap all the time, a bucket admits nothing
-//! although it has free slots. So a store's connection delays an ask while [`Holdings::unanswered`] is above zero.
+//! Two calls that ask for slots of one bucket at the same time are safe. But the second call reports as held all that
+//! the first call asked for, even slots that the store will refuse. If such calls overlap all the time, a bucket admits
+//! nothing although it has free slots. So a store's connection delays an ask while [`Holdings::unanswered`] is above
+//! zero.
 //!
 //! `model_check` proves these statements for every order of events in a small world.
 

@@ -26,11 +26,11 @@ impl Owner {
     /// so its holds end after [`LIFE`].
     pub const NOBODY: Owner = Owner(0);
 
-    /// Returns the owner that is a thread of a gateway. `name` is the random name of the gateway in heartbeats, of which
-    /// the owner has six bytes.
+    /// Returns the owner for a thread of a gateway. The number of the owner consists of six bytes of `name`, the random
+    /// name of the gateway in heartbeats, and of the number of the thread.
     pub fn of_gateway(name: [u8; 8], thread: usize) -> Owner {
         let thread = u64::try_from(thread).unwrap_or_default() & 0xffff;
-        // It is never 0, which is nobody.
+        // The number is never 0, because 0 is the number of `NOBODY`.
         Owner((u64::from_be_bytes(name) & !0xffff | thread).max(1))
     }
 }

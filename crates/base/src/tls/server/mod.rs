@@ -79,7 +79,7 @@ pub enum UnknownNames {
     Closed,
 }
 
-/// A key in an entry of `certificates` that names a file.
+/// A setting in an entry of `certificates` that names a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKey {
     CertFile,
@@ -173,7 +173,8 @@ impl Server {
         self.in_force.load_full()
     }
 
-    /// Returns all files that the settings name, each with the index of its entry in `certificates` and with its key.
+    /// Returns all files that the settings name, each with the index of its entry in `certificates` and with the
+    /// setting that names the file.
     pub fn files(&self) -> impl Iterator<Item = (usize, FileKey, &NamedFile)> {
         self.settings.certificates.iter().enumerate().flat_map(|(entry, certificate)| {
             let files = [

@@ -28,7 +28,7 @@ pub struct Session {
 /// The hosts for which requests may be sent on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hosts {
-    /// Any host is allowed, because no entry would have required more of the client.
+    /// Any host is allowed, because no entry asks clients for certificates, and unknown names are accepted.
     Any,
     Checked,
 }

@@ -1,4 +1,4 @@
-//! Reads `api_keys`, and the file with the keys.
+//! Reads `api_keys`, and the file with the API keys.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn no_carrier(field: &Field<'_>, must: &str) {
     field.must_hinting(must, nearest(kind, &kinds).filter(|_| !kinds.contains(&kind)));
 }
 
-/// Reads the keys in the file. Problems are reported with their positions in that file.
+/// Reads the API keys in the file. Problems are reported with their positions in that file.
 fn keys(field: &Field<'_>, environment: Environment<'_>) -> Option<ApiKeySet> {
     let path = field.written()?;
     match api_key_file::parse(&environment.file(field)?) {

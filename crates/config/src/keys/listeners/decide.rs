@@ -133,8 +133,8 @@ pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
     let mutual =
         json!({"properties": {"tls": {"properties": {"certificates": {"items": shows}}}}, "required": ["tls"]});
-    // If peers may claim any address, they may also claim an address in `clients`. So `clients` has no effect beside
-    // `proxy_protocol: true`, which the schema rejects.
+    // If peers may claim any address, they may also claim an address in `clients`. So `clients` would have no effect
+    // beside `proxy_protocol: true`. The schema rejects a listener with both.
     let named = json!({"required": ["clients"], "properties": {"proxy_protocol": {"not": {"const": true}}}});
     let by_http = json!({"properties": {"decide": {"contains": {"const": Door::Http.name()}}}});
     let decide = json!({

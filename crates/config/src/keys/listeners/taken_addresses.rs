@@ -1,4 +1,4 @@
-//! Finds two listeners in a file with the same address, of which the second could not be bound.
+//! Finds a listener that has the same address as an earlier listener. The gateway could not bind the second listener.
 
 use crate::language::reader::Field;
 use base::endpoint_address::EndpointAddress;
@@ -41,7 +41,7 @@ impl TakenAddresses {
     }
 }
 
-/// Whether sockets surely cannot be bound to both addresses. `[::]` and an IPv4 address do not count, because the
+/// Whether sockets can never be bound to both addresses. Returns `false` for `[::]` and an IPv4 address, because the
 /// machine decides whether `[::]` includes the addresses of IPv4.
 fn share(one: &EndpointAddress, other: &EndpointAddress) -> bool {
     match (one, other) {

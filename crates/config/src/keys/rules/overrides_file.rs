@@ -374,7 +374,8 @@ fn completed(mut numbers: Vec<Entry>, limit: &OverriddenLimit<'_, '_>, start: Po
             numbers.push(Entry { key: key.clone(), key_position: start, value });
         }
     }
-    // If the limit has no `burst`, its burst comes from its `rate`. An override without `burst` and `rate` keeps it.
+    // If the limit has no `burst`, its burst comes from its `rate`. An override without `burst` and `rate` keeps this
+    // burst.
     if keys.contains(&"burst")
         && !has(&numbers, "burst")
         && !has(&numbers, "rate")

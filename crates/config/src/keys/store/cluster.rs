@@ -1,4 +1,5 @@
-//! Reads `cluster` of `redis`: the nodes from which the others are found, and how buckets are distributed over them.
+//! Reads `cluster` of `redis`: the nodes that name all nodes of the cluster, and how buckets are distributed over the
+//! nodes.
 
 use serde_json::json;
 

@@ -5,7 +5,7 @@ use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
 use base::host_port::HostPort;
 
-/// Declares the kind of value for a host with a port. `must` is the message for an invalid value, and `report` reports it.
+/// Declares the kind of value for a host with a port. `report` reports an invalid value with the message `must`.
 pub(crate) const fn host_port(
     must: &'static str,
     report: fn(&Field<'_>, &str),

@@ -27,7 +27,8 @@ pub(crate) const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind::new(
     |field| if field.is_written("none") { Some(None) } else { field.positive_duration().map(Some) },
 );
 
-// Texts that the timeouts of all upstreams, of one upstream, and of a route share.
+// Descriptions of the timeouts. The timeouts of all upstreams, of one upstream and of a route have the same
+// descriptions.
 pub(crate) const CONNECT_DOC: &str = "To open a connection to one address.";
 pub(crate) const READ_DOC: &str =
     "For the head of a response, and between two parts of it. Parts of a request body restart it.";

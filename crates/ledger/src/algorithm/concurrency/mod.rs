@@ -10,8 +10,8 @@
 //! `limit` may differ from request to request. All requests that charge one bucket share its slots.
 //!
 //! The bucket's moment is the latest time that the bucket has seen on the store's clock. While the moment is ahead of
-//! this clock, holds do not end. If the moment is more than 10 s ahead, it is set to the clock's time. All holds are
-//! moved back with it, so they keep their remaining time.
+//! this clock, no entry ends. If the moment is more than 10 s ahead, it is set to the clock's time. The ends of all
+//! entries are moved back by the same time, so the entries keep their remaining time.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -48,7 +48,7 @@ pub const MAX_LIMIT: u64 = 1_000_000_000;
 /// `accept` is called before `most`.
 pub const TWIN: &str = include_str!("concurrency.lua");
 
-/// The settings of one concurrency limit: its number of slots, and how long a request may hold one.
+/// The settings of one concurrency limit: its number of slots, and how long a request may hold a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     limit: Cost,
@@ -124,7 +124,7 @@ impl Concurrency {
     }
 
     /// Computes the result of charging `cost` to the owner whose report was accepted last. `state` was returned by
-    /// [`Concurrency::accept`] in the same call, or by a step after this.
+    /// [`Concurrency::accept`] in the same call, or by an earlier step of this call.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let mut entries = self.open(state, now);
         let untouched = self.level(&entries);

@@ -37,7 +37,7 @@ pub(super) const MOST_OWNERS: usize = 1024;
 /// How long an entry is kept after its owner's last report.
 pub(super) const KEPT: Micros = Micros(600_000_000);
 
-/// How long an entry is kept after its hold has ended.
+/// How long an entry is kept after its time is over.
 const KEPT_AFTER: Micros = Micros(KEPT.0 - LIFE.0);
 
 const WHOLE: u64 = 1;
@@ -85,7 +85,7 @@ impl OwnerEntries {
         };
         let ahead = read.moment.since(now);
         if ahead > MOST_AHEAD {
-            // Moves the end of each hold back too, so that the hold keeps its remaining time.
+            // Moves the end of each entry back too, so that the entry keeps its remaining time.
             read.entries.iter_mut().for_each(|entry| entry.until.0 = entry.until.0.saturating_sub(ahead.0));
             read.moment = now;
             read.is_corrected = true;
@@ -124,7 +124,7 @@ impl OwnerEntries {
         OwnerEntries::parse(state).is_some_and(|entries| entries.form == WHOLE)
     }
 
-    /// Ends the holds whose time is over, and drops their entries `KEPT_AFTER` later.
+    /// Stops counting the entries whose time is over, and drops these entries `KEPT_AFTER` later.
     fn forget(&mut self) {
         while let Some(last) = self.live.checked_sub(1).and_then(|last| self.entries.get(last))
             && last.until <= self.moment

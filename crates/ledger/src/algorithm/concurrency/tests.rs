@@ -22,8 +22,8 @@ fn report(owner: u64, sequence: u64, held: u64) -> Report {
 struct Bucket(Option<State>);
 
 impl Bucket {
-    /// Sends one report, and then `asks` asks of one slot each. Returns whether the report was accepted, and how many asks
-    /// were admitted.
+    /// Sends one report, and then asks `asks` times for one slot. Returns whether the report was accepted, and how many
+    /// slots were granted.
     fn act(&mut self, limit: Concurrency, report: Report, asks: u64, now: Timestamp) -> (bool, u64) {
         let Some(entry) = limit.accept(self.0.as_deref(), report, now) else { return (false, 0) };
         self.0 = Some(entry.state);
@@ -107,7 +107,7 @@ fn the_clock_of_a_bucket_does_not_go_back() {
     bucket.act(limit, report(1, 1, 1), 0, after(10));
     assert_eq!((bucket.held(NOW), bucket.held(after(16)), bucket.held(after(17))), (1, 1, 0));
     assert!(limit.correction(bucket.0.as_deref(), NOW).is_none(), "10 s ahead");
-    // The stored moment is an hour ahead and is set back. The hold keeps its remaining time.
+    // The stored moment is an hour ahead and is set back. The entry keeps its remaining time.
     bucket.act(limit, report(1, 2, 1), 0, after(3600));
     bucket.0 = limit.correction(bucket.0.as_deref(), NOW).map(|entry| entry.state);
     assert_eq!((bucket.held(Timestamp(after(7).0 - 1)), bucket.held(after(7))), (1, 0));

@@ -61,8 +61,8 @@ struct Bucket {
     spent: u64,
     begin: Timestamp,
     end: Timestamp,
-    /// Whether this differs from the stored bucket and must be stored. Otherwise the period's end would move at every
-    /// read.
+    /// Whether the bucket differs from the stored bucket and must be stored. If it were not stored, the period's end
+    /// would move at every read.
     is_corrected: bool,
 }
 

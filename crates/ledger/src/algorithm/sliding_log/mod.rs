@@ -12,7 +12,8 @@
 //!
 //! A store's reply may have an excerpt in place of the log: the first pairs, and the last pair, to which all amounts in
 //! between are attributed. It shows exactly what the bucket holds until the last of the first pairs has left the
-//! window. After that, it never shows more than the bucket holds. A longer wait is reported to end then.
+//! window. After that, it never shows more than the bucket holds. A wait that would end after this moment is reported
+//! to end at this moment.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 

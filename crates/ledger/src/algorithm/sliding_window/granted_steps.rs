@@ -52,7 +52,8 @@ impl GrantedSteps {
         self.amounts.iter().sum()
     }
 
-    /// Returns the end of each of the window's steps in time and the amount granted in it, the oldest first.
+    /// Returns, for each step, the moment at which the step ends, and the amount that was granted in the step. The
+    /// oldest step is the first.
     pub(super) fn ends(&self) -> impl Iterator<Item = (u64, u64)> {
         let number = (0..).zip(&self.amounts).map(|(before, amount)| (self.latest + 1 - before, *amount));
         let ends: SmallVec<[(u64, u64); 12]> = number.map(|(number, amount)| (number * self.length, amount)).collect();

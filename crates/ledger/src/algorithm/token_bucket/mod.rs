@@ -176,9 +176,10 @@ impl TokenBucket {
         Cost::from_thousandths(self.read(state, now).0.div_ceil(self.unit))
     }
 
-    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
-    /// needs no correction. The entry replaces an invalid state, or a state whose moment is too far ahead. Without the
-    /// correction, every reading would take the present moment for that of the last charge, and the bucket would never refill.
+    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the
+    /// stored state needs no correction. The entry replaces an invalid state, or a state whose moment is too far ahead.
+    /// Without the correction, every reading would use the present moment as the moment of the last charge, and the
+    /// bucket would never refill.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         if valid(state?).is_some_and(|(_, _, since)| since.since(now) <= MOST_AHEAD) {
             return None;
@@ -188,8 +189,9 @@ impl TokenBucket {
         Some(Entry { state: smallvec![spent, self.unit, since.0], kept_until })
     }
 
-    /// Reads a state. Returns the amount spent, in this bucket's units, and the moment from which it is refilled further. This
-    /// is `now`, or the moment of the last charge if that is later. A last charge that is too far ahead counts as made `now`.
+    /// Reads a state. Returns the amount spent, in this bucket's units, and the moment from which the bucket is
+    /// refilled further: `now` or the moment of the last charge, whichever is later. A last charge that is too far
+    /// ahead counts as made `now`.
     pub(super) fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
         let Some(state) = state else { return (0, now) };
         let Some((spent, unit, since)) = valid(state) else { return (self.capacity(), now) };
@@ -201,8 +203,8 @@ impl TokenBucket {
         (spent.saturating_sub(back), since.max(now))
     }
 
-    /// Converts an amount from another bucket's units to the units of this bucket. Rounds up, so that no spent amount
-    /// is lost: to a whole unit if the product is exact, and otherwise to a thousandth of a token.
+    /// Converts an amount from another bucket's units to the units of this bucket. Rounds up to a whole unit if the
+    /// product is exact, and otherwise to a thousandth of a token. So no spent amount is lost.
     fn convert(&self, spent: u64, unit: u64) -> u64 {
         if unit == self.unit {
             return spent;

@@ -76,15 +76,15 @@ struct HeldBucket {
     asked: SmallVec<[(u64, Cost); 1]>,
     /// The sequence of the newest call whose report about this bucket was accepted. Answers to earlier calls are ignored.
     newest: u64,
-    /// How much the store counts since the call `newest`. `None` if this amount is unknown.
+    /// The amount that the store counts since the call `newest`. `None` if this amount is unknown.
     acknowledged: Option<Cost>,
-    /// How many calls have had a report about this bucket since the owner keeps it, without those that are proved not to
-    /// have run.
+    /// How many calls have had a report about this bucket since the owner keeps the bucket. Calls that are proved not
+    /// to have run are not included.
     reported: Reported,
     turn: Turn,
 }
 
-/// A number of calls. From two on it is not counted exactly, because no use depends on that.
+/// A number of calls: none, one, or more. No code needs the exact number of more than one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Reported {
     Never,
@@ -95,7 +95,7 @@ enum Reported {
 /// The time of the next report about a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Turn {
-    /// The next call reports the bucket in a report. The number is the bucket's place in `waiting`.
+    /// The bucket waits for a report in the next call. The number is the bucket's place in `waiting`.
     Waiting(u64),
     Due(Timestamp),
 }
@@ -115,7 +115,7 @@ impl HeldBucket {
         self.reported = if self.reported == Reported::Never { Reported::Once } else { Reported::Often };
     }
 
-    /// Makes one amount of all that was asked for in calls up to this sequence.
+    /// Joins the amounts that were asked for in calls up to this sequence to one amount.
     fn join_asked(&mut self, sequence: u64) {
         let later: SmallVec<[(u64, Cost); 1]> =
             self.asked.iter().filter(|(call, _)| *call > sequence).copied().collect();
@@ -213,8 +213,9 @@ impl Holdings {
         slots
     }
 
-    /// Records that a call will not be answered. The call's reports are repeated in the next call. What this call and
-    /// earlier calls without an answer asked for is from now on one amount, so that it does not grow with their number.
+    /// Records that a call will not be answered. The call's reports are repeated in the next call. The amounts that
+    /// this call and earlier calls without an answer asked for are joined to one amount, so that the list of amounts
+    /// stays short.
     pub fn lost(&mut self, call: &Call) {
         for report in &call.reports {
             if let Some(bucket) = self.buckets.get_mut(&report.bucket) {
@@ -225,8 +226,8 @@ impl Holdings {
     }
 
     /// Records that a call is proved not to have run, and will not run later. The amounts that the call asked for are
-    /// no longer reported as held. The call's reports are repeated in the next call, but for buckets of which nothing is held
-    /// and that no other call has reported.
+    /// no longer reported as held. The call's reports are repeated in the next call, except for reports about buckets
+    /// of which nothing is held and that no other call has reported.
     pub fn did_not_run(&mut self, call: &Call) {
         for report in &call.reports {
             if let Some(bucket) = self.buckets.get_mut(&report.bucket) {
@@ -279,8 +280,8 @@ impl Holdings {
         }
     }
 
-    /// Forgets a bucket of which nothing is held or asked, if no call has reported anything else. Otherwise the
-    /// buckets of all requests that pass while the store is down would be kept until it answers.
+    /// Forgets a bucket of which nothing is held or asked, if no call has reported anything else. Otherwise the buckets
+    /// of all requests that pass while the store is down would be kept until the store answers.
     fn forget_if_unreported(&mut self, key: BucketKey) {
         let is_unreported = |bucket: &HeldBucket| {
             bucket.reported == Reported::Never && bucket.held == Cost::default() && bucket.asked.is_empty()
@@ -364,8 +365,8 @@ impl Holdings {
         })
     }
 
-    /// Makes a bucket wait for a report in the next call, if the store does not know what is held of it. Forgets the
-    /// bucket if the store knows that nothing is held.
+    /// Makes a bucket wait for a report in the next call, if the store does not know what is held of the bucket.
+    /// Forgets the bucket if the store knows that nothing is held.
     fn review(&mut self, key: BucketKey) {
         let Some(bucket) = self.buckets.get(&key) else { return };
         if !bucket.asked.is_empty() || bucket.acknowledged == Some(bucket.held) && bucket.held > Cost::default() {

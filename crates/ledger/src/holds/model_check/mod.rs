@@ -4,10 +4,10 @@
 //! doubles and reorders calls and answers. Owners are killed, paused and cut off. The store is flushed, fails over to
 //! an old value, and its clock is set back. In each state that can be reached:
 //!
-//! - the running requests of an owner, and those that an answer under way would still admit, are at most as many as the
-//!   store counts for the owner. There are three exceptions, until the owner's next report: the store has lost the
-//!   owner's last report, the store has not heard the owner for 7 s, or the owner let requests pass without the store. At
-//!   each admission, all these requests together are at most the limit of the owner that asks;
+//! - an owner has at most as many running requests as the store counts for the owner. Requests that an answer under way
+//!   would still admit are included. There are three exceptions, until the owner's next report: the store has lost the
+//!   owner's last report, the store has not heard the owner for 7 s, or the owner let requests pass without the store.
+//!   At each admission, all owners together have at most as many requests as the limit of the owner that asks;
 //! - a call changes nothing after a later report about the same bucket has been answered;
 //! - nothing leaks: if all reports arrive from this state on, and calls under way arrive late, the store counts after 7 s
 //!   exactly what is held. If the store's clock was set back, this takes longer by the same time.

@@ -129,7 +129,7 @@ struct Heard {
     /// The sequence of the newest accepted report. `at` is the time when this report was accepted.
     newest: u64,
     at: u64,
-    /// If this is a sequence, some holds are not reported to the store until a report with a higher sequence is accepted.
+    /// `Some` if the store does not know of some holds until a report with a higher sequence is accepted.
     unsaid: Option<u64>,
     /// The sequence of the newest report that was answered and that the store has not lost.
     answered: u64,
