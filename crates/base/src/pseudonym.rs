@@ -11,8 +11,8 @@ use std::str::FromStr;
 use ring::hmac;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The key that is used if the configuration sets none. Every installation then makes the same pseudonyms, and anybody
-/// can check whether a pseudonym stands for a guessed value.
+/// The key that is used if the configuration sets no key. Every installation then makes the same pseudonyms, and
+/// anybody can check whether a pseudonym stands for a guessed value.
 const PUBLIC: &[u8] = b"tollgate/1 names";
 
 /// The key from which pseudonyms are derived.
@@ -46,7 +46,8 @@ impl PseudonymKey {
         PseudonymKey { origin: KeyOrigin::Unknown, ..PseudonymKey::default() }
     }
 
-    /// Whether the key is the one that a gateway with the same configuration uses, so that both make the same pseudonyms.
+    /// Whether a gateway with the same configuration uses this key, so that this process and the gateway make the same
+    /// pseudonyms.
     pub fn is_known(&self) -> bool {
         self.origin != KeyOrigin::Unknown
     }

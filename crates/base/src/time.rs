@@ -101,7 +101,8 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Makes a clock that advances with the machine's monotonic clock. It starts with the wall clock's time at this call.
+    /// Makes a clock that advances with the machine's monotonic clock. The new clock starts with the wall clock's time
+    /// at this call.
     #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     pub fn system() -> Clock {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

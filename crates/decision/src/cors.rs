@@ -74,8 +74,8 @@ impl Cors {
 }
 
 impl Cors {
-    /// Decides which pages may read the response to a request whose head could not be read. Only the request's origin is known.
-    /// `None` if the first entry has conditions, because they cannot be checked.
+    /// Decides which pages may read the response to a request whose head could not be read. Only the request's origin
+    /// is known. `None` if the first entry has conditions, because conditions cannot be checked without the head.
     pub fn answer_unread(&self, origin: Option<&HeaderValue>) -> Option<CorsAnswer> {
         let first = self.entries.first().filter(|first| first.conditions.is_empty())?;
         Some(CorsAnswer {
@@ -99,7 +99,8 @@ impl Origins {
     }
 }
 
-/// Returns the value of a field. `None` if it is missing or occurs twice, because no browser sends these fields twice.
+/// Returns the value of a field. `None` if the field is missing or occurs twice, because no browser sends these fields
+/// twice.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())

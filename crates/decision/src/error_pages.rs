@@ -1,4 +1,5 @@
-//! Holds the operator's texts for responses of the gateway (`error_pages`), and inserts values of a response into them.
+//! Holds the operator's texts for responses of the gateway (`error_pages`), and inserts values of a response into these
+//! texts.
 
 use http::HeaderValue;
 use http::header::HeaderName;
@@ -122,8 +123,8 @@ impl Template {
         filled
     }
 
-    /// Appends a value with the escapes of the syntax. They are only a precaution for a request id, whose characters have
-    /// been checked.
+    /// Appends a value with the escapes of the syntax. The escapes are only a precaution for a request id, whose
+    /// characters have been checked.
     fn push_escaped(&self, filled: &mut String, text: &str) {
         for character in text.chars() {
             match (self.syntax, character) {

@@ -83,8 +83,8 @@ impl Triple {
     }
 
     /// Whether `self` leaves the client a smaller part of the limit than the upstream's response does. The RateLimit
-    /// fields of this response have the values `limit` and `remaining`. If `limit` is `None`, only the remaining
-    /// amounts are compared.
+    /// fields of the upstream's response have the values `limit` and `remaining`. If `limit` is `None`, only the
+    /// remaining amounts are compared.
     pub fn is_stricter_than(self, limit: Option<u64>, remaining: u64) -> bool {
         let limit = limit.filter(|limit| *limit > 0).unwrap_or(self.limit);
         u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)

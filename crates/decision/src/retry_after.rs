@@ -13,14 +13,14 @@ pub struct Jitter {
     /// The most that is added, in millionths of the wait.
     pub share: u32,
     pub max: Micros,
-    /// The longest time that is added for a window of an hour or more. It replaces `share` and `max`, because all clients of
-    /// such a window wait for the same moment.
+    /// The longest time that is added for a window of an hour or more. This time replaces `share` and `max`, because
+    /// all clients of such a window wait for the same moment.
     pub max_period: Micros,
 }
 
-/// Computes `Retry-After` in whole seconds, rounded up: the wait, plus a part of it that `spread` determines. `spread` is fixed
-/// for the bucket (`BucketKey::spread`), so every gateway gives the same client the same answer, and different clients do not
-/// return together.
+/// Computes `Retry-After` in whole seconds, rounded up: the wait, plus an added time that depends on `spread`. `spread`
+/// is fixed for the bucket (`BucketKey::spread`), so every gateway gives the same client the same answer, and different
+/// clients do not return together.
 pub fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     let most = u128::from(wait.0) * u128::from(jitter.share) / 1_000_000;
     wait.plus(part(most, spread).min(jitter.max)).ceil_seconds()

@@ -60,7 +60,7 @@ mod tests {
     use rules::rule::{Action, Limit};
     use rules::rule_set::Answer;
 
-    /// Three kinds of limits: a caller's own, one that all callers share, and one that is not exposed.
+    /// Three kinds of limits: a limit of one caller, a limit that all callers share, and a limit that is not exposed.
     const OWN: Kind = Kind { refusal: RefusalStatus::QuotaExceeded, expose: Expose::Yes };
     const SHARED: Kind = Kind { refusal: RefusalStatus::ReducedCapacity, expose: Expose::Yes };
     const HIDDEN: Kind = Kind { refusal: RefusalStatus::QuotaExceeded, expose: Expose::No };

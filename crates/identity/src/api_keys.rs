@@ -1,4 +1,4 @@
-//! Looks up an API key to find out whose it is: its id and plan.
+//! Looks up an API key to find its holder: the id and the plan.
 //!
 //! Only the SHA-256 hash of a key is stored, never the key. A plain hash without salt or key stretching is enough,
 //! because keys are random: 128 random bits cannot be guessed. A set of keys is replaced as a whole, while requests may
@@ -124,7 +124,7 @@ impl ApiKeySet {
     ///
     /// # Errors
     ///
-    /// If the set already has the key. Returns the number of the line that lists it.
+    /// If the set already has the key. Returns the number of the line that lists the key.
     pub fn add(&mut self, fingerprint: Fingerprint, key: KnownKey, line: usize) -> Result<(), usize> {
         if let Some(entry) = self.known.get(&fingerprint) {
             return Err(entry.line);
@@ -244,7 +244,7 @@ mod tests {
         api_keys.replace(keys(&longest, "b"));
         assert_eq!(find(&api_keys, Some(&longest)), "b gold");
         assert_eq!(find(&api_keys, Some(b"k\xe9y-0123456789abcdef")), "unknown");
-        // A longer key is not hashed, so it is unknown even if the set has it.
+        // A longer key is not hashed, so the key is unknown even if the set contains it.
         let longer = [b'k'; LONGEST_KEY + 1];
         api_keys.replace(keys(&longer, "c"));
         assert_eq!(find(&api_keys, Some(&longer)), "unknown");

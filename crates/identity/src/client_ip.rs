@@ -174,8 +174,8 @@ mod tests {
         }
         check("::ffff:10.0.0.1", &["198.51.100.1"], "198.51.100.1");
         check("::ffff:a00:1", &["::ffff:10.0.0.3, 10.0.0.2"], "10.0.0.3");
-        // A NAT64 address, an IPv4-compatible address, and an address that is only written with dots. None counts as
-        // IPv4.
+        // A NAT64 address, an IPv4-compatible address, and an address that is only written with dots. None of these
+        // addresses counts as IPv4.
         check("10.0.0.1", &["64:ff9b::10.0.0.2"], "64:ff9b::a00:2");
         check("10.0.0.1", &["::10.0.0.2"], "::a00:2");
         check("10.0.0.1", &["2001:db8::10.0.0.2"], "2001:db8::a00:2");

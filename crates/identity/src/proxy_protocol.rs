@@ -58,7 +58,7 @@ pub fn parse(bytes: &[u8]) -> Result<Progress, HeaderError> {
     }
 }
 
-/// Whether the shorter text is a prefix of the longer one.
+/// Whether the shorter text is a prefix of the longer text.
 fn is_beginning(bytes: &[u8], whole: &[u8]) -> bool {
     bytes.iter().zip(whole).all(|(byte, expected)| byte == expected)
 }

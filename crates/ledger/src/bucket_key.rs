@@ -16,7 +16,7 @@ use request::attribute::Attribute;
 pub const FORMAT: &[u8] = b"tollgate/1";
 
 /// The version of the format of buckets of which requests hold slots. It differs from `FORMAT`, so that a gateway that
-/// does not know such buckets never reads one.
+/// does not know such buckets never reads them.
 pub const FORMAT_OF_HOLDS: &[u8] = b"tollgate/2";
 
 /// A bucket's key in a store: the first 16 bytes of a SHA-256 hash.
@@ -154,7 +154,7 @@ impl Descriptor {
 }
 
 /// Encodes the length of a part. Request heads and names are far shorter than 4 GiB. Longer parts would all get the
-/// largest length, but two of them do not fit into memory.
+/// largest length, but two such parts do not fit into memory.
 fn length(len: usize) -> [u8; 4] {
     u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes()
 }

@@ -24,8 +24,8 @@ pub struct Counts {
     /// The attributes that the logs lack and that could answer the open questions. The list includes attributes that no
     /// counted request has needed.
     pub lacking: Vec<Attribute>,
-    /// For each attribute, the number of requests that were decided as if they lacked the attribute, because their line has no
-    /// value for it.
+    /// For each attribute, the number of requests that were decided as if they lacked the attribute, because their
+    /// lines have no value for the attribute.
     pub missing: HashMap<Attribute, u64>,
     /// For each policy, by its index, the number of requests whose rule was taken from the gateway's own log.
     pub as_logged: HashMap<usize, u64>,

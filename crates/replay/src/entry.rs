@@ -17,7 +17,7 @@ use decision::access_log_line;
 #[derive(Debug)]
 pub struct Entry {
     pub at: Timestamp,
-    /// The time at which the request ended. `None` if the log does not record it.
+    /// The time at which the request ended. `None` if the log does not record this time.
     pub end: Option<Timestamp>,
     pub grain: Grain,
     pub source: EntrySource,

@@ -65,7 +65,7 @@ pub(super) fn pair(
         return Err(PairFault::Certificate("there is no certificate in it".to_owned()));
     };
     match pair.keys_match() {
-        // If a key does not show whether it belongs to the certificate, it is accepted.
+        // If a key does not show whether it belongs to the certificate, the key is accepted.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
         Err(Error::InconsistentKeys(_)) => {
             let title = title(first).map_or_else(String::new, |title| format!(" ({title})"));

@@ -82,7 +82,7 @@ impl Config {
         }
         let issuers = |config: &Config| config.jwt.as_ref().map_or(0, |jwt| jwt.issuers.len());
         let (was, is) = (issuers(before), issuers(self));
-        // If there were no issuers before, no bucket counted by claims, so none starts full again.
+        // If there were no issuers before, no bucket counted by claims, so no such bucket starts full again.
         if was > 0 && (was > 1) != (is > 1) && counts_by("jwt:") {
             found.push(Reset::Issuers { was, is });
         }

@@ -2,10 +2,10 @@
 //! each descriptor.
 //!
 //! A file is a tree of descriptors. From the root, the service follows the entries of a call's descriptor. At each
-//! level, it goes to the node with exactly the entry's value, else to the first pattern that matches, else to the node
-//! without a value. It never goes back. The limit is that of the node at which the entries end. In Tollgate, a policy
-//! is a list of rules, and the first rule that matches decides. So each sequence of keys becomes a sequence of rules,
-//! in the order in which the service searches ([`shapes`]).
+//! level, the service goes to the node with exactly the entry's value, else to the first pattern that matches, else to
+//! the node without a value. The service never goes back. The limit of the node at which the entries end applies. In
+//! Tollgate, a policy is a list of rules, and the first rule that matches decides. So each sequence of keys becomes a
+//! sequence of rules, in the order in which the service searches ([`shapes`]).
 
 mod gateway_yaml;
 mod names;

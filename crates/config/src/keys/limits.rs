@@ -62,7 +62,7 @@ impl Bounds {
     }
 }
 
-/// The smallest share of `handshakes_at_once` for one client. It is more than a browser needs at once.
+/// The smallest share of `handshakes_at_once` for one client. This number is more than a browser needs at once.
 const FEWEST_HANDSHAKES: usize = 8;
 const KIB: u64 = 1 << 10;
 /// The number of HTTP/2 streams that a client may have for each of its allowed connections.
@@ -81,7 +81,7 @@ const CONNECTIONS_PER_CLIENT: ValueKind<ParseText<Option<usize>>> = ValueKind::n
     |text| if text == UNLIMITED { Some(None) } else { text.parse().ok().map(Some) },
 );
 
-/// The smallest bound of all response buffers together, in bytes. It is more than one response needs.
+/// The smallest bound of all response buffers together, in bytes. This size is more than one response needs.
 const FEWEST_RESPONSE_BUFFERS: u64 = KIB * KIB;
 const AUTO: &str = "auto";
 

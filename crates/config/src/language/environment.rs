@@ -38,7 +38,7 @@ impl Environment<'_> {
         }
     }
 
-    /// Returns the path that a value names, of a file that need not exist yet. `None` after reporting that a file with this
+    /// Returns the path that a value names. The file need not exist yet. `None` after reporting that a file with this
     /// path cannot exist.
     pub(crate) fn new_file(&self, field: &Field<'_>) -> Option<PathBuf> {
         let path = Path::new(field.written()?);

@@ -104,7 +104,8 @@ pub enum Type {
     },
     /// A mapping whose keys are names that the operator chooses. Each value is the mapping given here.
     Named(&'static Mapping),
-    /// One of these mappings. Another key chooses which one, so the schema lists the alternatives among its constraints.
+    /// One of these mappings. Another key chooses the mapping, so the schema lists the alternatives among its
+    /// constraints.
     OneOf(&'static [&'static Mapping]),
     /// A mapping whose keys are names that the operator chooses. Each value is one of the mappings given here.
     NamedOneOf(&'static [&'static Mapping]),

@@ -113,7 +113,7 @@ pub(crate) struct Report {
 /// Identifies a list in a separate file: the path of the file, and the form of its entries.
 pub(crate) type ListKey = (String, ListForm);
 
-/// The form of the entries in a file with a list. It decides how each entry is read.
+/// The form of the entries in a file with a list. The form decides how each entry is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListForm {
     Networks,

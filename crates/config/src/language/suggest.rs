@@ -61,7 +61,7 @@ mod tests {
         // A text of one wrong letter gets no suggestion, but a text that differs only in capitals gets a suggestion.
         assert_eq!(nearest("b", &["a", "long"]), None);
         assert_eq!(nearest("hs256", &["HS256", "RS256"]).as_deref(), Some("did you mean `HS256`?"));
-        // If two names are equally similar, none is suggested.
+        // If two names are equally similar, no name is suggested.
         assert_eq!(nearest("fsync", &["none", "async", "sync"]), None);
     }
 

@@ -225,11 +225,11 @@ fn common_values() -> Vec<Value> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Nothing,
-    /// It accepts more: a parsed number does not show its decimals, and a pattern cannot compare durations.
+    /// The schema accepts more: a parsed number does not show its decimals, and a pattern cannot compare durations.
     AcceptsMore,
-    /// It accepts numbers, because it compares a pattern only with texts.
+    /// The schema accepts numbers, because it compares a pattern only with texts.
     AcceptsNumbers,
-    /// It accepts fewer values, because only the schema checks the keys of conditions.
+    /// The schema accepts fewer values, because only the schema checks the keys of conditions.
     KnowsKeys,
 }
 
@@ -303,7 +303,8 @@ fn the_schema_of_a_shape_accepts_what_its_check_accepts() {
                     shape.schema()
                 ));
             }
-            // The check of a list or mapping may pass although its members are invalid: they are checked separately.
+            // The check of a list or mapping may pass although its members are invalid: the members are checked
+            // separately.
             assert!(
                 passes == by_reader || passes && has_members(shape),
                 "the check says {passes} of {value}\n{shape:?}"

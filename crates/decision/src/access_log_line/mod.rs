@@ -70,8 +70,8 @@ pub struct Line<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Cow<'a, str>>,
     /// The fields from `policy` to `bucket` describe one limit: the most restrictive of the enforced limits that were
-    /// checked. This field is its policy. After a `deny` by a rule, only the policy and the rule are set. After
-    /// `otherwise: deny`, only the policy is set.
+    /// checked. This field is the policy of that limit. After a `deny` by a rule, only the policy and the rule are set.
+    /// After `otherwise: deny`, only the policy is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Cow<'a, str>>,
     /// The name of the rule as it is displayed: `free.second` for one limit of a rule with several limits.

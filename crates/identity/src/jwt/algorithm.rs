@@ -88,8 +88,8 @@ pub(crate) fn algorithms_of(key: &DecodingKey) -> Result<Vec<Algorithm>, KeyErro
     }
 }
 
-/// Returns the algorithms for which a JWK may verify signatures: only the algorithm that the JWK names, or, if the JWK
-/// names none, `own`: all algorithms of its key.
+/// Returns the algorithms for which a JWK may verify signatures: only the algorithm that the JWK names, or all of
+/// `own`, the algorithms of its key, if the JWK names no algorithm.
 ///
 /// # Errors
 /// If the curve or the algorithm that the JWK names does not fit its key.

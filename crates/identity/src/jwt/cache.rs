@@ -1,8 +1,8 @@
 //! Caches verified tokens, so that a repeated token needs only a hash and a lookup.
 //!
-//! An entry is found by a hash of the whole token under a secret of this process, so only the same token finds it. The
-//! entry is used only while the token would still verify: the token is within its validity, and the issuer still has
-//! the key that verified the token.
+//! An entry is found by a hash of the whole token under a secret of this process, so only the same token finds the
+//! entry. The entry is used only while the token would still verify: the token is within its validity, and the issuer
+//! still has the key that verified the token.
 
 use std::sync::{Arc, Weak};
 
@@ -41,7 +41,7 @@ struct BySize;
 
 impl Weighter<Name, CachedToken> for BySize {
     fn weight(&self, _: &Name, verified: &CachedToken) -> u64 {
-        // This is called whenever an entry moves. It takes little time, because a token has few claims.
+        // The size is computed whenever an entry moves. This takes little time, because a token has few claims.
         verified.claims.size() as u64 + 256
     }
 }

@@ -25,7 +25,7 @@ impl Invalid {
         Invalid::Signature,
     ];
 
-    /// Returns the label of this reason in metrics. Clients do not see it.
+    /// Returns the label of this reason in metrics. Clients do not see this label.
     pub fn name(self) -> &'static str {
         match self {
             Invalid::Malformed => "malformed",

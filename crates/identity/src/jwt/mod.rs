@@ -1,8 +1,8 @@
 //! Verifies signed JSON Web Tokens (RFC 7519), following the recommendations of RFC 8725.
 //!
-//! The configuration determines which algorithms, keys, issuers and audiences are accepted. A token only names which of
-//! them it uses. Verified tokens are cached for as long as they would still verify: until they expire, or their key is
-//! removed.
+//! The configuration determines which algorithms, keys, issuers and audiences are accepted. A token only names the
+//! algorithm, key, issuer and audience that it uses. Verified tokens are cached for as long as they would still verify:
+//! until they expire, or their key is removed.
 
 pub mod algorithm;
 mod cache;

@@ -2,7 +2,7 @@
 //!
 //! Fetches run in the background, with limits on time and size. A set is kept until a valid set replaces it, so an
 //! issuer that is down or sends invalid data changes nothing. Tokens with unknown keys cause at most one fetch in ten
-//! seconds, whatever its result. So a flood of such tokens does not reach the issuer.
+//! seconds, whatever the result of the fetch is. So a flood of such tokens does not reach the issuer.
 
 use std::fmt;
 use std::io::Read;
@@ -163,7 +163,7 @@ impl RemoteKeySet {
             if Duration::from(now.since(Timestamp(began))) < self.cooldown {
                 return false;
             }
-            // If several callers arrive together, only one starts the fetch.
+            // If several callers arrive together, only one of them starts the fetch.
             if self.began.compare_exchange(began, now.0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 self.fetch_now();
             }

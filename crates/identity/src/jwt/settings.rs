@@ -14,7 +14,8 @@ use request::attribute::Attribute;
 pub struct Settings {
     /// The trusted issuers. If there are several, the token's `iss` selects the issuer.
     pub issuers: Vec<Issuer>,
-    /// The attributes that may carry the token. If a request has several of them, the first one in this order is used.
+    /// The attributes that may carry the token. If a request has several of them, the first of these attributes in this
+    /// order is used.
     pub token_from: Vec<Attribute>,
     pub on_invalid: OnInvalid,
     pub on_missing: OnMissing,

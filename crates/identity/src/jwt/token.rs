@@ -46,7 +46,8 @@ impl<'t> UnverifiedToken<'t> {
         };
         let message = token.get(..header.len() + 1 + claims.len()).ok_or(Invalid::Malformed)?;
         let header = json::object(&decode(header)?).ok_or(Invalid::Malformed)?;
-        // A token with a critical extension is rejected, because none is supported (RFC 7515, section 4.1.11).
+        // A token with a critical extension is rejected, because no such extension is supported (RFC 7515, section
+        // 4.1.11).
         if header.contains_key("crit") {
             return Err(Invalid::Malformed);
         }

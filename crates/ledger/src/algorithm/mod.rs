@@ -348,8 +348,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the limit if it is a number of slots, of which a granted request holds some until the request ends. `None` for
-    /// other limits, of which a request holds nothing.
+    /// Returns the limit if it is a limit of slots. A granted request holds slots until the request ends. `None` for
+    /// all other limits.
     pub fn slots(&self) -> Option<&Concurrency> {
         match self {
             Algorithm::Concurrency(slots) => Some(slots),
@@ -361,8 +361,9 @@ impl Algorithm {
         }
     }
 
-    /// Accepts an owner's report about a bucket. Returns the entry that the store must write even if it refuses the plans of
-    /// the call. `None` if the report changes nothing, see [`Concurrency::accept`], or if nothing can be held under this limit.
+    /// Accepts an owner's report about a bucket. Returns the entry that the store must write even if the plans of the
+    /// call are refused. `None` if the report changes nothing, see [`Concurrency::accept`], or if nothing can be held
+    /// under this limit.
     pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
         self.slots()?.accept(state, report, now)
     }

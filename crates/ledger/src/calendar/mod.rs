@@ -2,7 +2,7 @@
 //!
 //! A period begins at the first instant at which the zone's clocks show the period's local time or a later time. If the
 //! clocks show that time twice, the period begins at the first instant. If the clocks skip that time, the period begins
-//! at the end of the gap. So the beginnings never decrease from one day to the next. If two of them are equal (Samoa
+//! at the end of the gap. So the beginnings never decrease from one day to the next. If two beginnings are equal (Samoa
 //! had no 30 December 2011), there is no period between them.
 //!
 //! Every beginning is computed from the anchor, never from the previous beginning. So with the monthly anchor 31, every

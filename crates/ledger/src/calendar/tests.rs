@@ -35,8 +35,8 @@ const VECTORS: &[Vector] = &[
         ["2027-04-30T01:00:00+03:00", "2027-05-01T00:00:00+03:00", "2027-05-02T00:00:00+03:00"]),
     (["day", "America/Santiago", "", ""], "2027-09-05T04:00:00Z",
         ["2027-09-05T01:00:00-03:00", "2027-09-06T00:00:00-03:00", "2027-09-07T00:00:00-03:00"]),
-    // Midnight happens twice, and the day begins at the first one. Before release 2026e, the database also had this
-    // change for 2026-11-01.
+    // Midnight happens twice, and the day begins at the first midnight. Before release 2026e, the database also had
+    // this change for 2026-11-01.
     (["day", "America/Havana", "", ""], "2027-11-07T05:30:00Z",
         ["2027-11-07T00:00:00-04:00", "2027-11-08T00:00:00-05:00", "2027-11-09T00:00:00-05:00"]),
     // At 00:01 the clocks were set to 23:01 of the previous day.

@@ -1,4 +1,4 @@
-//! Defines a report: the message in which an owner tells the store how much it holds of a bucket.
+//! Defines a report: the message in which an owner tells the store how much this owner holds of a bucket.
 
 use std::fmt;
 

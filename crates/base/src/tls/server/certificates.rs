@@ -206,8 +206,8 @@ impl Entry {
         Ok(Some(Entry { index, cert_file, certificate, config, out_of_date, client_auth, authority, verifier }))
     }
 
-    /// Returns the TLS settings for a handshake at the moment `now`. Once a revocation list is out of date, the
-    /// settings are others, under which no session can be resumed.
+    /// Returns the TLS settings for a handshake at the moment `now`. Once a revocation list is out of date, other
+    /// settings are returned, under which no session can be resumed.
     pub fn config(&self, now: Timestamp) -> Arc<ServerConfig> {
         match &self.out_of_date {
             Some((since, config)) if *since <= now => Arc::clone(config),

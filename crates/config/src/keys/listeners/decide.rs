@@ -165,8 +165,8 @@ pub(crate) fn decide(
     let original_request = section.optional("original_request", |field| field.choice(&ORIGINAL_REQUEST));
     let refuse_with = section.optional("refuse_with", |field| REFUSE_WITH.read(field));
     let answer_within = section.optional("answer_within", |field| field.positive_duration());
-    // An invalid `tls` has been reported. It does not show whether certificates are required, so no second problem is
-    // reported.
+    // An invalid `tls` has been reported. The invalid value does not show whether certificates are required, so no
+    // second problem is reported.
     let lacks_certificates = tls.is_some_and(|tls| !tls.is_some_and(requires_certificates));
     let anyone_may_ask = lacks_certificates && !section.has("clients");
     if anyone_may_ask {

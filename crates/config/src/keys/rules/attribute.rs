@@ -37,9 +37,9 @@ fn other_name(text: &str) -> Option<String> {
 /// The TLS attributes, such as `tls:sni`, that the file's listeners can supply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsAttributes {
-    /// The listeners supply no TLS attribute, because none has `tls`.
+    /// The listeners supply no TLS attribute, because no listener has `tls`.
     Missing,
-    /// The listeners supply only the server name, because none asks clients for certificates.
+    /// The listeners supply only the server name, because no listener asks clients for certificates.
     ServerName,
     All,
 }

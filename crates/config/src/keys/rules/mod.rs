@@ -1,4 +1,4 @@
-//! Reads rules: the requests that each rule matches, and what it charges or does.
+//! Reads rules: the requests that each rule matches, and what the rule charges or does.
 
 pub(crate) mod algorithms;
 pub(crate) mod attribute;
@@ -170,7 +170,7 @@ fn rule_constraints() -> Value {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleDefaults<'k> {
     pub conditions: ConditionReader<'k>,
-    /// The value of `on_store_failure` for a rule that does not set its own.
+    /// The value of `on_store_failure` for a rule that has no value of its own.
     pub on_store_failure: OnStoreFailure,
 }
 

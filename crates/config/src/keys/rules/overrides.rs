@@ -222,7 +222,7 @@ impl OverrideReader<'_> {
         Some(Ok(Target { part: index, value: self.normalise(part, value) }))
     }
 
-    /// Returns a value in the form in which requests have it.
+    /// Converts a value to the form that this value has in requests.
     fn normalise(&self, part: &KeyPart, value: &str) -> Arc<str> {
         match part {
             KeyPart { attribute: Attribute::Address, .. } => match value.parse() {

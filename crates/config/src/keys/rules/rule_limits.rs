@@ -90,7 +90,7 @@ fn several(
     }
     let limits_named = pairs.len();
     let mut others = Vec::with_capacity(limits_named);
-    // All limits are read, even after an invalid one.
+    // All limits are read, even after an invalid limit.
     let mut limits = Vec::with_capacity(pairs.len());
     let (mut queue, mut valid) = (None, !rule.has("meter"));
     for (text, position, field) in pairs {

@@ -103,7 +103,7 @@ impl<'t> Section<'t> {
         self.entries.iter().any(|entry| entry.key == name)
     }
 
-    /// Whether the mapping has no key other than this one.
+    /// Whether the mapping has no key except `name`.
     pub(crate) fn has_only(&self, name: &str) -> bool {
         self.entries.iter().all(|entry| entry.key == name)
     }

@@ -107,8 +107,8 @@ impl Whole {
 }
 
 impl Decimal {
-    /// Returns the schema of a decimal number. It does not bound the number of decimals, because a parsed number does
-    /// not show them.
+    /// Returns the schema of a decimal number. The schema does not bound the number of decimals, because a parsed
+    /// number does not show its decimals.
     fn schema(self) -> Value {
         let least = match self.least {
             Least::Zero => "minimum",

@@ -43,9 +43,9 @@ pub const WAIT: Micros = Micros(1_000_000);
 /// The largest limit, in slots.
 pub const MAX_LIMIT: u64 = 1_000_000_000;
 
-/// The Lua twin, in the form of [`TWINS`](super::TWINS). The twin also has the function `accept`. It takes a report of
-/// the owner with the given eight bytes, and returns whether the report was accepted. If plans ask a bucket for slots,
-/// `accept` is called before `most`.
+/// The Lua twin, in the form of [`TWINS`](super::TWINS). The twin also has the function `accept`. `accept` takes a
+/// report of the owner that the given eight bytes identify, and returns whether the report was accepted. If plans ask a
+/// bucket for slots, `accept` is called before `most`.
 pub const TWIN: &str = include_str!("concurrency.lua");
 
 /// The settings of one concurrency limit: its number of slots, and how long a request may hold a slot.

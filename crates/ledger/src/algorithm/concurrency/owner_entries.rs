@@ -17,9 +17,9 @@
 //!
 //! The first entry belongs to the owner whose report was accepted last. An entry is live until its time is over.
 //!
-//! Each report moves its entry to the front, so entries whose time is over are at the end, and only the end is checked
-//! for them. Such entries do not count any more, but their sequences are kept for ten minutes, so that a late call is
-//! still recognised as old.
+//! Each report moves its entry to the front, so entries whose time is over are at the end, and only the end is searched
+//! for such entries. Such entries do not count any more, but their sequences are kept for ten minutes, so that a late
+//! call is still recognised as old.
 //!
 //! A reply of Redis has an excerpt, of form 2, in place of a whole value: the sum, and the entry of the calling owner,
 //! if the owner has an entry. The number of live entries in an excerpt is 1 if this entry is live, and [`MOST_OWNERS`]
@@ -59,7 +59,8 @@ pub(super) struct OwnerEntry {
 #[derive(Clone, Debug)]
 pub(super) struct OwnerEntries {
     pub sum: u64,
-    /// The latest time that the bucket has seen. It goes back only if it is more than `MOST_AHEAD` ahead of the clock.
+    /// The latest time that the bucket has seen. This time is set back only if it is more than `MOST_AHEAD` ahead of
+    /// the clock.
     moment: Timestamp,
     live: usize,
     entries: SmallVec<[OwnerEntry; 4]>,

@@ -303,7 +303,7 @@ mod tests {
     }
 
     /// Uses October 2026 in Berlin, which is an hour longer than 31 days because the clocks are set back. `now` is in
-    /// its last hour.
+    /// the last hour of this month.
     #[test]
     fn the_length_of_a_month_is_that_of_this_month() {
         let month = window(10_000, month_in("Europe/Berlin"));

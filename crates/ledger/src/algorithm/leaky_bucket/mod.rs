@@ -34,7 +34,7 @@ pub struct LeakyBucket {
     /// A token bucket whose tokens are the places. Its burst is `1 + delay_after + queue`.
     places: TokenBucket,
     delay_after: u32,
-    /// The longest wait of all requests, in milliseconds. It has 32 bits, because many charges contain a copy of it.
+    /// The longest wait of all requests, in milliseconds. This field has 32 bits, because many charges contain a copy.
     max_wait: u32,
     /// The longest wait that this request accepts, in milliseconds. At most `max_wait`.
     patience: u32,
@@ -62,8 +62,8 @@ impl LeakyBucket {
         Ok(LeakyBucket::with_places(places, max_wait, delay_after))
     }
 
-    /// Makes a leaky bucket for requests that each have their own rate, at most `fastest` per second. The bucket has the rate
-    /// `fastest` until `for_request` sets another. The rate in the settings is not used.
+    /// Makes a leaky bucket for requests that each have their own rate, at most `fastest` per second. The bucket has
+    /// the rate `fastest` until `for_request` sets another rate. The rate in the settings is not used.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl LeakyBucket {
         self.places.correction(state, now)
     }
 
-    /// Returns this limit for a bucket that `other` may charge too. Its fastest rate is then that of the faster limit.
+    /// Returns this limit for a bucket that `other` may charge too. The higher of both fastest rates applies.
     #[must_use]
     pub fn alongside(self, other: &LeakyBucket) -> LeakyBucket {
         LeakyBucket { places: self.places.alongside(&other.places), ..self }
@@ -158,7 +158,7 @@ impl LeakyBucket {
     /// places are all free. An invalid state counts as a bucket without a free place.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (taken, since) = self.places.read(state, now);
-        // If the clock was set back, the last charge is in the future. Until its moment, no places become free.
+        // If the clock was set back, the last charge is in the future. No place becomes free before that charge.
         let ahead = since.since(now);
         let untouched = self.level(taken, ahead);
         if cost > self.places() {
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Charges requests of cost 1 at these times. Returns when each admitted request arrived, and its moment.
+    /// Charges requests of cost 1 at these times. Returns the arrival and the moment of each admitted request.
     fn admitted(bucket: &LeakyBucket, arrivals: &[u64]) -> Vec<(u64, u64)> {
         let (mut state, mut admitted) = (None::<State>, Vec::new());
         for at in arrivals {

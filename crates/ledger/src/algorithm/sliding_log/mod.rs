@@ -11,9 +11,9 @@
 //! even if another gateway has a shorter window.
 //!
 //! A store's reply may have an excerpt in place of the log: the first pairs, and the last pair, to which all amounts in
-//! between are attributed. It shows exactly what the bucket holds until the last of the first pairs has left the
-//! window. After that, it never shows more than the bucket holds. A wait that would end after this moment is reported
-//! to end at this moment.
+//! between are attributed. An excerpt shows exactly what the bucket holds until the last of the first pairs has left
+//! the window. After that, it never shows more than the bucket holds. A wait that would end after this moment is
+//! reported to end at this moment.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -68,8 +68,8 @@ struct Log<'s> {
     window: Micros,
     until: Timestamp,
     pairs: Pairs<'s>,
-    /// Whether the log differs from the stored one. Then it must be stored, because otherwise every read would move its grants
-    /// to the present.
+    /// Whether the log differs from the stored log. Then it must be stored, because otherwise every read would move its
+    /// grants to the present.
     is_corrected: bool,
 }
 
@@ -207,7 +207,7 @@ impl SlidingLog {
         }
     }
 
-    /// Makes a log in place of a stored one that is invalid or too far ahead: a single grant of `sum` at `now`.
+    /// Makes a log in place of a stored log that is invalid or too far ahead: a single grant of `sum` at `now`.
     fn spent_at<'s>(&self, now: Timestamp, sum: u64) -> Log<'s> {
         let (window, until) = (self.window, now.plus(self.window));
         Log { sum, exact: 1, window, until, pairs: Pairs::One([now.0, sum]), is_corrected: true }

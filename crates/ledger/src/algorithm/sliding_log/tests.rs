@@ -141,14 +141,15 @@ fn a_shorter_window_opens_no_longer_one_again() {
         for ((later, cost), turn) in requests.into_iter().zip(turns) {
             now = now.saturating_add_signed(later);
             if now.max(naive.last()) >= until {
-                // All grants under the longer window have left it, so the log need not keep any grant for it.
+                // All grants under the longer window have left this window, so the log need not keep any grant for the
+                // window.
                 since = u64::MAX;
             }
             let asking = if turn { long } else { short };
             let mut known = naive.clone();
             if turn && since > naive.last() {
-                // The longer window is new in the bucket. It may or may not find grants that only the shorter window
-                // has kept, so the test begins again with a new bucket.
+                // The longer window is new in the bucket. This window may or may not find grants that only the shorter
+                // window has kept, so the test begins again with a new bucket.
                 state = None;
                 known = Naive::default();
             }
@@ -242,7 +243,7 @@ proptest! {
         let step = log.step(Some(&state), Cost::ONE, now);
         if Log::parse(&state).is_none() {
             prop_assert_eq!(&step.charge, &ChargeResult::Short { wait: Micros(SECOND) }, "{:?}: {:?}", state, step);
-            // It is stored as an empty bucket, so that it is full a window later.
+            // The impossible state is replaced by an empty bucket, which is full again a window later.
             let stored = log.correction(Some(&state), now).unwrap().state;
             prop_assert!(log.correction(Some(&stored), now).is_none());
             let later = log.step(Some(&stored), Cost::from_tokens(3), now.plus(Micros(SECOND)));

@@ -5,8 +5,8 @@
 //!
 //! The state is the amount granted in each step that still counts, and the length of these steps. If the configuration
 //! changes the length, the state has the earlier steps with their old length beside the steps of the new length. If a
-//! third length follows, the older of the two earlier lengths is merged into the newer one. Its amounts then count at
-//! least as long as before.
+//! third length follows, the steps of the oldest length are merged into the steps of the length after it. The merged
+//! amounts then count at least as long as before.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -53,8 +53,8 @@ struct Bucket {
     granted: BucketSteps,
     /// The sum of `granted`, in thousandths.
     spent: u64,
-    /// Whether the steps differ from the stored ones. Then they must be stored, because otherwise every read would move the
-    /// grants to the present step.
+    /// Whether the steps differ from the stored steps. Then they must be stored, because otherwise every read would
+    /// move the grants to the present step.
     is_corrected: bool,
 }
 

@@ -62,8 +62,8 @@ impl TokenBucket {
         Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill, fastest: refill })
     }
 
-    /// Makes a token bucket for requests that each have their own rate, at most `fastest` tokens per second. The bucket has the
-    /// rate `fastest` until `for_request` sets another.
+    /// Makes a token bucket for requests that each have their own rate, at most `fastest` tokens per second. The bucket
+    /// has the rate `fastest` until `for_request` sets another rate.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl TokenBucket {
         Cost::from_thousandths(u64::try_from(thousandths).unwrap_or(u64::MAX))
     }
 
-    /// Returns this limit for a bucket that `other` may charge too. Its fastest refill is then that of the faster limit.
+    /// Returns this limit for a bucket that `other` may charge too. The higher of both fastest refills applies.
     #[must_use]
     pub fn alongside(self, other: &TokenBucket) -> TokenBucket {
         let theirs = (u128::from(other.fastest) * u128::from(self.unit)).div_ceil(u128::from(other.unit));
@@ -147,7 +147,7 @@ impl TokenBucket {
     /// An invalid state counts as an empty bucket, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (spent, since) = self.read(state, now);
-        // If the clock was set back, the last charge is in the future. Until its moment, nothing is refilled.
+        // If the clock was set back, the last charge is in the future. Nothing is refilled before that charge.
         let ahead = since.since(now);
         let untouched = self.level(spent, ahead);
         if cost > self.burst {

@@ -26,7 +26,7 @@ pub struct Call {
     pub reports: Vec<BucketReport>,
 }
 
-/// What a call says about one bucket, and how much it asks of this bucket.
+/// What a call says about one bucket, and how much the call asks of this bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BucketReport {
     pub bucket: BucketKey,

@@ -8,7 +8,7 @@ use super::world::{Action, World};
 
 pub(super) struct Report {
     pub states: usize,
-    /// The number of transitions from one state to another, including those to states that were known before.
+    /// The number of transitions from one state to another, including transitions to states that were known before.
     pub steps: usize,
     /// The number of actions in the longest history that was explored.
     pub depth: usize,

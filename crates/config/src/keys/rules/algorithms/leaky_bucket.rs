@@ -126,7 +126,7 @@ fn numbers(section: &Section<'_>, delay_after: Option<u64>, reader: NumberReader
 
 /// A rate, and the field of the file that gives it.
 struct LocatedRate<'t> {
-    /// The rate. If each request may have its own rate, the largest one.
+    /// The rate. If each request may have its own rate, this is the largest of these rates.
     rate: Rate,
     field: Field<'t>,
     claimed: Option<ClaimedNumber>,

@@ -211,7 +211,7 @@ impl NamedAlgorithm {
 }
 
 /// Reads the rate and size in an override or a shadow. An override replaces the rate and size of the limit. A shadow
-/// only counts requests, by its own rate and size, and never refuses one.
+/// only counts requests, by its own rate and size, and never refuses a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OtherNumbers<'k> {
     pub kind: AlgorithmKind,

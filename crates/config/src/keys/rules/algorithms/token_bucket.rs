@@ -79,7 +79,7 @@ pub(crate) static NUMBERS: Mapping = Mapping {
 
 /// A rate, and the field of the file that gives it.
 struct LocatedRate<'t> {
-    /// The rate. If each request may have its own rate, the largest one.
+    /// The rate. If each request may have its own rate, this is the largest of these rates.
     rate: Rate,
     field: Field<'t>,
     /// The burst that applies if the file gives no burst.

@@ -20,7 +20,8 @@ impl World {
         self.shared.calls.sort_by_key(|sent| (sent.owner, sent.call.sequence));
     }
 
-    /// Lets a call arrive at the store: the store accepts its reports, and then charges its plan as a whole or not at all.
+    /// Lets a call arrive at the store: the store accepts the reports of the call, and then charges the plan of the
+    /// call as a whole or not at all.
     ///
     /// # Errors
     ///
