@@ -33,7 +33,7 @@ impl ByteSet {
         ByteSet(table)
     }
 
-    /// Whether the byte is in the set. No bounds check is needed, because the table has an entry for every byte.
+    /// Whether the byte is in the set. The table has an entry for every byte, so the default value is never used.
     pub fn has(&self, byte: u8) -> bool {
         self.0.get(usize::from(byte)).copied().unwrap_or_default()
     }

@@ -112,7 +112,7 @@ fn attribute_text(attribute: &AttributeTypeAndValue<'_>) -> String {
     }
 }
 
-/// Returns the text of a value. `None` if the value is not encoded as UTF-8.
+/// Returns the text of a value. `None` if the value is not a text in UTF-8 or ASCII.
 fn value_text<'v>(value: &'v Any<'_>) -> Option<&'v str> {
     let is_text = matches!(value.tag(), Tag::NumericString | Tag::PrintableString | Tag::Utf8String | Tag::Ia5String);
     std::str::from_utf8(value.data).ok().filter(|_| is_text)

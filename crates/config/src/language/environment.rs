@@ -91,8 +91,8 @@ impl Environment<'_> {
         Path::new(path).starts_with(&folder) && is_closed(Path::new(&folder))
     }
 
-    /// Reads the secret file that a value names, and returns its content as text. `None` and `Some(None)` mean the same as in
-    /// [`Environment::secret_content`].
+    /// Reads the secret file that a value names, and returns its content as text. `Some(None)` if the content is
+    /// unknown but not needed. `None` after reporting a problem.
     pub(crate) fn secret(&self, field: &Field<'_>) -> Option<Option<Secret>> {
         match self.secret_content(field)? {
             Some(content) => utf8(field, &content).map(Some),
@@ -113,15 +113,15 @@ impl Environment<'_> {
         if field.is_unknown() { Some(None) } else { self.named_file(field).map(Some) }
     }
 
-    /// Returns the secret file that a value names, so that the file can be read again later. `None` and `Some(None)` mean the
-    /// same as in [`Environment::secret_content`].
+    /// Returns the secret file that a value names, so that the file can be read again later. `Some(None)` if the
+    /// content is unknown but not needed. `None` after reporting a problem.
     pub(crate) fn named_secret_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         let Some(content) = self.secret_content(field)? else { return Some(None) };
         Some(Some(NamedFile::new(self.folder.join(field.written()?), content)))
     }
 
-    /// Returns the secret in the file that a value names, so that the file can be read again later. The secret must be text.
-    /// `None` and `Some(None)` mean the same as in [`Environment::secret_content`].
+    /// Returns the secret in the file that a value names, so that the file can be read again later. The secret must be
+    /// text. `Some(None)` if the content is unknown but not needed. `None` after reporting a problem.
     pub(crate) fn secret_file(&self, field: &Field<'_>) -> Option<Option<SecretSource>> {
         match self.named_secret_file(field)? {
             Some(file) => utf8(field, file.loaded()).map(|_| Some(SecretSource::File(file))),

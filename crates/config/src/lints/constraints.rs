@@ -224,7 +224,8 @@ impl AttributeConstraints<'_> {
             _ => {}
         }
         if self.plurality == Plurality::Several {
-            // Two elements of a list may meet one expectation each, unless an expectation is about all elements.
+            // Two elements of a list may meet one expectation each. So one of two expectations that exclude each other
+            // must be about all elements.
             return self.expected.iter().any(|one| match (one, wanted) {
                 (Expectation::AnyOf(texts), Expectation::Not(_)) => {
                     texts.iter().all(|text| self.rules_out(wanted, text))

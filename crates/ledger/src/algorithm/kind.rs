@@ -67,8 +67,8 @@ impl AlgorithmKind {
         AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text)
     }
 
-    /// Gives back up to `amount` of what was spent from the bucket with this state, and returns the new state. A bucket never
-    /// holds more than a full bucket. `None` for an invalid state.
+    /// Gives back up to `amount` of what was spent from the bucket with this state, and returns the new state. Never
+    /// gives back more than was spent. `None` for an invalid state.
     pub fn give_back(self, state: &[u64], amount: Cost) -> Option<State> {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::give_back(state, amount),

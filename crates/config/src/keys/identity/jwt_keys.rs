@@ -78,7 +78,7 @@ pub(crate) fn keys(
         "secret" => secret(field.written()?.as_bytes(), algorithms),
         "secret_file" => {
             let Some(bytes) = environment.secret_content(field)? else { return Some(KeySource::Unknown) };
-            // Editors add a line break at the end of a file, which is not part of the secret.
+            // Editors add a line break at the end of a file. This line break is not part of the secret.
             let ends = bytes.iter().rev().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
             secret(bytes.get(..bytes.len() - ends).unwrap_or_default(), algorithms)
         }

@@ -153,7 +153,7 @@ fn a_bucket_that_no_call_has_reported_is_forgotten_with_its_last_slot() {
         holdings.did_not_run(&refused);
     }
     assert_eq!((holdings.buckets.len(), holdings.has_reports(), holdings.next_moment()), (0, false, None));
-    // The lost call may have run, so the next call reports that nothing is held.
+    // The lost call may have run, so the next call must have a report about the bucket.
     let lost = holdings.call(&[(key(1), Cost::ONE)], NOW);
     holdings.lost(&lost);
     assert!(holdings.has_reports());
