@@ -95,10 +95,14 @@ fn a_gateway_that_stood_still_reports_its_slots_when_it_goes_on() {
     // Two more run: the limit is exceeded by what the stopped gateway holds.
     let mut running = [1, 2].map(|running| hold(&two, &upstreams[1], running));
     one.signal("CONT");
+    let goes_on = now();
     upstreams[1].finish(2);
     // The requests of the other gateway have ended, so all slots that are held are those of the one that stood still.
     two.expect("rate_limiter_in_flight", &[], 0.0);
     eventually("what the gateway holds is counted again", || get(&two, "/", "ann").status == 429);
+    let took = goes_on.elapsed();
+    print_measured(&format!("a gateway that stood still is counted again after {took:?}"));
+    assert!(took < Duration::from_secs(4), "{took:?}");
     upstreams[0].finish(2);
     for client in stopped.iter_mut().chain(&mut running) {
         assert_eq!(client.response("GET").unwrap().status, 200);

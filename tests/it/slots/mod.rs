@@ -6,6 +6,7 @@ mod explain;
 mod gateways;
 mod holders;
 mod lost_gateways;
+mod lost_stores;
 mod status;
 mod timeline;
 mod upgrades;

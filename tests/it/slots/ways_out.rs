@@ -188,6 +188,20 @@ fn a_reload_keeps_slots_and_frees_them_later() {
     becomes_free(&gateway);
 }
 
+#[test]
+fn a_drain_frees_slots_in_memory_as_their_requests_end() {
+    let slow = SlowUpstream::start();
+    // During the delay, other connections are still accepted.
+    let gateway = Gateway::start(&slow.upstream, &format!("drain: {{delay: 30s}}{}", slots(1)));
+    let mut running = begin(&gateway, "/hold", "ann");
+    is_held(&gateway);
+    gateway.drain();
+    is_held(&gateway);
+    slow.finish(1);
+    assert_eq!(running.response("GET").unwrap().status, 200);
+    becomes_free(&gateway);
+}
+
 /// A panic of the task of a request, after the decision.
 #[test]
 #[cfg(feature = "test-hooks")]
