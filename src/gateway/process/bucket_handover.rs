@@ -80,12 +80,15 @@ fn receive_buckets(gateway: &Arc<GatewayState>, inherited: &InheritedSockets) ->
         Ok(PreviousStreams { buckets, slots }) => (memory.read_buckets(buckets), slots),
         Err(error) => (Err(InvalidBuckets::Read(error)), None),
     };
-    if let Some(slots) = slots {
-        slot_handover::receive(gateway, slots);
-    }
+    let heard = slots.map_or(Ok(()), |slots| slot_handover::receive(gateway, slots));
     match received {
         Ok(buckets) => {
             log::info!(buckets; "buckets received from the previous process");
+            // A process that sends no buckets reports no slots either.
+            if let Err(error) = heard {
+                gateway.metrics.slot_handover_errors.increment(1);
+                log::warn!(error:%; "the previous process does not report which slots it holds");
+            }
             BucketSource::PreviousProcess
         }
         Err(error) => {

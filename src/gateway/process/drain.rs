@@ -13,6 +13,7 @@ use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
+use stores::memory::Memory;
 
 /// The listener for exit signals, shared between the signal handling and the drain. With it, the drain notices a second signal.
 pub(crate) type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
@@ -53,6 +54,12 @@ pub(crate) async fn end_slots(gateway: &GatewayState) {
     let _ = tokio::time::timeout(REPORT_TIMEOUT, gateway.store.end_all_slots()).await;
 }
 
+/// Whether the next process learns only from this one which slots the process before this one holds, after two upgrades in
+/// a row.
+fn reports_for_previous(gateway: &GatewayState) -> bool {
+    gateway.lifecycle.is_handed_over() && gateway.store.local_buckets().is_some_and(Memory::counts_elsewhere)
+}
+
 /// Exits the process when the last connection has closed, after `drain.timeout`, or at a second signal. Connections in the
 /// queues of the `accepting` sockets count as open.
 pub(crate) async fn wait_and_exit(
@@ -67,7 +74,7 @@ pub(crate) async fn wait_and_exit(
     let drained = async {
         // The queues are counted before the open connections. A connection that leaves a queue between the two
         // counts is then counted as open, so none is missed.
-        while accepting.count() > 0 || limits.open() > 0 {
+        while accepting.count() > 0 || limits.open() > 0 || reports_for_previous(gateway) {
             tokio::time::sleep(POLL).await;
         }
         let left = timeout.saturating_sub(clock.now().since(began).into());

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::parent_id;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// The longest wait of the next process for the first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
+
+/// How long before its end a process may close its streams.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// The stream to the next process, and what was last sent on it.
 pub(super) struct SlotHandover {
@@ -39,12 +43,15 @@ impl SlotHandover {
             loop {
                 std::thread::sleep(POLL);
                 let held = held(&gateway);
-                if held != self.last {
-                    if slot_stream::write(&held, &self.stream).is_err() {
-                        return;
-                    }
-                    self.last = held;
+                if held == self.last {
+                    continue;
                 }
+                if let Err(error) = slot_stream::write(&held, &self.stream) {
+                    gateway.metrics.slot_handover_errors.increment(1);
+                    log::warn!(error:%; "the next process does not learn which slots end");
+                    return;
+                }
+                self.last = held;
             }
         });
     }
@@ -56,6 +63,7 @@ fn in_background(work: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Returns what this process holds, and what it counts of its own previous process.
 fn held(gateway: &GatewayState) -> Vec<HeldAmount> {
     let mut held = gateway.store.local_buckets().map_or(Vec::new(), |memory| memory.held_amounts());
     held.sort_unstable_by_key(|held| held.key);
@@ -64,23 +72,107 @@ fn held(gateway: &GatewayState) -> Vec<HeldAmount> {
 
 /// Counts what the previous process holds. Returns after its first message, and counts later messages until that process
 /// has ended.
-pub(super) fn receive(gateway: &Arc<GatewayState>, stream: UnixStream) {
-    let first = stream.set_read_timeout(Some(FIRST_MESSAGE)).and_then(|()| slot_stream::read(&stream));
-    let Ok(first) = first else { return };
-    let count = |gateway: &GatewayState, held: &[HeldAmount]| {
-        if let Some(memory) = gateway.store.local_buckets() {
-            memory.count_held_elsewhere(held);
-        }
-    };
-    count(gateway, &first);
+///
+/// # Errors
+/// If the first message does not come.
+pub(super) fn receive(gateway: &Arc<GatewayState>, stream: UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(FIRST_MESSAGE))?;
+    let first = slot_stream::read(&stream)?;
+    stream.set_read_timeout(None)?;
     let gateway = Arc::clone(gateway);
-    in_background(move || {
-        if stream.set_read_timeout(None).is_ok() {
-            while let Ok(held) = slot_stream::read(&stream) {
-                count(&gateway, &held);
+    let previous = parent_id();
+    let count = {
+        let gateway = Arc::clone(&gateway);
+        move |held: &[HeldAmount]| {
+            if let Some(memory) = gateway.store.local_buckets() {
+                memory.count_held_elsewhere(held);
             }
         }
-        // The requests of a process that has ended hold nothing any more.
-        count(&gateway, &[]);
-    });
+    };
+    count(&first);
+    let is_running = move || parent_id() == previous;
+    let broken = move |error: &io::Error| {
+        gateway.metrics.slot_handover_errors.increment(1);
+        log::warn!(error:%; "all slots of the previous process count until it ends");
+    };
+    in_background(move || follow_previous(&stream, count, is_running, broken));
+    Ok(())
+}
+
+/// Counts each message of the previous process until that process has ended, and then nothing. If the stream ends before the
+/// process, calls `broken`, and what was last counted stays counted while the process is running.
+fn follow_previous(
+    stream: &UnixStream,
+    count: impl Fn(&[HeldAmount]),
+    is_running: impl Fn() -> bool,
+    broken: impl FnOnce(&io::Error),
+) {
+    let error = loop {
+        match slot_stream::read(stream) {
+            Ok(held) => count(&held),
+            Err(error) => break error,
+        }
+    };
+    // A process that ends closes its streams a moment before it has ended.
+    let mut polls = CLOSING.as_millis() / POLL.as_millis();
+    while is_running() && polls > 0 {
+        std::thread::sleep(POLL);
+        polls -= 1;
+    }
+    if is_running() {
+        broken(&error);
+        while is_running() {
+            std::thread::sleep(POLL);
+        }
+    }
+    // The requests of a process that has ended hold nothing any more.
+    count(&[]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+    use base::time::Timestamp;
+    use ledger::bucket_key::BucketKey;
+    use ledger::cost::Cost;
+
+    /// Sends one amount, and closes the stream. Returns how many amounts were counted last while the previous process was
+    /// running and after its end, and whether the stream was broken.
+    fn counted(ends_first: bool) -> (usize, usize, bool) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let held = HeldAmount { key: BucketKey([1; 16]), amount: Cost::ONE, since: Timestamp(1) };
+        slot_stream::write(&[held], &ours).unwrap();
+        let (is_running, is_broken, counted) = (AtomicBool::new(true), AtomicBool::new(false), AtomicUsize::new(0));
+        let mut before = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let count = |held: &[HeldAmount]| counted.store(held.len(), Ordering::SeqCst);
+                let is_running = || is_running.load(Ordering::SeqCst);
+                follow_previous(&theirs, count, is_running, |_| is_broken.store(true, Ordering::SeqCst));
+            });
+            while counted.load(Ordering::SeqCst) == 0 {
+                std::thread::sleep(POLL);
+            }
+            if ends_first {
+                is_running.store(false, Ordering::SeqCst);
+            }
+            drop(ours);
+            while !ends_first && !is_broken.load(Ordering::SeqCst) {
+                std::thread::sleep(POLL);
+            }
+            before = counted.load(Ordering::SeqCst);
+            is_running.store(false, Ordering::SeqCst);
+        });
+        (before, counted.into_inner(), is_broken.into_inner())
+    }
+
+    #[test]
+    fn what_was_last_said_counts_until_the_previous_process_has_ended() {
+        let (before, after, is_broken) = counted(false);
+        assert_eq!((before, after, is_broken), (1, 0, true));
+        let (_, after, is_broken) = counted(true);
+        assert_eq!((after, is_broken), (0, false));
+    }
 }

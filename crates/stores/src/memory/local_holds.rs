@@ -41,7 +41,7 @@ pub(super) struct LocalHolds(Mutex<Held>);
 struct Held {
     buckets: HashMap<BucketKey, HeldBucket, RandomState>,
     slots: Slots,
-    /// What the requests of the previous process hold.
+    /// What the requests of the previous process hold, and what it counts of its own previous process.
     elsewhere: HashMap<BucketKey, HeldBucket, RandomState>,
 }
 
@@ -109,9 +109,16 @@ impl SlotKeeper for LocalHolds {}
 impl LocalHolds {
     pub(super) fn amounts(&self) -> Vec<HeldAmount> {
         let held = self.0.lock();
-        let amount =
-            |(key, held): (&BucketKey, &HeldBucket)| HeldAmount { key: *key, amount: held.amount, since: held.since };
-        held.buckets.iter().map(amount).collect()
+        let amount = |(key, own): (&BucketKey, &HeldBucket)| {
+            let since = held.elsewhere.get(key).map_or(own.since, |other| other.since.min(own.since));
+            HeldAmount { key: *key, amount: held.of(key), since }
+        };
+        let only_elsewhere = held.elsewhere.iter().filter(|(key, _)| !held.buckets.contains_key(*key));
+        held.buckets.iter().chain(only_elsewhere).map(amount).collect()
+    }
+
+    pub(super) fn counts_elsewhere(&self) -> bool {
+        !self.0.lock().elsewhere.is_empty()
     }
 
     pub(super) fn count_elsewhere(&self, held: impl Iterator<Item = HeldAmount>) {
@@ -194,7 +201,7 @@ impl Memory {
 
     /// Returns the keys of the buckets in this shard of which something is held.
     pub(super) fn held_keys(&self, shard: usize) -> Vec<BucketKey> {
-        self.holds.get(shard).map_or(Vec::new(), |held| held.0.lock().buckets.keys().copied().collect())
+        self.holds.get(shard).map_or(Vec::new(), |held| held.amounts().into_iter().map(|held| held.key).collect())
     }
 
     /// Ends the slots that were held for the longest allowed time.

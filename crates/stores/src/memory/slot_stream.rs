@@ -65,9 +65,14 @@ pub fn read(mut from: impl Read) -> io::Result<Vec<HeldAmount>> {
 }
 
 impl Memory {
-    /// Returns everything that the requests of this process hold.
+    /// Returns everything that the requests of this process hold, and what it counts of another process.
     pub fn held_amounts(&self) -> Vec<HeldAmount> {
         self.holds.iter().flat_map(|held| held.amounts()).collect()
+    }
+
+    /// Whether the requests of another process hold something that is counted here.
+    pub fn counts_elsewhere(&self) -> bool {
+        self.holds.iter().any(|held| held.counts_elsewhere())
     }
 
     /// Counts what the requests of another process hold. Replaces the amounts that were counted for that process

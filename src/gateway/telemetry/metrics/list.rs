@@ -69,6 +69,11 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         Kind::Counter,
         "Buckets evicted at the memory bound although they were partly spent.",
     ),
+    (
+        "rate_limiter_slot_handover_errors_total",
+        Kind::Counter,
+        "Failures in which one process of an upgrade did not learn which slots the other one holds.",
+    ),
     ("rate_limiter_bucket_saves_total", Kind::Counter, "Attempts to save the buckets in their file, by result."),
     ("tollgate_http_requests_total", Kind::Counter, "Requests by status code and by the origin of the response."),
     ("tollgate_refused_requests_total", Kind::Counter, "Refused requests by reason."),

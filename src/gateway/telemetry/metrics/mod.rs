@@ -52,6 +52,8 @@ pub(crate) struct Metrics {
     pub buckets: Gauge,
     /// The number of buckets that were evicted although tokens were missing from them.
     pub evicted: Counter,
+    /// The number of times when one process of an upgrade did not learn which slots the other holds.
+    pub slot_handover_errors: Counter,
     pub access_log_dropped: Counter,
     pub admin_connections_closed: Counter,
     process: metrics_process::Collector,
@@ -77,6 +79,7 @@ impl Metrics {
             config: ConfigMetrics::new(&registry),
             buckets: registry.gauge("rate_limiter_buckets", &[]),
             evicted: registry.counter("rate_limiter_evicted_total", &[]),
+            slot_handover_errors: registry.counter("rate_limiter_slot_handover_errors_total", &[]),
             access_log_dropped: registry.counter("tollgate_access_log_dropped_total", &[]),
             admin_connections_closed: registry.counter("tollgate_admin_connections_closed_total", &[]),
             process,
