@@ -154,7 +154,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let keys: Vec<BucketKey> = kinds.keys().copied().collect();
     let (before, after) = match change {
         Change::None => (backend.read(&keys)?, None),
-        Change::Reset => (backend.reset(&keys)?, None),
+        Change::Reset => {
+            bucket_lookup::check_stored(&backend.read(&keys)?, &keys).map_err(failure)?;
+            (backend.reset(&keys)?, None)
+        }
         Change::GiveBack(amount) => {
             let kinds: Vec<_> = kinds.into_iter().filter_map(|(key, kind)| Some((key, kind?))).collect();
             let (before, after) = backend.give_back(&kinds, amount)?;

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use super::bucket_levels::Levels;
 use config::Config;
-use ledger::algorithm::Algorithm;
+use ledger::algorithm::{Algorithm, concurrency};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 use request::attribute::Attribute;
@@ -70,6 +71,14 @@ pub(crate) struct Limit {
     pub meter: Option<String>,
 }
 
+/// The reason why slots are neither reset nor given back.
+const SLOTS_ARE_HELD: &str = "slots are given back only by the requests that hold them";
+
+fn slots_are_held() -> LookupError {
+    let hint = "`tollgate bucket show` says which gateways hold them".to_owned();
+    LookupError { what: SLOTS_ARE_HELD.to_owned(), hint: Some(hint) }
+}
+
 /// Returns the buckets that an operator can reset, or give an amount back to: all but those of slots.
 ///
 /// # Errors
@@ -77,12 +86,17 @@ pub(crate) struct Limit {
 pub(crate) fn changeable(mut chosen: Vec<BucketSelection>) -> Result<Vec<BucketSelection>, LookupError> {
     let had_any = !chosen.is_empty();
     chosen.retain(|chosen| chosen.limit.as_ref().is_none_or(|limit| limit.algorithm.slots().is_none()));
-    if had_any && chosen.is_empty() {
-        let hint = "`tollgate bucket show` says which gateways hold them".to_owned();
-        let what = "slots are given back only by the requests that hold them".to_owned();
-        return Err(LookupError { what, hint: Some(hint) });
-    }
-    Ok(chosen)
+    if had_any && chosen.is_empty() { Err(slots_are_held()) } else { Ok(chosen) }
+}
+
+/// Checks that no stored bucket is one of slots. The configuration does not know the limit of every bucket: another gateway
+/// may have a limit that was removed here.
+///
+/// # Errors
+/// If a bucket is one of slots.
+pub(crate) fn check_stored(levels: &Levels, keys: &[BucketKey]) -> Result<(), LookupError> {
+    let is_slots = |key: &BucketKey| levels.state(key).is_some_and(|state| concurrency::is_stored(&state));
+    if keys.iter().any(is_slots) { Err(slots_are_held()) } else { Ok(()) }
 }
 
 /// Finds the buckets that requests with these values charge. `name` is the name of a rule, a limit or a meter. `values` has one

@@ -139,7 +139,10 @@ impl<'g> Buckets<'g> {
         let levels = |(at, states)| Levels::new(at, from.clone(), &keys, states);
         let (change, before, after) = match &query.act {
             Act::Show => (Change::None, levels(self.states(&keys)?), None),
-            Act::Reset => (Change::Reset, levels(self.reset(&keys)?), None),
+            Act::Reset => {
+                bucket_lookup::check_stored(&levels(self.states(&keys)?), &keys)?;
+                (Change::Reset, levels(self.reset(&keys)?), None)
+            }
             Act::Grant(amount) => {
                 let amount =
                     Cost::parse(amount.as_bytes(), ExtraDecimals::Refuse).filter(|amount| *amount > Cost::default());

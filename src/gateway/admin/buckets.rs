@@ -15,7 +15,7 @@ use super::bucket_query::{self, QUERY_FIELD};
 use super::host_check::HostKind;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
-use ledger::algorithm::{AlgorithmKind, State};
+use ledger::algorithm::{AlgorithmKind, State, concurrency};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::{Cost, ExtraDecimals};
 use ledger::store_time::StoreTime;
@@ -65,6 +65,9 @@ pub(crate) async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts
                 (Some(_), &Method::PATCH) if !permits("grant") => {
                     (403, Err("PATCH needs the field `Tollgate-Operator: grant`"))
                 }
+                (Some(keys), &(Method::DELETE | Method::PATCH)) if has_slots(memory, &keys) => {
+                    (409, Err("slots are given back only by the requests that hold them"))
+                }
                 (Some(keys), &Method::DELETE) => (200, Ok(reset(gateway, memory, &keys))),
                 (Some(keys), &Method::PATCH) => match grant_of(query, keys) {
                     Some((amount, buckets)) => (200, Ok(give_back(gateway, memory, &buckets, amount))),
@@ -86,6 +89,11 @@ pub(crate) async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts
 
 fn is_name(prefix: &str) -> bool {
     (MIN_DIGITS..=16).contains(&prefix.len()) && prefix.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Whether one of these buckets is of slots. A bucket of which nothing is held is not stored.
+fn has_slots(memory: &Memory, keys: &[BucketKey]) -> bool {
+    memory.states_of(keys).1.iter().flatten().any(|state| concurrency::is_stored(state))
 }
 
 fn states(memory: &Memory, keys: &[BucketKey]) -> Value {

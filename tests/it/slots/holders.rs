@@ -70,3 +70,31 @@ fn what_is_held_can_be_neither_reset_nor_given_back() {
     slow.finish(1);
     drop(running);
 }
+
+/// Another gateway may still have a limit that the file of the command does not have.
+#[test]
+fn slots_of_a_limit_that_the_file_does_not_have_are_not_reset() {
+    let redis = Redis::start();
+    for store in [String::new(), redis.patient_store()] {
+        let slow = SlowUpstream::start();
+        let common = format!("hash_key: the-key-of-all-names\n{store}");
+        let gateway = Gateway::start(&slow.upstream, &format!("{common}{}", slots(1)));
+        let running = begin(&gateway, "/hold", "ann");
+        slow.expect_running(1);
+        let document: Value = serde_json::from_str(&show(&gateway, &["--json"])).unwrap();
+        let name = document["buckets"][0]["bucket"].as_str().unwrap();
+        let rates = "rules: [{name: rate, limit_keys: [header:x-user], algorithm_config: {rps: 9, burst: 9}}]";
+        gateway.replace("other.yaml", &Gateway::text("http://127.0.0.1:1", &format!("{common}{rates}")));
+        let (admin, other) = (gateway.admin.to_string(), gateway.file("other.yaml").display().to_string());
+        let by_the_gateway: &[&str] = &["--admin", &admin];
+        let by_the_other_file: &[&str] = &["-c", &other, "--admin", &admin];
+        for place in [by_the_gateway, by_the_other_file, &[by_the_other_file, &["rate"]].concat()] {
+            let answer = tollgate(&[&["bucket", "reset", "--hash", name], place].concat());
+            assert_eq!(answer.code, Some(1), "{answer:?}");
+            assert!(answer.err.contains("slots are given back only by the requests that hold them"), "{answer:?}");
+        }
+        assert_eq!(get(&gateway, "/", "ann").status, 429);
+        slow.finish(1);
+        drop(running);
+    }
+}

@@ -185,6 +185,12 @@ pub fn state(holders: &[Holder], now: Timestamp) -> State {
     OwnerEntries::of(holders.iter().map(entry).collect(), now).pack()
 }
 
+/// Returns whether a stored value is that of a concurrency limit and not of another algorithm, for a caller that knows only
+/// the key of the bucket.
+pub fn is_stored(state: &[u64]) -> bool {
+    OwnerEntries::is_stored(state)
+}
+
 /// Returns the state unchanged. Nothing is given back here, because only the owners' reports say what they hold. `None`
 /// for an invalid state.
 pub fn give_back(state: &[u64], _amount: Cost) -> Option<State> {

@@ -125,6 +125,16 @@ impl OwnerEntries {
         OwnerEntries::parse(state).is_some_and(|entries| entries.form == WHOLE)
     }
 
+    /// Returns whether a stored value is that of a concurrency limit and not of another algorithm: besides being whole, its sum
+    /// is that of its live entries, and no entry counts for longer than [`LIFE`].
+    pub(super) fn is_stored(state: &[u64]) -> bool {
+        OwnerEntries::parse(state).is_some_and(|read| {
+            let held: u64 = read.entries.iter().take(read.live).map(|entry| entry.held).sum();
+            let last = read.moment.plus(LIFE);
+            read.form == WHOLE && held == read.sum && read.entries.iter().all(|entry| entry.until <= last)
+        })
+    }
+
     /// Stops counting the entries whose time is over, and drops these entries `KEPT_AFTER` later.
     fn forget(&mut self) {
         while let Some(last) = self.live.checked_sub(1).and_then(|last| self.entries.get(last))
