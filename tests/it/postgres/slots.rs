@@ -2,44 +2,24 @@
 //! stopped.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use base::time::{Clock, Micros};
+use base::time::Micros;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use stores::postgres::Settings;
-use stores::{EventSink, Store, Worker};
-use tokio::task::JoinHandle;
 
 use crate::support::charge::{plan, spend, unrefilled};
-use crate::support::slots::{ask, is_granted, slot, take, take_all};
+use crate::support::slots::{EndOfLoad, Member, ask, crowd, is_granted, slot, take, take_all};
 use crate::support::{Answers, Postgres, Relay, now};
 use ledger::cost::Cost;
 
 /// The largest delay of a timer on a busy machine.
 const LATE: Duration = Duration::from_millis(1500);
 
-/// A gateway with one worker. Its connection ends with it, and then it reports nothing any more.
-struct Member {
-    store: Arc<Store>,
-    connection: JoinHandle<()>,
-}
-
-impl Member {
-    async fn of(settings: Settings) -> Member {
-        let store = Arc::new(Store::open(&settings.into(), 1, Clock::system(), EventSink::new(|_| ())));
-        let driven = Arc::clone(&store);
-        let connection = tokio::spawn(async move { driven.run(Worker(0)).await });
-        store.first_attempt().await;
-        Member { store, connection }
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        self.connection.abort();
-    }
+async fn member(settings: Settings) -> Member {
+    Member::of(&settings.into()).await
 }
 
 fn run<T>(test: impl Future<Output = T>) -> T {
@@ -54,7 +34,7 @@ fn slots_of(slots: u64) -> Plan {
 fn two_gateways_share_slots_and_take_them_with_tokens_or_not_at_all() {
     let postgres = Postgres::start();
     run(async {
-        let [one, other] = [Member::of(postgres.settings()).await, Member::of(postgres.settings()).await];
+        let [one, other] = [member(postgres.settings()).await, member(postgres.settings()).await];
         let tokens = spend(BucketKey([2; 16]), unrefilled(4), Cost::ONE);
         let both = plan([slot(BucketKey([1; 16]), 3), tokens]);
         let mut held = take(&one.store, &both, 2).await;
@@ -75,7 +55,7 @@ fn two_gateways_share_slots_and_take_them_with_tokens_or_not_at_all() {
 fn a_gateway_that_ends_without_a_report_frees_its_slots_within_seven_seconds() {
     let postgres = Postgres::start();
     run(async {
-        let [one, other] = [Member::of(postgres.settings()).await, Member::of(postgres.settings()).await];
+        let [one, other] = [member(postgres.settings()).await, member(postgres.settings()).await];
         let three = slots_of(3);
         let held = take(&one.store, &three, 3).await;
         drop(one);
@@ -90,7 +70,7 @@ fn what_is_held_is_reported_again_to_a_table_that_lost_it_and_to_a_server_that_w
     let postgres = Postgres::start();
     run(async {
         let settings = || Settings { timeout: Micros(500_000), ..postgres.settings() };
-        let [one, other] = [Member::of(settings()).await, Member::of(settings()).await];
+        let [one, other] = [member(settings()).await, member(settings()).await];
         let three = slots_of(3);
         let held = take(&one.store, &three, 3).await;
         postgres.sql("DELETE FROM tollgate_bucket");
@@ -106,7 +86,7 @@ fn what_is_held_is_reported_again_to_a_table_that_lost_it_and_to_a_server_that_w
     });
 }
 
-/// Callers of two gateways hold a slot for some milliseconds each. The answers to one gateway are lost now and then.
+/// The answers to one gateway are lost now and then.
 #[test]
 fn no_more_run_than_there_are_slots_although_answers_are_lost() {
     const SLOTS: u64 = 4;
@@ -116,40 +96,21 @@ fn no_more_run_than_there_are_slots_although_answers_are_lost() {
         let direct = Settings { timeout: Micros(300_000), ..postgres.settings() };
         let mut through = direct.clone();
         through.hosts[0].port = relay.port;
-        let gateways = [Arc::new(Member::of(direct).await), Arc::new(Member::of(through).await)];
-        let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)));
-        let until = now() + Duration::from_secs(8);
-        let callers: Vec<_> = (0..24)
-            .map(|caller: usize| {
-                let (gateway, counts) = (Arc::clone(&gateways[caller % 2]), Arc::clone(&counts));
-                tokio::spawn(async move {
-                    while now() < until {
-                        let (running, most, granted) = &*counts;
-                        if let Ok(Some(slot)) = ask(&gateway.store, &slots_of(SLOTS)).await {
-                            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                            granted.fetch_add(1, Ordering::Relaxed);
-                            tokio::time::sleep(Duration::from_millis(caller as u64 % 7)).await;
-                            running.fetch_sub(1, Ordering::SeqCst);
-                            drop(slot);
-                        } else {
-                            tokio::time::sleep(Duration::from_millis(2)).await;
-                        }
-                    }
-                })
-            })
-            .collect();
-        while now() < until {
-            relay.set(Answers::Lost);
-            tokio::time::sleep(Duration::from_millis(350)).await;
-            relay.set(Answers::Pass);
-            tokio::time::sleep(Duration::from_millis(900)).await;
-        }
-        for caller in callers {
-            caller.await.unwrap();
-        }
-        let (_, most, granted) = &*counts;
-        let (most, granted) = (most.load(Ordering::SeqCst), granted.load(Ordering::Relaxed));
-        assert!(most <= 4 && granted > 100, "{most} ran at once, {granted} in all");
-        take_all(&gateways[0].store, &slots_of(SLOTS), 4).await;
+        let [one, other] = [member(direct).await, member(through).await];
+        let (plan, done) = (slots_of(SLOTS), Arc::new(AtomicBool::new(false)));
+        let faults = async {
+            let _ends = EndOfLoad(Arc::clone(&done));
+            let until = now() + Duration::from_secs(8);
+            while now() < until {
+                relay.set(Answers::Lost);
+                tokio::time::sleep(Duration::from_millis(350)).await;
+                relay.set(Answers::Pass);
+                tokio::time::sleep(Duration::from_millis(900)).await;
+            }
+        };
+        let load = crowd([&one.store, &other.store], &plan, 24, Arc::clone(&done));
+        let (counts, ()) = tokio::join!(load, faults);
+        assert!(counts.most <= 4 && counts.granted > 100, "{} ran at once, {} in all", counts.most, counts.granted);
+        take_all(&one.store, &plan, 4).await;
     });
 }

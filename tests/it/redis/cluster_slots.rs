@@ -2,15 +2,14 @@
 //! move.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ledger::charge::{Charge, Plan};
-use stores::Store;
 
 use super::cluster::{LATE, PATIENT, TIMEOUT, charge, eventually_async, gateway, run, started, tag_slots};
 use crate::support::charge::{plan, tagged_key};
-use crate::support::slots::{self, ask, is_granted, take, take_all};
+use crate::support::slots::{self, EndOfLoad, ask, crowd, is_granted, take, take_all};
 use crate::support::{RedisCluster, Replicas};
 
 /// Returns a charge to a bucket of slots under this hash tag.
@@ -68,44 +67,6 @@ fn slots_and_tokens_under_several_hash_tags_are_taken_together_or_not_at_all() {
     });
 }
 
-/// Ends a load when it is dropped, also after a panic.
-struct Ends(Arc<AtomicBool>);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Many callers of two gateways hold slots under two hash tags for some milliseconds each.
-async fn crowd(stores: &[Arc<Store>; 2], plan: &Plan, done: Arc<AtomicBool>) -> (usize, usize) {
-    let running = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)));
-    let callers: Vec<_> = (0..32)
-        .map(|caller: usize| {
-            let (store, plan, done) = (Arc::clone(&stores[caller % 2]), plan.clone(), Arc::clone(&done));
-            let running = Arc::clone(&running);
-            tokio::spawn(async move {
-                while !done.load(Ordering::Relaxed) {
-                    let (running, most, granted) = &*running;
-                    if let Ok(Some(slot)) = ask(&store, &plan).await {
-                        most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                        granted.fetch_add(1, Ordering::Relaxed);
-                        tokio::time::sleep(Duration::from_millis(caller as u64 % 7)).await;
-                        running.fetch_sub(1, Ordering::SeqCst);
-                        drop(slot);
-                    } else {
-                        tokio::time::sleep(Duration::from_millis(2)).await;
-                    }
-                }
-            })
-        })
-        .collect();
-    for caller in callers {
-        caller.await.unwrap();
-    }
-    (running.1.load(Ordering::SeqCst), running.2.load(Ordering::SeqCst))
-}
-
 #[test]
 fn no_more_run_than_there_are_slots_while_the_slots_of_the_cluster_move() {
     let mut cluster = RedisCluster::start(Replicas::None);
@@ -118,7 +79,7 @@ fn no_more_run_than_there_are_slots_while_the_slots_of_the_cluster_move() {
     std::thread::scope(|scope| {
         let (ended, cluster) = (Arc::clone(&done), &cluster);
         scope.spawn(move || {
-            let _ends = Ends(ended);
+            let _ends = EndOfLoad(ended);
             std::thread::sleep(Duration::from_secs(1));
             // With those of the hash tags.
             let slots = tag_slots(&cluster.masters[0]);
@@ -132,8 +93,8 @@ fn no_more_run_than_there_are_slots_while_the_slots_of_the_cluster_move() {
         run(async {
             let stores = [started(gateway(cluster, 1, PATIENT)).await, started(gateway(cluster, 2, PATIENT)).await];
             let long = ask(&stores[0], &both).await.unwrap();
-            let (most, granted) = crowd(&stores, &both, done).await;
-            assert!(most <= 4 && granted > 200, "{most} ran at once, {granted} in all");
+            let counts = crowd(stores.each_ref(), &both, 32, done).await;
+            assert!(counts.most <= 4 && counts.granted > 200, "{} ran at once, {} in all", counts.most, counts.granted);
             assert!(long.is_some());
             // No slot was lost.
             let (rest, _) = take_all(&stores[1], &both, 4).await;
@@ -184,5 +145,37 @@ fn what_is_held_is_reported_to_the_successor_of_a_lost_node() {
         assert!(!is_granted(&other, &slots).await);
         drop(held);
         take_all(&other, &slots, 3).await;
+    });
+}
+
+/// Each node has the slots of some hash tags.
+#[test]
+fn what_is_held_on_a_node_that_is_flushed_is_reported_again() {
+    let cluster = RedisCluster::start(Replicas::None);
+    run(async {
+        let [one, other] = [started(gateway(&cluster, 1, PATIENT)).await, started(gateway(&cluster, 2, PATIENT)).await];
+        let plans: Vec<Plan> = (0..16).map(|tag| plan([slot(1, tag, 3)])).collect();
+        let mut held = Vec::new();
+        for plan in &plans {
+            held.extend(take(&one, plan, 3).await);
+        }
+        assert_eq!(held.len(), 48);
+        let before: i64 = cluster.masters[0].command(&["DBSIZE"]);
+        let () = cluster.masters[0].command(&["FLUSHALL"]);
+        // At most what the node had is granted beyond, and nothing of the buckets on the other nodes.
+        let mut beyond = Vec::new();
+        for plan in &plans {
+            beyond.push(take(&other, plan, 4).await.len());
+        }
+        let [none, some] = [0, 3].map(|count| beyond.iter().filter(|beyond| **beyond == count).count());
+        assert!(none >= 8 && some >= 1 && none + some == 16, "{beyond:?} of {before} keys");
+        tokio::time::sleep(Duration::from_secs(2) + LATE).await;
+        for plan in &plans {
+            assert!(ask(&other, plan).await.unwrap().is_none(), "it is held");
+        }
+        drop(held);
+        for plan in &plans {
+            assert_eq!(take_all(&other, plan, 3).await.0.len(), 3);
+        }
     });
 }
