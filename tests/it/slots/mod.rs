@@ -5,6 +5,8 @@ mod answers;
 mod explain;
 mod gateways;
 mod holders;
+#[cfg(feature = "test-hooks")]
+mod hours;
 mod lost_gateways;
 mod lost_stores;
 mod status;
