@@ -27,6 +27,8 @@ mod released_script;
 mod report_parity;
 mod secrets;
 mod sentinel;
+#[cfg(feature = "test-hooks")]
+mod slot_clocks;
 mod slots;
 #[cfg(feature = "test-hooks")]
 mod undone_charges;
