@@ -3,9 +3,12 @@
 //!
 //! 1. A malformed head. The HTTP server itself answers such a request, before any decision ([`Refusal::bad_request`]).
 //! 2. The [`Stage`]s before the rules check that the request has only one reading, that its credentials are valid, and
-//! that it has a route. 3. The rules ([`RulesDecision`]): first a `deny`, then a cost that is more than a limit can
-//! ever hold. A plan is charged only if neither of them refuses the request. 4. The limits. [`super::speaking_limit`]
-//! makes the refusal, or [`super::store_failure_refusal`] if the store gave no answer. 5. The upstream.
+//!    that it has a route.
+//! 3. The rules ([`RulesDecision`]): first a `deny`, then a cost that is more than a limit can ever hold. A plan is
+//!    charged only if neither of them refuses the request.
+//! 4. The limits. [`super::speaking_limit`] makes the refusal, or [`super::store_failure_refusal`] if the store gave no
+//!    answer.
+//! 5. The upstream.
 //!
 //! `gateway::enforcement`, `explain` and `replay` run the stages of [`Stage::before_rules`]. Each of the three does its
 //! own I/O between the stages.
