@@ -1,6 +1,7 @@
 //! Tests the concurrency limit: reports and when they expire, the bucket's moment, and the packed value.
 
 use super::*;
+use crate::algorithm::sliding_window::SlidingWindow;
 use crate::holds::report::{LIFE, MOST_HELD};
 
 const NOW: Timestamp = Timestamp(1_763_672_400_123_456);
@@ -34,6 +35,7 @@ impl Bucket {
                 admitted += 1;
             }
         }
+        assert!(self.0.as_deref().is_some_and(is_stored), "{:?}", self.0);
         (true, admitted)
     }
 
@@ -52,6 +54,25 @@ fn the_packed_value_is_what_the_format_says() {
     let owner = [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11];
     let entry = [&owner[..], &[5, 0, 0, 0, 0, 0], &[0xb8, 0x0b, 0, 0, 0, 0], &until[..7], &since[..5]].concat();
     assert_eq!(bytes, [head, entry].concat());
+}
+
+/// A sliding window can have as many words, and its first byte can be that of a whole value.
+#[test]
+fn a_value_of_a_sliding_window_is_not_taken_for_slots() {
+    let window = SlidingWindow::new(1_000, Micros(60_000_000), 60).unwrap();
+    let mut alike = 0;
+    for cost in [1, 2, 5, 31, 255, 1000] {
+        let mut state: Option<State> = None;
+        for second in 0..120 {
+            let cost = Cost::from_thousandths(if second % 7 == 0 { 1 } else { cost });
+            if let ChargeResult::Fits { entry, .. } = window.step(state.as_deref(), cost, after(second)).charge {
+                alike += usize::from(entry.state.len() % 4 == 3 && entry.state[0] & 0xff == 1);
+                assert!(!is_stored(&entry.state), "{:?}", entry.state);
+                state = Some(entry.state);
+            }
+        }
+    }
+    assert!(alike > 50, "{alike}");
 }
 
 #[test]
