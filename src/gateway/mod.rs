@@ -20,11 +20,11 @@ mod upstream;
 
 pub(crate) use admin::{bucket_levels, bucket_lookup, bucket_query, bucket_report, buckets};
 pub(crate) use bootstrap::bootstrap;
-/// Exported so that `tests/fuzz` can test the requests in Envoy's authorization calls separately.
+/// Exported so that `tests/fuzz` can separately test how the requests in Envoy's authorization calls are read.
 pub use decision_api::ext_authz::checked_request;
 /// Exported so that `tests/fuzz` can test gRPC messages separately.
 pub use decision_api::grpc;
-/// Exported so that `tests/fuzz` can test the requests that other proxies describe separately.
+/// Exported so that `tests/fuzz` can separately test how the requests that other proxies describe are read.
 pub use decision_api::original_request;
 /// Exported so that `tests/fuzz` can test the descriptors in Envoy's rate limit calls separately.
 pub use decision_api::rls::descriptors;

@@ -89,7 +89,8 @@ impl BucketReport<'_> {
                 let (given, spent) = (self.given_back(chosen, limit, after), self.spent(chosen, limit));
                 match given.thousandths() {
                     0 if spent == Cost::default() => format!("nothing is spent: {now} left of {most}"),
-                    // An unreadable state counts as an empty bucket.
+                    // Nothing could be given back, although something is spent: the state is invalid, and an invalid
+                    // state counts as an empty bucket.
                     0 => "its state is invalid and counts as empty: `tollgate bucket reset` makes it full".to_owned(),
                     _ if given < amount => format!("gave back {given}, which is all that was spent: {holds}"),
                     _ => format!("gave back {given}: {holds}"),
@@ -109,7 +110,7 @@ impl BucketReport<'_> {
         [head, format!("  {level}")].into_iter().chain(holders).collect()
     }
 
-    /// Returns who holds slots of a bucket. Empty unless the limit is one of slots.
+    /// Returns the gateways that hold slots of a bucket. Empty if the limit has no slots.
     fn holders(&self, chosen: &BucketSelection, limit: &Limit) -> Vec<Holder> {
         let state = self.before.state(&chosen.key);
         let slots = limit.algorithm.slots();
@@ -172,7 +173,7 @@ impl BucketReport<'_> {
         let Bucket { untouched, wait, delay } = levels.bucket(&chosen.key, algorithm, limit.cost);
         let most = match algorithm.kind() {
             AlgorithmKind::TokenBucket => "burst",
-            // Not `limit`, because that is the field for the name.
+            // Not `limit`, because the field `limit` contains the name of the limit.
             _ => "quota",
         };
         let mut object = json!({

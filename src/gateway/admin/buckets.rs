@@ -91,7 +91,7 @@ fn is_name(prefix: &str) -> bool {
     (MIN_DIGITS..=16).contains(&prefix.len()) && prefix.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether one of these buckets is of slots. A bucket of which nothing is held is not stored.
+/// Whether one of these buckets counts slots. If no slot of a bucket is held, the bucket is not stored.
 fn has_slots(memory: &Memory, keys: &[BucketKey]) -> bool {
     memory.states_of(keys).1.iter().flatten().any(|state| concurrency::is_stored(state))
 }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use base::time::{Micros, Timestamp};
 
-/// A connection whose response is being sent is treated as if it had become idle this much later.
+/// A connection whose request is being answered counts as idle only from this long after the beginning of the answer.
 const HEAD_START: Micros = Micros(1_000_000);
 
 /// The activity of a connection: it waits for a request, or a request is being answered.

@@ -2,8 +2,8 @@
 //! forwarded.
 //!
 //! The description of a request is trusted, so only known peers may ask: a call is answered only if its peer is one of
-//! `clients` in the call's snapshot. The proxy uses the same server with the same limits, and the same code in
-//! `enforcement` and `decision`.
+//! `clients` in the call's snapshot. The gateway's own proxy (`forward`) uses the same server with the same limits, and
+//! the same code in `enforcement` and `decision`.
 
 mod call;
 mod doors;

@@ -81,7 +81,8 @@ struct Asked<'s> {
 }
 
 impl<'s> Asked<'s> {
-    /// Returns `None` if the peer may not ask. A reload may have forbidden it to ask after it has connected.
+    /// Returns `None` if the peer may not ask. A peer that was admitted when it connected may have lost the permission
+    /// by a reload.
     fn of(call: &Call<'_>, snapshot: &'s Snapshot) -> Option<Asked<'s>> {
         if !call.admits_connection(snapshot) {
             call.connection.close_when_done();
@@ -153,7 +154,7 @@ async fn finish<C: RequestClient>(
     }
 }
 
-/// Reads the body of a call into memory. The whole body must arrive within this time.
+/// Reads the body of a call into memory. The whole body must arrive within the time `within`.
 async fn read_body(
     client: &mut Http2Client,
     call: &mut Call<'_>,

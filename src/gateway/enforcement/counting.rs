@@ -39,14 +39,16 @@ pub(super) fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)
     }
 }
 
-/// Counts a request as not held for each of these limits of slots, because another proxy forwards it.
+/// Counts, for each of these concurrency limits, a request that takes no slot because another proxy forwards the
+/// request.
 pub(super) fn count_not_at_door(snapshot: &Snapshot, limits: &[LimitId]) {
     for (_, metrics) in limits.iter().filter_map(|limit| snapshot.limit(*limit)) {
         metrics.not_at_door.increment(1);
     }
 }
 
-/// Counts a request that costs more than a full bucket holds. Only limits whose full bucket is too small count as refusing it.
+/// Counts a request for all limits of a plan, of which at least one has a full bucket that is smaller than the cost.
+/// Only such a limit also counts the request as too large.
 pub(super) fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     for charge in &plan.enforced {
         let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };

@@ -1,4 +1,4 @@
-//! Keeps what a request holds until the request ends, and counts it meanwhile.
+//! Keeps the slots of a request until the request ends, and counts these slots meanwhile.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use ledger::outcome::Verdict;
 use rules::rule::Mode;
 use stores::Reservation;
 
-/// The slots that a request holds, in the store and in the counts of this process. Dropping it gives them back, so the request
-/// keeps it until it ends, however that happens. `None` for most requests, which hold nothing.
+/// The slots that a request holds, in the store and in the counts of this process. Dropping this value gives the slots
+/// back. So the request keeps this value until the request ends, in whatever way. Most requests hold no slots.
 #[derive(Debug, Default)]
 #[must_use = "dropping it gives the slots back"]
 pub(crate) struct HeldSlots {

@@ -227,7 +227,8 @@ impl ForwardedRequest<'_, '_> {
     /// processing it. Such a request is sent once more if it is repeatable, the upstream has retries, and their budget allows
     /// one. The second attempt may go to any endpoint, on a connection that was opened after the failure. The upstream may have
     /// seen the request twice. The failure is counted as an error of the upstream, but not as a failure of the endpoint. A
-    /// request that fails a second time, or that is not repeatable, is handled like a failure on a new connection.
+    /// request that fails a second time, or that is not repeatable, is a failure of the endpoint, as on a new
+    /// connection.
     fn fail_before_response(&mut self, fault: &UpstreamFault, attempt: &UpstreamAttempt, upload: Repeatable) -> bool {
         let forwarder = self.received.forwarder;
         // An upstream that has begun to answer may have processed the request. A refused request was not processed.
@@ -275,8 +276,8 @@ impl ForwardedRequest<'_, '_> {
         self.attempts.deadline.is_some_and(|deadline| deadline <= self.received.forwarder.gateway.clock.now())
     }
 
-    /// Counts the connection to the upstream for a request over HTTP/2. A further attempt keeps the count of the
-    /// previous one.
+    /// Counts the connection to the upstream for a request over HTTP/2. The connection of a further attempt is not
+    /// counted again.
     ///
     /// # Errors
     /// If no file is left for another connection.

@@ -62,7 +62,7 @@ impl<'e> EndedExchange<'e> {
                 (code, Origin::Gateway, Kind::Allowed)
             }
             Some(BegunResponse { code, source: ResponseSource::Gateway }) => (code, Origin::Gateway, Kind::Error),
-            // If the request was sent to the upstream, the end counts as the upstream's.
+            // The client has left before the response. If the request was sent, it is counted for the upstream.
             None if sent.is_some() => (GONE, Origin::Upstream, Kind::Error),
             None => (GONE, Origin::Gateway, Kind::Error),
         };

@@ -250,7 +250,8 @@ impl Http2Pool {
         }
     }
 
-    /// Removes unused connections, until none is left. The h2 crate closes a connection that nobody holds.
+    /// Removes unused connections at intervals. Ends when the pool has no connections. The h2 crate closes a connection
+    /// that nobody holds.
     async fn sweep(self: Arc<Self>) {
         loop {
             sleep(SWEEP).await;

@@ -87,7 +87,8 @@ impl ConfigWatch {
             Ok(_) if self.sources == self.in_force => is_new.then_some(ConfigChange::Unchanged),
             Ok(config) => {
                 if let Some(problems) = self.shrunk_lists(&config) {
-                    // Another watch reads this file too, but only this watch tries the configuration again.
+                    // The watch of API keys also reads their file, but only this watch tries the configuration again.
+                    // So this watch must notice a change of that file.
                     let is_of_keys = |problem: &Problem| problem.path == API_KEYS_FILE;
                     let keys = config.api_keys.filter(|_| problems.problems.iter().any(is_of_keys));
                     self.shrunk_keys = keys.map(|keys| keys.file.clone());

@@ -54,8 +54,8 @@ pub(crate) async fn end_slots(gateway: &GatewayState) {
     let _ = tokio::time::timeout(REPORT_TIMEOUT, gateway.store.end_all_slots()).await;
 }
 
-/// Whether the next process learns only from this one which slots the process before this one holds, after two upgrades in
-/// a row.
+/// Whether this process still reports to the next process which slots the previous process holds. This is so when two
+/// upgrades follow each other closely: only this process knows both other processes.
 fn reports_for_previous(gateway: &GatewayState) -> bool {
     gateway.lifecycle.is_handed_over() && gateway.store.local_buckets().is_some_and(Memory::counts_elsewhere)
 }

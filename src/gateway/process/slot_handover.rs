@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::gateway::state::GatewayState;
 use stores::memory::slot_stream::{self, HeldAmount};
 
-/// The interval at which this process looks for a change of what it holds.
+/// The interval at which this process looks for a change of the slots that it holds.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The longest wait of the next process for the first message.
@@ -25,7 +25,7 @@ pub(super) struct SlotHandover {
     last: Vec<HeldAmount>,
 }
 
-/// Sends what this process holds to the next process.
+/// Sends to the next process which slots this process holds.
 ///
 /// # Errors
 /// If the next process has ended.
@@ -36,7 +36,7 @@ pub(super) fn begin(gateway: &GatewayState, stream: UnixStream) -> io::Result<Sl
 }
 
 impl SlotHandover {
-    /// Sends every change, until this process ends or the next one.
+    /// Sends every change, until this process or the next process ends.
     pub(super) fn follow(mut self, gateway: &Arc<GatewayState>) {
         let gateway = Arc::clone(gateway);
         in_background(move || {
@@ -63,15 +63,15 @@ fn in_background(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Returns what this process holds, and what it counts of its own previous process.
+/// Returns the slots that this process holds, and the slots that it counts for its own previous process.
 fn held(gateway: &GatewayState) -> Vec<HeldAmount> {
     let mut held = gateway.store.local_buckets().map_or(Vec::new(), |memory| memory.held_amounts());
     held.sort_unstable_by_key(|held| held.key);
     held
 }
 
-/// Counts what the previous process holds. Returns after its first message, and counts later messages until that process
-/// has ended.
+/// Counts the slots that the previous process holds. Returns after the first message of that process, and counts later
+/// messages until that process has ended.
 ///
 /// # Errors
 /// If the first message does not come.

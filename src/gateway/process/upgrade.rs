@@ -37,8 +37,9 @@ const VARIABLE: &str = "TOLLGATE_HANDOVER";
 /// buckets) and 2 (buckets, without waiting).
 const WITH_BUCKETS: &str = "3";
 
-/// The environment variable that tells the next process that the previous one can also say which slots it holds. Its
-/// value is the id of the previous process, because an older version passes the variable on.
+/// The environment variable that tells the next process that the previous one can also say which slots it holds. The
+/// value is the id of the process that has set the variable. An older version passes on the variable that it got, and
+/// the next process then sees that the id is not that of its previous process.
 const SLOTS_VARIABLE: &str = "TOLLGATE_HANDOVER_SLOTS";
 
 /// The longest time for one read or write of buckets. The other process does nothing else in this time.
@@ -70,7 +71,7 @@ pub(crate) struct InheritedSockets {
     with_slots: bool,
 }
 
-/// The streams over which the previous process sends its buckets, and what its requests hold.
+/// The streams over which the previous process sends its buckets, and the slots that its requests hold.
 pub(crate) struct PreviousStreams {
     pub buckets: UnixStream,
     /// `None` if the previous process is of an older version.
@@ -128,8 +129,8 @@ impl InheritedSockets {
     }
 
     /// Asks the previous process for its buckets, and returns the streams with the buckets and with the held slots. The
-    /// streams are empty if the previous process has no buckets in memory. The previous process then waits for [`InheritedSockets::ready`], and continues to
-    /// serve if this process ends before that.
+    /// streams are empty if the previous process has no buckets in memory. The previous process then waits for
+    /// [`InheritedSockets::ready`], and continues to serve if this process ends before that.
     ///
     /// # Errors
     /// If the previous process has ended, or does not send buckets.

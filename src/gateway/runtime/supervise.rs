@@ -37,7 +37,7 @@ pub(crate) fn fault_point(name: &str) {
     let _ = name;
 }
 
-/// Panics as [`fault_point`] does, if a test has chosen the stage and the name, one after the other.
+/// Panics like [`fault_point`] if a test has chosen this place. The name of the place is `stage` followed by `name`.
 #[cfg_attr(not(feature = "test-hooks"), inline(always))]
 pub(crate) fn fault_point_in(stage: &str, name: &str) {
     #[cfg(feature = "test-hooks")]

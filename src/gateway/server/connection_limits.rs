@@ -25,8 +25,8 @@ pub struct ConnectionLimits {
     /// The number of open connections of proxies that ask for decisions. They are counted separately, so that clients
     /// never keep such proxies out.
     deciding: Arc<AtomicUsize>,
-    /// The number of HTTP/2 streams that use a connection to an upstream, without the first such stream of each client
-    /// connection.
+    /// The number of HTTP/2 streams that use a connection to an upstream. The first such stream of each client
+    /// connection is not counted.
     streams: Arc<AtomicUsize>,
     clients: Arc<PerClientConnections>,
     /// The number of connections that are being answered with 503. They do not count as open.

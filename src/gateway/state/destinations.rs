@@ -15,8 +15,8 @@ use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{Route, RouteChoice};
 use rules::route::target::{RouteAnswer, Target};
 
-/// The destination of requests: a route with one of its upstreams, or a route without upstreams and its answer. The
-/// metrics of the route belong to it too. A request keeps its destination until the request ends.
+/// The destination of requests: a route with one of its upstreams, or a route without upstreams and its answer. A
+/// destination also has the metrics of the route. A request keeps its destination until the request ends.
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub route: Arc<RouteMetrics>,

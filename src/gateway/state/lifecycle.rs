@@ -50,7 +50,7 @@ impl Lifecycle {
         self.handed_over.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the process to normal operation: undoes [`Lifecycle::hand_over`], [`Lifecycle::begin_draining`] and
+    /// Brings the process back to normal operation: undoes [`Lifecycle::hand_over`], [`Lifecycle::begin_draining`] and
     /// [`AcceptPhase::Paused`].
     pub fn resume(&self) {
         // Draining ends first. A process that drains without a hand-over would not count as ready.

@@ -91,8 +91,8 @@ impl Snapshot {
         let remotes = tokens.iter().flat_map(|tokens| tokens.verifier().remotes());
         let keys_fetched = |remote: &Arc<RemoteKeySet>| {
             let fetched = TokenMetrics::keys_fetched(remote.issuer(), series);
-            // The series may still show when keys of this issuer were fetched from another URL. These keys are no
-            // longer used.
+            // The series may still have the time of an earlier fetch of this issuer's keys from another URL. These keys
+            // are no longer used.
             if !before.is_some_and(|before| before.remotes().any(|known| Arc::ptr_eq(known, remote))) {
                 fetched.set(0.0);
             }

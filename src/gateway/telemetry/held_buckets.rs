@@ -1,7 +1,7 @@
 //! Keeps the buckets of which requests of this process hold slots, for the status page.
 //!
-//! The number of entries is at most the number of requests in flight that hold slots. A page locks one of [`SHARDS`] parts
-//! after the other, so a request waits at most for a short copy.
+//! The number of entries is at most the number of requests in flight that hold slots. The entries are in [`SHARDS`]
+//! parts. The status page locks and copies one part after the other, so a request waits at most for a short copy.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,4 +1,5 @@
-//! Lists the buckets of which requests of this process hold most slots, each with a command that shows who holds the others.
+//! Lists the buckets of which requests of this process hold most slots. Each bucket has a command that shows who holds
+//! its other slots.
 
 use std::net::SocketAddr;
 

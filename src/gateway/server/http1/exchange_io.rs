@@ -250,7 +250,7 @@ impl DownstreamStream {
     /// that are in memory.
     ///
     /// # Errors
-    /// If the client has left, reads nothing for its timeout, or has to be given up to free memory.
+    /// If the client has left, reads nothing for its timeout, or is cut off because memory must be freed.
     pub(crate) fn poll_write_response(
         &mut self,
         bytes: &[u8],

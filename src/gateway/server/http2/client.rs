@@ -155,7 +155,8 @@ impl Http2Client {
                 Poll::Ready(Ok(part))
             }
             Poll::Ready(Err(error)) => {
-                // Such an error is found by the gateway. After an error that the h2 crate finds, the stream is reset already.
+                // A malformed body is found by the gateway, so the gateway resets the stream. After an error that the
+                // h2 crate has found, the stream is already reset.
                 if is_malformed(&error) {
                     self.reset_for(Reason::PROTOCOL_ERROR);
                 }
@@ -321,7 +322,7 @@ impl RequestClient for Http2Client {
         self.poll_reset(cx)
     }
 
-    /// It costs nothing to ask.
+    /// Returns `true`, because the check whether the client has left costs no system call in HTTP/2.
     fn asks_before_wait(&self) -> bool {
         true
     }

@@ -79,7 +79,8 @@ impl FrameCounts {
         self.turn.load(Ordering::Relaxed)
     }
 
-    /// The numbers of fields in trailers. On a connection to an upstream also in heads of responses without a body.
+    /// The numbers of fields in trailers. On a connection to an upstream, the fields in heads of responses without a
+    /// body are also counted.
     pub fn trailers(&self) -> &TrailerCounts {
         &self.trailers
     }
@@ -266,8 +267,8 @@ mod tests {
         let bytes = [
             frame(HEADERS, END_HEADERS, 1, 3),
             frame(HEADERS, END_HEADERS, 5, 3),
-            // Trailers of stream 1, an old stream number that cannot be opened any more, and an even number, which
-            // clients do not use.
+            // These three frames open no stream: stream 1 is open already, number 3 is lower than 5 and so cannot be
+            // opened any more, and clients do not use even numbers.
             frame(HEADERS, END_HEADERS, 1, 3),
             frame(HEADERS, END_HEADERS, 3, 3),
             frame(HEADERS, END_HEADERS, 8, 3),

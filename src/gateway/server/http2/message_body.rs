@@ -18,7 +18,8 @@ pub(crate) fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Resul
     loop {
         match ready!(body.poll_part(cx)) {
             Some(Ok(data)) if body.is_at_end() => {
-                // For a stream that has failed, the h2 crate also reports its end. So the end is polled.
+                // The h2 crate reports the end of the body also for a stream that has failed. The poll of the end tells
+                // the two cases apart.
                 return Poll::Ready(match poll_end(body, cx) {
                     Poll::Ready(end) => end.map(|BodyPart { end, .. }| BodyPart { data, end }),
                     Poll::Pending => Ok(BodyPart::data(data)),

@@ -268,7 +268,8 @@ impl<A: Http2Application> Http2Connection<'_, A> {
             }
             self.take_out_bodies();
         }
-        // If no stream is open, nothing waits to be written, so the h2 crate has handled all bytes that were read.
+        // If no stream is open, nothing waits to be written. The h2 crate has then handled all bytes that were read, so
+        // the streams that it has rejected are known.
         if self.streams.open() == 0 {
             self.count_rejected();
         }
@@ -333,7 +334,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         self.block.map_or(end, |(_, since)| end.min(since.plus(bounds.header_timeout)))
     }
 
-    /// Sends a GOAWAY: no more streams are accepted, and the connection ends after the open ones.
+    /// Sends a GOAWAY: no more streams are accepted, and the connection ends after the open streams.
     fn leave(&mut self) {
         self.left_at = Some(self.server.state.clock.now());
         self.connection.graceful_shutdown();

@@ -137,7 +137,7 @@ impl Drop for State {
 
 impl State {
     fn take_out(&mut self, cx: &mut Context<'_>) {
-        // The reader polls an end or an error again.
+        // The loop stops at the end of the body, or at an error. The reader polls the stream again and finds out which.
         while let Poll::Ready(Some(Ok(part))) = self.stream.poll_data(cx) {
             self.push(part);
         }

@@ -1,7 +1,8 @@
 //! Counts the fields of trailers as the peer sends them, to find pseudo-header fields among them.
 //!
-//! Trailers must not contain any (RFC 9113, section 8.1). The h2 crate leaves them out without an error. So the fields that the
-//! peer has sent are counted here. If the h2 crate returns fewer, the message is malformed. Counting needs only the
+//! Trailers must not contain pseudo-header fields (RFC 9113, section 8.1). The h2 crate leaves out such fields without
+//! an error. So the fields that the peer has sent are counted here. If the h2 crate returns fewer, the message is
+//! malformed. Counting needs only the
 //! end of each field in a block (RFC 7541, section 6), so no name is decoded and no table of fields is kept.
 
 use std::collections::VecDeque;
@@ -43,10 +44,10 @@ impl TrailerCounts {
 #[derive(Debug)]
 pub(super) struct BlockCounter {
     stream: u32,
-    /// The number of bytes before the block in its frame that are still missing, after the length of the padding.
+    /// The number of bytes between the length of the padding and the block that have not arrived yet.
     before: usize,
     has_padding: bool,
-    /// The number of bytes of the block in its frame that are still missing.
+    /// The number of bytes of the block in the current frame that have not arrived yet.
     content: usize,
     fields: FieldCounter,
 }

@@ -27,7 +27,8 @@ pub(crate) struct LimitMetrics {
     /// The results of reading the limit's settings from credentials. Empty if the limit has all its settings in the
     /// configuration.
     pub claimed_numbers: CountersBy<ClaimResult>,
-    /// The number of requests to which the limit did not apply, because another proxy forwards them. Only slots are limited so.
+    /// The number of requests to which the limit did not apply, because another proxy forwards them. Only a limit with
+    /// slots has such requests.
     pub not_at_door: Counter,
     /// The number of slots that requests of this process hold. Only slots of enforced limits are counted.
     pub in_flight: Gauge,
