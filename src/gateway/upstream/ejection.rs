@@ -40,7 +40,8 @@ impl Ejector {
         }
         let until = now.plus(settings.duration).0.max(1);
         endpoint.condition.ejected_until.store(until, Ordering::Relaxed);
-        // After the ejection, the endpoint is ejected again by a single failure, unless a request has succeeded before.
+        // After the ejection, a single failure ejects the endpoint again, unless a request has succeeded in the
+        // meantime.
         endpoint.condition.failures.store(settings.consecutive.saturating_sub(1), Ordering::Relaxed);
         true
     }

@@ -16,7 +16,8 @@ use base::endpoint_address::EndpointAddress;
 use base::time::{Micros, Timestamp};
 use config::{Protocol, Scheme};
 
-/// The receive buffer of a narrow connection, in bytes. The kernel doubles it for its own overhead.
+/// The receive buffer of a narrow connection ([`Window::Narrow`]), in bytes. The kernel doubles it for its own
+/// overhead.
 const NARROW: usize = 8 << 10;
 
 /// The most concurrent requests on one HTTP/2 connection. A server may allow fewer.
@@ -25,7 +26,7 @@ const MAX_STREAMS: usize = 100;
 /// The most unread bytes of one response over HTTP/2, on an ordinary connection. With 64 KiB, nginx as an upstream
 /// would send a single response at only 2 MB/s, because it waits for acknowledgements that TCP delays.
 const STREAM_WINDOW: u32 = 128 << 10;
-/// The same number of bytes for a narrow connection.
+/// The most unread bytes of one response over HTTP/2, on a narrow connection.
 const NARROW_STREAM_WINDOW: u32 = 16 << 10;
 
 /// The most unread bytes of all responses of an HTTP/2 connection. It is the maximum of the protocol, so that a

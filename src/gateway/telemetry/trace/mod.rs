@@ -3,8 +3,8 @@
 //! The rest of the gateway uses two types: [`Tracer`], one for the process, and [`RequestTrace`], one for each request. A
 //! build without the feature replaces both by types of size 0 that do nothing, so no other code depends on the feature.
 //!
-//! No request waits for a span or fails because of a span. Spans contain nothing from a client that the access log line does
-//! not contain too: data about the decision is taken from that line.
+//! No request waits for a span or fails because of a span. A span contains data from a client only if the access log
+//! line also contains these data: the span takes them from that line.
 
 #[cfg(not(feature = "opentelemetry"))]
 mod disabled;

@@ -1,5 +1,5 @@
-//! Makes the spans of a request from its access log line. The spans contain nothing from a client that is not in this
-//! line.
+//! Makes the spans of a request from its access log line. Data from a client are in a span only if they are in this
+//! line too.
 //!
 //! Attributes have the names of OpenTelemetry's HTTP conventions where these define one; other names begin with `tollgate.`.
 //! The attributes `url.path`, `url.query`, `client.address` and `user_agent.original` contain data of the client, and are
