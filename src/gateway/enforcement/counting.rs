@@ -47,8 +47,8 @@ pub(super) fn count_not_at_door(snapshot: &Snapshot, limits: &[LimitId]) {
     }
 }
 
-/// Counts a request for all limits of a plan, of which at least one has a full bucket that is smaller than the cost.
-/// Only such a limit also counts the request as too large.
+/// Counts a request that costs more than a full bucket of at least one limit holds. All limits of the plan count the
+/// request, but only such a limit counts it as too large.
 pub(super) fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     for charge in &plan.enforced {
         let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };

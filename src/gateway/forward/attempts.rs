@@ -226,9 +226,9 @@ impl ForwardedRequest<'_, '_> {
     /// The upstream may have closed a pooled connection just as a request was sent on it, or have refused the request without
     /// processing it. Such a request is sent once more if it is repeatable, the upstream has retries, and their budget allows
     /// one. The second attempt may go to any endpoint, on a connection that was opened after the failure. The upstream may have
-    /// seen the request twice. The failure is counted as an error of the upstream, but not as a failure of the endpoint. A
-    /// request that fails a second time, or that is not repeatable, is a failure of the endpoint, as on a new
-    /// connection.
+    /// seen the request twice. The failure is counted as an error of the upstream, but not as a failure of the
+    /// endpoint. If a request fails a second time, or is not repeatable, the endpoint has failed, as after a failure on
+    /// a new connection.
     fn fail_before_response(&mut self, fault: &UpstreamFault, attempt: &UpstreamAttempt, upload: Repeatable) -> bool {
         let forwarder = self.received.forwarder;
         // An upstream that has begun to answer may have processed the request. A refused request was not processed.

@@ -200,8 +200,8 @@ impl<'f> Exchange<'f> {
 }
 
 impl ReceivedExchange<'_> {
-    /// Returns the request in the form that rules and error pages use. The form has nothing yet that the decision finds
-    /// out, such as the identity of the client.
+    /// Returns the request in the form that rules and error pages use, without results of the decision, such as the
+    /// identity of the client.
     pub(super) fn request<'r>(&'r self, snapshot: &'r Snapshot) -> Request<'r> {
         let request = Request::new(&self.head, self.client).with_scheme(self.scheme_source());
         let request = request.with_tls(self.connection.tls().map(|tls| tls.identity()));

@@ -79,9 +79,8 @@ fn end(trailers: &[u8], out: &mut Vec<u8>, is_removed: impl Fn(&str) -> bool) {
 }
 
 /// Whether a trailer with this name, in lower case, is removed. Removed are hop-by-hop fields, the gateway's own
-/// fields,
-/// and fields that say how the rest of the message is read or used (RFC 9110, section 6.5.1), because a recipient that
-/// merges trailers would believe them.
+/// fields, and fields that say how the rest of the message is read or used (RFC 9110, section 6.5.1), because a
+/// recipient that merges trailers would believe them.
 fn is_no_trailer(name: &str) -> bool {
     const PREFIXES: [&str; 6] = ["x-tollgate-", "ratelimit", "x-ratelimit", "access-control-", "if-", "proxy-"];
     const NAMES: [&str; 30] = [

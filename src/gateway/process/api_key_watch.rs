@@ -72,7 +72,7 @@ impl ApiKeyWatch {
     }
 
     fn put_in_force(&self, bytes: io::Result<Vec<u8>>) -> Result<usize, InvalidKeyFile> {
-        // An unreadable file has the same text here as at the start of the process.
+        // The message about an unreadable file is the same as at the start of the process.
         let unreadable = |error| {
             let file = self.api_keys.file.display();
             let detail = format!("api_keys.file: must be a readable file ({error}), is `{file}`");

@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// The longest wait of the next process for the first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 
-/// How long before its end a process may close its streams.
+/// A process may close its streams this long before it ends.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The stream to the next process, and what was last sent on it.

@@ -2,8 +2,8 @@
 //!
 //! Trailers must not contain pseudo-header fields (RFC 9113, section 8.1). The h2 crate leaves out such fields without
 //! an error. So the fields that the peer has sent are counted here. If the h2 crate returns fewer, the message is
-//! malformed. Counting needs only the
-//! end of each field in a block (RFC 7541, section 6), so no name is decoded and no table of fields is kept.
+//! malformed. Counting needs only the end of each field in a block (RFC 7541, section 6), so no name is decoded and no
+//! table of fields is kept.
 
 use std::collections::VecDeque;
 
