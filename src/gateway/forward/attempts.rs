@@ -30,7 +30,8 @@ const LEAST: Micros = Micros(1000);
 /// The attempts to send one request to its upstream: the values that all attempts share, and the last attempt.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
-    /// The current or last attempt, which holds a place at its endpoint. `None` while the next endpoint is being selected.
+    /// The current or last attempt. Until it is dropped, the endpoint counts it as a request under way. `None` while
+    /// the next endpoint is being selected.
     pub current: Option<Attempt>,
     /// The attempts that failed and were followed by another one.
     pub failed: Vec<FailedAttempt>,
@@ -108,7 +109,8 @@ impl ForwardedRequest<'_, '_> {
     /// upstream allow.
     ///
     /// # Errors
-    /// If no endpoint can be selected or connected to, or if the process has no file left for the connection.
+    /// If no endpoint can be selected or connected to, or if the process has no file descriptor left for the
+    /// connection.
     pub(super) async fn connect(&mut self) -> Result<(UpstreamConnection, UpstreamAttempt), Fault> {
         loop {
             let current = self.select().await?;
@@ -250,7 +252,7 @@ impl ForwardedRequest<'_, '_> {
         if is_unseen && !expired && is_repeatable && !self.attempts.repeated {
             if self.may_retry(Upstream::repeat) {
                 self.attempts.repeated = true;
-                // The attempt ends here, which frees its place at the endpoint for the repetition.
+                // The attempt ends here. So the endpoint no longer counts it when the request is repeated.
                 self.attempts.current = None;
                 self.upstream.metrics.count_error(fault.error);
                 self.upstream.metrics.count_retry(fault.error);
@@ -280,7 +282,7 @@ impl ForwardedRequest<'_, '_> {
     /// counted again.
     ///
     /// # Errors
-    /// If no file is left for another connection.
+    /// If no file descriptor is left for another connection.
     fn count_connection(&mut self) -> Result<(), Fault> {
         if self.attempts.counted_connection.is_none()
             && let Some(connections) = self.received.connection.upstream_connections()

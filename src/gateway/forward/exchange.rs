@@ -65,8 +65,8 @@ pub(super) struct ReceivedExchange<'f> {
     pub trace: RequestTrace,
 }
 
-/// What the decision about a request has added to it. The optional values are `None` if the configuration or the request has no
-/// use for them.
+/// The values that the decision about a request has added to the request. An optional value is `None` if the
+/// configuration or the request does not need the value.
 #[derive(Debug)]
 pub(super) struct DecidedExchange {
     /// The route that was chosen for the request, with its upstream or answer.
@@ -178,7 +178,7 @@ impl<'f> Exchange<'f> {
         self.decided.as_ref()
     }
 
-    /// Returns the attempts to send the request to its upstream. `None` if it is not forwarded.
+    /// Returns the attempts to send the request to its upstream. `None` if the request is not forwarded.
     pub(super) fn attempts(&self) -> Option<&Attempts> {
         self.attempts.as_ref()
     }

@@ -36,7 +36,7 @@ impl Drop for Exchange<'_> {
 struct EndedExchange<'e> {
     received: &'e ReceivedExchange<'e>,
     destination: &'e Destination,
-    /// The attempts to send the request. `None` if it was not forwarded.
+    /// The attempts to send the request. `None` if the request was not forwarded.
     attempts: Option<&'e Attempts>,
     code: u16,
     origin: Origin,

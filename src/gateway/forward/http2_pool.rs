@@ -52,7 +52,7 @@ pub(crate) struct Http2Pool {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// The connections to each endpoint, by the key of the pool.
+    /// The connections to each endpoint, by `Endpoint::pool_key`.
     endpoints: HashMap<u64, EndpointConnections, RandomState>,
     /// Whether a task is running that removes unused connections.
     is_swept: bool,
@@ -188,8 +188,8 @@ impl Http2Pool {
             .max_header_list_size(header_list(header_bytes))
             .max_send_buffer_size(SEND_BUFFER)
             // Frames may arrive after their stream was reset. The h2 crate ignores them while it remembers the stream.
-            // Otherwise it counts them, and by default closes the connection after 1024 of them. So it is set to
-            // remember many streams, and not to count.
+            // Otherwise it counts the frames, and by default closes the connection after 1024 of them. So the crate is
+            // set to remember many streams, and not to count such frames.
             .max_concurrent_reset_streams(RESET_STREAMS)
             .max_local_error_reset_streams(None)
             // By default, the h2 crate closes a connection with many unread small parts in all streams. Here the parts

@@ -124,7 +124,8 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, request: &ForwardedRequest<'_, 
     edit.add("X-Request-Id", request.received.request_id.as_bytes());
     add_trace(request, &mut edit);
     if host.is_none() {
-        // Only HTTP/1.0 allows a request without `Host`. The request is forwarded as HTTP/1.1, which requires one.
+        // Only HTTP/1.0 allows a request without `Host`. The request is forwarded as HTTP/1.1, which requires this
+        // field.
         edit.add("Host", request.upstream.upstream.authority().as_bytes());
     }
     if let Some(rewrite) = request.rewrite() {

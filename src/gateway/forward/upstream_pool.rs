@@ -47,7 +47,7 @@ pub(crate) struct UpstreamPool {
 
 #[derive(Default)]
 struct Idle {
-    /// The idle connections by the key of the pool. The last one in each list was used most recently.
+    /// The idle connections, by `Endpoint::pool_key`. The last connection in each list was used most recently.
     connections: HashMap<u64, Vec<IdleConnection>, RandomState>,
     count: usize,
     /// Whether a task is running that removes unusable connections.

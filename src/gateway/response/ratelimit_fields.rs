@@ -153,7 +153,8 @@ impl MergedRateLimitFields<'_> {
 /// Whether the response gets our triple. If the upstream has also sent a triple, the stricter triple is kept. The
 /// upstream's triple is removed if ours is kept.
 fn replaces_upstream(triple: Triple, header: &mut impl UpstreamFields, names: TripleNames) -> bool {
-    // The prefix of names is searched first, because most responses have no such field, and this is the fastest check.
+    // The common prefix of the names is searched first, because this is the fastest check, and most responses have no
+    // such field.
     let begins =
         |name: &[u8], prefix: &[u8]| name.get(..prefix.len()).is_some_and(|it| it.eq_ignore_ascii_case(prefix));
     let of_upstream = |name: &[u8]| begins(name, b"ratelimit-") || begins(name, b"x-ratelimit-");

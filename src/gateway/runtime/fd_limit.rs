@@ -1,8 +1,9 @@
 //! Derives the maximum number of connections from the open-file limit.
 //!
-//! Each connection takes a file, and most need a second file for the connection to the upstream. With HTTP/2, each
-//! request may need a second file. Without free files, no connection can be accepted, answered or rejected. So the
-//! number of connections is limited below the open-file limit, and only the excess connections are rejected.
+//! Each connection takes a file descriptor (here called a file), and most connections need a second file for the
+//! connection to the upstream. With HTTP/2, each request may need a second file. Without free files, no connection can
+//! be accepted, answered or rejected. So the number of connections is limited below the open-file limit, and only the
+//! excess connections are rejected.
 
 use std::io;
 
@@ -14,7 +15,8 @@ use config::Bounds;
 const OTHERS: u64 = 64;
 /// Connections to the admin listener.
 const ADMIN: u64 = 64;
-/// The most excess connections that are answered with 503 at the same time. Further ones are closed without a response.
+/// The most excess connections that are answered with 503 at the same time. Further excess connections are closed
+/// without a response.
 const REJECTIONS: u64 = 256;
 /// The largest size to which the table of open files is enlarged in advance.
 const LARGEST_TABLE: usize = 1 << 20;
@@ -115,7 +117,8 @@ impl FdBudget {
     }
 
     /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of `open`
-    /// yet. The newest of them is a client's: the files that are reserved for proxies that ask for decisions are left to them.
+    /// yet. The newest of them is a client's connection, so it must not use the files that are reserved for proxies
+    /// that ask for decisions.
     /// `rejecting` is the number of connections that are being answered with 503.
     pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize) -> bool {
         let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);

@@ -19,7 +19,7 @@ impl LogThrottle {
         self.admit_every(Micros(1_000_000), now)
     }
 
-    /// Decides as [`LogThrottle::admit`] does, with at most one line in each `interval`.
+    /// Decides whether to log a line, like [`LogThrottle::admit`], but allows at most one line in each `interval`.
     pub(crate) fn admit_every(&self, interval: Micros, now: Timestamp) -> Option<u64> {
         let current = now.0 / interval.0;
         let held_back = self.held_back.fetch_add(1, Ordering::Relaxed) + 1;

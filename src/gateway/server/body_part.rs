@@ -27,7 +27,7 @@ impl StatedLength {
     /// Counts the data of a part.
     ///
     /// # Errors
-    /// If the body exceeds its length, or ends before it.
+    /// If the body is longer or shorter than the stated length.
     pub(crate) fn count(&mut self, part: &BodyPart) -> Result<(), LengthMismatch> {
         let Some(left) = &mut self.0 else { return Ok(()) };
         let length = u64::try_from(part.data.len()).unwrap_or(u64::MAX);

@@ -163,8 +163,8 @@ impl<A> ConnectionServer<A> {
         self.limits.count_client(guard, peer, &snapshot.config.client_ip, &snapshot.config.bounds)
     }
 
-    /// Answers 503 if a file is left for this, and otherwise closes the connection at once. An encrypted connection is
-    /// always closed without a response, which would need a handshake.
+    /// Answers 503 if a file descriptor is left for this, and otherwise closes the connection at once. An encrypted
+    /// connection is always closed without a response, because a response would need a handshake.
     async fn reject(&self, stream: Stream, limit: ConnectionLimit) -> Option<Stream> {
         if let Some(guard) = self.limits.reject(limit, &self.state.clock)
             && self.tls.is_none()

@@ -133,8 +133,8 @@ impl ConnectionLimits {
     }
 
     /// Counts a connection that has just been accepted, until [`ConnectionLimits::begin`] is called. This is needed
-    /// because a thread accepts up to 128 connections before the first of them is served. Returns `false` if no file
-    /// would be left. The connection is then not counted, and must be closed.
+    /// because a thread accepts up to 128 connections before the first of them is served. Returns `false` if there are
+    /// not enough file descriptors. The connection is then not counted, and must be closed.
     pub fn admit(&self, purpose: Purpose, clock: &Clock) -> bool {
         let uncounted = self.uncounted.fetch_add(1, Ordering::AcqRel) + 1;
         self.make_room();
@@ -142,7 +142,7 @@ impl ConnectionLimits {
         let open = self.open_files();
         let is_admitted = match purpose {
             Purpose::Proxying => self.fd_budget.has_file_for_uncounted(open, rejecting, uncounted),
-            // A proxy that asks needs one file, and no connection to an upstream.
+            // A proxy that asks for decisions needs one file descriptor, because it needs no connection to an upstream.
             Purpose::Deciding => {
                 self.fd_budget.excess(open, self.upstream_files.open(), rejecting.saturating_add(uncounted)) == 0
             }

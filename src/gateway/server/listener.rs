@@ -350,8 +350,8 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
     }
 }
 
-/// Closes a new connection at once if no open file is left for it. Decides without waiting, because Pingora drops a connection
-/// whose filter is waiting when accepting ends.
+/// Closes a new connection at once if no file descriptor is left for it. Decides without waiting: if the filter still
+/// waited when accepting ends, Pingora would drop the connection.
 #[derive(Debug)]
 pub struct FileFilter {
     /// What the connections of the listener are for.

@@ -20,7 +20,7 @@ use base::endpoint_address::EndpointAddress;
 const BACKLOG: i32 = 65_535;
 
 /// The most bytes of a response that wait in the kernel without having been sent. Bytes in flight do not count, so this
-/// slows no client. Without the limit, a socket takes megabytes of a response that its client does not read.
+/// limit slows no client. Without the limit, a socket takes megabytes of a response that its client does not read.
 const UNSENT: u32 = 32 << 10;
 
 /// The address that clients of a path get as their peer address.
@@ -111,8 +111,8 @@ impl ListeningSocket {
     /// Accepts the next connection in the queue of the socket.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if the queue is empty. Other kinds if the connection has failed, or no file is left for
-    /// it.
+    /// [`io::ErrorKind::WouldBlock`] if the queue is empty. Other kinds if the connection has failed, or no file
+    /// descriptor is left for it.
     pub fn accept(&self) -> io::Result<AcceptedConnection> {
         match self {
             ListeningSocket::Tcp(socket) => {

@@ -84,7 +84,7 @@ pub(super) struct HourDocument {
     /// The 99th percentile of the time of a decision in seconds, as a bound of the histogram; `None` without decisions.
     decision_p99: Vec<Option<f64>>,
     /// The allowed and refused requests of each point, by policy, rule and mode. The lists of a limit begin at the
-    /// point at which it got its ring.
+    /// point at which the limit got its ring.
     limits: BTreeMap<String, [Vec<u32>; 2]>,
 }
 

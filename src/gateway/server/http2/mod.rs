@@ -71,7 +71,7 @@ const HEADER_LIST: u32 = 64 << 10;
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 
-/// The number of arrived body parts after which those that nobody has read are taken out of the h2 crate.
+/// Each time when this many body parts have arrived, the parts that nobody has read are taken out of the h2 crate.
 const PARTS_PER_SWEEP: u32 = 64;
 
 /// The largest number of bytes of a response that wait in a stream until the client reads them.

@@ -125,8 +125,8 @@ impl StreamGuard {
         self.streams.0.exit.lock().get_or_insert_with(exit);
     }
 
-    /// Lends a timer to the stream: a new timer, or the timer of a stream that has ended, which is still set. The stream gives
-    /// it back by [`StreamGuard::return_timer`].
+    /// Lends a timer to the stream: a new timer, or a timer that is still set for a stream that has ended. The stream
+    /// gives the timer back by [`StreamGuard::return_timer`].
     pub(crate) fn borrow_timer(&self) -> ReusableTimer {
         self.streams.0.timers.lock().pop().unwrap_or_else(ReusableTimer::coarse)
     }

@@ -1,7 +1,8 @@
 //! The TLS stage of a connection: reads the name that the client asks for, chooses the certificate, and makes the handshake.
 //!
 //! The connection has already been counted, also for its client. A deadline bounds the time of the handshake, and
-//! `limits.handshakes_at_once` the number of handshakes that are computed at once. One client may have a tenth of them.
+//! `limits.handshakes_at_once` the number of handshakes that are computed at once. A single client may have at most a
+//! tenth of this number.
 
 pub(crate) mod client_exclusion;
 mod encrypted_stream;

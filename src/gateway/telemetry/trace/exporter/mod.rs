@@ -65,7 +65,7 @@ impl Exporter {
         match outcome {
             Ok(()) if self.failing.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
             Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
-                // The HTTP client has no reason if it sent nothing. Then the SDK's error is logged.
+                // If the HTTP client sent nothing, it has noted no reason of a failure. Then the SDK's error is logged.
                 let error = failure.unwrap_or_else(|| error.to_string());
                 log::warn!(error; "traces not sent");
             }
