@@ -30,7 +30,7 @@ const LEAST: Micros = Micros(1000);
 /// The attempts to send one request to its upstream: the values that all attempts share, and the last attempt.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
-    /// The current or last attempt. Until it is dropped, the endpoint counts it as a request under way. `None` while
+    /// The current or last attempt. Until the attempt is dropped, its endpoint counts a request under way. `None` while
     /// the next endpoint is being selected.
     pub current: Option<Attempt>,
     /// The attempts that failed and were followed by another one.
@@ -225,12 +225,12 @@ impl ForwardedRequest<'_, '_> {
     /// Handles the failure of an attempt that had a connection and whose response had not begun. Returns whether another
     /// attempt follows.
     ///
-    /// The upstream may have closed a pooled connection just as a request was sent on it, or have refused the request without
-    /// processing it. Such a request is sent once more if it is repeatable, the upstream has retries, and their budget allows
-    /// one. The second attempt may go to any endpoint, on a connection that was opened after the failure. The upstream may have
-    /// seen the request twice. The failure is counted as an error of the upstream, but not as a failure of the
-    /// endpoint. If a request fails a second time, or is not repeatable, the endpoint has failed, as after a failure on
-    /// a new connection.
+    /// The upstream may have closed a pooled connection just as a request was sent on it, or have refused the request
+    /// without processing it. Such a request is sent once more if it is repeatable, the upstream has retries, and the
+    /// retry budget is not used up. The second attempt may go to any endpoint, on a connection that was opened after
+    /// the failure. The upstream may have seen the request twice. The failure is counted as an error of the upstream,
+    /// but not as a failure of the endpoint. If a request fails a second time, or is not repeatable, the endpoint has
+    /// failed, as after a failure on a new connection.
     fn fail_before_response(&mut self, fault: &UpstreamFault, attempt: &UpstreamAttempt, upload: Repeatable) -> bool {
         let forwarder = self.received.forwarder;
         // An upstream that has begun to answer may have processed the request. A refused request was not processed.

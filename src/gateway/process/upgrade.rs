@@ -54,8 +54,8 @@ const SOCKETS: u8 = b's';
 const END: u8 = b'e';
 /// The byte with which the next process reports that it is ready.
 const READY: u8 = b'r';
-/// The byte with which the next process asks for the buckets. It reads them until the end of the stream, and then sends
-/// `READY`.
+/// The byte with which the next process asks for the buckets. The next process reads the buckets until the end of the
+/// stream, and then sends `READY`.
 const READY_FOR_BUCKETS: u8 = b'b';
 /// The byte with which the next process asks for the stream of held slots, and then for the buckets.
 const READY_FOR_SLOTS: u8 = b'h';

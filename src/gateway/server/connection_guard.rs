@@ -36,8 +36,8 @@ impl ConnectionGuard {
         self.client = Some(client);
     }
 
-    /// Returns the client for which the connection is counted. `None` if it is not counted for a client, as with a trusted
-    /// proxy.
+    /// Returns the client for which the connection is counted. `None` if the connection is not counted for a client,
+    /// for example because it comes from a trusted proxy.
     pub fn client(&self) -> Option<&ClientGuard> {
         self.client.as_ref()
     }

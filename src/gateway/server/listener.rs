@@ -41,8 +41,8 @@ pub struct ListeningSockets {
 }
 
 impl ListeningSockets {
-    /// Opens at least `count` sockets on an address: first the `inherited` sockets of an earlier process, then new ones. `mode`
-    /// is the permissions of the file of a Unix domain socket. `None` does not set them.
+    /// Opens at least `count` sockets on an address: first the `inherited` sockets of an earlier process, then new
+    /// ones. `mode` is the permissions of the file of a Unix domain socket. With `None`, the permissions are not set.
     ///
     /// # Errors
     /// If the address cannot be bound, for example because another process uses it.

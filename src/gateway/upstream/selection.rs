@@ -109,8 +109,8 @@ impl Upstream {
         below > 0 && available().saturating_mul(100) < pool.endpoints.len().saturating_mul(below)
     }
 
-    /// Returns an endpoint for which `fits` holds. With a key, the key selects it. For a retry, or with the balance
-    /// `least_requests`, it is random. Otherwise, it is the next in turn.
+    /// Returns an endpoint for which `fits` holds. With a key, the key selects the endpoint. For a retry, or with the
+    /// balance `least_requests`, the endpoint is random. Otherwise, it is the next endpoint in turn.
     fn take_turn<'p>(
         &self,
         pool: &'p Pool,

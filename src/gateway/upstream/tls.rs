@@ -2,7 +2,7 @@
 //!
 //! Pingora makes a new TLS configuration for every connection that uses configured authorities or a client certificate,
 //! so TLS sessions are not resumed. Pingora verifies nothing if a connection has no server name, and panics on a
-//! certificate that its parser cannot read. So the gateway never gives it such a connection or such a certificate.
+//! certificate that its parser cannot read. So Pingora never gets such a connection or such a certificate.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;

@@ -203,7 +203,7 @@ mod tests {
             assert_eq!(PAGE.matches(&format!("<{element}")).count(), 1);
             assert_eq!(PAGE.matches(&format!("<{element}>")).count(), 1);
         }
-        // The content security policy does not allow these in the page.
+        // The content security policy does not allow what these words do in the page.
         for word in ["style=", "onclick", "innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("] {
             assert!(!PAGE.contains(word), "{word}");
         }

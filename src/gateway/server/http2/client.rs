@@ -354,8 +354,8 @@ impl Drop for Http2Client {
         if !matches!(self.responder, Responder::Done) {
             return self.reset();
         }
-        // Lingers also for a client that waits for 100 Continue and sends no body. Without this it would not see its
-        // response.
+        // Lingers also for a client that waits for 100 Continue and sends no body. Otherwise such a client would not
+        // see the response.
         if let Some(body) = self.body.take() {
             linger(body, self.guard.take());
         }

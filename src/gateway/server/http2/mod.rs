@@ -187,7 +187,7 @@ struct Http2Connection<'s, A> {
     exclusion: ClientExclusion,
     /// The number of the incomplete block of header fields, and the time at which it was first seen.
     block: Option<(u32, Timestamp)>,
-    /// The time at which the GOAWAY was sent. No more streams are accepted after it.
+    /// The time at which the GOAWAY was sent. After the GOAWAY, no more streams are accepted.
     left_at: Option<Timestamp>,
     /// The time at which the connection failed. Afterwards only the reason is sent, and a client that reads nothing
     /// can delay this.

@@ -36,7 +36,8 @@ struct State {
     /// The timers that no stream has borrowed.
     timers: Mutex<Vec<ReusableTimer>>,
     handle: ConnectionHandle,
-    /// A process that exits waits until this is dropped. Held from the first stream until the connection is closed.
+    /// A process that exits waits until this receiver is dropped. Held from the first stream until the connection is
+    /// closed.
     exit: Mutex<Option<watch::Receiver<bool>>>,
     /// The guard of the connection. Streams hold it too, because they may outlive the connection.
     guard: ConnectionGuard,

@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// The largest number of trailers on one connection that have not been read. Beyond it the oldest are forgotten, and their
-/// messages count as malformed. A connection has at most 100 streams at the same time; the rest are trailers that arrived
-/// after their stream had been reset here.
+/// The largest number of trailers on one connection that have not been read. If there are more, the oldest trailers are
+/// forgotten, and their messages count as malformed. A connection has at most 100 streams at the same time. All other
+/// unread trailers arrived after their stream had been reset here.
 const MOST_TRAILERS: usize = 1024;
 
 const PADDED: u8 = 8;

@@ -50,8 +50,9 @@ impl LimitMetrics {
         for policy in &rules.source().policies {
             let elsewhere = denying.iter().any(|other| *other != policy.name);
             for rule in &policy.rules {
-                // Without the store, a limit with `deny` refuses a request for all limits that apply to the request. Of
-                // each policy only one enforced rule applies, so this limit is in the same rule or in another policy.
+                // Without the store, one limit with `deny` refuses a request for all limits that apply to the request.
+                // Of each policy, only one enforced rule applies. So the limit with `deny` is in this rule or in
+                // another policy.
                 let count = usize::try_from(rule.limit_count()).unwrap_or(usize::MAX);
                 let Some((own, later)) = limits.split_at_checked(count) else { return metrics };
                 let denied = (elsewhere || own.iter().any(denies)).then_some(OnStoreFailure::Deny);

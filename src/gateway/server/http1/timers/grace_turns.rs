@@ -21,7 +21,7 @@ impl GraceTurns {
     /// Becomes ready when the task has been woken once for each turn.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.taken < TURNS {
-            // Before the runtime wakes the task, it looks at its sockets.
+            // The runtime looks at its sockets before it wakes the task.
             let turn = self.turn.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
             ready!(turn.as_mut().poll(cx));
             self.turn = None;

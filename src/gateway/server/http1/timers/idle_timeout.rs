@@ -43,7 +43,7 @@ pub(crate) async fn wait_for_first_byte(
     true
 }
 
-/// Whether the unparsed bytes are the beginning of a head. One empty line before it is skipped.
+/// Whether the unparsed bytes are the beginning of a head. Skips one empty line before the head.
 fn begins_head(stream: &mut DownstreamStream, skipped: &mut bool) -> bool {
     loop {
         match &stream.unparsed()[..] {
