@@ -18,7 +18,7 @@ pub(super) enum Activity {
     Answering,
 }
 
-/// The way in which a connection was admitted: to a free slot, or in place of another connection.
+/// The way in which a connection was admitted: to a free connection slot, or in place of another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Free,
@@ -26,8 +26,8 @@ pub(super) enum Admission {
     Evicted,
 }
 
-/// Bounds the number of open connections. A map contains the connections that hold a slot. There is no separate count, so one
-/// evicted connection makes room for exactly one new connection.
+/// Bounds the number of open connections: each connection holds a connection slot. A map contains these connections.
+/// There is no separate count, so one evicted connection makes room for exactly one new connection.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     max: usize,

@@ -172,7 +172,7 @@ pub(crate) fn local_stream(connection: tokio::net::UnixStream) -> Stream {
 
 fn stream(mut stream: Layer4, peer: SocketAddr) -> Stream {
     let digest = SocketDigest::from_raw_fd(stream.as_raw_fd());
-    // A new digest has no peer yet, so setting it does not fail.
+    // A new digest has no peer address yet, so setting the address does not fail.
     let _ = digest.peer_addr.set(Some(peer.into()));
     stream.set_socket_digest(digest);
     Box::new(stream)

@@ -157,8 +157,8 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> V
     rows
 }
 
-/// Returns the number of limits to which a rule is compiled: the limits of the rule, and the candidates of these
-/// limits.
+/// Returns the number of limits to which a rule is compiled: the limits of the rule, and their candidates (limits on
+/// trial).
 fn count(rule: &Rule) -> usize {
     match &rule.action {
         Action::Allow | Action::Deny => 0,
