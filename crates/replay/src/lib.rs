@@ -37,6 +37,7 @@ mod json_lines;
 mod own_entry;
 
 pub mod entry;
+mod long_requests;
 pub mod merge;
 
 mod bucket;
@@ -62,6 +63,7 @@ use entry::{Entry, EntrySource};
 use merge::{Merge, ReadCounts};
 use report::{Comparison, OwnLog, Report};
 use request::attribute::Attribute;
+use rules::rule::{Action, Limit};
 use simulation::Simulation;
 use timeline::Timeline;
 
@@ -91,6 +93,9 @@ pub fn replay(
     let mut simulations = vec![Simulation::new(file, None, absent)];
     simulations.extend(against.map(|against| Simulation::new(against, Some(file), absent)));
     let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, OwnLog::None);
+    if [Some(file), against].into_iter().flatten().any(limits_slots) {
+        logs.find_long_requests()?;
+    }
     while let Some(entry) = logs.advance()? {
         if matches!(entry.source, EntrySource::Own(_)) && !simulations.iter().all(Simulation::knows_names) {
             return Err(io::Error::other(
@@ -115,6 +120,13 @@ pub fn replay(
     let outcomes =
         simulations.iter().zip(comparisons).map(|(simulation, comparison)| simulation.outcome(comparison)).collect();
     Ok(Report { read: logs.counts, took: Micros(0), span, requests, ours, outcomes, timeline })
+}
+
+/// Whether the file limits requests in flight, so that it matters when a request began.
+fn limits_slots(config: &Config) -> bool {
+    let rules = config.rules.source().policies.iter().flat_map(|policy| &policy.rules);
+    let has_slots = |limit: &Limit| limit.algorithm.slots().is_some();
+    rules.into_iter().any(|rule| matches!(&rule.action, Action::Charge(limits) if limits.iter().any(has_slots)))
 }
 
 impl OwnLog {

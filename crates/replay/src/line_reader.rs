@@ -1,7 +1,7 @@
 //! Reads a log line by line: plain or compressed, from a file or standard input, in bounded memory.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 
 use flate2::read::MultiGzDecoder;
 
@@ -19,6 +19,8 @@ pub struct Lines {
     pub number: u64,
     input: Box<dyn BufRead>,
     line: Vec<u8>,
+    /// The file, if the log can be read again from its beginning.
+    file: Option<File>,
 }
 
 /// A line of a log.
@@ -38,8 +40,30 @@ impl Lines {
     pub fn open(name: &str) -> io::Result<Lines> {
         match name {
             "-" => Lines::over("standard input", io::stdin()),
-            path => Lines::over(name, File::open(path)?),
+            path => {
+                let file = File::open(path)?;
+                // A pipe can be read only once.
+                let again = if file.metadata()?.is_file() { Some(file.try_clone()?) } else { None };
+                Ok(Lines { file: again, ..Lines::over(name, file)? })
+            }
         }
+    }
+
+    /// Whether the log can be read again from its beginning.
+    pub fn can_rewind(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Goes back to the beginning of the log. Does nothing if the log cannot be read again.
+    ///
+    /// # Errors
+    /// When the log cannot be read again after all.
+    pub fn rewind(&mut self) -> io::Result<()> {
+        let Some(mut file) = self.file.take() else { return Ok(()) };
+        file.rewind()?;
+        let again = file.try_clone()?;
+        *self = Lines { file: Some(again), ..Lines::over(&self.name, file)? };
+        Ok(())
     }
 
     /// Reads a log from `input`. Compression is detected by the first bytes, not by the name. `name` is for messages.
@@ -55,7 +79,7 @@ impl Lines {
             GZIP => Box::new(BufReader::with_capacity(64 << 10, MultiGzDecoder::new(input))),
             _ => Box::new(input),
         };
-        Ok(Lines { name: name.to_owned(), number: 0, input, line: Vec::new() })
+        Ok(Lines { name: name.to_owned(), number: 0, input, line: Vec::new(), file: None })
     }
 
     /// Reads the next line that is not blank. Returns `None` at the end of the log.

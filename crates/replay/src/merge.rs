@@ -3,12 +3,16 @@
 //! A log is written when requests end, so its lines are slightly out of order, and several gateways write several logs.
 //! The log that is furthest behind is read next. A line is released when every log is a minute past the line's time. A
 //! line that is read after a later line was released is decided after this later line, and is counted as late.
+//!
+//! The line about a stream of an hour is an hour late, though the stream held its slots meanwhile. For files with limits of
+//! slots, [`Merge::find_long_requests`] reads such lines before all others.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 
 use super::entry::{Entry, Format, ReadResult};
 use super::line_reader::{Line, Lines};
+use super::long_requests::long_requests;
 use super::timestamps::Grain;
 use base::time::{Micros, Timestamp};
 
@@ -28,6 +32,8 @@ const SECOND: u64 = 1_000_000;
 pub struct Merge {
     logs: Vec<Log>,
     waiting: BinaryHeap<PendingEntry>,
+    /// The lines about requests that took longer than [`TOLERANCE`], if they were looked for.
+    long: BinaryHeap<PendingEntry>,
     /// The time of the last released line.
     last: Timestamp,
     sequence: u64,
@@ -56,6 +62,8 @@ struct Log {
     /// The lines of one whole second, before they are distributed over the second.
     second: VecDeque<Entry>,
     ready: VecDeque<Entry>,
+    /// The numbers of the lines that were read before all others.
+    known: VecDeque<u64>,
     /// The latest time that was read from the log.
     newest: Timestamp,
     /// Whether any line had fractions of a second. If so, times without a fraction are exact.
@@ -78,6 +86,7 @@ impl Merge {
             format,
             second: VecDeque::new(),
             ready: VecDeque::new(),
+            known: VecDeque::new(),
             newest: Timestamp(0),
             fine: false,
             ended: false,
@@ -85,10 +94,30 @@ impl Merge {
         Merge {
             logs: logs.into_iter().map(log).collect(),
             waiting: BinaryHeap::new(),
+            long: BinaryHeap::new(),
             last: Timestamp(0),
             sequence: 0,
             counts: ReadCounts::default(),
         }
+    }
+
+    /// Reads all logs that can be read twice, and keeps the lines about requests that took longer than [`TOLERANCE`]. These
+    /// requests are then decided at their own times. Must be called before the first request is read.
+    ///
+    /// # Errors
+    /// When a log cannot be read.
+    pub fn find_long_requests(&mut self) -> io::Result<()> {
+        for log in self.logs.iter_mut().filter(|log| log.lines.can_rewind()) {
+            let most = MOST_WAITING.saturating_sub(self.long.len());
+            let found = long_requests(&mut log.lines, &log.format, most).map_err(|error| log.failed(&error))?;
+            log.lines.rewind().map_err(|error| log.failed(&error))?;
+            for (number, entry) in found {
+                log.known.push_back(number);
+                self.sequence += 1;
+                self.long.push(PendingEntry { entry, sequence: self.sequence });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the next request in the order of time, or `None` at the end. Times never decrease: a late request gets the time
@@ -101,9 +130,9 @@ impl Merge {
             let behind = self.logs.iter_mut().filter(|log| !log.ended).min_by_key(|log| log.newest);
             let settled = |first: &PendingEntry, newest: Timestamp| first.entry.at.plus(TOLERANCE) < newest;
             let next = match (behind, self.waiting.peek()) {
-                (None, _) => self.waiting.pop(),
+                (None, _) => earliest(&mut self.waiting, &mut self.long),
                 (Some(log), Some(first)) if settled(first, log.newest) || self.waiting.len() >= MOST_WAITING => {
-                    self.waiting.pop()
+                    earliest(&mut self.waiting, &mut self.long)
                 }
                 (Some(log), _) => {
                     match log.next(&mut self.counts) {
@@ -113,10 +142,7 @@ impl Merge {
                             self.waiting.push(PendingEntry { entry, sequence: self.sequence });
                         }
                         Ok(None) => log.ended = true,
-                        Err(error) => {
-                            let position = format!("{}:{}", log.lines.name, log.lines.number + 1);
-                            return Err(io::Error::new(error.kind(), format!("{position}: {error}")));
-                        }
+                        Err(error) => return Err(log.failed(&error)),
                     }
                     continue;
                 }
@@ -133,7 +159,18 @@ impl Merge {
     }
 }
 
+/// Takes the earlier one of the first entries of two heaps.
+fn earliest(one: &mut BinaryHeap<PendingEntry>, other: &mut BinaryHeap<PendingEntry>) -> Option<PendingEntry> {
+    // The greatest entry of a heap is the earliest one, and no entry is less than any entry.
+    if other.peek() > one.peek() { other.pop() } else { one.pop() }
+}
+
 impl Log {
+    /// Returns the error with the place of the line that could not be read.
+    fn failed(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}:{}: {error}", self.lines.name, self.lines.number + 1))
+    }
+
     /// Returns the next line in the order of the log. Lines with the same whole second are distributed over that
     /// second.
     fn next(&mut self, counts: &mut ReadCounts) -> io::Result<Option<Entry>> {
@@ -170,6 +207,10 @@ impl Log {
             counts.lines += 1;
             let why = match line {
                 Line::Text(text) => match self.format.read(text) {
+                    ReadResult::Entry(_) if self.known.front() == Some(&self.lines.number) => {
+                        self.known.pop_front();
+                        continue;
+                    }
                     ReadResult::Entry(entry) => return Ok(Some(entry)),
                     ReadResult::BeforeRules => {
                         counts.before_rules += 1;

@@ -391,6 +391,29 @@ fn slots_are_held_for_as_long_as_the_requests_of_the_log_took() {
     }
 }
 
+/// The line about a stream of two hours is written when it ends.
+#[test]
+fn a_stream_of_hours_holds_its_slot_from_its_beginning() {
+    let stream = ours(&[(0, "203.0.113.7")]).replace("\"duration_us\":900", "\"duration_us\":7200000000");
+    let log = ours(&[(600, "203.0.113.7"), (1200, "203.0.113.7"), (1800, "203.0.113.8")]) + &stream;
+    let slots = TODAY.replace("rate: 2/min", "algorithm: concurrency, limit: 1").into_bytes();
+    let compressed = gzip(&log);
+    let files = [
+        ("gateway.yaml", TODAY.as_bytes()),
+        ("slots.yaml", &slots),
+        ("a.log", log.as_bytes()),
+        ("a.log.gz", &compressed),
+    ];
+    for name in ["a.log", "a.log.gz"] {
+        let found = json(&play(&files, &format!("--against slots.yaml --json {name}"), b""));
+        assert_eq!((&found["files"][1]["refused"], &found["late"]), (&2.into(), &0.into()), "{name}: {found}");
+        assert_eq!((&found["lines"], &found["requests"]), (&4.into(), &4.into()), "{name}: {found}");
+    }
+    // A pipe can be read only once.
+    let found = json(&play(&files, "--against slots.yaml --json -", log.as_bytes()));
+    assert_eq!((&found["files"][1]["refused"], &found["late"]), (&0.into(), &1.into()), "{found}");
+}
+
 #[test]
 fn a_request_denied_in_the_log_counts_as_denied_only_by_its_own_rule() {
     let today = "\

@@ -204,6 +204,33 @@ fn a_dead_master_stops_its_own_buckets_and_is_named() {
     says(&denies, &["store is down", &format!("server={}", cluster.addresses()[0])]);
 }
 
+#[test]
+fn a_dead_master_keeps_no_operator_from_the_buckets_on_the_others() {
+    let (mut cluster, upstream) = (RedisCluster::start(Replicas::None), Upstream::start());
+    let gateway = Gateway::start(&upstream, &(cluster.store("deny", "") + RULES));
+    is_up(&gateway, &cluster);
+    let mut client = gateway.client();
+    let mut is_on_first = |user: &str| {
+        let before = cluster.masters[0].keys().len();
+        assert_eq!(client.get("/", &[("X-User", user)]).status, 200);
+        cluster.masters[0].keys().len() > before
+    };
+    let names: Vec<String> = (0..40).map(|number| format!("n{number}")).collect();
+    let lost = names.iter().find(|name| is_on_first(name)).unwrap();
+    let kept = names.iter().rev().find(|name| !is_on_first(name)).unwrap();
+    let first = cluster.addresses()[0].to_string();
+    cluster.masters[0].kill();
+    let file = gateway.file("gateway.yaml");
+    let show = |words: &[&str]| tollgate(&[&["bucket", "show"], words, &["-c", file.to_str().unwrap()]].concat());
+    let shown = show(&["one", &format!("header:x-user={kept}")]);
+    assert!(shown.code == Some(0) && shown.out.contains("left of 10"), "{} {}", shown.out, shown.err);
+    // The bucket on the dead node is unknown, and a search has to ask every node.
+    for words in [&["one", &format!("header:x-user={lost}")][..], &["--hash", "0123456789abcdef"]] {
+        let failed = show(words);
+        assert!(failed.code == Some(1) && failed.err.contains(&first), "{} {}", failed.out, failed.err);
+    }
+}
+
 /// Each request pays only one of two rules, so nothing is ever given back.
 #[test]
 fn a_bucket_that_is_charged_alone_is_asked_once_a_second_whatever_else_the_file_limits() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::hash_tags::HashTags;
+use super::hash_tags::{HashTags, TagIndex};
 use super::settings;
 use super::topology::read_topology;
 use crate::error::{Fault, StoreError};
@@ -23,48 +23,53 @@ use ledger::cost::Cost;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections to the nodes of a cluster, for an operator who reads, finds and removes buckets.
+/// Connections to the nodes of a cluster, for an operator who reads, finds and removes buckets. A node is connected to when
+/// it is first asked, so that a dead node keeps nobody from the buckets on the others.
 #[derive(Debug)]
 pub struct Inspector {
     cluster: settings::Settings,
     settings: Settings,
+    login: Arc<CurrentLogin>,
     tags: HashTags,
-    /// The inspector of each hash tag's node, for the buckets under that tag.
-    by_tag: Vec<NodeInspector>,
-    /// An inspector for each node that has a hash tag.
+    /// The master of each hash tag. `None` if no node has the slot of the tag.
+    masters: Vec<Option<HostPort>>,
+    /// An inspector for each node that was asked.
     nodes: Vec<(HostPort, NodeInspector)>,
 }
 
 impl Inspector {
-    /// Connects to the nodes for an operator. Must be called on a tokio runtime, which drives the connections.
+    /// Reads which node has which buckets. Must be called on a tokio runtime, which drives the connections.
     ///
     /// # Errors
     ///
-    /// When a node that has a hash tag cannot be reached, or rejects the login.
+    /// When no node says which nodes there are.
     pub async fn open(cluster: &settings::Settings, settings: &Settings) -> Result<Inspector, Fault> {
         let login = Arc::new(CurrentLogin::new(settings.login.clone()));
         let tags = HashTags::new(&settings.prefix, cluster.place);
         let ranges = read_topology(cluster.nodes.clone(), PATIENCE, &tags, settings, &login).await?.ranges;
-        let mut nodes: Vec<(HostPort, NodeInspector)> = Vec::new();
-        let mut by_tag = Vec::new();
-        for (_, tag) in tags.iter() {
-            let range = ranges.iter().find(|range| (range.first..=range.last).contains(&tag.slot));
-            let unserved = || Fault::new(StoreError::ClusterDown, format!("no node has slot {}", tag.slot));
-            let master = &range.ok_or_else(unserved)?.master;
-            let known =
-                nodes.iter().find(|(address, _)| address == master).map(|(_, node)| node.with_prefix(&tag.prefix));
-            by_tag.push(match known {
-                Some(known) => known,
-                None => {
-                    let named = |fault: Fault| Fault { detail: format!("{master}: {}", fault.detail), ..fault };
-                    let node = NodeInspector::open_at(master, settings, &login).await.map_err(named)?;
-                    let own = node.with_prefix(&tag.prefix);
-                    nodes.push((master.clone(), node));
-                    own
-                }
-            });
+        let master = |slot: u16| {
+            let range = ranges.iter().find(|range| (range.first..=range.last).contains(&slot));
+            range.map(|range| range.master.clone())
+        };
+        let masters = tags.iter().map(|(_, tag)| master(tag.slot)).collect();
+        let (cluster, settings) = (cluster.clone(), settings.clone());
+        Ok(Inspector { cluster, settings, login, tags, masters, nodes: Vec::new() })
+    }
+
+    /// Returns the inspector of the node of this hash tag, for the buckets under the tag.
+    async fn node(&mut self, index: TagIndex) -> Result<NodeInspector, Fault> {
+        let unknown = || Fault::new(StoreError::Unreachable, "no node has these buckets");
+        let (prefix, slot) = self.tags.get(index).map(|tag| (tag.prefix.clone(), tag.slot)).ok_or_else(unknown)?;
+        let unserved = || Fault::new(StoreError::ClusterDown, format!("no node has slot {slot}"));
+        let master = self.masters.get(usize::from(index.0)).cloned().flatten().ok_or_else(unserved)?;
+        if let Some((_, node)) = self.nodes.iter().find(|(address, _)| *address == master) {
+            return Ok(node.with_prefix(&prefix));
         }
-        Ok(Inspector { cluster: cluster.clone(), settings: settings.clone(), tags, by_tag, nodes })
+        let named = |fault: Fault| Fault { detail: format!("{master}: {}", fault.detail), ..fault };
+        let node = NodeInspector::open_at(&master, &self.settings, &self.login).await.map_err(named)?;
+        let own = node.with_prefix(&prefix);
+        self.nodes.push((master, node));
+        Ok(own)
     }
 
     /// Reads the states of these buckets, in the order of the keys. `None` means that the bucket is full. Each state is
@@ -113,6 +118,10 @@ impl Inspector {
     ) -> Result<Vec<BucketKey>, Fault> {
         let mut found: Vec<BucketKey> = Vec::new();
         let (pattern, mut seen) = (format!("{}:{{*}}:*", self.settings.prefix), 0);
+        let indexes: Vec<TagIndex> = self.tags.iter().map(|(index, _)| index).collect();
+        for index in indexes {
+            self.node(index).await?;
+        }
         let tags = &self.tags;
         for (_, node) in &mut self.nodes {
             let (before, mut last) = (seen, 0);
@@ -135,17 +144,16 @@ impl Inspector {
         key: impl Fn(&I) -> BucketKey,
         mut ask: impl AsyncFnMut(&mut NodeInspector, &[I]) -> Result<(Timestamp, Vec<R>), Fault>,
     ) -> Result<(Timestamp, Vec<R>), Fault> {
-        let mut tagged: Vec<_> = items.iter().map(|item| usize::from(self.tags.of(&key(item)).0)).zip(0..).collect();
+        let mut tagged: Vec<_> = items.iter().map(|item| self.tags.of(&key(item))).zip(0..).collect();
         tagged.sort_unstable();
         let (mut latest, mut replies) = (Timestamp(0), Vec::with_capacity(items.len()));
         for part in tagged.chunk_by(|(one, _), (other, _)| one == other) {
-            let tag = part.first().map_or(0, |(tag, _)| *tag);
+            let Some((tag, _)) = part.first().copied() else { continue };
             let own: Vec<I> = part.iter().filter_map(|(_, index)| items.get(*index)).cloned().collect();
             let until = Instant::now() + PATIENCE;
             let (now, own) = loop {
-                let unknown = || Fault::new(StoreError::Unreachable, "no node has these buckets");
-                let node = self.by_tag.get_mut(tag).ok_or_else(unknown)?;
-                match ask(node, &own).await {
+                let mut node = self.node(tag).await?;
+                match ask(&mut node, &own).await {
                     // A redirection proves that the commands did not run, so they can be sent again.
                     Err(fault) if fault.error.is_redirection() && Instant::now() < until => {
                         tokio::time::sleep(PAUSE).await;
