@@ -396,7 +396,9 @@ fn slots_are_held_for_as_long_as_the_requests_of_the_log_took() {
 fn a_stream_of_hours_holds_its_slot_from_its_beginning() {
     let stream = ours(&[(0, "203.0.113.7")]).replace("\"duration_us\":900", "\"duration_us\":7200000000");
     let log = ours(&[(600, "203.0.113.7"), (1200, "203.0.113.7"), (1800, "203.0.113.8")]) + &stream;
-    let slots = TODAY.replace("rate: 2/min", "algorithm: concurrency, limit: 1").into_bytes();
+    let slots = TODAY
+        .replace("algorithm_config: {rate: 2/min}", "algorithm: concurrency, algorithm_config: {limit: 1}")
+        .into_bytes();
     let compressed = gzip(&log);
     let files = [
         ("gateway.yaml", TODAY.as_bytes()),
@@ -409,9 +411,9 @@ fn a_stream_of_hours_holds_its_slot_from_its_beginning() {
         assert_eq!((&found["files"][1]["refused"], &found["late"]), (&2.into(), &0.into()), "{name}: {found}");
         assert_eq!((&found["lines"], &found["requests"]), (&4.into(), &4.into()), "{name}: {found}");
     }
-    // A pipe can be read only once.
+    // A pipe can be read only once: the stream is decided after the first request.
     let found = json(&play(&files, "--against slots.yaml --json -", log.as_bytes()));
-    assert_eq!((&found["files"][1]["refused"], &found["late"]), (&0.into(), &1.into()), "{found}");
+    assert_eq!((&found["files"][1]["refused"], &found["late"]), (&1.into(), &1.into()), "{found}");
 }
 
 #[test]
