@@ -70,20 +70,20 @@ pub(super) struct Arguments {
     /// The method
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
     method: String,
-    /// A header, as often as you like: an API key goes here too
+    /// A header field; may be given several times. An API key is also given here
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = sample_request::header_argument)]
     headers: Vec<String>,
-    /// A token, put where the file looks for one first; `-` reads it from standard input
+    /// A token, put in the first place where the file looks for a token; `-` reads it from standard input
     #[arg(long, value_name = "TOKEN", conflicts_with = "claims")]
     jwt: Option<String>,
-    /// What a good token would hold: a JSON object, taken for verified
+    /// The claims of a token, as a JSON object; they count as verified
     #[arg(long, value_name = "JSON", value_parser = credentials::claims_argument)]
     claims: Option<String>,
-    /// The listener that the request arrives on [default: the first; for an https URL the first that has TLS]. For a
-    /// listener with `decide`, shows what it answers to a proxy that asks about the request
+    /// The listener at which the request arrives [default: the first; for an https URL the first with TLS]. A listener with
+    /// `decide` shows its answer to a proxy that asks about the request
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
-    /// A client's certificate, taken for verified: a PEM file
+    /// A client's certificate, as a PEM file; it counts as verified
     #[arg(long, value_name = "FILE")]
     client_cert: Option<PathBuf>,
     /// The address that the connection comes from; on a listener with `decide`, that of the client
@@ -92,7 +92,7 @@ pub(super) struct Arguments {
     /// Show what the buckets hold now (and fetch keys that issuers publish); nothing is charged
     #[arg(long)]
     live: bool,
-    /// The admin listener to ask for what buckets in memory hold, when it is not the file's
+    /// The admin listener to ask about buckets in memory, if not the one in the file
     #[arg(long, value_name = "ADDRESS", requires = "live", value_parser = admin_client::address_argument)]
     admin: Option<SocketAddr>,
     /// One JSON document instead of text
@@ -101,14 +101,14 @@ pub(super) struct Arguments {
     /// The request: http://host/path, host/path, or /path
     #[arg(value_name = "URL", required_unless_present_any = ["id", "descriptor"])]
     url: Option<String>,
-    /// Without a URL: an entry of a descriptor that Envoy's rate limit filter sends, as often as it has entries. With one: what
-    /// the context extensions of Envoy's external authorization say beside the request
+    /// Without a URL: one entry of a descriptor, as Envoy's rate limit filter sends it. With a URL: one context extension, as
+    /// Envoy's external authorization filter sends it with the request. May be given several times
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "id", value_parser = descriptor::entry_argument)]
     descriptor: Vec<String>,
     /// The domain of the descriptor
     #[arg(long, value_name = "NAME", requires = "descriptor", conflicts_with = "url")]
     domain: Option<String>,
-    /// Instead of a URL: a request that was logged, by its X-Request-Id, or by how that begins if no other does
+    /// Instead of a URL: the X-Request-Id of a logged request, or the beginning of it, if no other request's begins so
     #[arg(
         long,
         value_name = "REQUEST_ID",
@@ -116,7 +116,7 @@ pub(super) struct Arguments {
         value_parser = NonEmptyStringValueParser::new()
     )]
     id: Option<String>,
-    /// The access logs to look into, compressed or not, when it is not the file's; `-` is standard input
+    /// The access logs to search, compressed or not, if not the one in the file; `-` is standard input
     #[arg(long = "log", value_name = "FILE", num_args = 1.., requires = "id")]
     logs: Vec<PathBuf>,
 }
