@@ -186,7 +186,7 @@ mod tests {
         let clock = Clock::system();
         let Clock::System { epoch, start, ahead } = &clock else { panic!("{clock:?}") };
         let hour = 3_600_000_000;
-        // Before the comparison, the wall clock was set an hour ahead.
+        // The wall clock was set an hour ahead. `compare` has not noticed this yet.
         let late = Clock::System { epoch: Timestamp(epoch.0 - hour), start: *start, ahead: Arc::clone(ahead) };
         let now = late.now();
         assert_eq!(late.date(now), now);

@@ -62,7 +62,8 @@ impl ForeignEntry {
         Some(settings.client(self.peer?, &self.head.headers))
     }
 
-    /// Returns what the log says about an attribute. `client` is the result of [`ForeignEntry::client`] for the same file.
+    /// Returns what the log says about an attribute. `client` is the result of
+    /// [`ForeignEntry::client`].
     pub fn attribute(&self, attribute: &Attribute, client: Option<ClientAddress>) -> RecordedValue<'_> {
         let known = |known: bool| if known { self.resolve(attribute) } else { RecordedValue::Unknown };
         if let Attribute::Address = attribute {

@@ -77,7 +77,7 @@ pub(crate) fn open_parts<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[Open
         for (rule, explained) in explained.rules.iter().enumerate() {
             if let RuleOutcome::Undecidable(attributes) = &explained.outcome {
                 // In an enforced policy, a shadow rule does not affect the rules after it. In a shadow policy, each
-                // rule does.
+                // rule affects the rules after it.
                 let alone = mode == Mode::Enforce && explained.mode == Mode::Shadow;
                 let rules = if alone { RuleRange::Only(rule) } else { RuleRange::From(rule) };
                 let question = OpenQuestion::Rules { policy, rule: Some(rule) };

@@ -34,8 +34,8 @@ pub enum Observation<'a> {
 pub struct Knowledge<'a> {
     /// The client's whole address, for conditions that compare it with networks. `None` if the address is unknown.
     pub client: Option<IpAddr>,
-    /// The issuer of the token, if the file trusts several issuers. A limit key that is a claim then also counts by
-    /// this issuer.
+    /// The issuer of the token, if the file trusts several issuers. The same claim
+    /// of two issuers is then counted in two buckets.
     pub issuer: Option<&'a str>,
     /// The time for calendars and for rules that expire.
     pub at: Timestamp,

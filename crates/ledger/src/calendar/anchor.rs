@@ -128,8 +128,8 @@ impl Anchor {
         }
     }
 
-    /// Moves the first day of a day, week, month or year by `units` days, weeks, months or years. Negative `units` go
-    /// back in time.
+    /// Moves the first day of a calendar unit, such as a month, by this number of units. Negative `units` go back in
+    /// time.
     pub(super) fn later(self, first_day: Date, units: i8) -> Date {
         let span = match self.unit() {
             CalendarUnit::Day => Span::new().days(units),

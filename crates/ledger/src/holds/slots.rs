@@ -56,7 +56,7 @@ impl Slots {
         Some((bucket, amount))
     }
 
-    /// Ends one slot whose longest time has passed at `now`. Returns the slot's bucket and amount, or `None` if there
+    /// Ends one slot whose `max_hold` has passed at `now`. Returns the slot's bucket and amount, or `None` if there
     /// is no such slot.
     pub fn end_overdue(&mut self, now: Timestamp) -> Option<(BucketKey, Cost)> {
         let (_, slot) = self.ends.first().copied().filter(|(end, _)| *end <= now)?;

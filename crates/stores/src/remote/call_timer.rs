@@ -165,8 +165,8 @@ mod tests {
         assert_eq!(breaker.acquire(at(70)), Permit::Granted);
     }
 
-    /// First makes `singles` single calls that time out, `apart` ms after each other. Then one pause makes a hundred
-    /// connections late. Returns whether the breaker opens.
+    /// First makes `singles` single calls that time out, `apart` ms after each other. Then makes calls on a hundred
+    /// connections, which are all late because the process has paused. Returns whether the breaker opens.
     fn opens_in_a_pause_after(singles: u64, apart: u64) -> bool {
         let (breaker, _) = started();
         for number in 0..singles {

@@ -18,9 +18,9 @@ use rules::rule_set::RuleSet;
 pub(super) const INTERVAL: Micros = Micros(30_000_000);
 /// The number of points in one hour.
 const POINTS: usize = 120;
-/// The most limits with a ring. A ring takes 8 bytes for each point.
+/// The largest number of limits that have a ring. A ring takes 8 bytes for each point.
 const MAX_RINGS: usize = 1000;
-/// The most limits in the document. The busiest are kept.
+/// The largest number of limits in the status document. The busiest limits are kept.
 const MAX_LIMITS: usize = 200;
 
 #[derive(Debug)]
@@ -71,9 +71,9 @@ struct Point {
 /// The document about the last hour. The oldest point is the first, and the last point is incomplete.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct HourDocument {
-    /// The end of each point, in seconds since the start of the gateway.
+    /// The time at which the interval of each point ends, in seconds since the start of the gateway.
     end: Vec<f64>,
-    /// The length of each point, in seconds.
+    /// The length of the interval of each point, in seconds.
     seconds: Vec<f64>,
     requests: Vec<u32>,
     refused: Vec<u32>,

@@ -182,7 +182,7 @@ impl HeadParser {
         }
     }
 
-    /// The last index at which the current line may end, and the error if it does not end there.
+    /// Returns the last index at which the current line may end, and the error if the line is longer.
     fn line_limit(&self, size: &Size) -> (usize, HeadError) {
         let whole = (size.bytes.saturating_sub(1), HeadError::TooLarge("head too large"));
         // The request line is the method, a space, the target, a space with the version (9 bytes), and CR.

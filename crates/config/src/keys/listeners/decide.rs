@@ -192,7 +192,7 @@ pub(crate) fn decide(
     Some(Some(Decide {
         doors,
         clients: clients?,
-        // The default is also used if the value is unknown, or if no door of the listener uses it.
+        // `original_request` is `None` if its value in the file is invalid, or if the listener has no door that uses it.
         original_request: original_request?.unwrap_or(OriginalRequest::XForwarded),
         refuse_with: refuse_with?.unwrap_or(RefuseWith::Decided),
         answer_within: answer_within?,

@@ -151,7 +151,7 @@ impl Health {
         }
     }
 
-    /// Whether a node that has a hash tag is lost, or a hash tag has no node.
+    /// Returns whether the cluster has lost a node that serves hash tags, or a hash tag that no node serves.
     pub(crate) fn is_troubled(&self) -> bool {
         let reports = self.reports.lock();
         reports.nodes.values().any(|report| report.breaker == Breaker::Open || report.is_cut_off())

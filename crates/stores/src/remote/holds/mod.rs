@@ -132,8 +132,8 @@ impl WorkerHolds {
         self.part(part).map_or(Cost::default(), |holds| holds.held(key, now))
     }
 
-    /// Waits until reports about the parts of a connection's server have to be sent in a call without requests. `own`
-    /// returns the indices of these parts, and is called again whenever the wait may have to end.
+    /// Waits until the connection must send reports in a call that has no requests. `own` returns the indices of the
+    /// parts that are on the connection's server. `own` is called again after each change of what is held.
     pub(crate) async fn reports(&self, own: impl Fn() -> PartIndices, connection: ConnectionNumber, clock: &Clock) {
         loop {
             let mut changed = std::pin::pin!(self.signals.changed.notified());

@@ -317,7 +317,7 @@ fn named(field: &Field<'_>) -> Option<NamedAlgorithm> {
 /// Returns the constraints that the schema puts on a rule: the keys of its limits depend on the algorithm.
 pub(crate) fn rule_constraints() -> Vec<Value> {
     let keys = |mapping: &Mapping| json!({"$ref": format!("#/definitions/{}", mapping.definition.unwrap_or_default())});
-    // If the key `algorithm` is missing, the algorithm is `otherwise`.
+    // `otherwise` is the algorithm of a rule without the key `algorithm`.
     let names = |kind: AlgorithmKind, otherwise: AlgorithmKind| {
         let named = json!({"properties": {"algorithm": {"const": kind.name()}}});
         if kind == otherwise { named } else { json!({"allOf": [named, {"required": ["algorithm"]}]}) }
