@@ -65,6 +65,7 @@ pub fn token() {
             leeway: Micros(0),
         }],
         token_from: vec![Attribute::parse("header:authorization").unwrap()],
+        shared_with_keys: Vec::new(),
         on_invalid: OnInvalid::Reject,
         on_missing: OnMissing::Anonymous,
         invalid_limit: TokenBucket::new(Rate { amount: Cost::ONE, period: Micros(1) }, 1).unwrap(),

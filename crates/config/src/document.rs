@@ -1,5 +1,6 @@
 //! Reads a whole gateway.yaml: parses the text and makes a [`Config`] of it, or reports every problem at once.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -49,6 +50,7 @@ use crate::language::tree::Node;
 use crate::language::warning::{Warning, Warnings};
 use crate::lints;
 use crate::lints::valid_rest::ValidRest;
+use request::key_places::KeyPlaces;
 use rules::route::DEFAULT;
 use rules::route::route_set::RouteSet;
 use rules::rule::{OnStoreFailure, RuleSource};
@@ -267,8 +269,13 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let store = file.value("store", |field| store(field, environment));
     let on_store_failure = file.value("on_store_failure", on_store_failure);
     let client_ip = file.value("client_ip", client_ip);
-    let jwt = file.optional("jwt", |field| jwt(field, environment));
-    let api_keys = file.optional("api_keys", |field| api_keys(field, environment));
+    let mut jwt = file.optional("jwt", |field| jwt(field, environment));
+    let token_from = jwt.iter().flatten().flat_map(|jwt| jwt.token_from.clone()).collect::<Vec<_>>();
+    let api_keys = file.optional("api_keys", |field| api_keys(field, &token_from, environment));
+    let key_places = api_keys.iter().flatten().next().map(|api_keys| api_keys.from.clone());
+    if let (Some(Some(jwt)), Some(places)) = (&mut jwt, &key_places) {
+        jwt.shared_with_keys = places.attributes_with_tokens().map(Cow::into_owned).collect();
+    }
     let columns = api_keys.as_ref().and_then(Option::as_ref).map(|api_keys| api_keys.keys().columns());
     // After a problem in `listeners`, all TLS attributes are allowed, so that no problem is reported because of it.
     let tls = listeners.as_deref().map_or(TlsAttributes::All, TlsAttributes::of);
@@ -305,9 +312,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let error_pages = file.optional("error_pages", |field| error_pages(&field, restriction, environment));
     let drain = file.value("drain", drain);
     let log = file.value("log", log);
-    let tokens = jwt.iter().flatten().flat_map(|jwt| &jwt.token_from).cloned();
-    let keys_from = api_keys.iter().flatten().map(|api_keys| api_keys.from.clone());
-    let credentials: Vec<_> = tokens.chain(keys_from).collect();
+    let with_keys = key_places.iter().flat_map(KeyPlaces::attributes).map(Cow::into_owned);
+    let credentials: Vec<_> = token_from.iter().cloned().chain(with_keys).collect();
     let logged = LoggedAttributeReader { attributes, credentials: &credentials };
     let access_log = file.optional("access_log", |field| access_log(field, logged, environment));
     let allowed = file.value("check", allowed);
@@ -324,8 +330,11 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         upstreams: upstreams?,
         store: store?,
         client_ip: client_ip?,
-        rules: RuleSet::compile(source)
-            .with_unambiguous(credentials.into_iter().chain(routes.read_attributes().cloned())),
+        rules: {
+            let rules = RuleSet::compile(source)
+                .with_unambiguous(credentials.into_iter().chain(routes.read_attributes().cloned()));
+            key_places.into_iter().fold(rules, RuleSet::with_key_places)
+        },
         routes,
         cors: cors?,
         error_pages: error_pages?.map(Arc::new),

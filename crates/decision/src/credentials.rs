@@ -48,7 +48,7 @@ pub fn check_api_key(presented: ApiKeyLookup, on_invalid: OnInvalid) -> Result<O
     match (presented, on_invalid) {
         (ApiKeyLookup::Absent, _) => Ok(None),
         (ApiKeyLookup::Known(key), _) => Ok(Some(key)),
-        (ApiKeyLookup::Unknown, OnInvalid::Anonymous) => Ok(None),
-        (ApiKeyLookup::Unknown, OnInvalid::Reject) => Err(Refusal::key_invalid()),
+        (ApiKeyLookup::Unknown(_), OnInvalid::Anonymous) => Ok(None),
+        (ApiKeyLookup::Unknown(place), OnInvalid::Reject) => Err(Refusal::key_invalid(&place)),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::reason::Reason;
 use identity::jwt::Invalid;
+use request::key_places::KeyPlace;
 use rules::ambiguity::Ambiguity;
 
 /// The answer to a refused request: its status and reason, and further values for the response and the log.
@@ -17,6 +18,30 @@ pub struct Refusal {
     pub resets_at: Option<String>,
     /// The reason why the token does not verify. It is logged, and never sent to the client.
     pub invalid_token: Option<Invalid>,
+    /// How a client can authenticate. A refusal with status 401 has one.
+    pub challenge: Option<Challenge>,
+}
+
+/// A challenge of `WWW-Authenticate`, which a response with status 401 must have (RFC 9110, section 15.5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Challenge {
+    /// A token or key with the scheme `Bearer` is missing (RFC 6750, section 3).
+    Bearer,
+    /// The token or key with the scheme `Bearer` is invalid.
+    InvalidBearer,
+    /// The API key elsewhere is unknown. No scheme is registered for API keys, so the name of the scheme is our own.
+    ApiKey,
+}
+
+impl Challenge {
+    /// Returns the value of the field `WWW-Authenticate`.
+    pub fn field_value(self) -> &'static str {
+        match self {
+            Challenge::Bearer => "Bearer",
+            Challenge::InvalidBearer => "Bearer error=\"invalid_token\"",
+            Challenge::ApiKey => "ApiKey",
+        }
+    }
 }
 
 /// The type of the problem document (RFC 9457) in the response to a refused request.
@@ -51,7 +76,7 @@ impl Refusal {
         Refusal::bad_request(421)
     }
 
-    /// Makes the refusal of a request that can be read in more than one way.
+    /// Makes the refusal of a request that can be read in more than one way, or has two different API keys.
     pub fn ambiguous(ambiguity: Ambiguity) -> Refusal {
         match ambiguity {
             Ambiguity::Ambiguous => Refusal::new(400, Reason::AmbiguousRequest),
@@ -60,11 +85,12 @@ impl Refusal {
     }
 
     pub fn token_missing() -> Refusal {
-        Refusal::new(401, Reason::TokenMissing)
+        Refusal { challenge: Some(Challenge::Bearer), ..Refusal::new(401, Reason::TokenMissing) }
     }
 
     pub(crate) fn token_invalid(invalid: Invalid) -> Refusal {
-        Refusal { invalid_token: Some(invalid), ..Refusal::new(401, Reason::TokenInvalid) }
+        let challenge = Some(Challenge::InvalidBearer);
+        Refusal { invalid_token: Some(invalid), challenge, ..Refusal::new(401, Reason::TokenInvalid) }
     }
 
     /// Makes the refusal of a token that is not verified, because the client has sent too many invalid tokens.
@@ -77,9 +103,13 @@ impl Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(503, Reason::KeysUnavailable) }
     }
 
-    /// Makes the refusal of an unknown API key.
-    pub(crate) fn key_invalid() -> Refusal {
-        Refusal::new(401, Reason::KeyInvalid)
+    /// Makes the refusal of an unknown API key. `place` is where the request carries the key.
+    pub(crate) fn key_invalid(place: &KeyPlace) -> Refusal {
+        let challenge = match place {
+            KeyPlace::Bearer => Challenge::InvalidBearer,
+            KeyPlace::Attribute(_) => Challenge::ApiKey,
+        };
+        Refusal { challenge: Some(challenge), ..Refusal::new(401, Reason::KeyInvalid) }
     }
 
     /// Makes the refusal of a request whose upstream is busy: every endpoint already has as many requests as it may have.
@@ -125,6 +155,6 @@ impl Refusal {
 
     fn new(status: u16, reason: Reason) -> Refusal {
         let problem = ProblemType::Blank;
-        Refusal { status, reason, retry_after: None, problem, resets_at: None, invalid_token: None }
+        Refusal { status, reason, retry_after: None, problem, resets_at: None, invalid_token: None, challenge: None }
     }
 }

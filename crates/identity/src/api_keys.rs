@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 pub use super::on_invalid::OnInvalid;
-use request::attribute::Attribute;
 use request::identity::KnownKey;
+use request::key_places::{KeyPlace, KeyPlaces};
 use request::request::Request;
 
 /// The length of the longest key, in bytes. A longer key counts as unknown, and is not hashed.
@@ -26,9 +26,9 @@ pub const LONGEST_KEY: usize = 1024;
 /// unknown key.
 #[derive(Debug)]
 pub struct ApiKeys {
-    /// The attribute of a request that carries the key: a header field, query parameter or cookie.
-    pub from: Attribute,
+    pub from: KeyPlaces,
     pub on_invalid: OnInvalid,
+    pub forwarding: KeyForwarding,
     /// The path at which the file with the API keys can be opened.
     pub file: PathBuf,
     /// The largest part of the keys, in per cent, that a change of the file may remove.
@@ -36,18 +36,35 @@ pub struct ApiKeys {
     known: ArcSwap<ApiKeySet>,
 }
 
+/// Whether the upstream gets the API key of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyForwarding {
+    #[default]
+    Forwarded,
+    Withheld,
+}
+
 /// The result of looking up the API key of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiKeyLookup {
     Absent,
     Known(Arc<KnownKey>),
-    Unknown,
+    /// The key is not in the file. The request carries it in this place.
+    Unknown(KeyPlace),
 }
 
 impl ApiKeys {
     /// Makes API keys from `keys`, which were read from `file`. A change of the file may remove at most half of the keys.
-    pub fn new(from: Attribute, on_invalid: OnInvalid, file: PathBuf, keys: ApiKeySet) -> ApiKeys {
-        ApiKeys { from, on_invalid, file, max_shrink: 50, known: ArcSwap::from_pointee(keys) }
+    /// The upstream gets the key of a request.
+    pub fn new(from: KeyPlaces, on_invalid: OnInvalid, file: PathBuf, keys: ApiKeySet) -> ApiKeys {
+        let forwarding = KeyForwarding::Forwarded;
+        ApiKeys { from, on_invalid, forwarding, file, max_shrink: 50, known: ArcSwap::from_pointee(keys) }
+    }
+
+    /// Sets whether the upstream gets the key of a request.
+    #[must_use]
+    pub fn forwarding(self, forwarding: KeyForwarding) -> ApiKeys {
+        ApiKeys { forwarding, ..self }
     }
 
     /// Sets the largest part of the keys, in per cent, that a change of the file may remove.
@@ -56,13 +73,16 @@ impl ApiKeys {
         ApiKeys { max_shrink, ..self }
     }
 
-    /// Looks up the API key that a request carries. Requests with more than one key are rejected earlier.
+    /// Looks up the API key that a request carries. Requests with different keys are rejected earlier.
     pub fn find(&self, request: &Request<'_>) -> ApiKeyLookup {
-        match self.from.resolve(request) {
-            None => ApiKeyLookup::Absent,
-            Some(key) if key.len() > LONGEST_KEY => ApiKeyLookup::Unknown,
-            Some(key) => self.known.load().find(&key).map_or(ApiKeyLookup::Unknown, ApiKeyLookup::Known),
-        }
+        let Some((place, key)) = self.from.keys(request).next() else { return ApiKeyLookup::Absent };
+        let known = if key.len() > LONGEST_KEY { None } else { self.known.load().find(&key) };
+        known.map_or_else(|| ApiKeyLookup::Unknown(place.clone()), ApiKeyLookup::Known)
+    }
+
+    /// Returns the places whose keys the upstream must not get. `None` if the upstream gets the keys.
+    pub fn withheld(&self) -> Option<&KeyPlaces> {
+        (self.forwarding == KeyForwarding::Withheld).then_some(&self.from)
     }
 
     /// Replaces all known keys by `keys`.
@@ -195,6 +215,7 @@ impl fmt::Debug for Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use request::attribute::Attribute;
     use request::client_address::ClientAddress;
 
     #[test]
@@ -218,7 +239,7 @@ mod tests {
             keys.add(Fingerprint::of(key), KnownKey::new(id, "gold"), 1).unwrap();
             keys
         };
-        let from = Attribute::parse("header:x-api-key").unwrap();
+        let from = KeyPlaces::new(vec![KeyPlace::Attribute(Attribute::parse("header:x-api-key").unwrap())], &[]);
         let api_keys = ApiKeys::new(from, OnInvalid::Reject, PathBuf::new(), keys(b"k\xe9y-0123456789abcdef", "a"));
         let find = |api_keys: &ApiKeys, value: Option<&[u8]>| {
             let mut head = http::Request::builder().uri("/");
@@ -231,7 +252,10 @@ mod tests {
             match api_keys.find(&request) {
                 ApiKeyLookup::Absent => "nothing".to_owned(),
                 ApiKeyLookup::Known(key) => format!("{} {}", key.id, key.plan),
-                ApiKeyLookup::Unknown => "unknown".to_owned(),
+                ApiKeyLookup::Unknown(place) => {
+                    assert_eq!(place.to_string(), "header:x-api-key");
+                    "unknown".to_owned()
+                }
             }
         };
         assert_eq!(find(&api_keys, Some(b" k\xe9y-0123456789abcdef ")), "a gold");

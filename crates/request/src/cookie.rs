@@ -53,13 +53,23 @@ fn without_edges(name: &[u8]) -> &[u8] {
     name.get(start..end).unwrap_or_default()
 }
 
+/// Returns the value of a `Cookie` field without the cookie `name`. The other cookies stay as they were sent. The result is
+/// empty if the field has no other cookie.
+pub fn without(field: &[u8], name: &[u8]) -> Vec<u8> {
+    let pairs = field.split(|byte| *byte == b';');
+    let kept: Vec<&[u8]> = pairs.filter(|pair| name_and_value(pair).0 != name).collect();
+    kept.join(&b';').trim_ascii().to_vec()
+}
+
 /// Returns the names and values in all `Cookie` fields, as they were sent.
 fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
     let fields = request.head.headers.get_all(COOKIE).iter();
-    fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';')).map(|pair| {
-        let (name, value) = split_once(pair, b'=').unwrap_or((pair, b""));
-        (name.trim_ascii(), value.trim_ascii())
-    })
+    fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';')).map(name_and_value)
+}
+
+fn name_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
+    let (name, value) = split_once(pair, b'=').unwrap_or((pair, b""));
+    (name.trim_ascii(), value.trim_ascii())
 }
 
 /// Returns a cookie's value without the quotes around it, which RFC 6265 §4.1.1 allows. Many frameworks remove the
@@ -109,6 +119,19 @@ mod tests {
         check(&[b"other=\\; \"; session=a"], Some("a"));
         check(&[b"session=\"\""], None);
         check(&[b"Session=z; session="], None);
+    }
+
+    #[test]
+    fn a_cookie_is_removed_and_the_others_stay() {
+        for (field, kept) in [
+            ("session=abc", ""),
+            ("a=b; session=abc", "a=b"),
+            ("session=abc; a=b;  c=\"d\"", "a=b;  c=\"d\""),
+            ("a=b; session = abc ;c=d", "a=b;c=d"),
+            ("sessions=abc; Session=x", "sessions=abc; Session=x"),
+        ] {
+            assert_eq!(without(field.as_bytes(), b"session"), kept.as_bytes(), "{field}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub mod door;
 mod folded_name;
 pub mod grpc_timeout;
 pub mod identity;
+pub mod key_places;
 pub mod list_file;
 pub mod matcher;
 pub mod path;

@@ -41,6 +41,14 @@ pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) ->
     })
 }
 
+/// Returns a query without the parameters whose decoded names `is_removed` accepts. The others stay as they were sent.
+pub fn without(query: &[u8], is_removed: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let pairs = query.split(|byte| *byte == b'&');
+    let kept: Vec<&[u8]> =
+        pairs.filter(|pair| !is_removed(&percent_encoding::decode_form(name_and_value(pair).0))).collect();
+    kept.join(&b'&')
+}
+
 /// Returns the parameters as they were sent.
 fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = &'r [u8]> + use<'r> {
     request.head.uri.query().unwrap_or_default().as_bytes().split(|byte| *byte == b'&')
@@ -48,4 +56,22 @@ fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = &'r [u8]> + use<'r> 
 
 fn name_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
     split_once(pair, b'=').unwrap_or((pair, b""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_removed_and_the_others_stay() {
+        for (query, kept) in [
+            ("key=a", ""),
+            ("a=b&key=c&d=%20&&e", "a=b&d=%20&&e"),
+            ("k%65y=a&b", "b"),
+            ("keys=a&xkey=b&KEY=c&=key", "keys=a&xkey=b&KEY=c&=key"),
+            ("key", ""),
+        ] {
+            assert_eq!(without(query.as_bytes(), |name| name == b"key"), kept.as_bytes(), "{query}");
+        }
+    }
 }

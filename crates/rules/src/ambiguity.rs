@@ -10,6 +10,7 @@ use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HeaderName};
 use super::rule::{Action, Condition, Mode, Policy, Price};
 use request::attribute::{Attribute, is_alias, is_nominated};
 use request::cookie;
+use request::key_places::{KeyPlace, KeyPlaces};
 use request::path;
 use request::query;
 use request::request::Request;
@@ -20,13 +21,15 @@ pub struct AmbiguityCheck {
     /// Attributes that a request can repeat.
     repeatable: Vec<Attribute>,
     reads_path: bool,
+    /// The places of API keys. `None` if the configuration has no API keys.
+    keys: Option<KeyPlaces>,
 }
 
 /// The part of a request that can be read in more than one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ambiguity {
     /// An attribute that rules read. The request repeats the attribute, removes it with `Connection`, or has another attribute
-    /// with a name that may be read as the same name.
+    /// with a name that may be read as the same name. Or the request has two different API keys.
     Ambiguous,
     /// The path of the request can be read in more than one way.
     Path,
@@ -49,6 +52,16 @@ impl AmbiguityCheck {
                 self.repeatable.push(attribute);
             }
         }
+    }
+
+    /// Adds the check that a request has at most one API key. The attributes that carry keys must be added too.
+    pub(crate) fn add_keys(&mut self, places: KeyPlaces) {
+        self.keys = Some(places);
+    }
+
+    /// Returns the two places of a request that carry different API keys. `None` if there is at most one key.
+    pub fn different_keys(&self, request: &Request<'_>) -> Option<(&KeyPlace, &KeyPlace)> {
+        self.keys.as_ref()?.conflict(request)
     }
 
     /// Returns the first attribute that can be read in more than one way: the request repeats the attribute, removes it with
@@ -83,7 +96,7 @@ impl AmbiguityCheck {
     /// # Errors
     /// Returns the part that has several readings.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Ambiguity> {
-        if self.ambiguous(request).is_some() {
+        if self.ambiguous(request).is_some() || self.different_keys(request).is_some() {
             return Err(Ambiguity::Ambiguous);
         }
         // If a request removes its credentials with `Connection`, the upstream takes it for the request of another

@@ -3,6 +3,8 @@
 //! Each attribute that any rule reads is in a list once, and rules refer to its index there, the slot. So an attribute
 //! is resolved at most once for each request.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use super::ambiguity::{Ambiguity, AmbiguityCheck};
@@ -23,6 +25,7 @@ use ledger::algorithm::Algorithm;
 use ledger::bucket_key::{KeySeed, LimitIdentity};
 use ledger::charge::LimitId;
 use request::attribute::Attribute;
+use request::key_places::KeyPlaces;
 use request::request::Request;
 
 /// All rules of a file, compiled.
@@ -72,6 +75,13 @@ impl RuleSet {
     /// Adds attributes to the check for ambiguous requests, because credentials or routes read these attributes.
     pub fn with_unambiguous(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
         self.ambiguity.add(attributes);
+        self
+    }
+
+    /// Adds the places of API keys to the check for ambiguous requests.
+    pub fn with_key_places(mut self, places: KeyPlaces) -> RuleSet {
+        self.ambiguity.add(places.attributes().map(Cow::into_owned));
+        self.ambiguity.add_keys(places);
         self
     }
 

@@ -87,7 +87,10 @@ pub(super) fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, req
             };
             format!("{attribute} {what}, and the file reads it")
         }
-        (Ambiguity::Ambiguous, None) => "Connection names Authorization or Cookie, so that it is removed".to_owned(),
+        (Ambiguity::Ambiguous, None) => match check.different_keys(request) {
+            Some((one, other)) => format!("the keys in {one} and {other} differ"),
+            None => "Connection names Authorization or Cookie, so that it is removed".to_owned(),
+        },
     }
 }
 

@@ -166,12 +166,14 @@ impl Observer for Findings {
 
 impl Findings {
     fn refusal_detail(&self, refusal: &Refusal, config: &Config, fetch_errors: String) -> String {
-        match (*self.token.borrow(), refusal.reason, &config.api_keys, &config.jwt) {
-            (_, Reason::KeyInvalid, Some(api_keys), _) => {
-                format!("the key in {} is not in {}", api_keys.from, api_keys.file.display())
-            }
-            (TokenStatus::Missing, _, _, Some(settings)) => missing_token(settings),
-            (TokenStatus::Invalid(invalid), ..) => format!("the token is invalid: {}", words(invalid)),
+        if let (ApiKeyLookup::Unknown(place), Some(api_keys)) = (&*self.api_key.borrow(), &config.api_keys)
+            && refusal.reason == Reason::KeyInvalid
+        {
+            return format!("the key in {place} is not in {}", api_keys.file.display());
+        }
+        match (*self.token.borrow(), &config.jwt) {
+            (TokenStatus::Missing, Some(settings)) => missing_token(settings),
+            (TokenStatus::Invalid(invalid), _) => format!("the token is invalid: {}", words(invalid)),
             _ => fetch_errors,
         }
     }
@@ -194,7 +196,7 @@ impl Findings {
                     key.columns.names.iter().filter_map(|name| Some(format!(", {name} {}", key.column(name)?)));
                 format!("known, id {}, plan {}{}", key.id, key.plan, columns.collect::<String>())
             }
-            (ApiKeyLookup::Unknown, OnInvalid::Anonymous | OnInvalid::Reject) => {
+            (ApiKeyLookup::Unknown(_), OnInvalid::Anonymous | OnInvalid::Reject) => {
                 "not known, treated as missing (on_invalid: anonymous)".to_owned()
             }
         }

@@ -148,8 +148,12 @@ impl RequestRecord {
     fn detail(&self, head: &Parts) -> Option<Cow<'_, str>> {
         match self.refusal? {
             (Reason::AmbiguousRequest, _) => {
-                let attribute = self.snapshot.config.rules.ambiguity().ambiguous(&self.request(head));
-                Some(attribute.map_or(Cow::Borrowed("connection"), |attribute| attribute.to_string().into()))
+                let (check, request) = (self.snapshot.config.rules.ambiguity(), self.request(head));
+                Some(match (check.ambiguous(&request), check.different_keys(&request)) {
+                    (Some(attribute), _) => attribute.to_string().into(),
+                    (None, Some((one, other))) => format!("{one}, {other}").into(),
+                    (None, None) => Cow::Borrowed("connection"),
+                })
             }
             _ => self.invalid_token.map(|invalid| invalid.name().into()),
         }

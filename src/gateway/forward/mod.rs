@@ -41,6 +41,7 @@ mod transferred_exchange;
 mod untrusted_forwarded_for;
 mod upload;
 pub(super) mod upstream_pool;
+mod withheld_key;
 
 pub(crate) use forwarder::{ForwardLogs, Forwarder};
 

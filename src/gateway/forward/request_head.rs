@@ -10,6 +10,7 @@ use super::forged_fields::{Forgery, forgery};
 use super::head_edit::{HeadEdit, Keep};
 use super::hop_by_hop::{is_hop_by_hop, options};
 use super::request_target::RequestTarget;
+use super::withheld_key;
 use crate::gateway::server::http1::head_parts::target;
 use crate::gateway::server::http1::request_head::Body;
 use request::attribute::is_alias;
@@ -66,7 +67,7 @@ pub(super) fn write_target(
         }
         None => out.extend_from_slice(target.path),
     }
-    out.extend_from_slice(target.query);
+    withheld_key::write_query(target.query, request, out);
     Ok(())
 }
 
@@ -134,6 +135,7 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, request: &ForwardedRequest<'_, 
     if let Some(field) = request.forwarded_certificate().and_then(client_certificate::field) {
         edit.set("X-Forwarded-Client-Cert", field.as_bytes());
     }
+    withheld_key::remove_from_fields(request, &mut edit);
     if let Some(changes) = &request.decided.field_changes {
         apply(&changes.request, &mut edit);
     }

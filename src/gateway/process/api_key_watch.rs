@@ -115,6 +115,7 @@ mod tests {
     use super::*;
     use identity::api_keys::OnInvalid;
     use request::attribute::Attribute;
+    use request::key_places::{KeyPlace, KeyPlaces};
 
     const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
@@ -124,8 +125,8 @@ mod tests {
         let text = format!("{HASH} acme gold\n");
         std::fs::write(&file, &text).unwrap();
         let keys = api_key_file::parse(text.as_bytes()).unwrap();
-        let from = Attribute::parse("header:x-api-key").unwrap();
-        let api_keys = ApiKeys::new(from, OnInvalid::Reject, file, keys).losing_at_most(100);
+        let from = KeyPlace::Attribute(Attribute::parse("header:x-api-key").unwrap());
+        let api_keys = ApiKeys::new(KeyPlaces::new(vec![from], &[]), OnInvalid::Reject, file, keys).losing_at_most(100);
         ApiKeyWatch::new(Arc::new(api_keys), Vec::new())
     }
 

@@ -129,7 +129,12 @@ impl<'a> ProblemResponse<'a> {
     }
 
     fn response_fields<'f>(&'f self, request_id: &'f HeaderValue) -> ResponseFields<'f> {
-        let problem = ProblemFields { status: self.status(), reason: self.reason(), retry_after: self.retry_after() };
+        let challenge = match self.cause {
+            Cause::Refusal(refusal) => refusal.challenge,
+            Cause::Fault(_) => None,
+        };
+        let (status, reason, retry_after) = (self.status(), self.reason(), self.retry_after());
+        let problem = ProblemFields { status, reason, retry_after, challenge };
         let rate_limits = self.fields.map(RateLimitFields::unmerged);
         ResponseFields { request_id, problem: Some(problem), rate_limits, cors: self.cors.map(CorsFields::all) }
     }

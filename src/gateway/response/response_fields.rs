@@ -6,6 +6,7 @@ use super::cors_fields::CorsFields;
 use super::field_writer::FieldWriter;
 use super::ratelimit_fields::MergedRateLimitFields;
 use decision::reason::Reason;
+use decision::refusal::Challenge;
 
 /// The fields that the gateway adds to one response.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct ProblemFields {
     pub reason: Option<Reason>,
     /// The value of `Retry-After`, in seconds.
     pub retry_after: Option<u64>,
+    /// How the client can authenticate. `None` unless the status is 401.
+    pub challenge: Option<Challenge>,
 }
 
 impl ResponseFields<'_> {
@@ -51,8 +54,8 @@ impl ProblemFields {
         if let Some(reason) = self.reason {
             writer.field("X-Tollgate-Reason", &HeaderValue::from_static(reason.name()));
         }
-        if let Some(challenge) = self.reason.filter(|_| self.status == 401).and_then(challenge) {
-            writer.field("WWW-Authenticate", &HeaderValue::from_static(challenge));
+        if let Some(challenge) = self.challenge {
+            writer.field("WWW-Authenticate", &HeaderValue::from_static(challenge.field_value()));
         }
         if self.status == 405 {
             // A 405 response must have `Allow` (RFC 9110, section 15.5.6). The methods of the upstream are not known here.
@@ -64,17 +67,6 @@ impl ProblemFields {
     }
 }
 
-/// The challenge of `WWW-Authenticate`, which a 401 must have (RFC 9110, section 15.5.2; RFC 6750, section 3). No
-/// scheme is registered for API keys, so the name of that scheme is our own.
-fn challenge(reason: Reason) -> Option<&'static str> {
-    match reason {
-        Reason::TokenInvalid => Some("Bearer error=\"invalid_token\""),
-        Reason::TokenMissing => Some("Bearer"),
-        Reason::KeyInvalid => Some("ApiKey"),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,18 +75,18 @@ mod tests {
     #[test]
     fn a_refusal_says_why_and_when_to_come_again() {
         let request_id = &HeaderValue::from_static("a");
-        let problem = |status, reason, retry_after| {
-            let problem = Some(ProblemFields { status, reason: Some(reason), retry_after });
+        let problem = |status, reason, retry_after, challenge| {
+            let problem = Some(ProblemFields { status, reason: Some(reason), retry_after, challenge: Some(challenge) });
             let mut lines = FieldLines::default();
             ResponseFields { request_id, problem, rate_limits: None, cors: None }.write(&mut lines);
             String::from_utf8(lines.as_bytes().to_vec()).unwrap()
         };
         assert_eq!(
-            problem(401, Reason::TokenInvalid, Some(7)),
+            problem(401, Reason::TokenInvalid, Some(7), Challenge::InvalidBearer),
             "Cache-Control: no-store\r\nX-Request-Id: a\r\nX-Tollgate-Reason: token_invalid\r\n\
              WWW-Authenticate: Bearer error=\"invalid_token\"\r\nRetry-After: 7\r\n"
         );
-        let missing = problem(401, Reason::TokenMissing, None);
+        let missing = problem(401, Reason::TokenMissing, None, Challenge::Bearer);
         assert!(missing.ends_with("WWW-Authenticate: Bearer\r\n"), "{missing}");
     }
 }

@@ -10,6 +10,7 @@ use crate::gateway::telemetry::metrics::{Metrics, RESPONSES, RouteMetrics, Upstr
 use crate::gateway::upstream::Upstream;
 use base::time::Micros;
 use config::Config;
+use identity::api_keys::ApiKeys;
 use rules::route::UpstreamId;
 use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{Route, RouteChoice};
@@ -37,6 +38,8 @@ pub(crate) struct UpstreamOfRoute {
     pub metrics: Arc<UpstreamMetrics>,
     /// How long a gRPC or WebSocket stream may be idle. This timeout replaces the upstream's read timeout for such streams.
     pub stream_idle_timeout: Micros,
+    /// The API keys, if the upstream does not get them. `None` if it gets them.
+    pub withheld_keys: Option<Arc<ApiKeys>>,
 }
 
 impl Destination {
@@ -85,6 +88,7 @@ impl Destinations {
                     },
                     metrics: Arc::new(UpstreamMetrics::new(&settings.name, series)),
                     stream_idle_timeout: config.bounds.stream_idle_timeout,
+                    withheld_keys: config.api_keys.clone().filter(|keys| keys.withheld().is_some()),
                 }
             })
             .collect();

@@ -37,7 +37,7 @@ METHODS = {
         {
             1: ("status", {1: ("code", "v")}),
             2: ("denied_response", {1: ("status", {1: ("code", "v")}), 2: ("headers", [OPTION]), 3: ("body", "s")}),
-            3: ("ok_response", {6: ("response_headers_to_add", [OPTION])}),
+            3: ("ok_response", {5: ("headers_to_remove", ["s"]), 6: ("response_headers_to_add", [OPTION]), 8: ("query_parameters_to_remove", ["s"])}),
         },
     ),
     "HealthCheck": ("/grpc.health.v1.Health/Check", {1: ("service", "s")}, {1: ("status", "v")}),

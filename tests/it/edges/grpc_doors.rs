@@ -202,7 +202,7 @@ policies:
     assert!(explained.out.contains("pair"), "{explained:?}");
 }
 
-fn check(headers: &[(&str, &str)], more: &Value) -> Value {
+pub(super) fn check(headers: &[(&str, &str)], more: &Value) -> Value {
     let headers: Vec<Value> = headers.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
     let mut http = json!({"method": "POST", "path": "/login?a=b", "host": "api.example.com", "scheme": "https"});
     http["headers"] = json!(headers);

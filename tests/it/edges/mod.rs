@@ -11,3 +11,4 @@ mod http_door;
 mod lost_gateways;
 mod proxies;
 mod store_deadlines;
+mod withheld_keys;

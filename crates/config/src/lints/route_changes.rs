@@ -1,6 +1,8 @@
 //! Finds routes that redirect a request back to the same route, and routes that change a request field from which the
 //! gateway reads an attribute.
 
+use std::borrow::Cow;
+
 use http::header::{COOKIE, HeaderName};
 
 use super::constraints::Constraints;
@@ -59,7 +61,10 @@ fn reads_path(condition: &Condition) -> bool {
 pub(super) fn changed_identity(file: &File<'_>) -> Vec<Finding> {
     let config = file.config;
     let tokens = config.jwt.iter().flat_map(|jwt| &jwt.token_from);
-    let credentials: Vec<&Attribute> = tokens.chain(config.api_keys.iter().map(|keys| &keys.from)).collect();
+    // A key that the upstream does not get may be replaced by the gateway's own.
+    let forwarded_keys = config.api_keys.iter().filter(|keys| keys.withheld().is_none());
+    let places = forwarded_keys.flat_map(|keys| keys.from.attributes());
+    let credentials: Vec<Cow<'_, Attribute>> = tokens.map(Cow::Borrowed).chain(places).collect();
     let mut found = Vec::new();
     for (index, route) in config.routes.routes().iter().enumerate() {
         let Some(forwarding) = &route.forwarding else { continue };

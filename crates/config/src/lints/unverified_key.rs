@@ -101,7 +101,7 @@ impl File<'_> {
     /// Whether every value of the attribute is a known API key, because requests with other values are rejected.
     fn is_known_key(&self, attribute: &Attribute) -> bool {
         let api_keys = self.config.api_keys.as_ref();
-        api_keys.is_some_and(|keys| keys.from == *attribute && keys.on_invalid == OnInvalid::Reject)
+        api_keys.is_some_and(|keys| keys.from.are_all_values_of(attribute) && keys.on_invalid == OnInvalid::Reject)
     }
 
     /// Whether the rules of one policy cover all of these requests: they refuse each request, or charge it to a bucket

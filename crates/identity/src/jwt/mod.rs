@@ -29,6 +29,7 @@ use issuer::TrustedIssuer;
 use remote_key_set::RemoteKeySet;
 use request::attribute::Attribute;
 use request::identity::Claims;
+use request::key_places::{bearer_value, is_token};
 use request::request::Request;
 pub use settings::{Issuer, KeySource, OnMissing, Settings};
 use token::UnverifiedToken;
@@ -37,6 +38,7 @@ use token::UnverifiedToken;
 #[derive(Debug)]
 pub struct Verifier {
     token_from: Vec<Attribute>,
+    shared_with_keys: Vec<Attribute>,
     issuers: Vec<TrustedIssuer>,
     cache: Cache,
     clock: Clock,
@@ -64,6 +66,7 @@ impl Verifier {
         };
         Verifier {
             token_from: settings.token_from.clone(),
+            shared_with_keys: settings.shared_with_keys.clone(),
             issuers: settings.issuers.iter().map(trusted).collect(),
             cache: Cache::new(),
             clock,
@@ -77,9 +80,14 @@ impl Verifier {
 
     /// Returns the token of a request, not yet parsed. `None` if the request has no token.
     pub fn find<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
-        self.token_from.iter().find_map(|source| match source {
-            Attribute::Header(name) => in_header(request.head, name).map(Cow::Borrowed),
-            source => source.resolve(request),
+        self.token_from.iter().find_map(|source| {
+            let found = match source {
+                Attribute::Header(name) => in_header(request.head, name).map(Cow::Borrowed),
+                source => source.resolve(request),
+            };
+            // An empty value after `Bearer` is an invalid token, never a key.
+            let may_be_key = self.shared_with_keys.contains(source);
+            found.filter(|value| !may_be_key || value.is_empty() || is_token(value))
         })
     }
 
@@ -128,12 +136,7 @@ impl Verifier {
 /// Returns the token in a header field. In `Authorization`, the token follows `Bearer`, whose letters may be upper or
 /// lower case (RFC 6750, section 2.1), and other schemes have no token. In any other field, `Bearer` is optional.
 fn in_header<'r>(head: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
-    const BEARER: &[u8] = b"bearer";
     let value = head.headers.get(name)?.as_bytes().trim_ascii();
-    let scheme = value.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
-    if scheme.eq_ignore_ascii_case(BEARER) {
-        // If nothing or a tab follows `Bearer`, the token is invalid, but not missing.
-        return Some(value.get(scheme.len()..)?.trim_ascii_start());
-    }
-    (*name != header::AUTHORIZATION && !value.is_empty()).then_some(value)
+    // If nothing follows `Bearer`, the token is invalid, but not missing.
+    bearer_value(value).or_else(|| (*name != header::AUTHORIZATION && !value.is_empty()).then_some(value))
 }

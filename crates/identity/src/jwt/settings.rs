@@ -17,6 +17,9 @@ pub struct Settings {
     /// The attributes that may carry the token. If a request has several of them, the first of these attributes in this
     /// order is used.
     pub token_from: Vec<Attribute>,
+    /// The attributes in `token_from` that may also carry an API key. Their values are tokens only if they have the form of a
+    /// token ([`request::key_places::is_token`]).
+    pub shared_with_keys: Vec<Attribute>,
     pub on_invalid: OnInvalid,
     pub on_missing: OnMissing,
     /// The limit for invalid tokens of one client address. When the limit is reached, further tokens are refused without

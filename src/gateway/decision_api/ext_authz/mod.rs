@@ -17,9 +17,11 @@ use crate::gateway::enforcement::{
 use crate::gateway::response::request_id;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use checked_request::{AskedRequest, Unusable};
+use config::Config;
 use decision::cors::CorsAnswer;
 use decision::reason::Reason;
 use decision::refusal::Refusal;
+use request::attribute::Attribute;
 use request::client_address::ClientAddress;
 use request::door::Door;
 use request::request::Request;
@@ -100,15 +102,35 @@ pub(crate) async fn answer(
         Decision::Refuse(refused) => Ok(denied(envoy, call, &refused, Some((&request, cors.as_ref())))),
         passed => {
             let added = options(&fields(&passed), Some(true));
+            let (headers, parameters) = withheld_keys(config, &request);
             Ok(Reply::Message(frame::write(&CheckResponse {
                 status: Some(RpcStatus { code: 0 }),
                 denied_response: None,
-                ok_response: Some(OkResponse { response_headers_to_add: added }),
+                ok_response: Some(OkResponse {
+                    headers_to_remove: headers,
+                    response_headers_to_add: added,
+                    query_parameters_to_remove: parameters,
+                }),
             })))
         }
     };
     call.described = Some(head);
     reply
+}
+
+/// Returns the header fields and query parameters of the request that carry an API key which the upstream does not get. Envoy
+/// cannot remove a single cookie.
+fn withheld_keys(config: &Config, request: &Request<'_>) -> (Vec<String>, Vec<String>) {
+    let (mut headers, mut parameters) = (Vec::new(), Vec::new());
+    let places = config.api_keys.as_ref().and_then(|keys| keys.withheld());
+    for (place, _) in places.iter().flat_map(|places| places.keys(request)) {
+        match place.attribute().into_owned() {
+            Attribute::Header(name) => headers.push(name.as_str().to_owned()),
+            Attribute::Query(name) => parameters.push(name),
+            _ => {}
+        }
+    }
+    (headers, parameters)
 }
 
 /// Makes the answer that refuses a request. If the store did not answer, the answer is a gRPC error, because the other

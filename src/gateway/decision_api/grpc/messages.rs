@@ -241,8 +241,14 @@ pub struct HttpStatus {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct OkResponse {
+    /// The names of the header fields that Envoy removes from the request for the upstream.
+    #[prost(string, repeated, tag = "5")]
+    pub headers_to_remove: Vec<String>,
     #[prost(message, repeated, tag = "6")]
     pub response_headers_to_add: Vec<HeaderValueOption>,
+    /// The names of the query parameters that Envoy removes from the request for the upstream.
+    #[prost(string, repeated, tag = "8")]
+    pub query_parameters_to_remove: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -32,7 +32,8 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 56] = [
+const CANNOT_KNOW: [(&str, Why); 58] = [
+    ("access-log-value-of-a-key", Why::TwoValues),
     ("addresses-shared", Why::TwoValues),
     ("addresses-shared-by-default", Why::TwoValues),
     ("alias-bomb", Why::Yaml),
@@ -40,6 +41,7 @@ const CANNOT_KNOW: [(&str, Why); 56] = [
     ("alias-of-nothing", Why::Yaml),
     ("api-keys-file-empty", Why::Files),
     ("api-keys-file-missing", Why::Files),
+    ("api-keys-from-one-place-twice", Why::TwoValues),
     ("attribute-without-its-source", Why::TwoValues),
     ("breaker-bounds-crossed", Why::TwoValues),
     ("burst-below-rate", Why::TwoValues),

@@ -153,6 +153,7 @@ pub(crate) fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Sett
     Some(Settings {
         issuers: issuers?,
         token_from: token_from?,
+        shared_with_keys: Vec::new(),
         on_invalid: on_invalid?,
         on_missing: on_missing?,
         invalid_limit: invalid_limit?,
