@@ -125,10 +125,12 @@ impl ForwardedRequest<'_, '_> {
                 timeouts.write.unwrap_or(of(options.write_timeout)),
             );
             let mut connect = timeouts.connect.unwrap_or(of(options.total_connection_timeout));
+            let mut first_byte = timeouts.first_byte.or(self.upstream.upstream.first_byte_timeout());
             if let Some(total) = self.total_timeout() {
                 let deadline = *self.attempts.deadline.get_or_insert(now.plus(total));
                 let left = deadline.since(now).max(LEAST);
                 (read, write, connect) = (read.min(left), write.min(left), connect.min(left));
+                first_byte = first_byte.map(|first_byte| first_byte.min(left));
             }
             let backpressure = self.received.connection.write_backpressure().unwrap_or(&forwarder.write_backpressure);
             let window = match backpressure.is_above_threshold() {
@@ -142,7 +144,7 @@ impl ForwardedRequest<'_, '_> {
                 scheme: endpoint.scheme,
                 since,
                 idle_timeout: of(options.idle_timeout),
-                timeouts: Timeouts { read, write },
+                timeouts: Timeouts { first_byte, read, write },
             };
             let speaks_http2 = options.alpn != ALPN::H1;
             let since = self.attempts.connection_failed.unwrap_or(Timestamp(0));

@@ -56,7 +56,13 @@ impl UpstreamFault {
     }
 
     pub fn is_timeout(&self) -> bool {
-        matches!(self.error, UpstreamError::ReadTimeout | UpstreamError::WriteTimeout | UpstreamError::TotalTimeout)
+        matches!(
+            self.error,
+            UpstreamError::FirstByteTimeout
+                | UpstreamError::ReadTimeout
+                | UpstreamError::WriteTimeout
+                | UpstreamError::TotalTimeout
+        )
     }
 }
 
@@ -97,6 +103,7 @@ impl Fault {
             Fault::Upstream(fault) => Some(match fault.error {
                 UpstreamError::Busy => 503,
                 UpstreamError::ConnectTimeout
+                | UpstreamError::FirstByteTimeout
                 | UpstreamError::ReadTimeout
                 | UpstreamError::WriteTimeout
                 | UpstreamError::TotalTimeout => 504,

@@ -124,7 +124,7 @@ impl ForwardingClient for Http2Client {
             }
             UpstreamConnection::Http2(stream) => {
                 if let Some(pause) = pause_of_grpc(request) {
-                    attempt.timeouts = Timeouts { read: pause, write: pause };
+                    attempt.timeouts = Timeouts { read: pause, write: pause, ..attempt.timeouts };
                     self.set_client_timeout(pause.into());
                 }
                 Box::pin(relay::<_, Http2Upstream>(self, stream, attempt, outgoing, request, Reuse::Kept)).await

@@ -147,6 +147,10 @@ impl UpstreamSide for Http1Upstream {
         }
     }
 
+    fn has_head_begun(&self) -> bool {
+        !self.download.input.is_empty()
+    }
+
     fn ends_with_head(&self, head: &ResponseHead) -> bool {
         head.body == ResponseBody::Length(0)
     }

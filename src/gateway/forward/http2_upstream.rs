@@ -104,6 +104,11 @@ impl UpstreamSide for Http2Upstream {
         Poll::Ready(received_response(&head, &self.size))
     }
 
+    /// The h2 crate delivers heads as a whole.
+    fn has_head_begun(&self) -> bool {
+        false
+    }
+
     fn ends_with_head(&self, _: &ResponseHead) -> bool {
         matches!(&self.response, ReadState::Body(body) if body.is_at_end())
     }

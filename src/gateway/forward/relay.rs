@@ -18,7 +18,7 @@ use super::forwarding::OutgoingRequest;
 use super::http1_response_head::ResponseHead;
 use super::relay_sides::{ClientSide, UpstreamSide};
 use super::trailers;
-use super::transfer::Timeouts;
+use super::transfer::{Awaited, Timeouts};
 use super::upload::WaitsFor;
 use crate::gateway::server::body_part::{BodyPart, HasBody, StatedLength};
 use crate::gateway::server::http1::exchange_io::ClientFault;
@@ -39,6 +39,7 @@ pub(super) struct Relay<'r, C, U> {
     /// The length that the head states for the body of the response, if it states one.
     pub response_length: StatedLength,
     pub progress: Progress,
+    awaited: Awaited,
     /// The part of the response that is being written.
     part: Option<BodyPart>,
 }
@@ -143,6 +144,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
             response_bytes: 0,
             response_length: StatedLength(None),
             progress: Progress::Waiting,
+            awaited: Awaited::FirstByte,
             part: None,
         }
     }
@@ -165,6 +167,10 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
                 return Poll::Ready(Err(fault.into()));
             }
             Poll::Pending => {}
+        }
+        let awaited = if self.upstream.has_head_begun() { Awaited::More } else { Awaited::FirstByte };
+        if std::mem::replace(&mut self.awaited, awaited) == Awaited::FirstByte && awaited == Awaited::More {
+            self.client.restart_upstream_wait();
         }
         if let Poll::Ready(Err(fault)) = self.client.poll_flush(cx) {
             return Poll::Ready(Err(fault.into()));
@@ -228,6 +234,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
     /// the response.
     pub(super) fn note_answered(&mut self) {
         self.progress = Progress::Body;
+        self.awaited = Awaited::More;
         self.upload.deadline = None;
     }
 
@@ -327,11 +334,14 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         if self.upload.waits_for == WaitsFor::Upstream && !self.is_answered() {
             return Poll::Pending;
         }
-        ready!(self.client.poll_upstream_wait(self.timeouts.read.into(), cx));
-        Poll::Ready(match self.is_waiting_for_client() {
+        let is_waiting_for_client = self.is_waiting_for_client();
+        let (timeout, error, detail) =
+            self.timeouts.of(if is_waiting_for_client { Awaited::More } else { self.awaited });
+        ready!(self.client.poll_upstream_wait(timeout.into(), cx));
+        Poll::Ready(match is_waiting_for_client {
             // The gateway and the upstream waited for the rest of the body, so the client caused the fault.
             true => Fault::UPLOAD_STALLED,
-            false => UpstreamFault::new(UpstreamError::ReadTimeout, "ReadTimedout", self.stage()).into(),
+            false => UpstreamFault::new(error, detail, self.stage()).into(),
         })
     }
 

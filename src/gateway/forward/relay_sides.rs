@@ -135,6 +135,9 @@ pub(super) trait UpstreamSide: Send + Sized {
     /// If the upstream fails, or the head is invalid.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, BytesMut), UpstreamFault>>;
 
+    /// Whether the first bytes of the next head have arrived, but not the whole head.
+    fn has_head_begun(&self) -> bool;
+
     /// Whether the response is already known to end with this final head.
     fn ends_with_head(&self, head: &ResponseHead) -> bool;
 

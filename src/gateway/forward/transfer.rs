@@ -26,10 +26,32 @@ pub(super) const FIRST_READ: usize = 8 << 10;
 /// The timeouts of one attempt at an upstream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
+    /// The longest wait for the first byte of a response. `None`: as `read`.
+    pub first_byte: Option<Micros>,
     /// The longest wait for bytes from the upstream.
     pub read: Micros,
     /// The longest wait until the upstream accepts bytes.
     pub write: Micros,
+}
+
+/// What the upstream sends next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// The first byte of the response, or of the next head after an interim response.
+    FirstByte,
+    More,
+}
+
+impl Timeouts {
+    /// Returns the longest wait for what the upstream sends next, and the fault after a longer one.
+    pub(super) fn of(&self, awaited: Awaited) -> (Micros, UpstreamError, &'static str) {
+        match (awaited, self.first_byte) {
+            (Awaited::FirstByte, Some(first_byte)) => {
+                (first_byte, UpstreamError::FirstByteTimeout, "FirstByteTimedout")
+            }
+            (Awaited::FirstByte, None) | (Awaited::More, _) => (self.read, UpstreamError::ReadTimeout, "ReadTimedout"),
+        }
+    }
 }
 
 /// Moves one request to an HTTP/1.1 upstream and its response to an HTTP/1.x client, both at the same time.
@@ -40,6 +62,7 @@ pub(super) struct Transfer<'t> {
     pub upload: Upload,
     pub download: Download,
     pub timeouts: Timeouts,
+    pub awaited: Awaited,
     pub size: Size,
     /// The stage that the attempt has reached.
     pub stage: Stage,
@@ -75,7 +98,13 @@ impl Transfer<'_> {
                 Err(invalid) => return Poll::Ready(Err(UpstreamFault::from(invalid).into())),
             }
             match poll_fill(&mut self.upstream, &mut self.download.input, FIRST_READ, cx) {
-                Poll::Ready(Ok(1..)) => self.stage = Stage::Answering,
+                Poll::Ready(Ok(1..)) => {
+                    self.stage = Stage::Answering;
+                    if self.awaited == Awaited::FirstByte {
+                        self.awaited = Awaited::More;
+                        self.client.stream.restart_upstream_wait();
+                    }
+                }
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(UpstreamFault::closed(None, self.stage).into())),
                 Poll::Ready(Err(error)) => {
                     return Poll::Ready(Err(UpstreamFault::closed(Some(&error), self.stage).into()));
@@ -209,11 +238,14 @@ impl Transfer<'_> {
         if self.upload.waits_for == WaitsFor::Upstream && self.upload.phase == UploadPhase::Asking {
             return Poll::Pending;
         }
-        ready!(self.client.stream.poll_upstream_wait(self.timeouts.read, cx));
-        Poll::Ready(match self.is_waiting_for_client() {
+        let is_waiting_for_client = self.is_waiting_for_client();
+        let (timeout, error, detail) =
+            self.timeouts.of(if is_waiting_for_client { Awaited::More } else { self.awaited });
+        ready!(self.client.stream.poll_upstream_wait(timeout, cx));
+        Poll::Ready(match is_waiting_for_client {
             // The gateway and the upstream waited for the rest of the body, so the client caused the fault.
             true => Fault::UPLOAD_STALLED,
-            false => UpstreamFault::new(UpstreamError::ReadTimeout, "ReadTimedout", self.stage).into(),
+            false => UpstreamFault::new(error, detail, self.stage).into(),
         })
     }
 

@@ -18,7 +18,7 @@ use super::relayed_exchange::relay;
 use super::request_head;
 use super::response_head::{self, ClientFraming, FinalHead};
 use super::trailers::changed_fields;
-use super::transfer::{Timeouts, Transfer};
+use super::transfer::{Awaited, Timeouts, Transfer};
 use super::upload::Upload;
 use crate::gateway::server::http1::client::Client;
 use crate::gateway::server::http1::exchange_io::ClientFault;
@@ -80,6 +80,7 @@ impl ForwardingClient for Client {
             upload: Upload::new(out, coding, outgoing.has_body(), outgoing.body_left, of_route),
             download: Download::default(),
             timeouts: attempt.timeouts,
+            awaited: Awaited::FirstByte,
             size: outgoing.size,
             stage: Stage::Sent,
             expects_continue: outgoing.expects_continue,
@@ -149,6 +150,7 @@ async fn final_head(transfer: &mut Transfer<'_>, request: &ForwardedRequest<'_, 
         if head.status == 100 {
             transfer.client.stream.expect_body();
         }
+        transfer.awaited = if transfer.download.input.is_empty() { Awaited::FirstByte } else { Awaited::More };
         transfer.client.stream.restart_upstream_wait();
     }
 }
@@ -218,6 +220,6 @@ fn open_tunnel(transfer: &mut Transfer<'_>, request: &ForwardedRequest<'_, '_>) 
     transfer.upload.open_tunnel();
     transfer.client.stream.clear_deadline();
     let timeout = request.upstream.stream_idle_timeout;
-    transfer.timeouts = Timeouts { read: timeout, write: timeout };
+    transfer.timeouts = Timeouts { read: timeout, write: timeout, ..transfer.timeouts };
     transfer.client.stream.set_client_timeout(timeout.into());
 }

@@ -72,8 +72,14 @@ mod tests {
     const SECOND: Micros = Micros(1_000_000);
 
     fn endpoints(count: u16) -> Vec<Arc<Endpoint>> {
-        let timeouts =
-            config::UpstreamTimeouts { connect: SECOND, read: SECOND, write: SECOND, idle: SECOND, total: None };
+        let timeouts = config::UpstreamTimeouts {
+            connect: SECOND,
+            first_byte: None,
+            read: SECOND,
+            write: SECOND,
+            idle: SECOND,
+            total: None,
+        };
         let connecting = ConnectOptions { timeouts, protocol: config::Protocol::Http1, tls: None };
         let endpoint = |port| {
             let address = SocketAddr::from(([127, 0, 0, 1], port));

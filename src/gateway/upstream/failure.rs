@@ -12,6 +12,8 @@ pub enum UpstreamError {
     Certificate,
     /// TLS failed for another reason than the certificate.
     Tls,
+    /// The first byte of a response did not arrive in time, and has a timeout of its own.
+    FirstByteTimeout,
     ReadTimeout,
     WriteTimeout,
     /// The request and all its retries together exceeded the total timeout.
@@ -21,13 +23,14 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
-    pub const ALL: [UpstreamError; 11] = [
+    pub const ALL: [UpstreamError; 12] = [
         UpstreamError::Unresolved,
         UpstreamError::Busy,
         UpstreamError::ConnectTimeout,
         UpstreamError::ConnectFailed,
         UpstreamError::Certificate,
         UpstreamError::Tls,
+        UpstreamError::FirstByteTimeout,
         UpstreamError::ReadTimeout,
         UpstreamError::WriteTimeout,
         UpstreamError::TotalTimeout,
@@ -43,6 +46,7 @@ impl UpstreamError {
             UpstreamError::ConnectFailed => "connect_failed",
             UpstreamError::Certificate => "certificate",
             UpstreamError::Tls => "tls",
+            UpstreamError::FirstByteTimeout => "first_byte_timeout",
             UpstreamError::ReadTimeout => "read_timeout",
             UpstreamError::WriteTimeout => "write_timeout",
             UpstreamError::TotalTimeout => "total_timeout",

@@ -79,7 +79,14 @@ mod tests {
 
     fn pool(weights: &[u64]) -> Pool {
         let second = Micros(1_000_000);
-        let timeouts = UpstreamTimeouts { connect: second, read: second, write: second, idle: second, total: None };
+        let timeouts = UpstreamTimeouts {
+            connect: second,
+            first_byte: None,
+            read: second,
+            write: second,
+            idle: second,
+            total: None,
+        };
         let connecting = ConnectOptions { timeouts, protocol: Protocol::Http1, tls: None };
         let endpoint = |(number, weight): (u8, &u64)| {
             let address = SocketAddr::from(([192, 0, 2, number], 80));

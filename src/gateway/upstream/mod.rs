@@ -186,6 +186,11 @@ impl Upstream {
         self.settings.timeouts.total
     }
 
+    /// Returns the longest wait for the first byte of a response. A route may replace this timeout. `None`: as the read timeout.
+    pub(crate) fn first_byte_timeout(&self) -> Option<Micros> {
+        self.settings.timeouts.first_byte
+    }
+
     /// Returns whether the caller must start the task that resolves the host names repeatedly. Returns `true` at most once for
     /// each upstream.
     pub(crate) fn needs_resolver(&self) -> bool {

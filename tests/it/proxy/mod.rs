@@ -6,6 +6,7 @@ mod error_pages;
 mod exchange_memory;
 mod failed_attempts;
 mod fd_exhaustion;
+mod first_byte;
 mod forwarding;
 mod http10;
 mod kept_connections;

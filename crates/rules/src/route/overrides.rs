@@ -17,6 +17,8 @@ pub struct Overrides {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeouts {
     pub connect: Option<Micros>,
+    /// The longest wait for the first byte of a response, after the request was sent.
+    pub first_byte: Option<Micros>,
     /// The longest time between two bytes received from the upstream.
     pub read: Option<Micros>,
     /// The longest time between two bytes sent to the upstream.

@@ -1,7 +1,7 @@
 //! Reads `timeouts`, `retries` and `body_bytes` of a route. They take precedence over the same settings of the route's
 //! upstream and of the file.
 
-use crate::keys::upstreams::upstream_timeouts::{CONNECT_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};
+use crate::keys::upstreams::upstream_timeouts::{CONNECT_DOC, FIRST_BYTE_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
 use crate::language::reader::{Field, Section};
 use crate::language::shape::Shape;
@@ -17,6 +17,7 @@ pub(crate) static ROUTE_TIMEOUTS: Mapping = Mapping {
     definition: None,
     keys: &[
         Key::depends("connect", POSITIVE_DURATION, OF_UPSTREAM, CONNECT_DOC),
+        Key::depends("first_byte", POSITIVE_DURATION, OF_UPSTREAM, FIRST_BYTE_DOC),
         Key::depends("read", POSITIVE_DURATION, OF_UPSTREAM, READ_DOC),
         Key::depends("write", POSITIVE_DURATION, OF_UPSTREAM, WRITE_DOC),
         Key::depends("total", TOTAL.declared(), OF_UPSTREAM, TOTAL_DOC),
@@ -64,12 +65,12 @@ pub(crate) fn overrides(section: &Section<'_>) -> Option<Overrides> {
 fn timeouts(field: Field<'_>) -> Option<Timeouts> {
     let section = field.section(&ROUTE_TIMEOUTS)?;
     let own = |name: &str| section.optional(name, |field| field.positive_duration());
-    let (connect, read, write) = (own("connect"), own("read"), own("write"));
+    let (connect, first_byte, read, write) = (own("connect"), own("first_byte"), own("read"), own("write"));
     let total = section.optional("total", |field| {
         TOTAL.read(field).map(|total| total.map_or(TotalTimeout::None, TotalTimeout::After))
     });
     section.close();
-    Some(Timeouts { connect: connect?, read: read?, write: write?, total: total? })
+    Some(Timeouts { connect: connect?, first_byte: first_byte?, read: read?, write: write?, total: total? })
 }
 
 fn retries(field: Field<'_>) -> Option<u32> {

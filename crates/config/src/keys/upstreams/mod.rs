@@ -15,7 +15,7 @@ use crate::keys::upstreams::balance::{BALANCE, balance};
 use crate::keys::upstreams::health::{HEALTH, Health, HealthCheck, health};
 use crate::keys::upstreams::upstream::{Endpoint, Protocol, Scheme, UPSTREAM, Upstream};
 use crate::keys::upstreams::upstream_timeouts::{
-    CONNECT_DOC, IDLE_DOC, READ_DOC, TOTAL, TOTAL_DOC, UpstreamTimeouts, WRITE_DOC,
+    CONNECT_DOC, FIRST_BYTE_DOC, IDLE_DOC, READ_DOC, TOTAL, TOTAL_DOC, UpstreamTimeouts, WRITE_DOC,
 };
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, names, unconstrained};
@@ -86,6 +86,7 @@ pub(crate) static TIMEOUTS: Mapping = Mapping {
     definition: None,
     keys: &[
         Key::depends("connect", POSITIVE_DURATION, "as in `upstream_timeouts`", CONNECT_DOC),
+        Key::depends("first_byte", POSITIVE_DURATION, "as in `upstream_timeouts`", FIRST_BYTE_DOC),
         Key::depends("read", POSITIVE_DURATION, "as in `upstream_timeouts`", READ_DOC),
         Key::depends("write", POSITIVE_DURATION, "as in `upstream_timeouts`", WRITE_DOC),
         Key::depends("idle", POSITIVE_DURATION, "as in `upstream_timeouts`", IDLE_DOC),
@@ -321,11 +322,20 @@ fn timeouts(field: Field<'_>, defaults: UpstreamTimeouts) -> Option<UpstreamTime
         section.optional(name, |field| field.positive_duration()).map(|own| own.unwrap_or(default))
     };
     let connect = own("connect", defaults.connect);
+    let first_byte =
+        section.optional("first_byte", |field| field.positive_duration()).map(|own| own.or(defaults.first_byte));
     let (read, write) = (own("read", defaults.read), own("write", defaults.write));
     let idle = own("idle", defaults.idle);
     let total = section.optional("total", |field| TOTAL.read(field)).map(|own| own.unwrap_or(defaults.total));
     section.close();
-    Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle?, total: total? })
+    Some(UpstreamTimeouts {
+        connect: connect?,
+        first_byte: first_byte?,
+        read: read?,
+        write: write?,
+        idle: idle?,
+        total: total?,
+    })
 }
 
 fn retries(field: Field<'_>) -> Option<Retries> {

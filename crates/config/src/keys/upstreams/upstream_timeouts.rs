@@ -10,6 +10,8 @@ use base::time::Micros;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
     pub connect: Micros,
+    /// The longest wait for the first byte of a response, after the request was sent. `None`: as `read`.
+    pub first_byte: Option<Micros>,
     /// The longest pause while the gateway reads a response from the upstream.
     pub read: Micros,
     /// The longest pause while the gateway writes a request to the upstream.
@@ -31,7 +33,9 @@ pub(crate) const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind::new(
 // descriptions.
 pub(crate) const CONNECT_DOC: &str = "To open a connection to one address.";
 pub(crate) const READ_DOC: &str =
-    "For the head of a response, and between two parts of it. Parts of a request body restart it.";
+    "For the head of a response from its first byte, and between two parts of it. Parts of a request body restart it.";
+pub(crate) const FIRST_BYTE_DOC: &str = "For the first byte of a response, after the request was sent.";
+pub(crate) const AS_READ: &str = "as `read`";
 pub(crate) const WRITE_DOC: &str = "Between two bytes to the upstream.";
 pub(crate) const IDLE_DOC: &str = "How long an unused connection is kept: less than the upstream keeps it.";
 pub(crate) const TOTAL_DOC: &str = "For a whole request with all attempts.";
@@ -41,6 +45,7 @@ pub(crate) static UPSTREAM_TIMEOUTS: Mapping = Mapping {
     definition: None,
     keys: &[
         Key::default("connect", POSITIVE_DURATION, "1s", CONNECT_DOC),
+        Key::depends("first_byte", POSITIVE_DURATION, AS_READ, FIRST_BYTE_DOC),
         Key::default("read", POSITIVE_DURATION, "30s", READ_DOC),
         Key::default("write", POSITIVE_DURATION, "30s", WRITE_DOC),
         Key::default("idle", POSITIVE_DURATION, "4s", IDLE_DOC),
@@ -52,10 +57,18 @@ pub(crate) static UPSTREAM_TIMEOUTS: Mapping = Mapping {
 pub(crate) fn upstream_timeouts(field: Field<'_>) -> Option<UpstreamTimeouts> {
     let section = field.section(&UPSTREAM_TIMEOUTS)?;
     let connect = section.positive_duration("connect");
+    let first_byte = section.optional("first_byte", |field| field.positive_duration());
     let read = section.positive_duration("read");
     let write = section.positive_duration("write");
     let idle = section.positive_duration("idle");
     let total = section.value("total", |field| TOTAL.read(field));
     section.close();
-    Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle?, total: total? })
+    Some(UpstreamTimeouts {
+        connect: connect?,
+        first_byte: first_byte?,
+        read: read?,
+        write: write?,
+        idle: idle?,
+        total: total?,
+    })
 }
