@@ -17,6 +17,27 @@ pub struct ResponseHead {
     pub reason: (usize, usize),
     pub body: ResponseBody,
     pub persistence: Persistence,
+    pub content: Content,
+}
+
+/// What a response contains, as far as its timeouts depend on this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Content {
+    /// An event stream (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), which may pause for long.
+    EventStream,
+    #[default]
+    Other,
+}
+
+impl Content {
+    /// Returns what a `Content-Type` means. Parameters of the type do not matter.
+    pub fn of_type(value: &[u8]) -> Content {
+        let kind = value.split(|byte| *byte == b';').next().unwrap_or_default();
+        match kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream") {
+            true => Content::EventStream,
+            false => Content::Other,
+        }
+    }
 }
 
 /// How the end of a response's body is found. A response has no body if its status or the method of the request excludes a
@@ -58,6 +79,7 @@ pub struct ResponseHeadParser {
     chunked: bool,
     close: bool,
     keep_alive: bool,
+    content: Content,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,6 +174,7 @@ impl ResponseHeadParser {
                     self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
                 }
             }
+            12 if name.eq_ignore_ascii_case(b"content-type") => self.content = Content::of_type(trimmed),
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 let length = content_length(trimmed).ok_or(InvalidHead("bad Content-Length"))?;
                 if self.length.replace(length).is_some() {
@@ -187,7 +210,8 @@ impl ResponseHeadParser {
         let ambiguous = self.length.is_some() && self.chunked;
         let closes = self.close || ambiguous || (http10 && !self.keep_alive);
         let persistence = if closes { Persistence::Closed } else { Persistence::Kept };
-        Ok(ResponseHead { length, status: self.status, reason: self.reason, body, persistence })
+        let ResponseHeadParser { status, reason, content, .. } = *self;
+        Ok(ResponseHead { length, status, reason, body, persistence, content })
     }
 }
 
@@ -231,6 +255,26 @@ mod tests {
         check("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", 200, Length(0), Closed);
         check("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n", 200, Length(0), Kept);
         check("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n", 200, Chunked, Closed);
+    }
+
+    #[test]
+    fn an_event_stream_is_told_by_its_type() {
+        let content = |field: &str| parse(format!("HTTP/1.1 200 OK\r\n{field}\r\n\r\n")).unwrap().unwrap().content;
+        for field in [
+            "Content-Type: text/event-stream",
+            "content-type:Text/Event-Stream;charset=utf-8",
+            "CONTENT-TYPE: text/event-stream ; charset=utf-8",
+        ] {
+            assert_eq!(content(field), Content::EventStream, "{field}");
+        }
+        for field in [
+            "Content-Type: text/event-streams",
+            "Content-Type: text/plain; a=text/event-stream",
+            "Accept: text/event-stream",
+            "Content-Type:",
+        ] {
+            assert_eq!(content(field), Content::Other, "{field}");
+        }
     }
 
     #[test]

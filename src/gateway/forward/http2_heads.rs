@@ -1,14 +1,14 @@
 //! Converts heads between the form of HTTP/1.1, in which they are edited, and the form of the h2 crate.
 
 use bytes::{BufMut, BytesMut};
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, response};
 
 use super::exchange::{ForwardedRequest, ReceivedExchange};
 use super::fault::{Fault, UpstreamFault};
 use super::head_edit::HeadEdit;
-use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
+use super::http1_response_head::{Content, Persistence, ResponseBody, ResponseHead};
 use super::request_head::{self, ReceivedHead, Wire};
 use crate::gateway::response::request_id;
 use crate::gateway::server::http1::request_head::Size;
@@ -88,6 +88,7 @@ pub(super) fn received_response(
         reason: (0, 0),
         body: length.map_or(ResponseBody::UntilClose, ResponseBody::Length),
         persistence: Persistence::Kept,
+        content: head.headers.get(CONTENT_TYPE).map_or(Content::Other, |kind| Content::of_type(kind.as_bytes())),
     };
     Ok((response, bytes))
 }

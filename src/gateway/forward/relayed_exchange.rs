@@ -9,7 +9,7 @@ use super::attempts::{AttemptEnd, Repeatable, UpstreamAttempt};
 use super::exchange::ForwardedRequest;
 use super::fault::{Fault, UpstreamFault};
 use super::forwarding::{ExchangeResult, MOST_INTERIM, OutgoingRequest};
-use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
+use super::http1_response_head::{Content, Persistence, ResponseBody, ResponseHead};
 use super::relay::{Progress, Relay};
 use super::relay_sides::{ClientSide, InterimHead, UpstreamSide};
 use super::response_head::{ClientFraming, FinalHead};
@@ -167,6 +167,9 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
     request.begin_response(head.status);
     if let (ResponseBody::Length(length), HasBody::Yes) = (head.body, body) {
         relay.response_length = StatedLength(Some(length));
+    }
+    if head.content == Content::EventStream {
+        relay.timeouts.read = request.upstream.stream_idle_timeout;
     }
     relay.upstream.expect_body(head, body);
     relay.client.expect_no_body();

@@ -12,7 +12,7 @@ use super::exchange::ForwardedRequest;
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarding::{ForwardingClient, MOST_INTERIM, OutgoingRequest};
 use super::http1_client::Http1Client;
-use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
+use super::http1_response_head::{Content, Persistence, ResponseBody, ResponseHead};
 use super::http2_upstream::Http2Upstream;
 use super::relayed_exchange::relay;
 use super::request_head;
@@ -203,6 +203,9 @@ fn begin_response(
     let written = FinalHead { bytes: &bytes, status: head.status, reason, framing, reuse };
     response_head::write(written, request, &mut transfer.download.out);
     transfer.download.expect_body(body, coding);
+    if head.content == Content::EventStream {
+        transfer.timeouts.read = request.upstream.stream_idle_timeout;
+    }
     if is_upgrade {
         open_tunnel(transfer, request);
     } else {

@@ -36,7 +36,7 @@ pub(crate) struct Destination {
 pub(crate) struct UpstreamOfRoute {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<UpstreamMetrics>,
-    /// How long a gRPC or WebSocket stream may be idle. This timeout replaces the upstream's read timeout for such streams.
+    /// How long a gRPC, WebSocket or event stream may be idle. This timeout replaces the upstream's read timeout for such streams.
     pub stream_idle_timeout: Micros,
     /// The API keys, if the upstream does not get them. `None` if it gets them.
     pub withheld_keys: Option<Arc<ApiKeys>>,

@@ -3,6 +3,7 @@
 mod cors;
 mod early_responses;
 mod error_pages;
+mod event_streams;
 mod exchange_memory;
 mod failed_attempts;
 mod fd_exhaustion;

@@ -158,7 +158,7 @@ pub(crate) static LIMITS: Mapping = Mapping {
             "stream_idle_timeout",
             POSITIVE_DURATION,
             "5m",
-            "The longest pause of a WebSocket, or of a gRPC call to an HTTP/2 upstream.",
+            "The longest pause of a WebSocket, of an event stream, or of a gRPC call to an HTTP/2 upstream.",
         ),
         Key::default("body_bytes", BODY_BYTES.declared(), UNLIMITED, "Size of a request body. Beyond: 413."),
         Key::default(
