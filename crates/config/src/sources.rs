@@ -85,8 +85,8 @@ impl LoadedConfig {
             Ok(bytes) => {
                 // Relative paths in a file are relative to the folder of the file.
                 let folder = path.parent().unwrap_or(Path::new(""));
-                // A command parses a gateway.yaml with problems twice. It reads each named file only once, because the
-                // file may change in between.
+                // If gateway.yaml has problems, a command parses it twice. But the command reads each named file only
+                // once, because a named file may change in between.
                 let known: RefCell<HashMap<PathBuf, Vec<u8>>> = RefCell::default();
                 let read = |path: &Path| {
                     let path = folder.join(path);

@@ -123,8 +123,8 @@ impl Template {
         filled
     }
 
-    /// Appends a value with the escapes of the syntax. The escapes are only a precaution for a request id, whose
-    /// characters have been checked.
+    /// Appends a value with the escapes of the syntax. The characters of a request id have been checked, so for a
+    /// request id the escapes are only a precaution.
     fn push_escaped(&self, filled: &mut String, text: &str) {
         for character in text.chars() {
             match (self.syntax, character) {

@@ -48,7 +48,8 @@ impl Stage {
         use Stage::{Connection, Credentials, Preflight, Reading, Route};
         match door {
             Door::Proxy => &[Connection, Reading, Preflight, Credentials, Route],
-            // The other proxy has the connection and chooses the route, so those stages are left out.
+            // The other proxy has the connection and chooses the route, so the stages `Connection` and `Route` are left
+            // out.
             Door::Http | Door::ExtAuthz => &[Reading, Preflight, Credentials],
             // The other proxy sends only descriptors, so there is no HTTP request to check.
             Door::Rls => &[],

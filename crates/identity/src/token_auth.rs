@@ -89,7 +89,8 @@ impl TokenAuth {
         }
         let mut verified = self.verifier.verify(&token);
         if matches!(verified, Err(TokenError::Invalid(_))) {
-            // This comes before a fetch. So every request that waits for the same fetch has already been charged.
+            // The charge comes before the keys are fetched. So every request that waits for the same fetch has already
+            // been charged.
             self.invalid.charge(&bucket);
         }
         // The future of this rare case is on the heap, so that it does not enlarge the task of every request.

@@ -92,7 +92,7 @@ impl Plan {
         for mut charge in other.enforced {
             let (earlier, own) = self.enforced.split_at_mut(before);
             charge.cost = match own.iter().find(|one| one.key == charge.key) {
-                // Each charge of this plan to the bucket already has the sum of their costs.
+                // Each charge of this plan to the bucket already has the summed cost of all these charges.
                 Some(one) => one.cost,
                 None => {
                     let cost = scaled(charge.cost);
@@ -180,7 +180,7 @@ impl Plan {
 pub struct Settlement {
     pub verdict: Verdict,
     /// How long a granted request must wait before it is forwarded. This is the longest delay of its enforced charges,
-    /// counted from the arrival of the store's answer, and zero unless an algorithm delays requests.
+    /// counted from the arrival of the store's answer. It is zero if no algorithm delays the request.
     pub delay: Micros,
     /// The outcome of each enforced charge, in the order of the plan.
     pub enforced: SmallVec<[Outcome; 2]>,

@@ -17,9 +17,9 @@ use rules::partial_evaluation::Observation;
 pub enum BucketId {
     /// A bucket whose key was made from the values of the request.
     Picked(BucketKey),
-    /// A bucket that is identified by a pseudonym in the gateway's own log. The pseudonym belongs to this limit's
-    /// bucket, or, if the log has no charge of this limit, to the bucket of another limit of the same rule. The key
-    /// belongs to the limit's bucket without a descriptor, so limits of one meter have the same key.
+    /// A bucket of a limit, identified by a pseudonym in the gateway's own log. If the log has no charge of the limit,
+    /// the pseudonym is that of another limit's bucket, in the same rule. The key is made from the limit without a
+    /// descriptor, so limits of one meter have the same key.
     Logged(BucketKey, Pseudonym),
 }
 

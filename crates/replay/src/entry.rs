@@ -80,7 +80,7 @@ fn own(line: &[u8]) -> ReadResult {
     match access_log_line::Line::read(line) {
         Ok(line) => match OwnEntry::new(&line) {
             Some(entry) => {
-                // The store decided when the decision was made, not when the request arrived.
+                // The buckets were charged at the time of the decision, not when the request arrived.
                 let at = line.decision_us.map_or(line.time, |span| line.time.plus(span));
                 let end = Some(line.time.plus(line.duration_us));
                 ReadResult::Entry(Entry { at, end, grain: Grain::Fine, source: EntrySource::Own(Box::new(entry)) })

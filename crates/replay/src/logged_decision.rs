@@ -134,8 +134,8 @@ impl<'c> LoggedDecisions<'c> {
         (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
     }
 
-    /// Whether a limit in the log has the full name of a limit of this rule, or has the rule's name, alone or before a
-    /// `.`.
+    /// Whether the limit in the log belongs to this rule: it has the full name of a limit of the rule, or its name is
+    /// the rule's name, or begins with the rule's name and a `.`.
     fn is_of(&self, rule: &LoggedRule<'_>, charged: &LoggedCharge) -> bool {
         let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
         let part =

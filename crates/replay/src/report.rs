@@ -128,7 +128,7 @@ pub struct Top {
     pub newly: Option<u64>,
 }
 
-/// Whether the outcome of a file is compared with that of a former file.
+/// Whether the outcome of a file is compared with the outcome of a former file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     Nothing,

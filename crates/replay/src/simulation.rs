@@ -228,7 +228,7 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Uses the outcome that the log recorded where a decision depends on attributes that the log lacks.
+    /// Takes the outcome from the log, if the decision depends on attributes that the log lacks.
     fn answer_from_log(
         &mut self,
         open: &mut SmallVec<[OpenPart<'_>; 1]>,

@@ -21,7 +21,8 @@ pub struct Identity {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {
     values: Map<String, Value>,
-    /// The token's issuer, if several issuers are trusted. A limit key that is a claim then also counts by this issuer.
+    /// The token's issuer, if several issuers are trusted. The same claim of two issuers is then counted in two
+    /// buckets.
     issuer: Option<String>,
 }
 

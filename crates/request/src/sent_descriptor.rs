@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(value("a").as_deref(), Some("1"));
         assert_eq!(value("b").as_deref(), Some(""));
         assert_eq!(value("c"), None);
-        // Entries named `domain` and `entries` do not replace these two values.
+        // Entries named `domain` and `entries` do not replace `descriptor:domain` and `descriptor:entries`.
         assert_eq!(value("domain").as_deref(), Some("edge"));
         assert_eq!(value("entries").as_deref(), Some("a/b/domain/entries"));
         assert_eq!(sent.to_static(), sent);

@@ -88,9 +88,9 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     let of_meter = |one: &&CompiledLimit| limit.meter.is_some() && one.meter == limit.meter;
     let same = before.limits().iter().filter(named).find(|old| old.mode == limit.mode);
     let Some(old) = same.or_else(|| before.limits().iter().find(of_meter)) else {
-        // If a limit with this name is in the old file in the other mode only, and in the new file in this mode only,
-        // the mode has changed. Otherwise the limit is new, for example a shadow limit that was added beside an
-        // enforced one.
+        // The mode has changed if the old file has a limit of this name only in the other mode, and the new file has it
+        // only in this mode. Otherwise the limit is new, for example a shadow limit that was added beside an enforced
+        // one.
         let other = if limit.mode == Mode::Shadow { Mode::Enforce } else { Mode::Shadow };
         let changed = of_mode(before, other) && !of_mode(after, other);
         return if changed { ResetCause::Mode { was: other } } else { ResetCause::Name };

@@ -2,7 +2,7 @@
 //!
 //! An entry that expects certain texts as the value of an attribute is found by this value. Any other entry is always
 //! found. The index only leaves out entries that cannot apply, and the caller still checks every condition. So one
-//! look-up is enough for a thousand plans, and the order in the file still decides.
+//! look-up replaces a thousand comparisons, and the order in the file still decides.
 
 use std::collections::HashMap;
 

@@ -21,7 +21,7 @@ pub struct ChangedLimit {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NumberChange {
-    /// The limit's own settings have changed, or the settings that come from credentials.
+    /// The limit's own settings have changed. They include the settings that come from credentials.
     Own { was: String, is: String, what_stays: &'static str },
     /// Only the settings of the limit's overrides have changed.
     Overrides,

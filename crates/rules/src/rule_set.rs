@@ -1,7 +1,7 @@
 //! Compiles the policies of a file, once for each load of the file.
 //!
-//! Each attribute that any rule reads is in a list once, and rules refer to its index there, the slot. So an attribute
-//! is resolved at most once for each request.
+//! A list has all attributes that rules read, each of them once. A rule refers to an attribute by its index in this
+//! list, the slot. So an attribute is resolved at most once for each request.
 
 use std::borrow::Cow;
 

@@ -37,8 +37,8 @@ pub enum StoreError {
     Backlog,
     /// The server's reply is not valid for the call.
     UnexpectedReply,
-    /// The call named calendar periods, but the server's time was outside of these periods. A second
-    /// attempt had the same result. Nothing was charged.
+    /// The call named calendar periods, but the server's time was outside of these periods. A second attempt had the
+    /// same result. Nothing was charged.
     OutsidePeriod,
     /// The request asks for slots, and a later call of this gateway has reached the server before this call. If this
     /// call has charged other buckets, their charges stay.

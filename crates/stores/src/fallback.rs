@@ -41,7 +41,7 @@ struct Observation {
     state: State,
     /// The time at which the bucket had this level, on the store's clock.
     decided: Timestamp,
-    /// The same time on this process's clock, as nearly as it is known.
+    /// The time at which the bucket had this level, on this process's clock, as nearly as it is known.
     at: Timestamp,
 }
 
@@ -281,8 +281,8 @@ mod tests {
         assert_eq!(passing(&fallback, &plan(&[(1, 12)])), 4);
     }
 
-    /// Makes a fallback and a plan with one limit, of which the fallback knows earlier grants from the store. Each of `grants` is a
-    /// number of requests, and the number of seconds since they were granted.
+    /// Makes a fallback and a plan with one limit, and reports earlier grants of the store to the fallback. Each of
+    /// `grants` is a number of requests, and the number of seconds since they were granted.
     fn begun(algorithm: Algorithm, grants: &[(u64, u64)]) -> (FallbackShare, Clock, Plan) {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
         let store_clock = Arc::new(StoreClock::default());
@@ -331,9 +331,10 @@ mod tests {
             passing(&fallback, &plan)
         };
         assert_eq!(passes_at(40), 0);
-        // The share is half of the limit: only when two grants have left the log can this gateway grant one.
+        // The share is half of the limit. So this gateway can grant one request when two grants have left the log.
         assert_eq!((passes_at(41), passes_at(42), passes_at(56)), (0, 1, 7));
-        // The grants between the first sixteen and the last grant count until the last grant leaves the log.
+        // The fallback remembers the times of the first sixteen grants and of the last grant. All grants in between
+        // count until the last grant leaves the log.
         assert_eq!((passes_at(99), passes_at(100)), (0, 22));
     }
 

@@ -227,7 +227,7 @@ impl Store {
 
     /// Sets the limits whose charges may be undone, because a request charges their buckets together with other
     /// buckets, of which one may refuse. Such a request may also come through another gateway with the same
-    /// configuration. What is cached about these buckets is then valid for a shorter time.
+    /// configuration. What is cached about the buckets of these limits is valid for a shorter time.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if let Store::Cluster(cluster) = self {
             cluster.expect_undone_charges(limits);

@@ -45,8 +45,8 @@ pub(super) enum ValueCondition {
     Prefix(String),
     Suffix(String),
     Regex(String),
-    /// The entry may have any value. This condition tells the entry `a/b` from the two entries `a` and `b`, which have the same
-    /// shape.
+    /// The entry may have any value. This condition distinguishes the entry `a/b` from the two entries `a` and `b`,
+    /// which have the same shape.
     Present,
 }
 

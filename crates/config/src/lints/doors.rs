@@ -1,5 +1,6 @@
 //! Finds rules that have less effect on requests about which other proxies ask. Such a rule needs an attribute that no
-//! call of a proxy has, or it limits requests in flight, or it has a queue. Such requests never wait in a queue.
+//! call of a proxy has, or it limits requests in flight, or it has a queue. A request about which another proxy asks
+//! never waits in a queue.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -60,7 +60,8 @@ fn queues<'f>(located: &LocatedRule<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
         });
         queues.extend(longest.max_by_key(|(_, bucket)| bucket.max_wait()));
         for (index, other) in of_rule.into_iter().enumerate() {
-            // An override beside `limits` names the limits that it changes, so its index does not show its location.
+            // If a rule has several `limits`, an override names the limits that it changes. So the override's index
+            // does not show its location.
             let location = if limit.name.is_empty() { overrides.pair(index) } else { overrides.clone() };
             if let OverrideNumbers::Limited(numbers) = other.numbers {
                 queues.extend(leaky(location, numbers));

@@ -89,7 +89,7 @@ fn is_own(endpoint: &Endpoint, listener: &EndpointAddress) -> bool {
         (None, EndpointAddress::Inet(listener)) => listener,
         _ => return false,
     };
-    // Another port is never this listener. The port of a listener with port 0 is unknown here.
+    // An endpoint with another port is never this listener. The port of a listener with port 0 is unknown here.
     if endpoint.port != listener.port() {
         return false;
     }

@@ -148,8 +148,8 @@ impl<'r, 'f> Lookup<'r, 'f> {
             counts && constraints.always_meets(first.rule)
         };
         let Some(index) = &self.index else { return self.rules.iter().take(late.index).find(decides) };
-        // A rule that decides all of these requests also decides the request with the shortest values, so the index is
-        // searched for the rules of that request.
+        // A rule that decides every request of `late` also decides the request with the shortest values. So the index
+        // is searched for the rules of the request with the shortest values.
         let found = index.find(|slot, tell| {
             let attribute = self.slots.iter().find(|(_, other)| **other == slot).map(|(attribute, _)| *attribute);
             let expected = attribute.map(|attribute| constraints.on(attribute)).unwrap_or_default();

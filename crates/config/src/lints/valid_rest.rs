@@ -17,7 +17,7 @@ const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
     ("limits", &["cors"]),
 ];
 
-/// Keys that no lints read except the lints for which [`READS`] lists the key.
+/// Keys that few lints read. [`READS`] lists each of these lints with the keys that it reads.
 const ALONE: [&str; 8] =
     ["log", "threads", "headers", "retry_after_jitter", "upstream_timeouts", "error_pages", "cors", "admin"];
 

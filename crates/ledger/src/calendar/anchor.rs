@@ -117,8 +117,8 @@ impl Anchor {
         }
     }
 
-    /// Returns the first day of the day, week, month or year that contains `date`. A week begins on its anchored weekday, a
-    /// month or year on its first calendar day.
+    /// Returns the first day of the week, month or year that contains `date`. If the unit is a day, returns `date`. A
+    /// week begins on its anchored weekday, a month or year on its first calendar day.
     pub(super) fn first_day(self, date: Date) -> Date {
         match self.0 {
             AnchorDay::Every => date,

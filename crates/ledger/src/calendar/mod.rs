@@ -104,7 +104,8 @@ impl Calendar {
     /// Returns the period that contains `now`, and the next period. The last result is cached: the time zone is only consulted
     /// if `now` is not in the cached period.
     ///
-    /// The period that contains the Unix epoch begins there. A moment after [`LATEST`] has the periods of `LATEST`.
+    /// The period that contains the Unix epoch begins at the epoch. A moment after [`LATEST`] has the periods of
+    /// `LATEST`.
     pub fn around(&self, now: Timestamp) -> Periods {
         let Definition { recent, .. } = self.0;
         if let Some(periods) = recent.get(now) {
@@ -146,7 +147,7 @@ impl Definition {
     }
 
     /// Returns the moment at which a period begins, in seconds since the Unix epoch. `first` is the first day of the
-    /// day, week, month or year in which the period begins.
+    /// week, month or year in which the period begins. If the unit is a day, `first` is that day.
     fn begin(&self, first: Date) -> i64 {
         self.zone.first_instant(self.at.on(self.anchor.anchored(first)))
     }

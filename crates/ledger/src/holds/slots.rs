@@ -23,7 +23,7 @@ pub struct SlotTerms {
 pub struct Slots {
     slots: BTreeMap<SlotId, Slot>,
     last: u64,
-    /// The moments at which slots with a longest time end.
+    /// For each slot with a `max_hold`, the moment at which the slot ends at the latest.
     ends: BTreeSet<(Timestamp, SlotId)>,
 }
 
@@ -69,7 +69,7 @@ impl Slots {
         self.ends.clear();
     }
 
-    /// Returns the first moment at which the longest time of a slot has passed.
+    /// Returns the first moment at which a slot has been held for its longest time.
     pub fn next_end(&self) -> Option<Timestamp> {
         self.ends.first().map(|(end, _)| *end)
     }

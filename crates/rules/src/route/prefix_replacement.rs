@@ -105,7 +105,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind of a segment as it was sent. The path has only one possible reading.
+    /// Returns the kind of a segment as it was sent. The segment must be of a path that has only one reading.
     fn of(segment: &[u8]) -> Kind {
         let mut rest = segment.split(|byte| *byte == b';').next().unwrap_or_default();
         let mut dots = 0_u8;

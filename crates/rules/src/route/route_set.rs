@@ -61,8 +61,8 @@ pub struct RouteSet {
 
 #[derive(Clone, Debug)]
 struct CompiledRoute {
-    /// The choice if this route is taken. For a split, its upstream is `None`, because the upstream is chosen for each
-    /// request.
+    /// The choice if this route is taken. For a split, the choice has no upstream, because the upstream is chosen for
+    /// each request.
     choice: RouteChoice,
     split: Option<Split>,
     conditions: Vec<CompiledCondition>,

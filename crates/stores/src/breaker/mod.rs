@@ -68,8 +68,8 @@ struct Open {
     cooldown: Micros,
     /// Whether a probe is running.
     probing: bool,
-    /// When the last connection was made to a server that had left a call unanswered on its previous connection. 0 if
-    /// there was no such connection since the breaker opened.
+    /// The time of the last new connection to a server that had left a call unanswered on the previous connection. 0 if
+    /// no such connection was made since the breaker opened.
     reconnected: Timestamp,
 }
 

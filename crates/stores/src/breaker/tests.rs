@@ -125,7 +125,7 @@ fn half_of_a_hundred_calls_open_it_within_ten_seconds() {
     }
     assert!(opened);
     for number in 0..400 {
-        // The same results, but over several minutes.
+        // Alternating successes and failures as in the loop above, but over several minutes.
         let now = Timestamp(1_000 * SECOND + number * SECOND / 2);
         assert_eq!(seldom.record(Permit::Granted, alternating(number), now), Change::None);
     }
@@ -163,7 +163,8 @@ proptest! {
     #[test]
     fn it_opens_when_half_of_the_last_hundred_calls_failed_and_not_before(
         calls in calls(),
-        // The pause between calls: from a hundred calls in half a second to twenty calls in ten seconds.
+        // The pause between two calls. With the shortest pause, a hundred calls take half a second. With the longest,
+        // they take 50 seconds.
         pause in prop::sample::select(vec![SECOND / 200, SECOND / 20, SECOND / 9, SECOND / 2]),
     ) {
         let (breaker, mut ended) = (breaker(), Vec::new());

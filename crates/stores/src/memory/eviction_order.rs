@@ -3,13 +3,14 @@
 //! Buckets that are full again are evicted first, whatever their limit. Otherwise the buckets of all limits are
 //! compared by their [`SpentClass`], and a bucket of the lowest class is evicted. So drained buckets are evicted last,
 //! whatever their rate, and however many buckets their limit has. Of the limits that have a bucket of the lowest class,
-//! the limit with the most such buckets loses the bucket that will be full first. A limit is moved in this order only when
-//! its number of buckets has changed by more than an eighth, so almost no charge moves a limit. Therefore a limit with
-//! nearly as many buckets may lose one in place of the limit with the most.
+//! the limit with the most such buckets loses the bucket that will be full first. The limits are sorted by their
+//! numbers of buckets. A limit is moved in this order only when its number of buckets has changed by more than an
+//! eighth, so almost no charge moves a limit. Therefore a limit with nearly as many buckets may lose one in place of
+//! the limit with the most.
 //!
-//! One charge drains a bucket with one token per day, but hardly changes a bucket with a hundred tokens per second. A
-//! flood of new keys under the first limit must not evict all buckets of the second. So a limit with few buckets is
-//! spared, which means that it loses none: few are a sixteenth of the average number per limit, or two if that is more.
+//! A limit with few buckets is spared, which means that it loses none. Otherwise a flood of new keys under a limit of
+//! one token per day, where one charge drains a bucket, would evict all buckets of a limit whose buckets are never
+//! drained. Few are a sixteenth of the average number per limit, or two if that is more.
 //!
 //! No operation visits every limit, except when the number of spared buckets has to be doubled or halved.
 

@@ -41,7 +41,8 @@ pub(super) struct LocalHolds(Mutex<Held>);
 struct Held {
     buckets: HashMap<BucketKey, HeldBucket, RandomState>,
     slots: Slots,
-    /// What the requests of the previous process hold, and what it counts of its own previous process.
+    /// What the requests of the previous process hold. Includes what the previous process counts of the process before
+    /// it.
     elsewhere: HashMap<BucketKey, HeldBucket, RandomState>,
 }
 

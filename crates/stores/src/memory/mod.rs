@@ -208,9 +208,9 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Stores the entries of a settled plan. `indices` says for each charge which of the held locks is its shard's.
-    /// Returns how many buckets were evicted although something was still spent in them. Slots that requests hold are
-    /// not stored here.
+    /// Stores the entries of a settled plan. `indices` says for each charge which of the held locks is the lock of its
+    /// bucket's shard. Returns how many buckets were evicted although something was still spent in them. Slots that
+    /// requests hold are not stored here.
     #[allow(clippy::indexing_slicing, reason = "the indices come from `index_of`, within the held locks")]
     fn store(
         &self,
@@ -222,7 +222,8 @@ impl Memory {
         now: Timestamp,
     ) -> u64 {
         let mut evicted = 0;
-        // When a request is refused, its shadow charges have no outcome, but their buckets may have to be corrected.
+        // When a request is refused, its shadow charges have no outcome, but their buckets may have a new state, which
+        // is stored too.
         let unasked = std::iter::repeat(&Outcome::UNASKED);
         let outcomes = settlement.enforced.iter().chain(&settlement.shadow).chain(unasked);
         for (((charge, index), entry), outcome) in plan.charges().zip(indices).zip(entries).zip(outcomes) {

@@ -170,8 +170,8 @@ impl Shard {
         if let Ok(entry) = slots.find_entry(hasher.hash_one(bucket.key), |kept| *kept == slot) {
             entry.remove();
         }
-        // The last bucket has moved to the free slot. Its queue gets the new slot first, because `leave` may move that
-        // bucket.
+        // The last bucket has moved to the free slot. First the queue of the moved bucket gets the new slot, because
+        // `leave` may move that bucket within the queue.
         if let Some(last) = buckets.get(to_index(slot)) {
             let former = to_number(buckets.len());
             if let Some(kept) = slots.find_mut(hasher.hash_one(last.key), |kept| *kept == former) {

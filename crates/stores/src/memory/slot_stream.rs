@@ -1,5 +1,5 @@
-//! Writes to a stream how many slots requests hold, and reads the stream in the next process. So the limits there also
-//! count the requests that the previous process still answers.
+//! Writes to a stream how many slots requests hold, and reads the stream in the next process. So the limits of the next
+//! process also count the requests that the previous process still answers.
 //!
 //! A message has everything that is held: the number of buckets in 4 bytes, and for each bucket its key in 16 bytes, the
 //! held amount in thousandths and the time since which something is held, in 8 bytes each. Integers are little-endian. A
@@ -65,7 +65,7 @@ pub fn read(mut from: impl Read) -> io::Result<Vec<HeldAmount>> {
 }
 
 impl Memory {
-    /// Returns everything that the requests of this process hold, and what it counts of another process.
+    /// Returns everything that the requests of this process hold, and what this process counts for another process.
     pub fn held_amounts(&self) -> Vec<HeldAmount> {
         self.holds.iter().flat_map(|held| held.amounts()).collect()
     }

@@ -182,8 +182,8 @@ fn a_flood_among_a_hundred_thousand_buckets_does_not_switch_a_limit_off() {
     }
 }
 
-/// The long form, with a million buckets, takes 15 seconds of CPU in a debug build. Only `scripts/prove eviction` runs
-/// the long form.
+/// The long form of this test has a million buckets, and takes 15 seconds of CPU in a debug build. Only `scripts/prove
+/// eviction` runs the long form.
 #[test]
 fn a_flood_among_three_hundred_thousand_buckets_or_a_million_does_not_switch_a_limit_off() {
     let is_long = std::env::var("TOLLGATE_PROOF").is_ok_and(|form| form == "long");

@@ -38,8 +38,8 @@ pub(crate) struct Cancellation {
     sent: Arc<AtomicBool>,
 }
 
-/// Moves the bytes of a connection. If the connection's work was cancelled, the bytes are moved also after the drop of this
-/// value, until the connection ends or for [`CANCEL_TIMEOUT`].
+/// Moves the bytes of a connection. If the connection's work was cancelled, the bytes are still moved after this value
+/// is dropped, until the connection ends or for [`CANCEL_TIMEOUT`].
 struct OpenUntilCancelled {
     /// What moves the bytes. `None` when the connection has ended.
     driver: Option<Driver>,
@@ -51,8 +51,8 @@ impl Cancellation {
         Cancellation { token, server, tls, sent: Arc::default() }
     }
 
-    /// Asks the server over a separate connection to cancel its work. Does not wait until the work is cancelled, and
-    /// the server does not report it.
+    /// Asks the server over a separate connection to cancel its work. Does not wait until the work is cancelled,
+    /// because the server does not report when it is.
     pub(super) fn send(&self) {
         self.sent.store(true, Ordering::Relaxed);
         let Cancellation { token, server, tls, .. } = self.clone();

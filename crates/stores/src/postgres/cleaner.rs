@@ -25,8 +25,8 @@ use crate::remote::login::CurrentLogin;
 use base::interval::fixed_interval;
 
 const EVERY: Duration = Duration::from_secs(30);
-/// The shortest pause between the end of one removal and the beginning of the next, by any gateway, as a part of the
-/// interval of removals. A gateway alone never begins too early, because its own pauses are longer.
+/// The shortest pause between the end of one removal and the beginning of the next, by any gateway, as a fraction of
+/// [`every`]. Each gateway sleeps at least this long between its own removals.
 const SHORTEST_PAUSE: f64 = 0.75;
 /// The pause between two pieces of a removal, so that requests do not have to wait for the whole removal.
 const PAUSE: Duration = Duration::from_millis(5);

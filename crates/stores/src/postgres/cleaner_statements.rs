@@ -6,9 +6,10 @@ use tokio_postgres::{Client, Error};
 use super::settings::TableName;
 use super::single_statement::Parameter;
 
-/// Returns the SQL statement with which a gateway takes the turn to clean, or keeps its own turn. It takes the turn of another
-/// gateway only if that gateway has ended or has not reported for a while. The statement returns how far the last cleaner had
-/// come. A moment that is too far ahead counts as past, because it was written before the clock was set back.
+/// Returns the SQL statement with which a gateway takes the turn to clean, or keeps its own turn. It takes the turn of
+/// another gateway only if that gateway has ended or has not reported for a while. The statement returns how far the
+/// last cleaner had come. If a gateway's last report has a time that is too far ahead, the report counts as old,
+/// because it was written before the clock was set back.
 pub(crate) fn begin_statement(table: &TableName) -> String {
     format!(
         "INSERT INTO {} AS cleaning (key, state, until) \

@@ -1,5 +1,5 @@
 //! Determines which server accepts writes (the primary), for all connections of a gateway. While there is no primary,
-//! only the watch logs in at the hosts, however many connections wait.
+//! only this watch logs in at the hosts. The connections wait for its result.
 
 use tokio::sync::{Notify, watch};
 

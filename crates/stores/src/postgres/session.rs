@@ -1,8 +1,8 @@
 //! Holds a connection for calls. Without a pooler in between, the statements of calls are prepared by name, so that the
 //! server need not parse them each time, and mostly need not plan them.
 //!
-//! Through a pooler, the next transaction can run on another server process, on which a name is unknown or belongs to
-//! another statement. So through a pooler, statements are sent as texts.
+//! Through a pooler, the next transaction can run on another server process, on which the name of a statement is
+//! unknown or belongs to another statement. So through a pooler, statements are sent as texts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -88,8 +88,8 @@ impl Session {
         statements: Arc<CallStatements<Statement>>,
     ) -> Result<Session, Error> {
         let is_direct = leads_to_the_server(&client, ends).await?;
-        // The second commit of a call (`Flush`) shows that the first commit is not lost. Behind a pooler it would not
-        // show that, because it may be made after a crash or by another server.
+        // The second commit of a call (`Flush`) shows that the first commit is not lost. Behind a pooler the second
+        // commit does not show this, because it may come after a crash or go to another server.
         let can_flush = is_direct && can_flush(&client).await?;
         let prepared = if is_direct { Some(prepare(&client, &statements, can_flush).await?) } else { None };
         Ok(Session { client, statements, prepared, can_flush })

@@ -125,8 +125,8 @@ impl OwnerEntries {
         OwnerEntries::parse(state).is_some_and(|entries| entries.form == WHOLE)
     }
 
-    /// Returns whether a stored value is that of a concurrency limit and not of another algorithm: besides being whole, its sum
-    /// is that of its live entries, and no entry counts for longer than [`LIFE`].
+    /// Returns whether a stored value is that of a concurrency limit and not of another algorithm: the value must be
+    /// whole, its sum must be the sum of its live entries, and no entry may count for longer than [`LIFE`].
     pub(super) fn is_stored(state: &[u64]) -> bool {
         OwnerEntries::parse(state).is_some_and(|read| {
             let held: u64 = read.entries.iter().take(read.live).map(|entry| entry.held).sum();

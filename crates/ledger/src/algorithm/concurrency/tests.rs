@@ -56,7 +56,7 @@ fn the_packed_value_is_what_the_format_says() {
     assert_eq!(bytes, [head, entry].concat());
 }
 
-/// A sliding window can have as many words, and its first byte can be that of a whole value.
+/// The state of a sliding window can have as many words as a whole value of slots, and the same first byte.
 #[test]
 fn a_value_of_a_sliding_window_is_not_taken_for_slots() {
     let window = SlidingWindow::new(1_000, Micros(60_000_000), 60).unwrap();

@@ -5,8 +5,8 @@
 //!
 //! The state is the amount *spent*, and the beginning and end of the period in which this amount counts. Only a period
 //! that begins after the stored period begins at zero. So neither old time zone data nor a clock that was set back
-//! reopens a period. For this purpose, a bucket is kept for an hour after its end. When the window changes, the running
-//! period continues to its end, but no longer than to the end of the next period of the new window.
+//! reopens a period. For this purpose, a bucket is kept for an hour after its period ends. When the window changes, the
+//! running period continues to its end, but no longer than to the end of the next period of the new window.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 

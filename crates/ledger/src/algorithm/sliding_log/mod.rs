@@ -306,8 +306,9 @@ impl<'s> Log<'s> {
         }
     }
 
-    /// Returns the moment of the last pair that must leave the window so that at most `room` is spent. The first `gone` pairs
-    /// have already left it. If an excerpt lacks that pair, returns the moment of the excerpt's last exact pair.
+    /// Returns the moment of the last pair that must leave the window so that at most `room` is spent. The first `gone`
+    /// pairs have already left the window. If an excerpt lacks that pair, returns the moment of the excerpt's last
+    /// exact pair.
     fn falls_to(&self, room: u64, gone: usize) -> Timestamp {
         let total = self.total();
         let pairs = self.pairs().get(gone..).unwrap_or_default();

@@ -148,8 +148,8 @@ fn a_shorter_window_opens_no_longer_one_again() {
             let asking = if turn { long } else { short };
             let mut known = naive.clone();
             if turn && since > naive.last() {
-                // The longer window is new in the bucket. This window may or may not find grants that only the shorter
-                // window has kept, so the test begins again with a new bucket.
+                // The longer window is new in the bucket. The bucket may lack grants that only the longer window
+                // counts, so the test begins again with a new bucket.
                 state = None;
                 known = Naive::default();
             }
@@ -281,7 +281,8 @@ proptest! {
             ChargeResult::Short { wait } if log.tells_until(&excerpt, then.plus(wait)) => {
                 let ChargeResult::Short { wait: whole_wait } = whole.charge else { panic!("it fits: {:?}", whole) };
                 prop_assert!(wait <= whole_wait, "{:?} of {:?}", wait, whole_wait);
-                // Both waits are equal, unless the excerpt's wait ends when its last exact pair leaves.
+                // The log and the excerpt give equal waits, unless the excerpt's wait ends when its last exact pair
+                // leaves.
                 let [.., last, _, _, _] = excerpt[..] else { panic!("an excerpt without pairs") };
                 let known = excerpt.len() as u64 == 2 * excerpt[1] + HEAD as u64
                     || then.plus(wait) < Timestamp(last).plus(log.window);

@@ -87,8 +87,8 @@ impl GrantedSteps {
         }
     }
 
-    /// Adds all amounts of `older`, which has steps of another length, to the step here in which the latest step of `older`
-    /// ends. The latest step of `older` must not end after the latest step here.
+    /// Adds all amounts of `older`, which has steps of another length, to the step of `self` in which the latest step
+    /// of `older` ends. The latest step of `older` must not end after the latest step of `self`.
     fn fold(&mut self, older: &GrantedSteps) {
         let step = (older.latest_end() - 1) / self.length;
         let before = usize::try_from(self.latest - step.min(self.latest)).unwrap_or(usize::MAX);
@@ -229,8 +229,8 @@ pub(super) fn fold(granted: &mut BucketSteps) {
     }
 }
 
-/// Takes back up to this many thousandths of what was granted, first from the steps that end last. If steps of both
-/// lengths end at the same moment, the first length comes first.
+/// Takes back up to this many thousandths of what was granted, first from the steps that end last. If two steps end at
+/// the same moment, the step in the first element of `granted` comes first.
 pub(super) fn take_back(granted: &mut BucketSteps, mut thousandths: u64) {
     while thousandths > 0 {
         let last = granted.iter_mut().filter_map(GrantedSteps::last_granted);

@@ -203,8 +203,9 @@ impl TokenBucket {
         (spent.saturating_sub(back), since.max(now))
     }
 
-    /// Converts an amount from another bucket's units to the units of this bucket. Rounds up to a whole unit if the
-    /// product is exact, and otherwise to a thousandth of a token. So no spent amount is lost.
+    /// Converts an amount from another bucket's units to the units of this bucket. The result is rounded up, so no
+    /// spent amount is lost: to a whole unit, or to a thousandth of a token if the exact computation needs too large
+    /// numbers.
     fn convert(&self, spent: u64, unit: u64) -> u64 {
         if unit == self.unit {
             return spent;

@@ -78,8 +78,8 @@ struct HeldBucket {
     newest: u64,
     /// The amount that the store counts since the call `newest`. `None` if this amount is unknown.
     acknowledged: Option<Cost>,
-    /// How many calls have had a report about this bucket since the owner keeps the bucket. Calls that are proved not
-    /// to have run are not included.
+    /// How many calls have had a report about this bucket since the owner began to keep the bucket. Calls that are
+    /// proved not to have run are not included.
     reported: Reported,
     turn: Turn,
 }
