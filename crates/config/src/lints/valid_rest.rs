@@ -17,7 +17,7 @@ const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
     ("limits", &["cors"]),
 ];
 
-/// Keys that few lints read. [`READS`] lists each of these lints with the keys that it reads.
+/// Keys that few lints read. If a lint reads one of these keys, [`READS`] lists the lint.
 const ALONE: [&str; 8] =
     ["log", "threads", "headers", "retry_after_jitter", "upstream_timeouts", "error_pages", "cors", "admin"];
 
