@@ -12,8 +12,8 @@ use super::timestamps::{Grain, LogTimestamp};
 use base::time::Timestamp;
 use decision::access_log_line;
 
-/// One request of a log. `at` is the time of the decision. If the log lacks this time, `at` is the time that the log
-/// records.
+/// One request of a log. `at` is the time of the decision, or, if the log does not record that, the only time in the
+/// line.
 #[derive(Debug)]
 pub struct Entry {
     pub at: Timestamp,

@@ -20,14 +20,14 @@ use rules::rule_set::RuleSet;
 pub(crate) struct LoggedDecisions<'c> {
     rules: &'c RuleSet,
     policies: Vec<LoggedPolicy<'c>>,
-    /// Whether exemptions are the same as under the former file.
+    /// Whether exemptions are the same as in the file under which the log was written.
     exempts_as_before: bool,
 }
 
 #[derive(Debug)]
 struct LoggedPolicy<'c> {
     name: &'c str,
-    /// Whether the policy chooses its rules as under the former file.
+    /// Whether the policy chooses its rules as in the file under which the log was written.
     chooses_as_before: bool,
     /// Whether the policy can deny requests.
     denies: bool,

@@ -32,7 +32,8 @@ const SECOND: u64 = 1_000_000;
 pub struct Merge {
     logs: Vec<Log>,
     waiting: BinaryHeap<PendingEntry>,
-    /// The lines about requests that took longer than [`TOLERANCE`], if they were looked for.
+    /// The lines about requests that took longer than [`TOLERANCE`]. Empty if [`Merge::find_long_requests`] was not
+    /// called.
     long: BinaryHeap<PendingEntry>,
     /// The time of the last released line.
     last: Timestamp,
@@ -191,7 +192,8 @@ impl Log {
         }
     }
 
-    /// Sets the times of lines to the middles of equal parts of their second.
+    /// Divides a second into as many equal parts as the second has lines. Each line gets the time in the middle of its
+    /// part.
     fn spread(&mut self, counts: &mut ReadCounts) {
         let count = self.second.len() as u64;
         for (number, mut entry) in (0u64..).zip(self.second.drain(..)) {

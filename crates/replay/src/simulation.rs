@@ -51,7 +51,7 @@ struct Occurrence<'l> {
     end: Option<Timestamp>,
     /// The gateway's own record of the request. `None` for a foreign log.
     logged: Option<&'l OwnEntry>,
-    /// The result of the request under the former file.
+    /// The result of the request under the former file, under which the logs were written.
     before: Option<SimulatedResult>,
 }
 

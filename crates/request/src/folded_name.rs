@@ -35,8 +35,7 @@ mod tests {
 
     #[test]
     fn a_name_becomes_another_as_php_and_rack_make_variables() {
-        // In `$_GET`, PHP 8.2 shows the first six names and the arrays as `api_key`. Rack 2.2 reads the other names as
-        // `api_key`.
+        // Each of these names is read as `api_key` by PHP 8.2 or by Rack 2.2.
         for sent in ["api.key", "api key", "api[key", " api_key", "   api.key", "api_key\0x", "api_key[]", "api.key[x]"]
             .into_iter()
             .chain(["[api_key]", "[api_key", "]api_key", "api_key]", "[]api_key[a][b]"])

@@ -40,8 +40,8 @@ pub enum StoreError {
     /// The call named calendar periods, but the server's time was outside of these periods. A second attempt had the
     /// same result. Nothing was charged.
     OutsidePeriod,
-    /// The request asks for slots, and a later call of this gateway has reached the server before this call. If this
-    /// call has charged other buckets, their charges stay.
+    /// The request asks for slots, but a later call of this gateway has reached the server before this call. So the
+    /// server has ignored this call's reports. If this call has charged other buckets, their charges stay.
     OldReport,
     /// Another node of the cluster has the hash slot of the bucket now. The call did not run.
     SlotMoved,
@@ -133,9 +133,9 @@ impl StoreError {
             || matches!(self, StoreError::OutsidePeriod | StoreError::OldReport | StoreError::ClusterDown)
     }
 
-    /// Whether the server works, but has refused the call because of its state, such as full memory or rows that other
-    /// transactions hold. Such an error does not open the breaker: an open breaker would block requests that the server can
-    /// decide.
+    /// Whether the server works, but has refused the call because of its state, such as full memory, or rows that other
+    /// transactions have locked. Such an error does not open the breaker: an open breaker would block requests that the
+    /// server can decide.
     pub fn is_refusal(self) -> bool {
         matches!(self, StoreError::Busy | StoreError::OutOfMemory)
     }

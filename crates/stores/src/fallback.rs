@@ -84,8 +84,8 @@ impl FallbackShare {
     }
 
     /// Decides a plan in this process, with this gateway's shares of the limits. The remaining tokens in the answer are
-    /// those of the shares. `slots` keeps the slots of this gateway: slots that the store has granted are counted here,
-    /// and slots that are granted here are reported to the store.
+    /// those of the shares. `slots` keeps the slots of this gateway: slots that the store has granted count in this
+    /// decision, and slots that this decision grants are reported to the store.
     pub(crate) fn take(&self, plan: &Plan, slots: &impl SlotBook) -> TakeReply {
         let gateways = self.gateways();
         let mut evicted = 0;
@@ -101,7 +101,8 @@ impl FallbackShare {
         };
         let mut taken = self.memory.take_with(&shares, slots);
         let outcomes = taken.settlement.enforced.iter_mut().chain(&mut taken.settlement.shadow);
-        // A charge of slots is not divided here, because its share has fewer slots instead of a higher cost.
+        // Remaining slots are not divided, because a share of slots already has fewer slots. A share of another limit
+        // has the whole burst, and each request has a multiplied cost.
         for (outcome, _) in outcomes.zip(plan.charges()).filter(|(_, charge)| charge.algorithm.slots().is_none()) {
             outcome.remaining = Cost::from_thousandths(outcome.remaining.thousandths() / gateways);
         }
@@ -256,7 +257,7 @@ mod tests {
         let two = plan(&[(2, 12)]);
         show(&fallback, &two, 12, clock.now());
         let taken = fallback.take(&two, &NoSlots);
-        // The share holds nothing. The bucket is stored when its share is lowered, before the decision, and then
+        // The share holds nothing. The share is lowered before the decision, which stores the bucket. Then the bucket
         // refuses.
         assert_eq!((taken.settlement.is_granted(), taken.evicted, fallback.buckets()), (false, 1, 1));
     }

@@ -68,8 +68,7 @@ enum Later {
     Perhaps,
 }
 
-/// Whether the nodes from one level on match every descriptor of the shape, whatever the values of its other entries
-/// are.
+/// Whether the nodes below one node match every value of the shape's remaining entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coverage {
     Whole,

@@ -17,7 +17,8 @@ use rules::rule::Rule;
 const ANY: [&[u8]; 2] = [b"/~", b"~"];
 const ANYWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 77));
 
-/// An example of a request: the attributes with which rules are matched. Lints find out which rules apply to it.
+/// An example of a request, with values of the attributes that rules read. Lints find out which rules apply to the
+/// example.
 #[derive(Clone, Debug)]
 pub(super) struct Example<'f> {
     values: Vec<(&'f Attribute, Option<Vec<u8>>)>,

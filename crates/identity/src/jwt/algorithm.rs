@@ -88,8 +88,8 @@ pub(crate) fn algorithms_of(key: &DecodingKey) -> Result<Vec<Algorithm>, KeyErro
     }
 }
 
-/// Returns the algorithms for which a JWK may verify signatures: only the algorithm that the JWK names, or all of
-/// `own`, the algorithms of its key, if the JWK names no algorithm.
+/// Returns the algorithms for which a JWK may verify signatures: only the algorithm that the JWK names. If the JWK
+/// names no algorithm, all of `own`, which are the algorithms of the JWK's key.
 ///
 /// # Errors
 /// If the curve or the algorithm that the JWK names does not fit its key.

@@ -166,7 +166,7 @@ fn rule() -> impl Strategy<Value = Rule> {
     )
 }
 
-/// Sets the part of every override to one of the parts of these limit keys, in turn.
+/// Gives each override a part of these limit keys as its `part`. The overrides take the parts in turn.
 fn name_parts(action: &mut Action, keys: &[LimitKey], first: Index) {
     let Action::Charge(limits) = action else { return };
     let parts: Vec<&KeyPart> = keys.iter().flat_map(|key| &key.alternatives).collect();

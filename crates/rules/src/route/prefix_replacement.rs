@@ -61,7 +61,7 @@ fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
             Kind::Parent => {
                 depth = depth.saturating_sub(1);
                 equal = equal.min(depth);
-                // The path has left the prefix here, so the rest that was found no longer counts.
+                // The path has left the prefix again, so the rest in `found` is no longer the rest after the prefix.
                 if depth < wanted.len() {
                     found = None;
                 }

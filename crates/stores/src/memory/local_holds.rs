@@ -1,7 +1,7 @@
 //! Counts what requests hold of buckets in memory, such as slots, and charges the plans of such requests.
 //!
-//! The fallback of a shared store also decides here, but its slots are kept by the connections to the store, which report
-//! them ([`SlotBook`]).
+//! The fallback of a shared store also decides with this code. But the connections to the store keep the slots of the
+//! fallback, and report these slots to the store ([`SlotBook`]).
 //!
 //! There is one owner, this process, which knows exactly what its requests hold. So no reports are needed and nothing
 //! expires: for each plan, the state of a bucket is made from the sum of the slots that are held. This sum is not among
@@ -144,8 +144,8 @@ impl Memory {
         TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
     }
 
-    /// Decides a plan as [`Memory::take`] does, but the slots of its buckets are those in `book`. While a bucket is
-    /// decided about, no other decision about it is made here.
+    /// Decides a plan as [`Memory::take`] does, but the slots of its buckets are those in `book`. During this decision,
+    /// this store makes no other decision about the same buckets.
     pub(crate) fn take_with(&self, plan: &Plan, book: &impl SlotBook) -> TakeReply {
         let mut locked = self.lock(plan);
         let time = self.time();
@@ -177,7 +177,7 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Returns the result that a plan that holds something would have now, as [`Memory::peek`] does.
+    /// Returns the result that the plan would have now, like [`Memory::peek`]. For a plan that holds something.
     pub(super) fn peek_and_hold(&self, plan: &Plan) -> Settlement {
         let locked = self.lock(plan);
         let mut holds = self.lock_holds(plan);

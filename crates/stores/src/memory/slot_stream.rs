@@ -70,7 +70,7 @@ impl Memory {
         self.holds.iter().flat_map(|held| held.amounts()).collect()
     }
 
-    /// Whether the requests of another process hold something that is counted here.
+    /// Whether this store counts something that the requests of another process hold.
     pub fn counts_elsewhere(&self) -> bool {
         self.holds.iter().any(|held| held.counts_elsewhere())
     }

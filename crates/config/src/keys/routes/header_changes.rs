@@ -115,7 +115,7 @@ fn value(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<FieldValu
             },
         });
     }
-    // The text of the value, with a `~` in place of each attribute.
+    // The value with a `~` in place of each attribute. If this sample is valid, the value is valid.
     let sample: String = composed
         .iter()
         .map(|part| match part {

@@ -178,7 +178,7 @@ pub(crate) struct RuleDefaults<'k> {
 #[derive(Debug)]
 pub(crate) struct RuleReader<'k> {
     pub defaults: RuleDefaults<'k>,
-    /// The names of rules, and of limits in the form in which they are shown.
+    /// The names of rules, and the names of limits as clients see them.
     names: HashSet<String>,
     meters: Meters,
 }

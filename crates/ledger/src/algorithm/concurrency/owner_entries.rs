@@ -65,8 +65,8 @@ pub(super) struct OwnerEntries {
     live: usize,
     entries: SmallVec<[OwnerEntry; 4]>,
     form: u64,
-    /// Whether the entries must be stored even if no report is accepted, because they were moved back to the store's
-    /// clock.
+    /// Whether the entries must be stored even if no report is accepted, because their ends were moved back when the
+    /// moment was set back.
     pub is_corrected: bool,
 }
 

@@ -40,8 +40,9 @@ pub const MAX_LIMIT: u64 = 10_000;
 /// Running totals are counted modulo this number, so that the sum of two totals is still exact in a double.
 const TOTALS: u64 = 1 << 52;
 
-/// The number of integers before the pairs of a state: the sum of all amounts; how many first pairs are exact (all,
-/// except in an excerpt); the longest window under which the bucket was charged; until when that window matters.
+/// The number of integers before the pairs of a state. These integers are the sum of all amounts, the number of first
+/// pairs that are exact (all, except in an excerpt), the longest window under which the bucket was charged, and the
+/// moment until which that window matters.
 const HEAD: usize = 4;
 
 /// The largest number of pairs in a log. A log needs more pairs only while a bucket is charged under windows of

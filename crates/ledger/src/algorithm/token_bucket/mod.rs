@@ -203,9 +203,9 @@ impl TokenBucket {
         (spent.saturating_sub(back), since.max(now))
     }
 
-    /// Converts an amount from another bucket's units to the units of this bucket. The result is rounded up, so no
-    /// spent amount is lost: to a whole unit, or to a thousandth of a token if the exact computation needs too large
-    /// numbers.
+    /// Converts an amount from another bucket's units to the units of this bucket. The result is rounded up to a whole
+    /// unit, so no spent amount is lost. If the numbers are too large for this, the result is rounded up to a
+    /// thousandth of a token.
     fn convert(&self, spent: u64, unit: u64) -> u64 {
         if unit == self.unit {
             return spent;
