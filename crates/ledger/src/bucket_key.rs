@@ -56,9 +56,9 @@ impl fmt::Debug for BucketKey {
 pub struct LimitTag(pub u32);
 
 impl LimitTag {
-    /// Returns the tag for buckets with the settings of one variant: 0 for the limit's own settings, above 0 for an override.
-    /// All overrides of a limit share one tag, so their buckets are evicted as those of a separate limit. There may be many
-    /// overrides, and their settings may differ much from the limit's own.
+    /// Returns the tag for buckets with the settings of one variant: 0 for the limit's own settings, above 0 for an
+    /// override. All overrides of a limit share one tag, so their buckets are evicted as those of a separate limit. The
+    /// reason is that there may be many overrides, and that their settings may differ much from the limit's own.
     #[must_use]
     pub fn of_variant(self, variant: u32) -> LimitTag {
         if variant == 0 { self } else { LimitTag(self.0.wrapping_add(0x9e37_79b9)) }

@@ -98,7 +98,8 @@ impl ForeignEntry {
             Attribute::Header(name) => {
                 known(matches!(self.log, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
             }
-            // Logs of nginx and Apache do not record these. The simulated file determines the route and the upstream.
+            // Logs of nginx and Apache do not record these attributes. The simulated file determines the route and the
+            // upstream.
             Attribute::Route
             | Attribute::Upstream
             | Attribute::Scheme

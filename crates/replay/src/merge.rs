@@ -4,8 +4,8 @@
 //! The log that is furthest behind is read next. A line is released when every log is a minute past the line's time. A
 //! line that is read after a later line was released is decided after this later line, and is counted as late.
 //!
-//! The line about a stream of an hour is an hour late, though the stream held its slots meanwhile. For files with limits of
-//! slots, [`Merge::find_long_requests`] reads such lines before all others.
+//! The line about a stream that lasts an hour is read an hour late, but the stream held its slots during this hour. For
+//! files with limits of slots, [`Merge::find_long_requests`] reads such lines before all others.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;

@@ -69,8 +69,8 @@ pub struct Outcome {
     pub several_issuers: bool,
     /// The number of buckets that refused at least one request, over all limits.
     pub refused_keys: u64,
-    /// The number of buckets that refused requests and to which the former file refuses no request. `None` without a
-    /// former file.
+    /// The number of buckets that refused requests, although the former file refuses no request to them. `None` without
+    /// a former file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newly_refused_keys: Option<u64>,
     /// The buckets with the most refusals. If two files are compared, these are the buckets with the most new refusals.

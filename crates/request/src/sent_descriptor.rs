@@ -80,7 +80,7 @@ impl<'a> SentDescriptor<'a> {
         }
     }
 
-    /// Returns the value of the entry that has this key and follows `before` others with the same key.
+    /// Returns the value of the entry that has this key and comes after `before` other entries with the same key.
     fn entry(&self, key: &str, before: usize) -> Option<Cow<'_, str>> {
         let mut of_key = self.entries.iter().filter(|(found, _)| found == key);
         of_key.nth(before).map(|(_, value)| Cow::Borrowed(&**value))

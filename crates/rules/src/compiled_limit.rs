@@ -47,8 +47,8 @@ impl CompiledLimit {
         self.seed.key(descriptor)
     }
 
-    /// Returns the tag by which a store groups the buckets with the settings of this variant, to choose which bucket to
-    /// evict. `variant` is 0 for the limit's own settings, otherwise the number of an override.
+    /// Returns the tag of the buckets with the settings of this variant. A store groups buckets by their tags when it
+    /// chooses which bucket to evict. `variant` is 0 for the limit's own settings, otherwise the number of an override.
     pub fn tag(&self, variant: u32) -> LimitTag {
         self.seed.tag().of_variant(variant)
     }
@@ -121,8 +121,7 @@ pub(crate) enum CompiledPrice {
     FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
 }
 
-/// The settings of a limit some of which come from credentials, with the slots (indexes) of the attributes that supply
-/// these settings.
+/// The settings of a limit, of which some come from credentials. `slots` are the attributes that supply these settings.
 #[derive(Clone, Debug)]
 pub struct CompiledNumbers {
     pub claimed: ClaimedNumbers,

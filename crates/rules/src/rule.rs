@@ -169,8 +169,8 @@ pub struct Limit {
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Other settings of a limit, for one value of one alternative of a limit key. The settings do not apply to the same
-/// value of another alternative, so that an unverified value never gets the settings of a verified value.
+/// Other settings of a limit, for one value of one alternative of a limit key. If another alternative has the same
+/// value, these settings do not apply. So an unverified value never gets the settings of a verified value.
 #[derive(Clone, Debug)]
 pub struct Override {
     pub part: Arc<KeyPart>,

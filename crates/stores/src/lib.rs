@@ -194,8 +194,8 @@ impl Store {
     }
 
     /// Ends all slots of this gateway, because the process ends, and waits until the store knows that they have ended.
-    /// Otherwise other gateways would wait until the last reports expire. May wait as long as the store gives no
-    /// answer.
+    /// Otherwise the store would count these slots until the last reports expire. May wait as long as the store gives
+    /// no answer.
     pub async fn end_all_slots(&self) {
         match self {
             Store::Memory(_) => {}

@@ -22,8 +22,8 @@ pub const MOST_HELD: Cost = Cost::from_thousandths((1 << 43) - 1);
 pub struct Owner(pub u64);
 
 impl Owner {
-    /// The owner to which everything held of a bucket is attributed if the stored value was invalid. This owner sends no reports,
-    /// so its holds end after [`LIFE`].
+    /// If the stored value of a bucket was invalid, this owner counts as the holder of the whole bucket. This owner
+    /// sends no reports, so its holds end after [`LIFE`].
     pub const NOBODY: Owner = Owner(0);
 
     /// Returns the owner for a thread of a gateway. The number of the owner consists of six bytes of `name`, the random

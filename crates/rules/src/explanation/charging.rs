@@ -59,7 +59,7 @@ impl RuleSet {
         self.limits().get(first..first.saturating_add(index(rule.limit_count()))).unwrap_or_default()
     }
 
-    /// Returns the number of limits in the rules before this rule of the set.
+    /// Returns the number of limits in all rules that come before this rule in the set.
     fn before(&self, rule: &Rule) -> u32 {
         let rules = self.source().policies.iter().flat_map(|policy| &policy.rules);
         rules.take_while(|one| !std::ptr::eq(*one, rule)).map(Rule::limit_count).sum()

@@ -78,7 +78,7 @@ impl<'a> PartialFacts<'a, '_> {
             let value = match ((self.see)(&part.attribute), part.fold) {
                 // A limit cannot count by a list, so the next alternative is tried.
                 (Observation::Missing | Observation::List(_), _) => continue,
-                // The pseudonym of a folded value cannot be computed from the pseudonym of the value.
+                // The pseudonym of a folded value cannot be computed from the pseudonym of the value as it was sent.
                 (Observation::Unknown, _) | (Observation::Named(_), Fold::Lower) => {
                     return Finding::Unknown(&part.attribute);
                 }

@@ -12,8 +12,8 @@ pub struct Redirect {
     pub scheme: Option<&'static str>,
     /// The new host, without a port.
     pub host: Option<String>,
-    /// The new port. If `None`, the address has the request's port when neither scheme nor host change, otherwise the
-    /// default port of the scheme.
+    /// The new port. `None` keeps the request's port if neither scheme nor host change, and otherwise means the default
+    /// port of the scheme.
     pub port: Option<u16>,
     pub path: Option<PrefixReplacement>,
 }

@@ -19,7 +19,7 @@ use request::attribute::Attribute;
 pub struct Split {
     /// The upstreams with their weights, at least one, in the order of the file.
     shares: Vec<Share>,
-    /// The attributes whose first value decides. If `None`, requests are split at random.
+    /// The attributes that decide: the first one that has a value is used. If `None`, requests are split at random.
     by: Option<LimitKey>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) enum PartialShare {
 }
 
 impl Split {
-    /// Makes a split of `shares`, of which there must be at least one. `by` names the attributes whose first value
-    /// decides. If `by` is `None`, requests are split at random.
+    /// Makes a split of `shares`, of which there must be at least one. `by` names the attributes that decide: the first
+    /// one that has a value is used. If `by` is `None`, requests are split at random.
     pub fn new(shares: Vec<Share>, by: Option<LimitKey>) -> Split {
         Split { shares, by }
     }

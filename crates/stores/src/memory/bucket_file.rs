@@ -107,8 +107,8 @@ impl BucketFile {
 }
 
 impl Drop for BucketFile {
-    /// Releases the lock explicitly, because closing the file may not: a process that is being started may still have a
-    /// duplicate of the file handle, which would keep the lock.
+    /// Releases the lock explicitly, because closing the file may not release it: a process that is being started may
+    /// still have a duplicate of the file handle, which would keep the lock.
     fn drop(&mut self) {
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }

@@ -23,8 +23,8 @@ use super::queue_id::{CLASSES, QueueId, SpentClass};
 use base::time::Timestamp;
 use ledger::bucket_key::LimitTag;
 
-/// The number of buckets with which a limit is spared if the average is higher. A limit that all clients share has a
-/// single bucket.
+/// A limit with at most this number of buckets is spared if the average limit has more. For example, a limit that all
+/// clients share has a single bucket.
 const FEW: usize = 2;
 
 /// A limit is also spared if it has at most the average number of buckets divided by this number.
@@ -238,8 +238,8 @@ mod tests {
     }
 
     /// Whether this bucket may be evicted next, by the rules at the top of this file. The numbers by which limits are
-    /// ordered may be wrong by an eighth. So a limit may lose a bucket if it has at least 7/9 as many as the limit with
-    /// the most.
+    /// ordered may be wrong by an eighth. So a limit may lose a bucket if it has at least 7/9 as many buckets as the
+    /// limit with the most buckets.
     fn may_go(kept: &ExpectedBuckets, spared: usize, number: u16) -> bool {
         let in_limit = |limit: u32| kept.values().filter(|(of, ..)| *of == limit).count();
         let losable = || kept.values().filter(|(limit, ..)| in_limit(*limit) > spared);

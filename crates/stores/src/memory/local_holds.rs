@@ -177,7 +177,8 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Returns the result that the plan would have now, like [`Memory::peek`]. For a plan that holds something.
+    /// Does the same as [`Memory::peek`] for a plan that holds something: returns the result that the plan would have
+    /// now.
     pub(super) fn peek_and_hold(&self, plan: &Plan) -> Settlement {
         let locked = self.lock(plan);
         let mut holds = self.lock_holds(plan);

@@ -67,7 +67,7 @@ impl Transport for Database {
     // sent while a transaction runs on the connection would become part of it.
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, at_once: 1, parted: false };
 
-    // A new connection has written nothing, so only the answer of a call shows that calls succeed.
+    // Connecting writes nothing, so it does not show that calls succeed. Only the answer of a call shows this.
     const CONNECTED: ConnectionProof = ConnectionProof::Answers;
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {

@@ -51,7 +51,7 @@ impl Inspector {
         let login = CurrentLogin::new(settings.login.clone());
         let ready = connect_to_primary(settings, &login, Checks::Schema, &nobody()).await?;
         tokio::spawn(ready.driver);
-        // `timeout` bounds the wait for locks, which may take as long as the statement itself.
+        // `timeout` bounds the wait for locks. For an operator, this wait may take as long as a statement may take.
         let settings = Settings { timeout: Micros::from(STATEMENT_TIMEOUT), ..settings.clone() };
         Ok(Inspector { client: ready.client, settings })
     }

@@ -1,5 +1,5 @@
 //! Tries the statements of a gateway on a server that is not PostgreSQL 14 or later. YugabyteDB, for example, has the
-//! version number of an older PostgreSQL. So only the trial shows whether the server can be used.
+//! version number of an older PostgreSQL. So only trying the statements shows whether the server can be used.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;

@@ -26,8 +26,8 @@ const COMMENT: &str = "Tollgate's buckets, schema ";
 /// The permissions that the gateway's role needs on both tables.
 const PERMISSIONS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 
-/// Returns the SQL statements that create or update the tables and the role of these settings. A user who may create tables and
-/// roles can run them again at any time.
+/// Returns the SQL statements that create or update the tables and the role that these settings name. A user who may
+/// create tables and roles can run them again at any time.
 pub fn statements(settings: &Settings) -> String {
     let Settings { table, durability, .. } = settings;
     let (buckets, gateways) = (table.quoted(), table.gateways_quoted());
@@ -194,7 +194,7 @@ fn identifier(name: &str) -> String {
 }
 
 fn literal(text: &str) -> String {
-    // In a text that is marked with E, a backslash is an escape whatever the server's settings are.
+    // In a text with the prefix E, a backslash is an escape under all settings of the server.
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 

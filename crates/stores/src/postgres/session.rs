@@ -173,12 +173,12 @@ async fn can_flush(client: &Client) -> Result<bool, Error> {
     }
 }
 
-/// Whether the connection leads to the server without a pooler. The server then reports the same addresses and ports of
-/// both ends. Behind a pooler, at least one of them differs.
+/// Whether the connection leads to the server without a pooler. If so, the server reports the addresses and ports that
+/// this process sees. Behind a pooler, at least one of them differs.
 async fn leads_to_the_server(client: &Client, SocketAddresses { local, peer }: SocketAddresses) -> Result<bool, Error> {
     let rows = match client.query_typed(ENDS, &[]).await {
         Ok(rows) => rows,
-        // Some servers do not report the addresses, or not to every user. Then there may be a pooler.
+        // Some servers do not report the addresses, or report them only to some users. So there may be a pooler.
         Err(error) if error.as_db_error().is_some() => return Ok(false),
         Err(error) => return Err(error),
     };

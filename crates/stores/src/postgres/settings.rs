@@ -10,7 +10,7 @@ pub(super) const DEFAULT_PORT: u16 = 5432;
 /// The largest length of an object's name in PostgreSQL, in bytes.
 const LONGEST_NAME: usize = 63;
 
-/// The suffix that is appended to the name of the table of buckets, to name the table of heartbeats.
+/// The table of heartbeats has the name of the table of buckets with this suffix.
 const GATEWAYS: &str = "_gateway";
 
 /// The largest number of connections of one gateway. Each runs one transaction at a time, and transactions on the same
@@ -34,7 +34,7 @@ pub struct Settings {
     pub table: TableName,
     pub durability: Durability,
     pub breaker: breaker::Settings,
-    /// The smallest number of gateways among which the limits are divided during an outage.
+    /// During an outage, the limits are divided among at least this number of gateways.
     pub gateways: u64,
 }
 
@@ -82,9 +82,9 @@ impl Durability {
 }
 
 impl TableName {
-    /// Parses the name of a table, which may begin with the name of a schema. Each name must consist of lower-case letters,
-    /// digits and `_`, must not begin with a digit, and must not be too long. Otherwise returns `None`. Such names are
-    /// the same with and without quotes.
+    /// Parses the name of a table, which may begin with the name of a schema. Each name must consist of lower-case
+    /// letters, digits and `_`, must not begin with a digit, and must not be too long. Otherwise returns `None`. Such a
+    /// name means the same table with and without quotes.
     pub fn parse(text: &str) -> Option<TableName> {
         let is_name = |name: &str, longest: usize| {
             let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';

@@ -136,7 +136,8 @@ impl LeakyBucket {
         self.places.correction(state, now)
     }
 
-    /// Returns this limit for a bucket that `other` may charge too. The higher of both fastest rates applies.
+    /// Returns this limit for a bucket that `other` may charge too. Of the two limits' fastest rates, the higher one
+    /// applies.
     #[must_use]
     pub fn alongside(self, other: &LeakyBucket) -> LeakyBucket {
         LeakyBucket { places: self.places.alongside(&other.places), ..self }

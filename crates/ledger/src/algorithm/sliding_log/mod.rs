@@ -119,8 +119,9 @@ impl SlidingLog {
         8 * (HEAD as u64 + 2 * grants)
     }
 
-    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by `of`
-    /// instead of dividing the limit. A cost that is then too large to be kept exactly becomes the largest exact cost.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The limit is not divided,
+    /// but the cost is multiplied by `of`. A product that is too large to be kept exactly becomes the largest exact
+    /// cost.
     pub fn share(&self, cost: Cost, of: u64) -> (SlidingLog, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(TOTALS - 1));
         (SlidingLog { limit: self.limit.max(cost), ..*self }, cost)

@@ -109,7 +109,8 @@ impl TokenBucket {
         Cost::from_thousandths(u64::try_from(thousandths).unwrap_or(u64::MAX))
     }
 
-    /// Returns this limit for a bucket that `other` may charge too. The higher of both fastest refills applies.
+    /// Returns this limit for a bucket that `other` may charge too. Of the two limits' fastest refills, the higher one
+    /// applies.
     #[must_use]
     pub fn alongside(self, other: &TokenBucket) -> TokenBucket {
         let theirs = (u128::from(other.fastest) * u128::from(self.unit)).div_ceil(u128::from(other.unit));
@@ -131,8 +132,9 @@ impl TokenBucket {
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity().max(1)) }
     }
 
-    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by `of`
-    /// instead of dividing the limit. A cost that is then too large to be kept exactly becomes the largest exact cost.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The limit is not divided,
+    /// but the cost is multiplied by `of`. A product that is too large to be kept exactly becomes the largest exact
+    /// cost.
     pub fn share(&self, cost: Cost, of: u64) -> (TokenBucket, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT / self.unit));
         (TokenBucket { burst: self.burst.max(cost), ..*self }, cost)

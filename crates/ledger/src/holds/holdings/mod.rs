@@ -13,8 +13,8 @@ use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use base::time::Timestamp;
 
-/// The largest number of reports in a call. Only a call that asks something of more buckets has more reports, one for each
-/// of these buckets.
+/// The largest number of reports in a call. A call has more reports only if it asks something of more buckets than
+/// this. Then it has one report for each of these buckets.
 pub const MOST_REPORTS: usize = 256;
 
 /// A call of an owner to the store, which says how much the owner holds of several buckets, and asks for more.

@@ -29,7 +29,7 @@ impl World {
         (running + granted.len()) as u64
     }
 
-    /// Checks that no more slots of a bucket are in use than its limit has, at the moment of a grant.
+    /// Checks, at the moment of a grant, that no more slots of a bucket are in use than the limit has.
     ///
     /// # Errors
     ///

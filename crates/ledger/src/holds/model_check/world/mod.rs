@@ -116,7 +116,7 @@ pub(super) enum Action {
 struct Client {
     is_alive: bool,
     holdings: Holdings,
-    /// The requests under way: the mask of their buckets, and the slots that they still hold.
+    /// The requests under way. Each has the mask of its buckets, and the slots that it still holds.
     requests: Vec<(u8, Vec<SlotId>)>,
     /// For the variant with differences: how many slots of each bucket were given back since the last call.
     ended: [u64; 2],
@@ -129,7 +129,7 @@ struct Heard {
     /// The sequence of the newest accepted report. `at` is the time when this report was accepted.
     newest: u64,
     at: u64,
-    /// `Some` if the store does not know of some holds until a report with a higher sequence is accepted.
+    /// `Some` if the store does not know all holds. It knows them when it has accepted a report with a higher sequence.
     unsaid: Option<u64>,
     /// The sequence of the newest report that was answered and that the store has not lost.
     answered: u64,
