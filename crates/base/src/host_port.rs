@@ -29,7 +29,7 @@ impl HostPort {
                 None => (text, None),
             },
         };
-        // This also rejects parts of a URL: a scheme, a user, a path.
+        // This check also rejects parts of a URL: a scheme, a user, a path.
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         if host.is_empty() || !(text.starts_with('[') || host.bytes().all(is_name)) {
             return None;

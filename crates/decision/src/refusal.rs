@@ -18,7 +18,7 @@ pub struct Refusal {
     pub resets_at: Option<String>,
     /// The reason why the token does not verify. It is logged, and never sent to the client.
     pub invalid_token: Option<Invalid>,
-    /// How a client can authenticate. A refusal with status 401 has one.
+    /// How a client can authenticate. A refusal with status 401 has a challenge.
     pub challenge: Option<Challenge>,
 }
 

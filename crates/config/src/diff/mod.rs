@@ -16,8 +16,8 @@ use rules::rule::Mode;
 use rules::rule_set::CompiledLimit;
 use stores::redis::cluster::Place;
 
-/// A reason why a new configuration makes buckets start full again. What was spent before is then stored under keys, or in a
-/// store, that the new configuration does not use.
+/// A reason why a new configuration makes buckets start full again. What was spent before stays stored, but the new
+/// configuration uses other keys or another store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reset {
     Limit(diff::ResetLimit),

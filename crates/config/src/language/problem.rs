@@ -168,8 +168,8 @@ impl Report {
         !is_needed
     }
 
-    /// Records that a value is a secret that only the running gateway can read, if the file is checked before a start. Returns
-    /// whether the file is checked for this purpose.
+    /// If the file is checked before a start, records that the value is a secret that only the running gateway can
+    /// read. Returns whether the file is checked before a start.
     pub(crate) fn allows_hidden(&self, position: Position, path: &str, what: String) -> bool {
         let is_beside = self.purpose == Purpose::CheckToRun;
         if is_beside {

@@ -53,8 +53,8 @@ pub(super) fn slots_at_door(file: &File<'_>) -> Vec<Finding> {
     limits_at_door(file, |algorithm| algorithm.slots().is_some(), what, hint)
 }
 
-/// Finds the limits that apply to requests about which other proxies ask, and whose algorithm is one for which
-/// `is_such` returns `true`.
+/// Finds the limits that apply to requests about which other proxies ask, and for whose algorithm `is_such` returns
+/// `true`.
 fn limits_at_door(file: &File<'_>, is_such: fn(&Algorithm) -> bool, what: &str, hint: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {

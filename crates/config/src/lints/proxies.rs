@@ -1,4 +1,5 @@
-//! Finds networks that are too large, so that unknown hosts count as trusted proxies, or unknown clients as exempt.
+//! Finds networks that are too large, so that unknown hosts count as trusted proxies, or unknown clients count as
+//! exempt.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -103,7 +104,8 @@ pub(super) fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
 /// client, so all of its clients are exempt.
 pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
-    // The peer is not the client if a PROXY protocol header or, with `decide`, the proxy that asks names the client.
+    // The peer is not the client if a PROXY protocol header names the client. With `decide`, the proxy that asks names
+    // the client.
     let is_direct = |listener: &Listener| listener.proxy_protocol == HeaderSenders::Nobody && listener.decide.is_none();
     let is_local = |listener: &Listener| {
         let address = listener.address.inet();

@@ -1,5 +1,5 @@
-//! Finds limits that never refuse a request, because a smaller limit in another policy also charges all of these
-//! requests, and refuses first.
+//! Finds limits that never refuse a request, because a smaller limit in another policy charges the same requests and
+//! refuses first.
 
 use super::file::{File, LocatedRule};
 use super::location::Finding;

@@ -134,7 +134,8 @@ impl Verifier {
 }
 
 /// Returns the token in a header field. In `Authorization`, the token follows `Bearer`, whose letters may be upper or
-/// lower case (RFC 6750, section 2.1), and other schemes have no token. In any other field, `Bearer` is optional.
+/// lower case (RFC 6750, section 2.1). A value with another scheme has no token. In any other field, `Bearer` is
+/// optional.
 fn in_header<'r>(head: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
     let value = head.headers.get(name)?.as_bytes().trim_ascii();
     // If nothing follows `Bearer`, the token is invalid, but not missing.

@@ -203,8 +203,9 @@ impl Algorithm {
         }
     }
 
-    /// Divides the limit into `of` equal shares. Returns the limit of one share, and the cost to charge to the share. Slots are
-    /// divided. For other limits the cost is multiplied, to avoid rounding. A share can pay at least one such cost.
+    /// Divides the limit into `of` equal shares. Returns the limit of one share, and the cost to charge to the share.
+    /// Slots are divided. For other limits the cost is multiplied, to avoid rounding. Each share can pay this cost at
+    /// least once.
     pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
         match self {
             Algorithm::TokenBucket(bucket) => {

@@ -39,8 +39,8 @@ pub(crate) struct Source<'s> {
 type TakeEntry<'e> = &'e mut dyn FnMut(&str, Position, Option<NumbersByLimit>) -> ControlFlow<()>;
 
 impl Source<'_> {
-    /// Passes every override of the file to `take`, until `take` breaks. Invalid lines are reported and left out. Returns the
-    /// number of overrides. `None` after reporting that the file as a whole is invalid.
+    /// Passes every override of the file to `take`, until `take` returns `Break`. Invalid lines are reported and left
+    /// out. Returns the number of overrides. `None` after reporting that the file as a whole is invalid.
     pub(crate) fn each(self, take: TakeEntry<'_>) -> Option<usize> {
         if self.file.to_ascii_lowercase().ends_with(".csv") { self.lines(take) } else { self.mapping(take) }
     }

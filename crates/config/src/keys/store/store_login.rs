@@ -16,7 +16,7 @@ pub(crate) const PASSWORD: Key = Key::optional("password", TEXT, "The password; 
 pub(crate) const PASSWORD_FILE: Key =
     Key::optional("password_file", PATH, "A file that holds the password, read for every connection.");
 
-/// Returns the constraint of the schema that a store has `password` or `password_file`, but not both.
+/// Returns the constraint of the schema that a store must not have both `password` and `password_file`.
 pub(crate) fn one_password() -> Value {
     json!({"password": {"properties": {"password_file": false}}})
 }

@@ -110,8 +110,8 @@ impl<'t> Field<'t> {
         self.report.allows_unknown(self.position, &self.path, what)
     }
 
-    /// Records that the value is a secret that only the running gateway can read, if the file is checked before a start.
-    /// Returns whether the file is checked for this purpose.
+    /// If the file is checked before a start, records that the value is a secret that only the running gateway can
+    /// read. Returns whether the file is checked before a start.
     pub(crate) fn allows_hidden(&self, what: String) -> bool {
         self.report.allows_hidden(self.position, &self.path, what)
     }

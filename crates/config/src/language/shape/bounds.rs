@@ -121,8 +121,8 @@ impl Duration {
         if self.least.at.0 > 0 { POSITIVE_DURATION } else { DURATION }
     }
 
-    /// Returns the message for a value that is not such a duration. `text` is the text of the value, and `None` if the value
-    /// has no text. The result is `None` if the duration is valid.
+    /// Returns the message for a value that is not a duration within these bounds. `text` is the text of the value, and
+    /// `None` if the value has no text. The result is `None` if the duration is valid.
     pub fn mismatch(self, text: Option<&str>) -> Option<&'static str> {
         match text.and_then(duration::parse) {
             None => Some(self.must),

@@ -60,7 +60,7 @@ pub struct Concurrency {
 pub struct Holder {
     pub owner: Owner,
     pub held: Cost,
-    /// The moment since which the owner has always held something, rounded down to a second.
+    /// The moment since which the owner has held something without a pause, rounded down to a second.
     pub since: Timestamp,
 }
 

@@ -186,14 +186,15 @@ impl LeakyBucket {
         Step { untouched, charge }
     }
 
-    /// Returns how much of the queue may be taken if the next request is to continue at once, in units of a place.
+    /// Returns how much of the queue may be taken so that the next request still continues at once. The result is in
+    /// units of a place.
     fn at_once(&self) -> u64 {
         // The product is less than the capacity, which is below 2^53.
         u64::from(self.delay_after) * self.places.one()
     }
 
-    /// Returns how much of the queue may be taken if the next request is to wait for at most `wait` milliseconds, in
-    /// units of a place. The result is at most the capacity.
+    /// Returns how much of the queue may be taken so that the next request waits for at most `wait` milliseconds. The
+    /// result is in units of a place, and at most the capacity.
     fn reach(&self, wait: u32) -> u64 {
         let waited = micros(wait).0.saturating_mul(self.places.refill());
         self.at_once().saturating_add(waited).min(self.places.capacity())
