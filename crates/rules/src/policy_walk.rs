@@ -88,7 +88,7 @@ pub(crate) trait Observer<'s, F: Facts<'s>> {
     /// Receives whether a rule of a policy that takes part applies. The charges of the rule have been received before.
     fn rule(&mut self, _: &'s CompiledPolicy, _: &'s CompiledRule, _: RuleFinding<'s, F>) {}
 
-    /// Receives how a policy that takes part ends.
+    /// Receives the result of a policy that takes part.
     fn end(&mut self, _: &'s CompiledPolicy, _: &PolicyResult<'s>) {}
 
     /// Receives a setting that a limit takes from the request's credentials. The charge of this limit follows.
@@ -122,7 +122,7 @@ pub(crate) enum RuleFinding<'s, F: Facts<'s>> {
     Unknown(F::Unknown),
 }
 
-/// How a policy that takes part ends.
+/// The result of a policy that takes part.
 pub(crate) enum PolicyResult<'s> {
     /// This rule is the first rule that applies.
     Decided(&'s CompiledRule),

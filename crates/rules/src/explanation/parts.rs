@@ -32,7 +32,7 @@ pub struct ExplainedPolicy<'a> {
 /// Whether a policy takes part in the decision about a request.
 #[derive(Clone, Debug)]
 pub enum PolicyOutcome<'a> {
-    /// The policy's own conditions hold. The value says how the policy ends.
+    /// The policy's own conditions hold. The value is the result of the policy.
     TakesPart(PolicyEnd<'a>),
     Fails(Failure<'a>),
     Undecidable(Vec<&'a Attribute>),
@@ -42,7 +42,7 @@ pub enum PolicyOutcome<'a> {
     },
 }
 
-/// How a policy that takes part ends.
+/// The result of a policy that takes part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicyEnd<'a> {
     /// This rule is the first rule that applies, so it decides.

@@ -64,7 +64,7 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     until: Timestamp,
-    /// The length of this cool-down, before jitter is added.
+    /// The length of the running cool-down, before jitter is added.
     cooldown: Micros,
     /// Whether a probe is running.
     probing: bool,

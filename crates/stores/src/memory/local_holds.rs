@@ -87,7 +87,7 @@ fn state(held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
     algorithm.accept(None, report, now).map(|entry| entry.state)
 }
 
-/// Keeps slots outside of the memory that decides about them.
+/// Keeps slots in another place than the memory store that decides about them.
 pub(crate) trait SlotBook {
     /// Returns how much the requests of this process hold of a bucket.
     fn held(&self, key: &BucketKey) -> Cost;

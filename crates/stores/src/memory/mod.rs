@@ -69,7 +69,7 @@ pub struct Memory {
     /// whose buckets fill one shard.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
-    /// What requests hold, in as many parts as there are shards.
+    /// What requests hold of the buckets, with one part for each shard.
     holds: Box<[Arc<LocalHolds>]>,
 }
 

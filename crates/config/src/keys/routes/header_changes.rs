@@ -115,7 +115,7 @@ fn value(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<FieldValu
             },
         });
     }
-    // The value with a `~` in place of each attribute. If this sample is valid, the value is valid.
+    // The value with a `~` in place of each attribute, used to check the text around the attributes.
     let sample: String = composed
         .iter()
         .map(|part| match part {
