@@ -10,7 +10,7 @@ const LONG: Micros = Micros(3_600_000_000);
 /// The settings for the time that `Retry-After` adds to the wait, so that clients do not return together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter {
-    /// The most that is added, in millionths of the wait.
+    /// The longest time that is added to the wait, in millionths of the wait.
     pub share: u32,
     pub max: Micros,
     /// The longest time that is added for a window of an hour or more. This time replaces `share` and `max`, because

@@ -16,7 +16,7 @@ pub struct Warning {
     pub path: String,
     /// The message: the weakness, and what it can lead to.
     pub what: String,
-    /// The advice how to correct the weakness.
+    /// The advice that says how to correct the weakness.
     pub hint: String,
     /// The time from which the warning holds, such as the time at which a rule expires. `None`: the warning always holds.
     pub from: Option<Timestamp>,

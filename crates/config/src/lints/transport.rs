@@ -19,7 +19,7 @@ struct Server<'f> {
     login: &'f Login,
     /// The mapping in the file that has the login.
     location: Location<'f>,
-    /// A hint how to encrypt the connection.
+    /// A hint that says how to encrypt the connection.
     hint: &'static str,
 }
 

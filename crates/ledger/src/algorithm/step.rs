@@ -79,7 +79,7 @@ pub enum ChargeResult {
     Fits { level: Level, entry: Entry, delay: Micros },
     /// The bucket cannot pay now, but will be able to pay after `wait`.
     Short { wait: Micros },
-    /// The bucket could not pay even when full.
+    /// Not even a full bucket could pay.
     Never,
 }
 

@@ -65,7 +65,7 @@ pub struct Holder {
 }
 
 impl Concurrency {
-    /// The limit with the most slots.
+    /// The limit with the largest number of slots.
     pub const MOST: Concurrency = Concurrency { limit: Cost::from_thousandths(MAX_LIMIT * 1000), max_hold: None };
 
     /// Makes a concurrency limit of `limit` slots. `None` unless the number is between 1 and [`MAX_LIMIT`].
