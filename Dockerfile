@@ -17,10 +17,11 @@ COPY crates/identity/Cargo.toml crates/identity/
 COPY crates/decision/Cargo.toml crates/decision/
 COPY crates/config/Cargo.toml crates/config/
 COPY crates/replay/Cargo.toml crates/replay/
+COPY crates/llm/Cargo.toml crates/llm/
 RUN for crate in crates/*/; do mkdir "$crate/src" && touch "$crate/src/lib.rs"; done \
-    && mkdir -p src benches/store benches/bare benches/eviction benches/postgres crates/rules/benches \
+    && mkdir -p src benches/store benches/bare benches/eviction benches/postgres crates/rules/benches crates/llm/benches \
     && echo 'fn main() {}' | tee src/main.rs benches/store/main.rs benches/store/allocations.rs benches/bare/main.rs \
-        benches/eviction/main.rs benches/postgres/main.rs crates/rules/benches/plan.rs \
+        benches/eviction/main.rs benches/postgres/main.rs crates/rules/benches/plan.rs crates/llm/benches/answers.rs \
     && touch src/lib.rs \
     && cargo build --release --locked \
     && rm -r src crates

@@ -1,7 +1,7 @@
 //! Shows that each target can find a bug. The parser of the target gets a planted bug, and the target must fail.
 
 use super::mutation::finds;
-use super::{certificates, descriptions, frames, grpc, protocols, responses, semantics};
+use super::{answers, certificates, descriptions, frames, grpc, protocols, responses, semantics};
 
 #[track_caller]
 fn check(target: fn()) {
@@ -86,4 +86,19 @@ fn of_a_reply() {
 #[test]
 fn of_a_client_certificate() {
     check(certificates::client_certificate);
+}
+
+#[test]
+fn of_an_answer() {
+    check(answers::answer);
+}
+
+#[test]
+fn of_json() {
+    check(answers::json);
+}
+
+#[test]
+fn of_an_event_stream() {
+    check(answers::event_stream);
 }

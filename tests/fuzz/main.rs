@@ -15,6 +15,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod answers;
 mod buckets;
 mod certificates;
 mod descriptions;

@@ -128,7 +128,8 @@ fn only_the_store_knows_which_stores_there_are() {
 
 #[test]
 fn the_decision_does_no_input_or_output() {
-    let pure = ["request", "ledger", "rules", "decision"].map(|name| root().join("crates").join(name).join("src"));
+    let pure =
+        ["request", "ledger", "rules", "decision", "llm"].map(|name| root().join("crates").join(name).join("src"));
     // The line of the access log is read from a file.
     let written = root().join("crates/decision/src/access_log_line");
     for path in pure.iter().flat_map(|folder| sources(folder)).filter(|path| !path.starts_with(&written)) {

@@ -1,0 +1,33 @@
+//! Gemini's `…/models/{model}:generateContent` and `:streamGenerateContent`, also of Vertex AI.
+//!
+//! Cached tokens are inside of `promptTokenCount`; thoughts and the results of tools are beside the others. A stream is a
+//! JSON array of responses, or events with `alt=sse`. Each response has the counts so far, and the last counts.
+
+use std::sync::LazyLock;
+
+use super::table::{Role, Table};
+use crate::usage::Count;
+
+const RESPONSE: [(&str, Role); 12] = [
+    ("/modelVersion", Role::Model),
+    ("/usageMetadata", Role::Usage),
+    ("/usageMetadata/promptTokenCount", Role::Tokens(Count::Input)),
+    ("/usageMetadata/toolUsePromptTokenCount", Role::Tokens(Count::ToolResults)),
+    ("/usageMetadata/candidatesTokenCount", Role::Tokens(Count::Output)),
+    ("/usageMetadata/thoughtsTokenCount", Role::Tokens(Count::Reasoning)),
+    ("/usageMetadata/totalTokenCount", Role::Tokens(Count::Total)),
+    ("/usageMetadata/cachedContentTokenCount", Role::Tokens(Count::Cached)),
+    ("/candidates/*/content/parts/*/text", Role::Text),
+    ("/candidates/*/content/parts/*/functionCall/name", Role::Text),
+    ("/candidates/*/content/parts/*/functionCall/args", Role::Arguments),
+    ("/candidates/*/content/parts/*/executableCode/code", Role::Text),
+];
+
+pub(super) static EVENT: LazyLock<Table> = LazyLock::new(|| Table::new(RESPONSE));
+
+/// One response, or an array of them.
+pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| {
+    let elements = RESPONSE
+        .map(|(pointer, role)| (format!("/*{pointer}"), if role == Role::Usage { Role::ElementUsage } else { role }));
+    Table::new(RESPONSE.into_iter().chain(elements.iter().map(|(pointer, role)| (pointer.as_str(), *role))))
+});

@@ -1,0 +1,16 @@
+//! OpenAI's embeddings: `POST …/v1/embeddings`. An answer has input and no text.
+
+use std::sync::LazyLock;
+
+use super::table::{Role, Table};
+use crate::usage::Count;
+
+pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| {
+    Table::new([
+        ("/model", Role::Model),
+        ("/usage", Role::Usage),
+        // The total is the same, and some servers send it alone.
+        ("/usage/total_tokens", Role::Tokens(Count::Input)),
+        ("/usage/prompt_tokens", Role::Tokens(Count::Input)),
+    ])
+});

@@ -1,0 +1,48 @@
+//! OpenAI's responses: `POST …/v1/responses`.
+//!
+//! Cached tokens are inside of `input_tokens`, reasoning inside of `output_tokens`. In a stream, the event that ends it has
+//! the response with its usage: `response.completed`, `.incomplete` or `.failed`. In those before, `usage` is `null`.
+
+use std::sync::LazyLock;
+
+use super::table::{Role, Table};
+use crate::usage::Count;
+
+/// What a response has besides its text.
+const RESPONSE: [(&str, Role); 7] = [
+    ("/model", Role::Model),
+    ("/usage", Role::Usage),
+    ("/usage/input_tokens", Role::Tokens(Count::Input)),
+    ("/usage/output_tokens", Role::Tokens(Count::Output)),
+    ("/usage/total_tokens", Role::Tokens(Count::Total)),
+    ("/usage/input_tokens_details/cached_tokens", Role::Tokens(Count::Cached)),
+    ("/usage/input_tokens_details/cache_write_tokens", Role::Tokens(Count::CacheWrite)),
+];
+
+const OUTPUT: [(&str, Role); 8] = [
+    ("/output/*/content/*/text", Role::Text),
+    ("/output/*/content/*/refusal", Role::Text),
+    ("/output/*/summary/*/text", Role::Text),
+    ("/output/*/name", Role::Text),
+    ("/output/*/arguments", Role::Text),
+    // Of tools that take any text, and of the interpreter.
+    ("/output/*/input", Role::Text),
+    ("/output/*/code", Role::Text),
+    ("/output/*/content/*/transcript", Role::Text),
+];
+
+pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| Table::new(RESPONSE.into_iter().chain(OUTPUT)));
+
+pub(super) static EVENT: LazyLock<Table> = LazyLock::new(|| {
+    let response = RESPONSE.map(|(pointer, role)| (format!("/response{pointer}"), role));
+    // The text comes in deltas, and once more whole in the events that end its parts.
+    let own = [("/type", Role::EventType), ("/delta", Role::Text), ("/item/name", Role::Text)];
+    Table::new(response.iter().map(|(pointer, role)| (pointer.as_str(), *role)).chain(own))
+});
+
+/// Audio is sent in deltas too, as base64. The whole item comes when it is added, and again when it is done.
+pub(super) fn has_text(event_type: Option<&str>) -> bool {
+    event_type.is_some_and(|name| {
+        name == "response.output_item.added" || (name.ends_with(".delta") && !name.ends_with("audio.delta"))
+    })
+}

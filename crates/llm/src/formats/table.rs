@@ -1,0 +1,96 @@
+//! A table of pointers with their roles, and what a scanner found there.
+
+use crate::json::{Interest, JsonScanner, Lookup, Pointer, PointerSet, Value};
+use crate::usage::{Count, Counts};
+
+/// What a value means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Tokens(Count),
+    /// The model that answered.
+    Model,
+    /// The type of an event.
+    EventType,
+    /// The object of the tokens. They count once it has ended.
+    Usage,
+    /// The same in an element of an array of responses: text after it is not in its tokens.
+    ElementUsage,
+    /// A string that the model wrote.
+    Text,
+    /// A value of any type that the model wrote.
+    Arguments,
+}
+
+/// The pointers of one kind of body. `*` is every element of an array.
+#[derive(Debug)]
+pub(crate) struct Table {
+    roles: Vec<Role>,
+    pub(crate) pointers: PointerSet,
+}
+
+/// What a body said.
+#[derive(Debug, Default)]
+pub(crate) struct Reading<'v> {
+    /// The numbers of tokens. `None` without them, or if one has two readings or is no number: then none can be trusted.
+    pub(crate) counts: Option<Counts>,
+    pub(crate) model: Option<&'v str>,
+    pub(crate) event_type: Option<&'v str>,
+    /// The bytes of text.
+    pub(crate) text_bytes: u64,
+    /// Those that are not in the numbers of tokens.
+    pub(crate) text_bytes_after: u64,
+}
+
+impl Table {
+    pub(crate) fn new<'t>(rows: impl IntoIterator<Item = (&'t str, Role)>) -> Table {
+        let (pointers, roles): (Vec<_>, Vec<_>) = rows
+            .into_iter()
+            .map(|(pointer, role)| {
+                let interest = match role {
+                    Role::Text => Interest::TextBytes,
+                    Role::Arguments => Interest::SentBytes,
+                    _ => Interest::Value,
+                };
+                ((Pointer::with_wildcards(pointer), interest), role)
+            })
+            .unzip();
+        Table { roles, pointers: PointerSet::new(pointers) }
+    }
+
+    /// Returns what a scanner of these pointers has found so far.
+    pub(crate) fn read<'v>(&self, scanner: &'v JsonScanner<&'static PointerSet>) -> Reading<'v> {
+        let mut reading = Reading { text_bytes: scanner.all_bytes(), ..Reading::default() };
+        let (mut counts, mut has_usage, mut is_clear) = (Counts::default(), false, true);
+        for (index, role) in self.roles.iter().enumerate() {
+            let value = scanner.value(index);
+            let text = match value {
+                Lookup::Value(value) => value.as_text().filter(|text| !text.is_empty()),
+                Lookup::Missing | Lookup::Twice => None,
+            };
+            match (role, value) {
+                (Role::Tokens(_), Lookup::Twice) => is_clear = false,
+                (Role::Tokens(_), Lookup::Missing | Lookup::Value(Value::Null)) => {}
+                (Role::Tokens(count), Lookup::Value(value)) => {
+                    match value.as_number().and_then(|number| number.ceil(0)) {
+                        // Of two names for one number, the larger counts.
+                        Some(tokens) => counts.set(*count, tokens.max(counts.get(*count).unwrap_or_default())),
+                        None => is_clear = false,
+                    }
+                }
+                (Role::Usage, Lookup::Value(Value::Object)) => has_usage = true,
+                (Role::ElementUsage, Lookup::Value(Value::Object)) => {
+                    has_usage = true;
+                    reading.text_bytes_after = reading.text_bytes.saturating_sub(scanner.all_bytes_before(index));
+                }
+                (Role::Model, _) => reading.model = text.or(reading.model),
+                (Role::EventType, _) => reading.event_type = text,
+                (Role::Usage | Role::ElementUsage | Role::Text | Role::Arguments, _) => {}
+            }
+        }
+        reading.counts = (has_usage && is_clear && !counts.is_empty()).then_some(counts);
+        if reading.counts.is_none() {
+            reading.text_bytes_after = reading.text_bytes;
+        }
+        reading
+    }
+}

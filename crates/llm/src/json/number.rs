@@ -1,0 +1,59 @@
+//! The grammar of a JSON number, byte by byte (RFC 8259 §6).
+
+/// How much of a number was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NumberPlace {
+    Minus,
+    /// After the only digit before the point that may be 0.
+    Zero,
+    Integer,
+    Point,
+    Fraction,
+    Exponent,
+    ExponentSign,
+    ExponentDigits,
+}
+
+/// What a byte is to a number before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NumberStep {
+    More(NumberPlace),
+    /// The byte is after the number.
+    End,
+    /// The number cannot end here, or go on with this byte.
+    Invalid,
+}
+
+impl NumberPlace {
+    /// Returns the place after the first byte of a number. `None` if no number starts so.
+    pub(crate) fn first(byte: u8) -> Option<NumberPlace> {
+        match byte {
+            b'-' => Some(NumberPlace::Minus),
+            b'0' => Some(NumberPlace::Zero),
+            b'1'..=b'9' => Some(NumberPlace::Integer),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn next(self, byte: u8) -> NumberStep {
+        use NumberPlace::{Exponent, ExponentDigits, ExponentSign, Fraction, Integer, Minus, Point, Zero};
+        let place = match (self, byte) {
+            (Minus, b'0') => Zero,
+            (Minus, b'1'..=b'9') | (Integer, b'0'..=b'9') => Integer,
+            (Zero | Integer, b'.') => Point,
+            (Point | Fraction, b'0'..=b'9') => Fraction,
+            (Zero | Integer | Fraction, b'e' | b'E') => Exponent,
+            (Exponent, b'+' | b'-') => ExponentSign,
+            (Exponent | ExponentSign | ExponentDigits, b'0'..=b'9') => ExponentDigits,
+            // A further digit after the 0 is neither part of the number, nor can it follow one.
+            _ if self.can_end() => return NumberStep::End,
+            _ => return NumberStep::Invalid,
+        };
+        NumberStep::More(place)
+    }
+
+    /// Whether what was read is a whole number.
+    pub(crate) fn can_end(self) -> bool {
+        matches!(self, NumberPlace::Zero | NumberPlace::Integer | NumberPlace::Fraction | NumberPlace::ExponentDigits)
+    }
+}

@@ -1,0 +1,136 @@
+//! The pointers that a scanner looks for, as one tree: a body is compared with all of them in one walk.
+
+use super::pointer::{Pointer, PointerToken};
+
+/// What a scanner wants of the value at a pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Interest {
+    /// The value itself.
+    Value,
+    /// The number of bytes of the string there, decoded.
+    TextBytes,
+    /// The number of bytes of the value as it was sent, whatever it is.
+    SentBytes,
+    /// The number of bytes of all names, strings and numbers of the value and inside of it, decoded. Strings that are data
+    /// URLs (RFC 2397) are left out, and counted as media.
+    TextBelow,
+}
+
+/// Pointers, each with what is wanted there. They are known by their index in the list that the set was made of.
+#[derive(Clone, Debug)]
+pub struct PointerSet {
+    nodes: Vec<Node>,
+    /// The longest name in a pointer, in bytes. Longer ones in a body need not be kept.
+    longest_name: usize,
+    /// The number of pointers.
+    count: usize,
+}
+
+/// The index of a node. The root is 0.
+pub(super) type NodeId = usize;
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    children: Vec<Child>,
+    each_element: Option<NodeId>,
+    /// The pointers that end here, by their index.
+    wanted: Vec<(usize, Interest)>,
+}
+
+#[derive(Clone, Debug)]
+struct Child {
+    name: String,
+    element: Option<u64>,
+    node: NodeId,
+}
+
+impl PointerSet {
+    /// Makes a set of pointers. A pointer may be in the list more than once.
+    pub fn new(pointers: impl IntoIterator<Item = (Pointer, Interest)>) -> PointerSet {
+        let mut set = PointerSet { nodes: vec![Node::default()], longest_name: 0, count: 0 };
+        for (pointer, interest) in pointers {
+            let end = pointer.tokens().iter().fold(0, |node, token| set.child_or_new(node, token));
+            let index = set.count;
+            set.count += 1;
+            if let Some(node) = set.nodes.get_mut(end) {
+                node.wanted.push((index, interest));
+            }
+        }
+        set
+    }
+
+    fn child_or_new(&mut self, parent: NodeId, token: &PointerToken) -> NodeId {
+        let new = self.nodes.len();
+        let Some(node) = self.nodes.get_mut(parent) else { return new };
+        let found = match token {
+            PointerToken::EachElement => *node.each_element.get_or_insert(new),
+            PointerToken::Name { name, element } => {
+                self.longest_name = self.longest_name.max(name.len());
+                match node.children.iter().find(|child| child.name == *name) {
+                    Some(child) => child.node,
+                    None => {
+                        node.children.push(Child { name: name.clone(), element: *element, node: new });
+                        new
+                    }
+                }
+            }
+        };
+        if found == new {
+            self.nodes.push(Node::default());
+        }
+        found
+    }
+
+    /// The number of pointers.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn longest_name(&self) -> usize {
+        self.longest_name
+    }
+
+    pub(super) fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn member(&self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
+        let children = &self.nodes.get(parent)?.children;
+        children.iter().find(|child| child.name.as_bytes() == name).map(|child| child.node)
+    }
+
+    /// The node of an element of an array. One with this number takes precedence over every element.
+    pub(super) fn element(&self, parent: NodeId, number: u64) -> Option<NodeId> {
+        let node = self.nodes.get(parent)?;
+        let child = node.children.iter().find(|child| child.element == Some(number));
+        child.map(|child| child.node).or(node.each_element)
+    }
+
+    pub(super) fn wanted(&self, node: NodeId) -> &[(usize, Interest)] {
+        self.nodes.get(node).map_or(&[], |node| &node.wanted)
+    }
+
+    /// Calls `on_pointer` with the index of every pointer that ends at this node or below.
+    pub(super) fn each_below(&self, node: NodeId, on_pointer: &mut impl FnMut(usize)) {
+        // Children come after their parents, so one pass over the nodes finds all below.
+        let mut below = vec![false; self.nodes.len()];
+        if let Some(start) = below.get_mut(node) {
+            *start = true;
+        }
+        for (id, node) in self.nodes.iter().enumerate() {
+            if !below.get(id).copied().unwrap_or_default() {
+                continue;
+            }
+            node.wanted.iter().for_each(|(index, _)| on_pointer(*index));
+            for child in node.children.iter().map(|child| child.node).chain(node.each_element) {
+                if let Some(child) = below.get_mut(child) {
+                    *child = true;
+                }
+            }
+        }
+    }
+}

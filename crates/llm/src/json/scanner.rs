@@ -1,0 +1,392 @@
+//! Finds the values at pointers in a body that comes in pieces. It keeps those values, and nothing else of the body.
+
+use std::ops::Deref;
+
+use super::error::JsonError;
+use super::grammar::{Grammar, Kind, Listener};
+use super::pointer_set::{Interest, NodeId, PointerSet};
+use super::text_below::{Piece, TextBelow};
+use super::value::{Number, Value};
+
+/// Reads one JSON value in pieces, strictly.
+///
+/// What it found is known at any time; whether the body was JSON, at its end. Its memory is bounded by the set of pointers:
+/// at most [`Value::MAX_BYTES`] for each, and some bytes for each level of the body that a pointer leads through.
+#[derive(Clone, Debug)]
+pub struct JsonScanner<S> {
+    grammar: Grammar,
+    walk: Walk<S>,
+    max_bytes: u64,
+}
+
+/// What is at a pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup<'v> {
+    /// The body has no such value, or it has not ended yet.
+    Missing,
+    /// The value. Of values in several elements of an array, the last.
+    Value(&'v Value),
+    /// A name on the way to the value is twice in its object. Readers differ about which one counts (RFC 8259 §4).
+    Twice,
+}
+
+impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
+    /// Makes a scanner for a body of at most `max_bytes` bytes.
+    pub fn new(pointers: S, max_bytes: u64) -> JsonScanner<S> {
+        let walk = Walk {
+            found: vec![Found::default(); pointers.len()],
+            visited_in: vec![0; pointers.node_count()],
+            pointers,
+            path: Vec::new(),
+            objects: 0,
+            ignored: 0,
+            member: None,
+            name: Vec::new(),
+            is_name_too_long: false,
+            scalar: None,
+            kept: Vec::new(),
+            is_too_long: false,
+            measured: Vec::new(),
+            text_below: TextBelow::default(),
+        };
+        JsonScanner { grammar: Grammar::default(), walk, max_bytes }
+    }
+
+    /// Starts another body.
+    pub fn reset(&mut self) {
+        self.grammar = Grammar::default();
+        self.walk.reset();
+    }
+
+    /// Reads the next piece of the body. After an error, the rest is ignored.
+    pub fn push(&mut self, piece: &[u8]) {
+        let left = self.max_bytes.saturating_sub(self.grammar.offset());
+        let within = piece.get(..usize::try_from(left).unwrap_or(usize::MAX)).unwrap_or(piece);
+        self.grammar.push(within, &mut self.walk);
+        self.walk.measure(self.grammar.valid_up_to());
+        if within.len() < piece.len() {
+            self.grammar.fail(JsonError::TooLong);
+        }
+        if self.grammar.has_failed() {
+            self.walk.measured.clear();
+        }
+    }
+
+    /// Ends the body.
+    ///
+    /// # Errors
+    /// If it was not one JSON value in Unicode, or longer or deeper than the bounds.
+    pub fn finish(&mut self) -> Result<(), JsonError> {
+        self.grammar.finish(&mut self.walk)
+    }
+
+    /// Returns what is at the pointer with this index of the set.
+    pub fn value(&self, index: usize) -> Lookup<'_> {
+        match self.walk.found.get(index) {
+            Some(Found { is_twice: true, .. }) => Lookup::Twice,
+            Some(Found { value: Some(value), .. }) => Lookup::Value(value),
+            _ => Lookup::Missing,
+        }
+    }
+
+    /// The number of bytes that were counted at the pointer with this index, in all places that it leads to.
+    pub fn bytes(&self, index: usize) -> u64 {
+        self.walk.found.get(index).map_or(0, |found| found.bytes)
+    }
+
+    /// The number of data URLs that were left out of the text at the pointer with this index.
+    pub fn media(&self, index: usize) -> u64 {
+        self.walk.found.get(index).map_or(0, |found| found.media)
+    }
+
+    /// The number of bytes that were counted at all pointers.
+    pub fn all_bytes(&self) -> u64 {
+        self.walk.all_bytes()
+    }
+
+    /// [`all_bytes`](Self::all_bytes) when the value at this pointer was read.
+    pub fn all_bytes_before(&self, index: usize) -> u64 {
+        self.walk.found.get(index).map_or(0, |found| found.all_bytes_before)
+    }
+}
+
+/// The place of the grammar in the tree of pointers.
+#[derive(Clone, Debug)]
+struct Walk<S> {
+    pointers: S,
+    found: Vec<Found>,
+    /// For each node, the number of the object in which it was last reached.
+    visited_in: Vec<u64>,
+    /// The open containers that pointers lead through.
+    path: Vec<Level>,
+    /// The number of objects that pointers led through.
+    objects: u64,
+    /// The open containers below `path` that no pointer leads through.
+    ignored: u32,
+    /// The node of the member whose name was read.
+    member: Option<NodeId>,
+    name: Vec<u8>,
+    is_name_too_long: bool,
+    /// The node whose number, string or literal is read.
+    scalar: Option<(NodeId, Kind)>,
+    /// What was read of it.
+    kept: Vec<u8>,
+    is_too_long: bool,
+    measured: Vec<Measurement>,
+    text_below: TextBelow,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Found {
+    value: Option<Value>,
+    is_twice: bool,
+    bytes: u64,
+    media: u64,
+    all_bytes_before: u64,
+}
+
+/// A container that pointers lead through.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    node: NodeId,
+    /// The number of the object, from 1. An array has the number of its next element instead.
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Object(u64),
+    Array { next: u64 },
+}
+
+/// A value whose bytes are counted as they were sent.
+#[derive(Clone, Copy, Debug)]
+struct Measurement {
+    index: usize,
+    /// The number of containers around the value.
+    depth: usize,
+    /// The bytes before this offset are counted.
+    counted_to: u64,
+}
+
+impl<S: Deref<Target = PointerSet>> Walk<S> {
+    fn reset(&mut self) {
+        self.found.fill(Found::default());
+        self.visited_in.fill(0);
+        self.path.clear();
+        self.measured.clear();
+        self.text_below.clear();
+        (self.objects, self.ignored, self.member, self.scalar) = (0, 0, None, None);
+        self.kept.clear();
+        self.name.clear();
+        (self.is_name_too_long, self.is_too_long) = (false, false);
+    }
+
+    fn all_bytes(&self) -> u64 {
+        self.found.iter().fold(0, |sum, found| sum.saturating_add(found.bytes))
+    }
+
+    fn depth(&self) -> usize {
+        self.path.len() + self.ignored as usize
+    }
+
+    /// Counts what was sent up to this offset of the values that are open.
+    fn measure(&mut self, offset: u64) {
+        for open in &mut self.measured {
+            if let Some(found) = self.found.get_mut(open.index) {
+                found.bytes = found.bytes.saturating_add(offset.saturating_sub(open.counted_to));
+            }
+            open.counted_to = offset;
+        }
+    }
+
+    /// Returns the node of the next value.
+    fn next_node(&mut self) -> Option<NodeId> {
+        if self.ignored > 0 {
+            return None;
+        }
+        let Some(level) = self.path.last_mut() else { return Some(0) };
+        match &mut level.place {
+            Place::Object(_) => self.member.take(),
+            Place::Array { next } => {
+                let number = *next;
+                *next += 1;
+                self.pointers.element(level.node, number)
+            }
+        }
+    }
+
+    /// Keeps the value of a node for the pointers that want it.
+    fn keep(&mut self, node: NodeId, value: &Value) {
+        let all_bytes_before = self.all_bytes();
+        for (index, interest) in self.pointers.wanted(node) {
+            if *interest == Interest::Value
+                && let Some(found) = self.found.get_mut(*index)
+            {
+                found.value = Some(value.clone());
+                found.all_bytes_before = all_bytes_before;
+            }
+        }
+    }
+
+    /// Counts the name, string or number that has ended for the values around it.
+    fn count_below(&mut self, is_string: bool) {
+        if !self.text_below.is_open() {
+            return;
+        }
+        let piece = self.text_below.end(is_string);
+        for index in self.text_below.indices() {
+            if let Some(found) = self.found.get_mut(index) {
+                match piece {
+                    Piece::Text(length) => found.bytes = found.bytes.saturating_add(length),
+                    Piece::Medium => found.media += 1,
+                }
+            }
+        }
+        self.text_below.begin();
+    }
+
+    /// Returns the number or the string that was kept. A string ends within no character, because the grammar has checked
+    /// it.
+    fn kept_value(&mut self, kind: Kind) -> Value {
+        let text = String::from_utf8(std::mem::take(&mut self.kept));
+        match text {
+            Ok(text) if !self.is_too_long && kind == Kind::Number => Value::Number(Number::new(text)),
+            Ok(text) if !self.is_too_long => Value::Text(text),
+            _ => Value::TooLong,
+        }
+    }
+}
+
+impl<S: Deref<Target = PointerSet>> Listener for Walk<S> {
+    fn begin(&mut self, kind: Kind, offset: u64) {
+        let node = self.next_node();
+        let is_container = matches!(kind, Kind::Array | Kind::Object);
+        if let Some(node) = node {
+            let depth = self.depth();
+            for (index, interest) in self.pointers.wanted(node) {
+                match interest {
+                    Interest::SentBytes => {
+                        self.measured.push(Measurement { index: *index, depth, counted_to: offset });
+                    }
+                    Interest::TextBelow => self.text_below.open(*index, depth),
+                    Interest::Value | Interest::TextBytes => {}
+                }
+            }
+            if !is_container {
+                self.kept.clear();
+                self.is_too_long = false;
+                self.scalar = Some((node, kind));
+            }
+        }
+        match node {
+            Some(node) if is_container => {
+                let place = if kind == Kind::Object {
+                    self.objects += 1;
+                    Place::Object(self.objects)
+                } else {
+                    Place::Array { next: 0 }
+                };
+                self.path.push(Level { node, place });
+            }
+            _ if is_container => self.ignored += 1,
+            _ => {}
+        }
+    }
+
+    fn part(&mut self, part: &[u8]) {
+        if self.text_below.is_open() {
+            self.text_below.part(part);
+        }
+        let Some((node, kind)) = self.scalar else { return };
+        let mut is_wanted = false;
+        for (index, interest) in self.pointers.wanted(node) {
+            match interest {
+                Interest::Value => is_wanted = true,
+                Interest::TextBytes if kind == Kind::Text => {
+                    if let Some(found) = self.found.get_mut(*index) {
+                        found.bytes = found.bytes.saturating_add(part.len() as u64);
+                    }
+                }
+                Interest::TextBytes | Interest::SentBytes | Interest::TextBelow => {}
+            }
+        }
+        if is_wanted && self.kept.len() + part.len() > Value::MAX_BYTES {
+            self.is_too_long = true;
+        } else if is_wanted && !self.is_too_long {
+            self.kept.extend_from_slice(part);
+        }
+    }
+
+    fn end(&mut self, kind: Kind, offset: u64) {
+        if matches!(kind, Kind::Text | Kind::Number) {
+            self.count_below(kind == Kind::Text);
+        }
+        match kind {
+            Kind::Array | Kind::Object if self.ignored > 0 => self.ignored -= 1,
+            Kind::Array | Kind::Object => {
+                if let Some(level) = self.path.pop() {
+                    self.keep(level.node, if kind == Kind::Object { &Value::Object } else { &Value::Array });
+                }
+            }
+            _ => {
+                if let Some((node, _)) = self.scalar.take() {
+                    let value = match kind {
+                        Kind::Null => Value::Null,
+                        Kind::Bool(value) => Value::Bool(value),
+                        _ => self.kept_value(kind),
+                    };
+                    self.keep(node, &value);
+                }
+            }
+        }
+        if !self.measured.is_empty() {
+            let depth = self.depth();
+            if self.measured.last().is_some_and(|open| open.depth == depth) {
+                self.measure(offset);
+                self.measured.retain(|open| open.depth != depth);
+            }
+        }
+        if self.text_below.is_open() {
+            self.text_below.close(self.depth());
+        }
+    }
+
+    fn name_part(&mut self, part: &[u8]) {
+        if self.text_below.is_open() {
+            self.text_below.part(part);
+        }
+        if self.ignored > 0 {
+            return;
+        }
+        if self.name.len() + part.len() > self.pointers.longest_name() {
+            self.is_name_too_long = true;
+        } else {
+            self.name.extend_from_slice(part);
+        }
+    }
+
+    fn name_end(&mut self) {
+        self.count_below(false);
+        let is_too_long = std::mem::take(&mut self.is_name_too_long);
+        if self.ignored == 0
+            && !is_too_long
+            && let Some(Level { node, place: Place::Object(object) }) = self.path.last()
+            && let Some(member) = self.pointers.member(*node, &self.name)
+        {
+            self.member = Some(member);
+            let object = *object;
+            if let Some(visited_in) = self.visited_in.get_mut(member)
+                && std::mem::replace(visited_in, object) == object
+            {
+                let found = &mut self.found;
+                self.pointers.each_below(member, &mut |index| {
+                    if let Some(found) = found.get_mut(index) {
+                        found.is_twice = true;
+                    }
+                });
+            }
+        }
+        self.name.clear();
+    }
+}
