@@ -1,4 +1,4 @@
-//! Reads the cost of a language model's answer while its bytes pass: tokens by kind, and the model.
+//! Reads the cost of a language model's answer while its bytes pass: tokens by kind, the model, and their price.
 //!
 //! An [`AnswerReader`](answer::AnswerReader) gets the pieces of a body as they come, cut anywhere, and reports tokens, model
 //! and text:
@@ -31,4 +31,5 @@ pub mod answer;
 pub mod event_stream;
 pub mod formats;
 pub mod json;
+pub mod prices;
 pub mod usage;

@@ -1,0 +1,176 @@
+//! A table of prices of tokens, by model and length of the prompt. All amounts are whole numbers.
+
+mod file;
+mod price;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::usage::Usage;
+
+pub use price::Price;
+
+/// An amount of money in whole 10⁻⁹ USD.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NanoDollars(pub u64);
+
+/// The prices of models.
+///
+/// ```
+/// use llm::prices::{NanoDollars, Prices};
+/// use llm::usage::Usage;
+///
+/// let prices = Prices::parse(b"\
+/// model,input,output,cached,cache_write,above
+/// gpt-4o*,2.50,10,1.25,,
+/// gemini-2.5-pro,1.25,10,0.125,,
+/// gemini-2.5-pro,2.50,15,0.25,,200000
+/// ").unwrap();
+/// let model = prices.model("gpt-4o-2024-11-20").unwrap();
+/// let usage = Usage { input: 1000, output: 200, cached: 1, cache_write: 0 };
+/// // 1000 × 2500 + 200 × 10000 + 1 × 1250, in 10⁻⁹ USD.
+/// assert_eq!(model.cost(&usage), NanoDollars(4_501_250));
+/// assert!(prices.model("o3").is_none());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prices {
+    names: HashMap<String, ModelPrices>,
+    /// By the beginning of names, without `*`.
+    prefixes: HashMap<String, ModelPrices>,
+    /// The lengths of the prefixes in bytes, each once, the longest first.
+    prefix_lengths: Vec<usize>,
+    default: Option<ModelPrices>,
+}
+
+/// The prices of the models that one pattern matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelPrices {
+    pattern: ModelPattern,
+    /// By the shortest prompt for which they hold, ascending, from 0.
+    tiers: Vec<Tier>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ModelPattern {
+    Name(String),
+    /// Every model whose name begins so.
+    Prefix(String),
+    /// Every model without another price.
+    Default,
+}
+
+/// The prices of prompts from a length on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tier {
+    /// The length of the prompt in tokens.
+    above: u64,
+    /// The line of the file, from 1.
+    line: usize,
+    input: Price,
+    output: Price,
+    cached: Price,
+    cache_write: Price,
+}
+
+/// A line of a file of prices that is invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongLine {
+    /// From 1.
+    pub line: usize,
+    /// What must hold, and what was found.
+    pub what: String,
+}
+
+impl Prices {
+    /// The largest number of lines with prices.
+    pub const MAX_LINES: usize = 100_000;
+
+    /// Parses a file of prices: lines of values separated by commas, without quotation marks.
+    ///
+    /// The first line names the columns, in any order: `model`, `input` and `output`, and `cached`, `cache_write` and `above`
+    /// if they are used. Blank lines, and lines that begin with `#`, are ignored.
+    ///
+    /// - `model` is a name, or the beginning of names with `*` after it, or `default` for all others.
+    /// - `input`, `output`, `cached` and `cache_write` are USD for a million tokens: a decimal number up to
+    ///   [`Price::MAX_DOLLARS`], with at most 9 digits after the point. Without a price, cached and written tokens cost what
+    ///   `input` says.
+    /// - `above` is a number of tokens: the line holds for prompts of that length and longer. A model needs a line for 0, which
+    ///   is also what an empty value means.
+    ///
+    /// # Errors
+    /// Returns the first invalid lines.
+    pub fn parse(file: &[u8]) -> Result<Prices, Vec<WrongLine>> {
+        file::parse(file)
+    }
+
+    fn new(models: Vec<ModelPrices>) -> Prices {
+        let (mut names, mut prefixes, mut default) = (HashMap::new(), HashMap::new(), None);
+        for model in models {
+            match &model.pattern {
+                ModelPattern::Name(name) => _ = names.insert(name.clone(), model),
+                ModelPattern::Prefix(prefix) => _ = prefixes.insert(prefix.clone(), model),
+                ModelPattern::Default => default = Some(model),
+            }
+        }
+        let mut prefix_lengths: Vec<usize> = prefixes.keys().map(String::len).collect();
+        prefix_lengths.sort_unstable_by(|a, b| b.cmp(a));
+        prefix_lengths.dedup();
+        Prices { names, prefixes, prefix_lengths, default }
+    }
+
+    /// Returns the prices of a model: those of its name, or of the longest beginning of it, or the default. `None` if the file
+    /// has no price for it.
+    pub fn model(&self, model: &str) -> Option<&ModelPrices> {
+        let mut beginnings = self.prefix_lengths.iter().filter_map(|length| model.get(..*length));
+        let by_prefix = || beginnings.find_map(|beginning| self.prefixes.get(beginning));
+        self.names.get(model).or_else(by_prefix).or(self.default.as_ref())
+    }
+}
+
+impl ModelPrices {
+    /// The line of the file that holds for a prompt of this length, from 1.
+    pub fn line(&self, prompt: u64) -> usize {
+        self.tier(prompt).map_or(0, |tier| tier.line)
+    }
+
+    /// What a request has cost, rounded up once, at most [`u64::MAX`].
+    pub fn cost(&self, usage: &Usage) -> NanoDollars {
+        let Some(tier) = self.tier(usage.prompt()) else { return NanoDollars(u64::MAX) };
+        let parts = [
+            (usage.input, tier.input),
+            (usage.output, tier.output),
+            (usage.cached, tier.cached),
+            (usage.cache_write, tier.cache_write),
+        ];
+        // A price is below 2^50 and a number of tokens below 2^64, so four products are below 2^116.
+        let of_a_million: u128 = parts.iter().map(|(tokens, price)| u128::from(*tokens) * price.nano_dollars()).sum();
+        NanoDollars(u64::try_from(of_a_million.div_ceil(Price::TOKENS)).unwrap_or(u64::MAX))
+    }
+
+    fn tier(&self, prompt: u64) -> Option<&Tier> {
+        self.tiers.iter().rev().find(|tier| tier.above <= prompt)
+    }
+}
+
+/// The pattern as the file has it: `gpt-4o*`, `default`.
+impl fmt::Display for ModelPrices {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pattern.fmt(out)
+    }
+}
+
+impl fmt::Display for ModelPattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ModelPattern::Name(name) => out.write_str(name),
+            ModelPattern::Prefix(prefix) => write!(out, "{prefix}*"),
+            ModelPattern::Default => out.write_str("default"),
+        }
+    }
+}
+
+impl fmt::Display for WrongLine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "line {}: {}", self.line, self.what)
+    }
+}
