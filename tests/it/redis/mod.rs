@@ -24,6 +24,7 @@ mod outage;
 mod persistence_under_load;
 mod released_script;
 #[cfg(feature = "test-hooks")]
+mod report_expiry;
 mod report_parity;
 mod secrets;
 mod sentinel;

@@ -19,6 +19,10 @@ use crate::cost::Cost;
 /// - `digest`, for large values, is called last, with a bucket and the value that was found. The reply has the digest
 ///   in place of the value. The step in Rust gives the same results for the digest.
 /// - `accept`, for a limit of slots, accepts a report of an owner. It returns whether the report was accepted.
+/// - `renew`, for a limit of slots, accepts a report about a stored value of which nothing is asked. It returns the value
+///   to store, which is kept as long as the stored value, or `false` if only `open` and `accept` can do this.
+///
+/// A bucket has the field `stored_until` if the twin knows the time until which the store keeps the stored value.
 pub const TWINS: [&str; 6] = [
     concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua")),
     include_str!("fixed_window/fixed_window.lua"),

@@ -13,6 +13,9 @@ pub const LIFE: Micros = Micros(7_000_000);
 /// three times within [`LIFE`], so one lost report does no harm.
 pub const REPORT_EVERY: Micros = Micros(2_000_000);
 
+/// How much earlier than after [`REPORT_EVERY`] an owner may repeat a report, to send it in one call with others.
+pub const EARLY: Micros = Micros(500_000);
+
 /// The largest amount that one owner can hold of a bucket. With this bound, the sum of all owners stays below 2^53.
 pub const MOST_HELD: Cost = Cost::from_thousandths((1 << 43) - 1);
 

@@ -12,18 +12,21 @@
 -- whose numbers do not hold now is left out: it has -1, and charges nothing. If the server has no memory left for a write, nothing is
 -- charged, and a run has -2 whose first request would have been granted.
 --
--- ARGV[2], in a call whose gateway holds something of buckets, is what it says: its eight bytes as an owner, its
--- sequence in six bytes; then for each report the bucket's index in KEYS, a limit's index, and what the owner holds
--- in six bytes. Reports come before all charges, and stay if those are refused. Each bucket of which something is
--- asked has a report. If the report was not newer than the last one, a run with that bucket has -3, and charges nothing.
+-- ARGV[2], in a call whose gateway holds something of buckets, is what it says: its eight bytes as an owner, its sequence in
+-- six bytes; then how many reports are about buckets of the requests, and for each of them the bucket's index in KEYS, a
+-- limit's index, and what the owner holds in six bytes. These reports come before all charges, and stay if those are refused.
+-- Each bucket of which something is asked has one. If the report was not newer than the last one, a run with that bucket has
+-- -3, and charges nothing.
+-- Then come the reports about other buckets, which are the last ones of KEYS: the index of the first one, and a limit's index;
+-- and in runs of buckets of which the owner holds the same, how many they are, and what it holds. In place of its value such
+-- a bucket has 1 in the reply if the report was newer than the last one, otherwise 0.
 -- Without memory for the reports the reply has -1 healed buckets.
 --
 -- Most calls carry few requests, so little is made for each: a closure, a table, or a local that a closure uses takes longer
 -- than to look up a function in its library.
 
--- The bucket with this key, or an error.
-local function read(key, limit, now)
-  local value = redis.pcall('GET', key)
+-- The bucket with this value, or an error.
+local function open(value, limit, now)
   if value and type(value) == 'table' then
     if not string.find(value.err, '^WRONGTYPE') then return value end
     value = ''
@@ -44,7 +47,7 @@ local function read_again(buckets, key, limit, now)
   local bucket = limit.twin.open(limit, value, now)
   if bucket.changed then buckets[key] = bucket end
   last.mixed, bucket.mixed = true, true
-  bucket.found, bucket.invalid, bucket.old = last.found, last.invalid, last.old
+  bucket.found, bucket.invalid, bucket.old, bucket.stored_until = last.found, last.invalid, last.old, last.stored_until
   return bucket
 end
 
@@ -65,14 +68,17 @@ repeat
   local buckets = {}
   -- With room for what follows.
   local reply, replied = {now, 0, nil, nil, nil, nil}, 2
+  local owner, sequence, said
   if reports then
-    local owner, sequence, from = string.sub(reports, 1, 8), unpack('<I6', reports, 9)
-    while from <= #reports do
-      local key, number, held, after = unpack('<HHI6', reports, from)
+    local asked
+    sequence, asked, said = unpack('<I6H', reports, 9)
+    owner = string.sub(reports, 1, 8)
+    for _ = 1, asked do
+      local key, number, held, after = unpack('<HHI6', reports, said)
       local limit = limits[number]
-      local bucket = read(KEYS[key], limit, now)
+      local bucket = open(redis.pcall('GET', KEYS[key]), limit, now)
       if bucket.err then return bucket end
-      buckets[key], from = bucket, after
+      buckets[key], said = bucket, after
       bucket.old = not limit.twin.accept(limit, bucket, owner, sequence, held)
     end
   end
@@ -93,7 +99,7 @@ repeat
         outside = true
       else
         if not bucket then
-          bucket = read(KEYS[key], limit, now)
+          bucket = open(redis.pcall('GET', KEYS[key]), limit, now)
           if bucket.err then return bucket end
           buckets[key] = bucket
         elseif bucket.limit ~= limit then
@@ -133,6 +139,37 @@ repeat
     reply[replied] = granted
   end
 
+  if reports and said <= #reports then
+    local key, number, from = unpack('<HH', reports, said)
+    local limit, pcall, keys, type = limits[number], redis.pcall, KEYS, type
+    local twin = limit.twin
+    -- Without memory nothing is written, so nothing is read.
+    while from <= #reports and not is_full do
+      local times, held, after = unpack('<HI6', reports, from)
+      from = after
+      for other = key, key + times - 1 do
+        local name, renewed = keys[other], false
+        local value = pcall('GET', name)
+        if type(value) == 'string' then renewed = twin.renew(limit, value, owner, sequence, held) end
+        if renewed then
+          local answer = pcall('SET', name, renewed, 'KEEPTTL')
+          if answer.err then
+            if written or not string.find(answer.err, '^OOM') then return answer end
+            is_full = true
+            break
+          end
+          written, reply[replied + other] = true, 1
+        else
+          local bucket = open(value, limit, now)
+          if bucket.err then return bucket end
+          buckets[other] = bucket
+          bucket.reported = twin.accept(limit, bucket, owner, sequence, held) and 1 or 0
+        end
+      end
+      key = key + times
+    end
+  end
+
   local last_left, left_text
   for key = 1, #KEYS do
     local bucket, value = buckets[key], false
@@ -141,10 +178,15 @@ repeat
       value = bucket.found
       if bucket.changed and not is_full then
         local stored, kept_until = limit.twin.close(limit, bucket)
-        local left = math.max(math.ceil((kept_until - now) / 1000), 0) + 1
-        -- Some servers would print a large number with an exponent.
-        if left ~= last_left then last_left, left_text = left, string.format('%.0f', left) end
-        local answer = redis.pcall('SET', KEYS[key], stored, 'PX', left_text)
+        local answer
+        if kept_until == bucket.stored_until then
+          answer = redis.pcall('SET', KEYS[key], stored, 'KEEPTTL')
+        else
+          local left = math.max(math.ceil((kept_until - now) / 1000), 0) + 1
+          -- Some servers would print a large number with an exponent.
+          if left ~= last_left then last_left, left_text = left, string.format('%.0f', left) end
+          answer = redis.pcall('SET', KEYS[key], stored, 'PX', left_text)
+        end
         if answer.err then
           -- A script that has written may go on, so nothing was written. Requests that are refused need no memory.
           if written or not string.find(answer.err, '^OOM') then return answer end
@@ -154,10 +196,16 @@ repeat
         written = true
       end
       if bucket.invalid and not is_full then reply[2] = reply[2] + 1 end
-      -- A digest is for one limit.
-      if value and limit.twin.digest and not bucket.mixed then value = limit.twin.digest(limit, bucket, value) end
+      if bucket.reported then
+        value = bucket.reported
+      elseif value and limit.twin.digest and not bucket.mixed then
+        -- A digest is for one limit.
+        value = limit.twin.digest(limit, bucket, value)
+      end
+      reply[replied + key] = value
+    elseif not reply[replied + key] then
+      reply[replied + key] = false
     end
-    reply[replied + key] = value
   end
   if is_full and reports then reply[2] = -1 end
   if is_full == was_full then return reply end

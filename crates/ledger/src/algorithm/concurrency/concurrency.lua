@@ -4,7 +4,7 @@
 
 local EXACT = 9007199254740991
 local MOST_AHEAD = 10000000
-local LIFE, KEPT = 7000000, 600000000
+local LIFE, KEPT, MINUTE = 7000000, 600000000, 60000000
 local MOST_OWNERS, MOST_HELD = 1024, 2^43 - 1
 local floor, max, min = math.floor, math.max, math.min
 local pack, unpack, sub, find = struct.pack, struct.unpack, string.sub, string.find
@@ -22,6 +22,11 @@ end
 -- Until when an entry counts.
 local function ends(value, index)
   return (unpack('<I7', value, 32 * index + 13))
+end
+
+-- Until when a server keeps a value whose bucket has this moment: the same in all writes of a minute.
+local function kept_until(moment)
+  return floor(moment / MINUTE) * MINUTE + MINUTE + KEPT
 end
 
 -- The same entries, each ending so much earlier.
@@ -56,6 +61,7 @@ return {
       bucket[1], bucket.before = limit.capacity, limit.capacity
       return bucket
     end
+    bucket.stored_until = kept_until(moment)
     if moment - now > MOST_AHEAD then
       value, moment, bucket.changed = moved(value, count, moment - now), now, true
     end
@@ -124,15 +130,36 @@ return {
     bucket[1], bucket.added = bucket[1] + cost, bucket.added + cost
   end,
 
+  -- The value after a report of an owner, if it is kept as long as the stored one, and if all its entries count, that of the
+  -- owner too. Otherwise false: then `open` and `accept` do it. Buckets that are reported in one call were often reported in
+  -- one call before, so values with a single entry often begin with the same bytes.
+  renew = function(limit, value, owner, sequence, held)
+    local size, now = #value, limit.now
+    if size == 56 and held == limit.held and sub(value, 1, 51) == limit.start then return limit.renewed .. sub(value, 52) end
+    if size < 56 or held == 0 or held > MOST_HELD then return false end
+    local form, sum, moment, live = unpack('<BI7I8I8', value)
+    local place = find(value, owner, 25, true)
+    if form ~= 1 or sum > EXACT or moment > now or kept_until(moment) ~= kept_until(now) or live > MOST_OWNERS
+      or size ~= 24 + 32 * live or ends(value, live) <= now or not place or (place - 25) % 32 ~= 0 then return false end
+    local last, before = unpack('<I6I6', value, place + 8)
+    if last >= sequence or before == 0 then return false end
+    if held ~= limit.held then
+      limit.held, limit.own, limit.start = held, owner .. pack('<I6I6I7', sequence, held, now + LIFE), nil
+    end
+    local renewed = pack('<BI7I8I8', 1, max(sum - before, 0) + held, now, live) .. limit.own
+    if live == 1 then limit.start, limit.renewed = sub(value, 1, 51), renewed end
+    return renewed .. sub(value, place + 27, place + 31) .. sub(value, 25, place - 1) .. sub(value, place + 32)
+  end,
+
   -- What to store, and until when: entries are kept for ten minutes after their owner's last report.
   close = function(limit, bucket)
     local value, added = bucket.value, bucket.added
     local head = pack('<BI7I8I8', 1, bucket[1], bucket.moment, bucket.live)
-    if added == 0 then return head .. sub(value, 25), bucket.moment + KEPT end
+    if added == 0 then return head .. sub(value, 25), kept_until(bucket.moment) end
     local held, since = unpack('<I6', value, 39), sub(value, 52, 56)
     if held == 0 then since = pack('<I5', floor(bucket.moment / 1000000)) end
     return head .. sub(value, 25, 38) .. pack('<I6', held + added) .. sub(value, 45, 51) .. since .. sub(value, 57),
-      bucket.moment + KEPT
+      kept_until(bucket.moment)
   end,
 
   -- What is held is what the owners say.

@@ -40,6 +40,9 @@ pub(super) const KEPT: Micros = Micros(600_000_000);
 /// How long an entry is kept after its time is over.
 const KEPT_AFTER: Micros = Micros(KEPT.0 - LIFE.0);
 
+/// A minute, in microseconds.
+const MINUTE: u64 = 60_000_000;
+
 const WHOLE: u64 = 1;
 const EXCERPT: u64 = 2;
 
@@ -208,9 +211,10 @@ impl OwnerEntries {
         self.entries.iter().take(self.live).filter(|entry| entry.held > 0)
     }
 
-    /// Returns the time until which a store must keep the state.
+    /// Returns the time until which a store must keep the state: [`KEPT`] after the end of the moment's minute. The time is the
+    /// same for all states of a minute, so a store need not change it at each write.
     pub(super) fn kept_until(&self) -> Timestamp {
-        self.moment.plus(KEPT)
+        Timestamp((self.moment.0 / MINUTE + 1) * MINUTE).plus(KEPT)
     }
 
     pub(super) fn pack(&self) -> State {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
-use super::report::{Owner, REPORT_EVERY, Report};
+use super::report::{EARLY, Owner, REPORT_EVERY, Report};
 use super::slots::{SlotId, SlotTerms, Slots};
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
@@ -143,12 +143,14 @@ impl Holdings {
     /// Makes the next call, with a report about each bucket in `asks`, and about other buckets that wait for a report, up
     /// to [`MOST_REPORTS`]. A call is sent only once: to repeat its reports, make a new call.
     pub fn call(&mut self, asks: &[(BucketKey, Cost)], now: Timestamp) -> Call {
-        self.call_with(asks, MOST_REPORTS, now)
+        let soon = if asks.is_empty() { now.plus(EARLY) } else { now };
+        self.call_with(asks, MOST_REPORTS, soon, now)
     }
 
     /// Makes the next call as [`Holdings::call`] does. Reports about buckets that are not in `asks` are added only up to
-    /// `most` reports.
-    pub fn call_with(&mut self, asks: &[(BucketKey, Cost)], most: usize, now: Timestamp) -> Call {
+    /// `most` reports: those that wait, and those that are due at `soon` or earlier. A call without requests takes those of the
+    /// next [`EARLY`], so that the reports about many buckets leave in a few calls.
+    pub fn call_with(&mut self, asks: &[(BucketKey, Cost)], most: usize, soon: Timestamp, now: Timestamp) -> Call {
         self.advance(now);
         let sequence = self.sequence + 1;
         let mut reports: Vec<BucketReport> = Vec::with_capacity(asks.len());
@@ -167,7 +169,7 @@ impl Holdings {
             self.say_again_at(*key, now.plus(REPORT_EVERY));
         }
         while reports.len() < most
-            && let Some((_, key)) = self.waiting.pop_first()
+            && let Some(key) = self.next_report(soon)
         {
             let Some(bucket) = self.buckets.get_mut(&key) else { continue };
             reports.push(BucketReport { bucket: key, held: bucket.said(), asked: Cost::default() });
@@ -347,6 +349,17 @@ impl Holdings {
     #[cfg(test)]
     pub(super) fn last_sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// Removes and returns the bucket whose report is next: one that waits for a report, or else one whose report is due
+    /// at `soon` or earlier.
+    fn next_report(&mut self, soon: Timestamp) -> Option<BucketKey> {
+        if let Some((_, key)) = self.waiting.pop_first() {
+            return Some(key);
+        }
+        let (_, key) = *self.due.first().filter(|(due, _)| *due <= soon)?;
+        self.due.pop_first();
+        Some(key)
     }
 
     fn track(&mut self, key: BucketKey) -> &mut HeldBucket {

@@ -96,6 +96,30 @@ fn a_new_connection_is_said_everything_in_pieces_those_that_are_asked_first() {
 }
 
 #[test]
+fn reports_that_are_due_soon_go_together() {
+    let mut holdings = Holdings::new(Owner(1));
+    for bucket in 0..1000 {
+        let now = after(u64::from(bucket));
+        let call = holdings.call(&[(key(bucket), Cost::ONE)], now);
+        assert_eq!(call.reports.len(), 1, "a call with an ask has only what is due");
+        grant(&mut holdings, &call);
+    }
+    // The reports are due from 2000 ms to 2999 ms.
+    let next = |holdings: &mut Holdings| {
+        let moment = holdings.next_moment().unwrap();
+        holdings.advance(moment);
+        let call = holdings.call(&[], moment);
+        grant(holdings, &call);
+        (moment.since(NOW).0 / 1000, call.reports.len())
+    };
+    let calls: Vec<_> = (0..8).map(|_| next(&mut holdings)).collect();
+    let first = [(2000, 256), (2256, 256), (2512, 256), (2768, 232)];
+    assert_eq!(calls[..4], first);
+    let again: Vec<_> = first.map(|(moment, reports)| (moment + 2000, reports)).into();
+    assert_eq!(calls[4..], again, "every two seconds from then on");
+}
+
+#[test]
 fn asks_of_several_requests_for_one_bucket_are_their_sum() {
     let mut holdings = Holdings::new(Owner(1));
     let call = holdings.call(&[(key(1), Cost::ONE), (key(2), Cost::ONE), (key(1), Cost::ONE)], NOW);

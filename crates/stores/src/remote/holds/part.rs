@@ -17,7 +17,7 @@ use base::time::{Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use ledger::cost::Cost;
-use ledger::holds::{Call, Ending, Holdings, Owner, ReportAnswer, ReservationOwner, SlotId, SlotTerms};
+use ledger::holds::{Call, EARLY, Ending, Holdings, Owner, ReportAnswer, ReservationOwner, SlotId, SlotTerms};
 
 /// How long reports wait after a call without an answer, unless a request is sent with them. Without this pause, a server
 /// that answers with errors would be called all the time.
@@ -99,7 +99,8 @@ impl PartHolds {
         said.connect(connection);
         said.holdings.advance(now);
         let has_reports = most > 0 && said.holdings.has_reports() && now >= said.quiet_until;
-        (has_reports || !asks.is_empty()).then(|| said.holdings.call_with(&asks, most, now))
+        let soon = if plans.is_empty() { now.plus(EARLY) } else { now };
+        (has_reports || !asks.is_empty()).then(|| said.holdings.call_with(&asks, most, soon, now))
     }
 
     /// Notes that a call has no answer. `did_run` is false if it is proved that the call did not run.

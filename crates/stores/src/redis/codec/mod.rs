@@ -5,6 +5,8 @@
 //! computed levels is rejected. So replies are short, and a broken server cannot grant one request the charge of
 //! another. The effect of the reports in a call, which say how many slots are held, is computed here in the same way.
 
+mod reports;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -14,16 +16,12 @@ use smallvec::SmallVec;
 use crate::error::StoreError;
 use crate::remote::transport::{BucketAfterCall, Reply};
 use base::time::{Micros, Timestamp};
-use ledger::algorithm::concurrency::Concurrency;
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, settle};
-use ledger::holds::{self, BucketReport, MOST_HELD};
+use ledger::holds;
 use ledger::outcome::Verdict;
-
-/// The limit for a report about a bucket for which no request of the call asks. It matters only if the stored value is
-/// invalid. Such a value means that all slots of the limit are held, and no limit has more slots than this one.
-static ANY_SLOTS: Algorithm = Algorithm::Concurrency(Concurrency::MOST);
+use reports::{Reports, accepted_others};
 
 /// The largest integer that a Lua number represents exactly.
 const EXACT: u64 = (1 << 53) - 1;
@@ -36,15 +34,6 @@ pub struct Call<'p> {
     /// The requests in the encoding that `take.lua` describes.
     requests: Vec<u8>,
     reports: Option<Reports<'p>>,
-}
-
-/// The reports in a call: how much its connection holds of each bucket.
-#[derive(Debug)]
-struct Reports<'p> {
-    call: &'p holds::Call,
-    /// For each report, two indices: that of its bucket in the list of keys, and that of its limit in the list of
-    /// limits.
-    places: Vec<(usize, usize)>,
 }
 
 /// Is added to the number of requests in a run if some charges of the run are only checked, not taken.
@@ -80,7 +69,7 @@ impl<'p> Call<'p> {
                 }
             }
         }
-        let reports = reports.map(|call| Reports { call, places: places(call, &runs, &mut tables) });
+        let reports = reports.map(|call| Reports::new(call, &runs, &mut tables));
         let mut requests = Vec::with_capacity(18 * runs.len());
         for run in &runs {
             let Run { plan, indices, times } = run;
@@ -154,9 +143,17 @@ impl<'p> Call<'p> {
         if healed > self.tables.keys.len() as u64 {
             return Err(StoreError::UnexpectedReply);
         }
+        let others = self.reports.as_ref().map_or(states.len(), |reports| reports.first_other);
+        let (states, others) = states.split_at_checked(others).ok_or(StoreError::UnexpectedReply)?;
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
-        let accepted =
-            self.reports.as_ref().map_or(Vec::new(), |reports| reports.accept(&self.tables.limits, &mut states, now));
+        let accepted = match &self.reports {
+            Some(reports) => {
+                let mut accepted = reports.accept(&self.tables.limits, &mut states, now);
+                accepted.append(&mut accepted_others(others, is_unwritten)?);
+                accepted
+            }
+            None => Vec::new(),
+        };
         let (mut settlements, mut out_of_memory) = (Vec::new(), is_unwritten);
         let mut last: Vec<Option<(bool, Micros, &Algorithm)>> = vec![None; self.tables.keys.len()];
         for (run, granted) in self.runs.iter().zip(grants) {
@@ -221,56 +218,6 @@ pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near:
     fastest.into_iter().chain([cost.thousandths(), charged.0]).for_each(|amount| add_amount(text, amount));
 }
 
-impl Reports<'_> {
-    /// Returns the reports in the encoding that `take.lua` describes.
-    fn text(&self) -> Vec<u8> {
-        let holds::Call { owner, sequence, reports } = self.call;
-        let mut text = Vec::with_capacity(14 + 10 * reports.len());
-        add_amount(&mut text, owner.0);
-        add_short_amount(&mut text, *sequence);
-        for (report, (key, limit)) in reports.iter().zip(&self.places) {
-            // Lua counts from 1.
-            add(&mut text, [key + 1, limit + 1]);
-            add_short_amount(&mut text, report.held.min(MOST_HELD).thousandths());
-        }
-        text
-    }
-
-    /// Changes the states as the reports do. Returns for each report whether it was newer than the last one about its
-    /// bucket.
-    fn accept(&self, limits: &[Algorithm], states: &mut [Option<State>], now: Timestamp) -> Vec<bool> {
-        let accept = |(report, (key, limit)): (&BucketReport, &(usize, usize))| {
-            let (Some(state), Some(limit)) = (states.get_mut(*key), limits.get(*limit)) else { return false };
-            let entry = limit.accept(state.as_deref(), self.call.report(report), now);
-            let is_accepted = entry.is_some();
-            if let Some(entry) = entry {
-                *state = Some(entry.state);
-            }
-            is_accepted
-        };
-        self.call.reports.iter().zip(&self.places).map(accept).collect()
-    }
-}
-
-/// Returns two indices for each report: that of its bucket among the keys, and that of a limit among the limits. It is
-/// the limit of the first request that asks for the bucket, or [`ANY_SLOTS`] if no request does.
-fn places(call: &holds::Call, runs: &[Run<'_>], tables: &mut Tables) -> Vec<(usize, usize)> {
-    let mut asked: HashMap<usize, &Algorithm> = HashMap::new();
-    for run in runs {
-        for (index, charge, _) in run.plan.asks() {
-            if let Some(key) = run.indices.get(index) {
-                asked.entry(*key).or_insert(&charge.algorithm);
-            }
-        }
-    }
-    let place = |report: &BucketReport| {
-        let key = tables.key(&report.bucket);
-        let limit = asked.get(&key).copied().unwrap_or(&ANY_SLOTS);
-        (key, tables.limit(limit))
-    };
-    call.reports.iter().map(place).collect()
-}
-
 /// The keys and limits of a call, each listed once.
 #[derive(Debug, Default)]
 struct Tables {
@@ -320,11 +267,6 @@ fn add<const N: usize>(text: &mut Vec<u8>, numbers: [usize; N]) {
 
 fn add_amount(text: &mut Vec<u8>, amount: u64) {
     text.extend_from_slice(&amount.to_le_bytes());
-}
-
-/// Appends an amount below 2^48 in six bytes.
-fn add_short_amount(text: &mut Vec<u8>, amount: u64) {
-    text.extend(amount.to_le_bytes().into_iter().take(6));
 }
 
 fn add_limit(text: &mut Vec<u8>, limit: &Algorithm, near: Timestamp) {
