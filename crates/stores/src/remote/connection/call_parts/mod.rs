@@ -41,6 +41,8 @@ impl<T: Transport> Connection<T> {
         let is_used = has_asks || self.holds.is_used();
         let own = if is_used { self.transport.own_parts() } else { SmallVec::new() };
         let mut parts = CallParts::new();
+        // How many further reports all parts together may have. Each ask has a report, also without room.
+        let mut room = MOST_REPORTS;
         let (mut rest, mut routes) = (plans, routes.iter().copied());
         while let (Some(first), Some(route)) = (rest.first(), routes.next()) {
             let index = self.transport.part(first);
@@ -53,20 +55,21 @@ impl<T: Transport> Connection<T> {
             rest = others;
             routes.by_ref().take(count - 1).for_each(drop);
             let is_own = route == Route::Owner && own.contains(&index);
-            let most = if is_own && !is_split { MOST_REPORTS } else { 0 };
+            let most = if is_own && !is_split { room } else { 0 };
             let holds = self.holds.part(index).filter(|_| is_used);
             let connection = is_own.then(|| self.number());
             let reports = holds.and_then(|holds| holds.begin(plans, has_asks, most, connection, now));
+            room = room.saturating_sub(reports.as_ref().map_or(0, |call| call.reports.len()));
             parts.push(CallPart { index, plans, route, reports });
         }
         if is_used {
-            self.add_reports(&mut parts, &own, now);
+            self.add_reports(&mut parts, &own, room, now);
         }
         parts
     }
 
-    /// Adds the reports about those parts of the store for which the call has no plan.
-    fn add_reports(&self, parts: &mut CallParts<'_>, own: &[usize], now: Timestamp) {
+    /// Adds at most `room` reports about those parts of the store for which the call has no plan.
+    fn add_reports(&self, parts: &mut CallParts<'_>, own: &[usize], mut room: usize, now: Timestamp) {
         let mut separate = 0;
         for (index, holds) in own.iter().filter_map(|index| Some((*index, self.holds.part(*index)?))) {
             let is_split = self.transport.is_split(index);
@@ -74,7 +77,8 @@ impl<T: Transport> Connection<T> {
                 continue;
             }
             let most = if is_split { 1 } else { MOST_REPORTS };
-            while let Some(reports) = holds.begin(&[], false, most, Some(self.number()), now) {
+            while let Some(reports) = holds.begin(&[], false, most.min(room), Some(self.number()), now) {
+                room = room.saturating_sub(reports.reports.len());
                 parts.push(CallPart { index, plans: &[], route: Route::Owner, reports: Some(reports) });
                 separate += usize::from(is_split);
                 if !is_split || separate >= MOST_SEPARATE {
@@ -99,3 +103,6 @@ impl<T: Transport> Connection<T> {
         *self.number.lock()
     }
 }
+
+#[cfg(test)]
+mod tests;
