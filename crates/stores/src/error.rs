@@ -148,6 +148,8 @@ pub struct Fault {
     pub detail: String,
     /// The address of the server with the error. `None` if the store has only one server.
     pub node: Option<Arc<str>>,
+    /// Whether it is proved that the server has rolled the call back, or will, so that nothing of it stays.
+    pub is_rolled_back: bool,
 }
 
 impl Fault {
@@ -162,6 +164,17 @@ impl Fault {
     }
 
     pub fn new(error: StoreError, detail: impl Into<String>) -> Fault {
-        Fault { error, detail: detail.into(), node: None }
+        Fault { error, detail: detail.into(), node: None, is_rolled_back: false }
+    }
+
+    /// Returns the fault of a call that the server has rolled back, or will.
+    #[must_use]
+    pub(crate) fn rolled_back(self) -> Fault {
+        Fault { is_rolled_back: true, ..self }
+    }
+
+    /// Whether it is proved that nothing of the call stays: it did not run, or was rolled back.
+    pub(crate) fn proves_no_effect(&self) -> bool {
+        self.is_rolled_back || self.error.did_not_run()
     }
 }

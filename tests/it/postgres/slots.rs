@@ -8,6 +8,7 @@ use std::time::Duration;
 use base::time::Micros;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
+use stores::StoreError;
 use stores::postgres::Settings;
 
 use crate::support::charge::{plan, spend, unrefilled};
@@ -112,5 +113,29 @@ fn no_more_run_than_there_are_slots_although_answers_are_lost() {
         let (counts, ()) = tokio::join!(load, faults);
         assert!(counts.most <= 4 && counts.granted > 100, "{} ran at once, {} in all", counts.most, counts.granted);
         take_all(&one.store, &plan, 4).await;
+    });
+}
+
+/// The server proves the rollback, so the next call does not report that what was asked is held.
+#[test]
+fn what_a_call_asked_that_was_rolled_back_is_not_held() {
+    let postgres = Postgres::start();
+    run(async {
+        let one = member(postgres.settings()).await;
+        let single = slots_of(1);
+        drop(take(&one.store, &single, 1).await);
+        one.store.all_reported().await;
+        let failures = [("40001", StoreError::Busy), ("55P03", StoreError::Busy), ("P0001", StoreError::Refused)];
+        for (code, error) in failures {
+            postgres.sql(&format!(
+                "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+                   $$ BEGIN RAISE EXCEPTION 'made up' USING ERRCODE = '{code}'; END $$;
+                 CREATE TRIGGER fail BEFORE UPDATE ON tollgate_bucket FOR EACH STATEMENT EXECUTE FUNCTION fail()"
+            ));
+            assert_eq!(ask(&one.store, &single).await.unwrap_err(), error);
+            postgres.sql("DROP TRIGGER fail ON tollgate_bucket; DROP FUNCTION fail");
+            assert!(ask(&one.store, &single).await.unwrap().is_some(), "{code}");
+            one.store.all_reported().await;
+        }
     });
 }

@@ -158,7 +158,7 @@ impl Statements {
                 Err(TransactionError::Failed(fault)) => return Err(fault),
                 Err(TransactionError::Conflict(fault)) => {
                     conflicts += 1;
-                    fault
+                    fault.rolled_back()
                 }
                 // The next attempt inserts the row. It is another transaction, so earlier conflicts do not count for
                 // it.
@@ -168,7 +168,7 @@ impl Statements {
                 }
                 Err(TransactionError::Vanished) => {
                     vanished += 1;
-                    Fault::new(StoreError::Busy, "rows were removed before they were locked")
+                    Fault::new(StoreError::Busy, "rows were removed before they were locked").rolled_back()
                 }
             };
             // Once a transaction has waited for a lock as long as it may, the answer would be late after a second wait.
@@ -196,11 +196,16 @@ impl Statements {
             },
             Err(undone) => undone,
         };
+        // Without a COMMIT, the end of the connection also rolls the transaction back.
         match undone {
-            TransactionError::Failed(fault) if fault.ends_connection() => Err(fault.into()),
+            TransactionError::Failed(fault) if fault.ends_connection() => Err(fault.rolled_back().into()),
             undone => {
-                session.client.batch_execute("ROLLBACK").await?;
-                Err(undone)
+                let rolled_back = session.client.batch_execute("ROLLBACK").await;
+                rolled_back.map_err(|error| Fault::from(error).rolled_back())?;
+                Err(match undone {
+                    TransactionError::Failed(fault) => fault.rolled_back().into(),
+                    undone => undone,
+                })
             }
         }
     }
@@ -274,8 +279,9 @@ impl Statements {
             )
         };
         let (written, removed, committed, flushed) = self.committed(all).await;
-        let written = written?;
-        removed?;
+        // After an error of a statement, COMMIT rolls back.
+        let written = written.map_err(refused_statement)?;
+        removed.map_err(refused_statement)?;
         committed?;
         // The charge is committed, so the call must not be tried again.
         flushed.map_err(Fault::from)?;
@@ -305,6 +311,16 @@ impl Statements {
                 commits.await
             }
         }
+    }
+}
+
+/// Returns the error of a statement that was sent before the COMMIT of its transaction. If the server has answered with
+/// this error, it will not commit.
+fn refused_statement(error: Error) -> TransactionError {
+    let is_answer = error.as_db_error().is_some();
+    match TransactionError::from(error) {
+        TransactionError::Failed(fault) if is_answer => fault.rolled_back().into(),
+        undone => undone,
     }
 }
 

@@ -135,7 +135,7 @@ impl<T: Transport> Connection<T> {
                 }
                 Ok(Some(Ok(_))) => false,
                 Ok(None) => true,
-                Ok(Some(Err(fault))) | Err(fault) => !fault.error.did_not_run(),
+                Ok(Some(Err(fault))) | Err(fault) => !fault.proves_no_effect(),
             };
             holds.failed(reports, may_have_run, now);
             None
