@@ -129,7 +129,7 @@ impl<'a> Call<'a> {
         let written = client.write_own(request, response, Rest::Drained).await;
         self.response_bytes = written.body_bytes;
         self.answered &= written.fault.is_none();
-        written.reuse
+        if written.reuse == Reuse::Kept { client.read_rest().await } else { written.reuse }
     }
 
     /// Makes the record of a call about which nothing has been decided yet.

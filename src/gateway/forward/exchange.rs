@@ -76,8 +76,9 @@ pub(super) struct DecidedExchange {
     pub field_changes: Option<Box<FieldChanges>>,
     /// The value by which the upstream selects the endpoint.
     pub balance_key: Option<BalanceKey>,
-    /// The slots that the request holds until the exchange is dropped, however it ended. Never read.
-    pub _held: HeldSlots,
+    /// The slots that the request holds until the exchange is dropped, however it ended, or until the gateway's own response is
+    /// out.
+    pub held: HeldSlots,
 }
 
 /// What is reported of the response. A response may begin in any stage of the exchange.

@@ -56,8 +56,8 @@ pub(super) fn of_route(
     Ok(response)
 }
 
-/// Writes a response of the gateway to the client, and reads the rest of the request as `rest` says. Returns whether another
-/// request may follow on the connection.
+/// Writes a response of the gateway to the client. Returns whether the connection is to be kept for another request. The
+/// rest of the request has to be read before it, if `rest` says so.
 pub(super) async fn write<C: RequestClient>(
     client: &mut C,
     received: &ReceivedExchange<'_>,

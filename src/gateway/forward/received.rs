@@ -108,8 +108,11 @@ async fn serve_client<C: ForwardingClient>(
     };
     let result = match decided {
         Ok(Decided::Forward(request)) => forward(client, request, bytes, header_bytes).await,
-        Ok(Decided::Answer(DecidedStage { received, response: report, .. }, source, response)) => {
-            Ok(own_response::write(client, received, report, source, *response, Rest::Drained).await)
+        Ok(Decided::Answer(DecidedStage { received, decided, response: report, .. }, source, response)) => {
+            let reuse = own_response::write(client, received, report, source, *response, Rest::Drained).await;
+            // The response is out, so its slot ends before the rest of the request is read.
+            drop(std::mem::take(&mut decided.held));
+            Ok(if reuse == Reuse::Kept { client.read_rest().await } else { reuse })
         }
         Err(fault) => Err(fault),
     };
@@ -158,7 +161,7 @@ async fn decide_about<'e, 'f, C: RequestClient>(
         forwarding.field_changes(&request.with_destination(destination.route.route(), destination.upstream_name()))
     });
     let balance_key = balance_key(&destination, &request, &identity);
-    let decided = DecidedExchange { destination, rate_limits: None, field_changes, balance_key, _held: held };
+    let decided = DecidedExchange { destination, rate_limits: None, field_changes, balance_key, held };
     // The request keeps the parts of its configuration that it needs. The whole of an old configuration can be freed.
     drop(snapshot);
     let mut stage = exchange.decide(decided);

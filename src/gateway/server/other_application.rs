@@ -40,7 +40,8 @@ impl Http1Application for Echo {
         let request_id = &HeaderValue::from_static("");
         let request = AnsweredRequest { head: &head, request_id, reuse: Reuse::Kept };
         let written = client.write_own(request, response, Rest::Drained).await;
-        client.end(written.reuse)
+        let reuse = if written.reuse == Reuse::Kept { client.read_rest().await } else { written.reuse };
+        client.end(reuse)
     }
 }
 

@@ -59,13 +59,17 @@ pub(crate) trait RequestClient: Send {
     /// Notes that the request waits.
     fn note_wait(&mut self);
 
-    /// Writes a response of the gateway itself. `rest` says whether the rest of the request is read.
+    /// Writes a response of the gateway itself. `rest` says whether the rest of the request is read afterwards, with
+    /// [`RequestClient::read_rest`], if the connection is to be kept.
     fn write_own(
         &mut self,
         request: AnsweredRequest<'_>,
         response: OwnResponse,
         rest: Rest,
     ) -> impl Future<Output = WrittenResponse> + Send;
+
+    /// Reads the rest of a request that has been answered. Returns whether another request may follow on the connection.
+    fn read_rest(&mut self) -> impl Future<Output = Reuse> + Send;
 
     /// Waits for something that a request needs, such as a decision or a connection to an upstream.
     ///

@@ -8,7 +8,7 @@ use super::upstream::SlowUpstream;
 use super::{begin, get, slots};
 use crate::support::http2::Http2Client;
 use crate::support::websocket::{SWITCHED, UPGRADE};
-use crate::support::{Gateway, Upstream, eventually};
+use crate::support::{Gateway, Upstream, eventually, now};
 
 /// The user's one slot is held.
 #[track_caller]
@@ -126,6 +126,23 @@ fn a_client_that_leaves_during_its_upload_frees_its_slot() {
     is_held(&gateway);
     drop(running);
     becomes_free(&gateway);
+}
+
+#[test]
+fn a_response_of_a_route_frees_its_slot_before_the_rest_of_the_request_has_been_read() {
+    let answers = "routes: [{name: fixed, match: {path: /fixed}, respond: {status: 200, body: fixed}}, {name: moved, match: {path: /moved/*}, redirect: {code: 302, strip_prefix: /moved}}, {name: all, upstream: api}]\n";
+    let upstream = upstream(|_| ());
+    let upstreams = format!("upstreams: {{api: {{endpoints: [\"http://{}\"]}}}}\n", upstream.address);
+    let gateway = Gateway::before_url("").with(&format!("{upstreams}{answers}{}", slots(1))).start();
+    for (path, status) in [("/fixed", 200), ("/moved/away", 302)] {
+        let mut running = gateway.client();
+        running.write(&format!("POST {path} HTTP/1.1\r\nHost: a\r\nX-User: ann\r\nContent-Length: 1000\r\n\r\nbegin"));
+        assert_eq!(running.response("POST").unwrap().status, status);
+        // The rest is read for two seconds.
+        let answered = now();
+        becomes_free(&gateway);
+        assert!(answered.elapsed() < Duration::from_secs(1), "{:?}", answered.elapsed());
+    }
 }
 
 /// A websocket holds its slot while it is open, and either side frees it.

@@ -129,12 +129,13 @@ impl RequestClient for Client {
             log::debug!(error = fault.detail(); "response not written");
             return WrittenResponse { body_bytes, reuse: Reuse::Closed, fault: Some(fault) };
         }
-        if reuse == Reuse::Kept
-            && !self.stream.is_complete()
-            && !time::timeout(DRAIN, self.drain()).await.unwrap_or(false)
-        {
-            reuse = Reuse::Closed;
-        }
         WrittenResponse { body_bytes, reuse, fault: None }
+    }
+
+    async fn read_rest(&mut self) -> Reuse {
+        match self.stream.is_complete() || time::timeout(DRAIN, self.drain()).await.unwrap_or(false) {
+            true => Reuse::Kept,
+            false => Reuse::Closed,
+        }
     }
 }

@@ -344,6 +344,11 @@ impl RequestClient for Http2Client {
         }
         WrittenResponse { body_bytes, reuse: Reuse::Kept, fault: sent.err() }
     }
+
+    /// The rest is discarded when the client is dropped.
+    async fn read_rest(&mut self) -> Reuse {
+        Reuse::Kept
+    }
 }
 
 impl Drop for Http2Client {
