@@ -28,7 +28,7 @@ struct Read {
 /// Reads a response whose bytes arrive in parts of these sizes. `None` if it is invalid.
 fn read(bytes: &[u8], sizes: &mut dyn Iterator<Item = usize>) -> Option<Read> {
     let (mut download, mut found) = (Download::default(), Read::default());
-    let (mut out, mut rest) = (Vec::new(), bytes);
+    let (mut out, mut shown, mut rest) = (Vec::new(), Vec::new(), bytes);
     while !rest.is_empty() && found.end.is_none() {
         let (part, behind) = rest.split_at(sizes.next().unwrap_or(1).min(rest.len()));
         rest = behind;
@@ -59,7 +59,7 @@ fn read(bytes: &[u8], sizes: &mut dyn Iterator<Item = usize>) -> Option<Read> {
             continue;
         }
         loop {
-            download.decode().ok()?;
+            download.decode(|data| shown.extend_from_slice(data)).ok()?;
             assert!(download.out.len() <= MOST_HELD, "{} bytes are held", download.out.len());
             out.append(&mut download.out);
             if download.body == ResponseFraming::Nothing {
@@ -77,7 +77,7 @@ fn read(bytes: &[u8], sizes: &mut dyn Iterator<Item = usize>) -> Option<Read> {
         }
         _ => found.data = out,
     }
-    assert_eq!(found.data.len(), download.bytes);
+    assert_eq!(found.data, shown, "an observer is shown other data than the client");
     Some(found)
 }
 

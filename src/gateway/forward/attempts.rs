@@ -8,7 +8,7 @@ use std::time::Duration;
 use pingora::upstreams::peer::{ALPN, HttpPeer, Peer};
 
 use super::connect_error::{describe, upstream_error};
-use super::exchange::{ForwardedRequest, ResponseSource};
+use super::exchange::ForwardedRequest;
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarder::Forwarder;
 use super::http2_pool::{Http2Stream, Place};
@@ -359,10 +359,10 @@ impl ForwardedRequest<'_, '_> {
         retry == Retry::Yes
     }
 
-    /// Notes that the head of the upstream's response is passed on. The status codes 502 to 504 count as a failure of the
-    /// endpoint, all others as a success.
-    pub(super) fn begin_response(&mut self, status: u16) {
-        self.response.begin(status, ResponseSource::Upstream);
+    /// Notes that the head of the upstream's response is passed on. `head` are its bytes, as they arrived. The status codes 502 to
+    /// 504 count as a failure of the endpoint, all others as a success.
+    pub(super) fn begin_response(&mut self, status: u16, head: &[u8]) {
+        self.response.begin_upstream(status, head);
         if matches!(status, 502..=504) {
             return self.note_failure(EndpointFailure::Status);
         }

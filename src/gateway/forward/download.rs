@@ -22,8 +22,6 @@ pub struct Download {
     coding: Coding,
     trailers: Vec<u8>,
     pub flushed: bool,
-    /// The number of bytes of the body that have been decoded, without the sizes of chunks and without trailers.
-    pub bytes: usize,
 }
 
 /// The part of a response that is still expected from the upstream.
@@ -46,7 +44,6 @@ impl Default for Download {
             coding: Coding::Plain,
             trailers: Vec::new(),
             flushed: true,
-            bytes: 0,
         }
     }
 }
@@ -56,6 +53,11 @@ impl Download {
     /// client.
     pub fn expect_body(&mut self, body: ResponseFraming, coding: Coding) {
         (self.body, self.coding) = (body, coding);
+    }
+
+    /// Returns the trailers that have arrived: their lines, and the empty line after them.
+    pub fn trailers(&self) -> &[u8] {
+        &self.trailers
     }
 
     /// Removes and returns the trailers of a response that has ended.
@@ -73,11 +75,12 @@ impl Download {
         self.body == ResponseFraming::Nothing && self.input.is_empty()
     }
 
-    /// Decodes the received bytes of the body, and encodes them for the client.
+    /// Decodes the received bytes of the body, and encodes them for the client. Calls `show` with the data, without the sizes of
+    /// chunks and without trailers.
     ///
     /// # Errors
     /// If the body is invalid.
-    pub fn decode(&mut self) -> Result<(), UpstreamFault> {
+    pub fn decode(&mut self, mut show: impl FnMut(&[u8])) -> Result<(), UpstreamFault> {
         while !self.input.is_empty() && self.body != ResponseFraming::Nothing {
             // Decodes only as many bytes as the output buffer has room for, however large the input is.
             let Some(room @ 1..) = BUFFER.checked_sub(self.out.len()) else { return Ok(()) };
@@ -110,7 +113,7 @@ impl Download {
                 (PartKind::Framing, _) => {}
             }
             if kind == PartKind::Data {
-                self.bytes += length;
+                show(part);
             }
             self.input.advance(length);
             self.body = next;

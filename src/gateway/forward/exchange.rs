@@ -14,6 +14,7 @@ use super::attempts::Attempts;
 use super::fault::Fault;
 use super::forwarder::Forwarder;
 use super::own_response_settings::OwnResponses;
+use super::response_report::{ResponseReport, SentRequest};
 use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
 use crate::gateway::enforcement::{HeldSlots, RequestPurpose};
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
@@ -79,34 +80,6 @@ pub(super) struct DecidedExchange {
     /// The slots that the request holds until the exchange is dropped, however it ended, or until the gateway's own response is
     /// out.
     pub held: HeldSlots,
-}
-
-/// What is reported of the response. A response may begin in any stage of the exchange.
-#[derive(Debug, Default)]
-pub(super) struct ResponseReport {
-    /// `None` before the response has begun.
-    pub begun: Option<BegunResponse>,
-    /// The number of bytes of the body.
-    pub bytes: usize,
-    /// Why the exchange was not finished. `None` if the exchange was finished.
-    pub fault: Option<Fault>,
-}
-
-/// A response whose head has been made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BegunResponse {
-    pub code: u16,
-    pub source: ResponseSource,
-}
-
-/// Who has made a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ResponseSource {
-    Upstream,
-    /// The gateway, in the place of an upstream, as configured: a fixed response, a redirect or the answer to a preflight.
-    Configuration,
-    /// The gateway, because the request was refused or failed.
-    Gateway,
 }
 
 /// A request about which a decision has been made, and which is answered or forwarded now.
@@ -187,6 +160,14 @@ impl<'f> Exchange<'f> {
     /// Whether any byte of the request may have been sent to an upstream.
     pub(super) fn was_sent(&self) -> bool {
         self.attempts.as_ref().is_some_and(|attempts| attempts.sent.is_some())
+    }
+
+    /// Returns whether an upstream may have got any of the request, also for an exchange that is dropped in the middle of an attempt,
+    /// which has noted nothing yet.
+    pub(super) fn sent_request(&self) -> SentRequest {
+        let is_dropped = self.response.begun.is_none() && self.response.fault.is_none();
+        let has_attempt = self.attempts.as_ref().is_some_and(|attempts| attempts.current.is_some());
+        if self.was_sent() || (is_dropped && has_attempt) { SentRequest::Possible } else { SentRequest::None }
     }
 
     /// Returns the rate-limit fields for the response. `None` if the decision has none, or has not been made.
@@ -299,12 +280,5 @@ impl ForwardedRequest<'_, '_> {
             Some(own) => own.micros(),
             None => self.upstream.upstream.total_timeout(),
         }
-    }
-}
-
-impl ResponseReport {
-    /// Notes that the response has begun.
-    pub(super) fn begin(&mut self, code: u16, source: ResponseSource) {
-        self.begun = Some(BegunResponse { code, source });
     }
 }

@@ -1,13 +1,14 @@
-//! Settles an exchange when it ends: counts it, reports why it failed, and logs and traces it.
+//! Settles an exchange when it ends: tells the observer of the response, counts it, reports why it failed, and logs and traces it.
 //!
 //! Dropping an [`Exchange`] makes its [`EndedExchange`], whichever stage the exchange has reached.
 
 use std::borrow::Cow;
 
 use super::attempts::{Attempts, FailedAttempt};
-use super::exchange::{BegunResponse, Exchange, ReceivedExchange, ResponseSource};
+use super::exchange::{Exchange, ReceivedExchange};
 use super::fault::Fault;
 use super::forwarder::Forwarder;
+use super::response_report::{BegunResponse, ResponseSource};
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::Origin;
@@ -22,6 +23,10 @@ const GONE: u16 = 499;
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
+        if self.response.observer.is_some() {
+            let request = self.sent_request();
+            self.response.end_observation(request);
+        }
         match self.decided() {
             Some(decided) => EndedExchange::of(self, &decided.destination).settle(),
             None => {

@@ -1,8 +1,9 @@
 //! Makes the gateway's own responses to proxied requests, and writes them.
 
-use super::exchange::{DecidedStage, ReceivedExchange, ResponseReport, ResponseSource};
+use super::exchange::{DecidedStage, ReceivedExchange};
 use super::fault::Fault;
 use super::request_target::RequestTarget;
+use super::response_report::{ResponseReport, ResponseSource};
 use crate::gateway::response::own_response::OwnResponse;
 use crate::gateway::response::preflight;
 use crate::gateway::response::problem::ProblemResponse;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::exchange::{DecidedExchange, DecidedStage, Exchange, ForwardedRequest, ReceivedExchange, ResponseSource};
+use super::exchange::{DecidedExchange, DecidedStage, Exchange, ForwardedRequest, ReceivedExchange};
 use super::fault::Fault;
 use super::forwarder::Forwarder;
 use super::forwarding::{ForwardingClient, forward};
@@ -10,6 +10,8 @@ use super::http2_heads;
 use super::own_response;
 use super::queue_wait::delay;
 use super::request_head::ReceivedHead;
+use super::response_record;
+use super::response_report::ResponseSource;
 use crate::gateway::enforcement::{
     Arrival, Decision, DecisionFindings, Direction, Patience, PaymentRecord, RequestPurpose, decide,
 };
@@ -165,6 +167,7 @@ async fn decide_about<'e, 'f, C: RequestClient>(
     // The request keeps the parts of its configuration that it needs. The whole of an old configuration can be freed.
     drop(snapshot);
     let mut stage = exchange.decide(decided);
+    stage.response.observer = response_record::observer(&stage.received.request_id);
     supervise::fault_point_in("decided", stage.received.head.uri.path());
     if let Some(record) = &mut stage.received.record {
         record.destination = Arc::clone(&stage.decided.destination);

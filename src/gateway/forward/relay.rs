@@ -17,6 +17,7 @@ use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarding::OutgoingRequest;
 use super::http1_response_head::ResponseHead;
 use super::relay_sides::{ClientSide, UpstreamSide};
+use super::response_report::ResponseReport;
 use super::trailers;
 use super::transfer::{Awaited, Timeouts};
 use super::upload::WaitsFor;
@@ -35,7 +36,6 @@ pub(super) struct Relay<'r, C, U> {
     pub timeouts: Timeouts,
     /// Whether the client may be waiting for `100 Continue`.
     pub expects_continue: bool,
-    pub response_bytes: usize,
     /// The length that the head states for the body of the response, if it states one.
     pub response_length: StatedLength,
     pub progress: Progress,
@@ -141,7 +141,6 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
             upload: Uploading::new(outgoing.has_body(), outgoing.body_left, StatedLength(length)),
             timeouts,
             expects_continue: outgoing.expects_continue,
-            response_bytes: 0,
             response_length: StatedLength(None),
             progress: Progress::Waiting,
             awaited: Awaited::FirstByte,
@@ -178,16 +177,17 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         self.poll_waits(cx).map(|fault| Err(self.expired(fault)))
     }
 
-    /// Moves the rest of the response to the client, and the rest of the request to the upstream.
+    /// Moves the rest of the response to the client, and the rest of the request to the upstream. Notes in `report` what passes of
+    /// the response.
     ///
     /// # Errors
     /// If the client or the upstream fails.
-    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let end = ready!(self.poll_rest(cx));
+    pub(super) fn poll_body(&mut self, report: &mut ResponseReport, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let end = ready!(self.poll_rest(report, cx));
         Poll::Ready(end.map_err(|fault| self.expired(fault)))
     }
 
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_rest(&mut self, report: &mut ResponseReport, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         loop {
             self.poll_upload(cx)?;
             if let Some(part) = &mut self.part {
@@ -210,11 +210,17 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
             }
             match self.upstream.poll_part(cx) {
                 Poll::Ready(Ok(mut part)) => {
-                    self.response_bytes += part.data.len();
                     self.response_length.count(&part).map_err(|_| {
                         let detail = "InvalidBody: differs from its length";
                         UpstreamFault::new(UpstreamError::InvalidAnswer, detail, Stage::Answering)
                     })?;
+                    report.note_data(&part.data);
+                    if self.response_length == StatedLength(Some(0)) {
+                        report.note_length_reached();
+                    }
+                    if let Some(trailers) = &part.end {
+                        report.note_end(trailers);
+                    }
                     part.end = part.end.map(trailers::response_lines);
                     self.part = Some(part);
                     self.client.restart_upstream_wait();

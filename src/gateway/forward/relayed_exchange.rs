@@ -75,7 +75,7 @@ async fn relay_once<C: ClientSide, U: UpstreamSide>(
         let ends_with_connection = head.body == ResponseBody::UntilClose && has_body(request, &head) == HasBody::Yes;
         persistence = if ends_with_connection { Persistence::Closed } else { head.persistence };
         let reuse = begin_response(relay, request, &head, &bytes, kept)?;
-        let body = poll_fn(|cx| relay.poll_body(cx)).await;
+        let body = poll_fn(|cx| relay.poll_body(request.response, cx)).await;
         if body.is_err() {
             relay.client.cut_short();
         }
@@ -83,7 +83,6 @@ async fn relay_once<C: ClientSide, U: UpstreamSide>(
     };
     let result: ExchangeResult = relayed.await;
     request.attempts.request_bytes = relay.upload.bytes;
-    request.response.bytes = relay.response_bytes;
     RelayEnd { result, persistence }
 }
 
@@ -164,7 +163,7 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
     let reuse = if closes { Reuse::Closed } else { kept };
     let written = FinalHead { bytes, status: head.status, reason: reason(head, bytes), framing, reuse };
     relay.client.write_head(written, request, body)?;
-    request.begin_response(head.status);
+    request.begin_response(head.status, bytes);
     if let (ResponseBody::Length(length), HasBody::Yes) = (head.body, body) {
         relay.response_length = StatedLength(Some(length));
     }
@@ -176,6 +175,7 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
     relay.note_answered();
     if body == HasBody::No {
         relay.end_with_head();
+        request.response.note_end(&[]);
     }
     Ok(reuse)
 }

@@ -12,6 +12,7 @@ use pingora::protocols::Stream;
 use super::download::{Download, ResponseFraming};
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::http1_response_head::ResponseHead;
+use super::response_report::ResponseReport;
 use super::upload::{Upload, UploadPhase, UploadState, WaitsFor};
 use super::upstream_pool::UpstreamStream;
 use crate::gateway::server::http1::client::{BUFFER, Client};
@@ -80,12 +81,13 @@ impl Transfer<'_> {
         Poll::Ready(head.map_err(|fault| self.at_stage(fault)))
     }
 
-    /// Moves the rest of the response to the client, and the rest of the request to the upstream.
+    /// Moves the rest of the response to the client, and the rest of the request to the upstream. Notes in `report` what passes of
+    /// the response.
     ///
     /// # Errors
     /// If the client or the upstream fails.
-    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let end = ready!(self.poll_rest(cx));
+    pub(super) fn poll_body(&mut self, report: &mut ResponseReport, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let end = ready!(self.poll_rest(report, cx));
         Poll::Ready(end.map_err(|fault| self.at_stage(fault)))
     }
 
@@ -115,10 +117,13 @@ impl Transfer<'_> {
         self.poll_waits(cx).map(Err)
     }
 
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_rest(&mut self, report: &mut ResponseReport, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         loop {
             self.poll_upload(cx)?;
-            self.download.decode()?;
+            self.download.decode(|data| report.note_data(data))?;
+            if self.download.body == ResponseFraming::Nothing {
+                report.note_end(self.download.trailers());
+            }
             match self.poll_write(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault.into())),
@@ -135,7 +140,7 @@ impl Transfer<'_> {
             if !self.download.input.is_empty() {
                 continue;
             }
-            match self.poll_read(cx) {
+            match self.poll_read(report, cx) {
                 Poll::Ready(Ok(())) => self.client.stream.restart_upstream_wait(),
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault.into())),
                 Poll::Pending => {
@@ -159,25 +164,24 @@ impl Transfer<'_> {
     }
 
     /// Reads more of the body of a response. A body with a length is read directly into the output buffer.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFault>> {
-        let Download { body, input, out, bytes, .. } = &mut self.download;
+    fn poll_read(&mut self, report: &mut ResponseReport, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFault>> {
+        let Download { body, input, out, .. } = &mut self.download;
+        // The first buffer is small. If the response has filled it, the next buffer is larger.
+        let buffer = if report.bytes > FIRST_READ { BUFFER } else { FIRST_READ };
         let read = match body {
             ResponseFraming::Length(left) => {
                 let most = usize::try_from(*left).map_or(BUFFER, |left| left.min(BUFFER));
-                // The first buffer is small. If the response has filled it, the next buffer is larger.
-                out.reserve_exact(most.min(if *bytes > FIRST_READ { BUFFER } else { FIRST_READ }));
+                out.reserve_exact(most.min(buffer));
+                let before = out.len();
                 let spare = out.capacity().min(most);
                 let read = ready!(poll_read_some(&mut *self.upstream, &mut (&mut *out).limit(spare), cx));
                 if let Ok(read) = read {
-                    *bytes += read;
+                    report.note_data(out.get(before..).unwrap_or_default());
                     *body = if read == 0 { *body } else { ResponseFraming::length(*left - read as u64) };
                 }
                 read
             }
-            _ => {
-                let most = if *bytes > FIRST_READ { BUFFER } else { FIRST_READ };
-                ready!(poll_fill(&mut self.upstream, input, most, cx))
-            }
+            _ => ready!(poll_fill(&mut self.upstream, input, buffer, cx)),
         };
         match read {
             Ok(1..) => Poll::Ready(Ok(())),

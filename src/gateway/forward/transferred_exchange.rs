@@ -95,9 +95,8 @@ impl ForwardingClient for Client {
             Ok(begun) => begun,
             Err(fault) => return request.fail_attempt(fault, &attempt, transfer.upload.repeatable()),
         };
-        let ended = poll_fn(|cx| transfer.poll_body(cx)).await;
+        let ended = poll_fn(|cx| transfer.poll_body(request.response, cx)).await;
         request.attempts.request_bytes = transfer.upload.bytes;
-        request.response.bytes = transfer.download.bytes;
         let Transfer { upstream, upload, download, .. } = transfer;
         match ended {
             Ok(()) => {
@@ -198,13 +197,16 @@ fn begin_response(
     let is_read = transfer.client.stream.is_complete();
     let closes = !is_read || framing == ClientFraming::UntilClose || forwarder.gateway.is_draining();
     let reuse = if is_upgrade || closes { Reuse::Closed } else { transfer.client.reuse };
-    request.begin_response(head.status);
+    request.begin_response(head.status, &bytes);
     let reason = bytes.get(head.reason.0..head.reason.1).unwrap_or_default();
     let written = FinalHead { bytes: &bytes, status: head.status, reason, framing, reuse };
     response_head::write(written, request, &mut transfer.download.out);
     transfer.download.expect_body(body, coding);
     if head.content == Content::EventStream {
         transfer.timeouts.read = request.upstream.stream_idle_timeout;
+    }
+    if is_upgrade || body == ResponseFraming::Nothing {
+        request.response.note_end(&[]);
     }
     if is_upgrade {
         open_tunnel(transfer, request);

@@ -1,15 +1,16 @@
 //! Checks that a release has none of the hooks of the feature `test-hooks`.
 
 /// Texts in the binary: of the script that takes the time as an argument, of a script with a deliberate flaw, of a deliberate
-/// panic, of the variable for fixed intervals, of the variable that holds buckets, and of the variable that makes a file
-/// hang.
-const MARKS: [&str; 6] = [
+/// panic, of the variable for fixed intervals, of the variable that holds buckets, of the variable that makes a file
+/// hang, and of the variable that logs what is observed of responses.
+const MARKS: [&str; 7] = [
     "test-hooks: the moment can be an argument",
     "test-hooks: a flaw",
     "test-hooks: a panic on purpose",
     "TOLLGATE_TEST_INTERVALS",
     "TOLLGATE_TEST_HOLD_BUCKETS",
     "TOLLGATE_TEST_HANG",
+    "TOLLGATE_TEST_RECORD_RESPONSES",
 ];
 
 /// CI runs this test with the feature and without it. A release is built without it.

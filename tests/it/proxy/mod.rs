@@ -14,6 +14,10 @@ mod kept_connections;
 mod lying_upstreams;
 mod malformed_responses;
 mod messages;
+#[cfg(feature = "test-hooks")]
+mod observed_ends;
+#[cfg(feature = "test-hooks")]
+mod observed_responses;
 mod pipelining;
 mod protocol_pairs;
 mod request_heads;

@@ -71,6 +71,12 @@ impl GatewayBuilder {
         variables.iter().fold(self, |builder, (name, value)| builder.variable(name, value))
     }
 
+    /// Logs what an observer is shown of the response to each request.
+    #[cfg(feature = "test-hooks")]
+    pub(crate) fn record_responses(self) -> GatewayBuilder {
+        self.variable("TOLLGATE_TEST_RECORD_RESPONSES", "1").with("log: {format: json}\n")
+    }
+
     /// Changes an interval for which there is no setting (`crates/base/src/interval.rs`). Needs the feature `test-hooks`.
     pub(crate) fn interval(mut self, name: &str, length: Duration) -> GatewayBuilder {
         self.intervals.push(format!("{name}={}", length.as_millis()));

@@ -22,6 +22,8 @@ mod lateness;
 mod load;
 pub(crate) mod mint;
 mod movable_name;
+#[cfg(feature = "test-hooks")]
+mod observed_response;
 mod orphan;
 mod pgbouncer;
 mod postgres;
@@ -49,6 +51,8 @@ pub(crate) use gateway_builder::GatewayBuilder;
 pub(crate) use lateness::Lateness;
 pub(crate) use load::Load;
 pub(crate) use movable_name::MovableName;
+#[cfg(feature = "test-hooks")]
+pub(crate) use observed_response::{ObservedResponse, observed_response};
 pub(crate) use orphan::{Orphan, await_more, hand_over};
 pub(crate) use pgbouncer::PgBouncer;
 pub(crate) use postgres::Postgres;
