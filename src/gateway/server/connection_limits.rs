@@ -36,7 +36,8 @@ pub struct ConnectionLimits {
     /// The number of TLS handshakes under way.
     handshakes: Arc<AtomicUsize>,
     /// The open connections to upstreams. A client is admitted together with its connection to an upstream. So near the
-    /// open-file limit, connections that no request uses are closed, and no client is rejected because of them.
+    /// open-file limit, connections that no request uses are closed, and no client is rejected because of these
+    /// connections.
     pub upstream_files: UpstreamFiles,
     fd_budget: FdBudget,
     rejections: LogThrottle,

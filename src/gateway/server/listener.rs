@@ -148,7 +148,7 @@ pub struct SocketService<A> {
     name: String,
     key: String,
     address: String,
-    /// The socket; taken out when the service starts. In a lock, because a service must be `Sync`.
+    /// The socket. It is taken out when the service starts. It is in a lock, because a service must be `Sync`.
     unstarted: Mutex<Option<UnstartedSocket<A>>>,
 }
 
@@ -176,7 +176,7 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
             _ = leaving.wait_for(|leaving| *leaving) => return,
         }
         while !*leaving.borrow() && *phase.borrow() != AcceptPhase::Closed {
-            // Subscribed before the phase is read, because a pause waits until no receiver is left.
+            // The service subscribes before it reads the phase, because a pause waits until no receiver is left.
             let receiver = accepts.subscribe();
             if *phase.borrow() == AcceptPhase::Open {
                 match socket.duplicate() {
@@ -247,7 +247,7 @@ impl<A> SocketService<A> {
         if let Some(filter) = filter {
             service.set_connection_filter(filter);
         }
-        // The HTTP/1.1 server reads into its own buffers, and an idle connection holds none.
+        // The HTTP/1.1 server reads into its own buffers, so the stream needs no buffer for reading.
         let buffers = L4BufferSettings { read: Some(0), ..L4BufferSettings::default() };
         service.add_listener(ListenerConfig::tcp(self.address.clone()).l4_buffer(buffers));
         let (end, accepting_ends) = watch::channel(false);
@@ -257,8 +257,8 @@ impl<A> SocketService<A> {
         };
         tokio::join!(service.start_service(Some(Arc::new(Mutex::new(own))), accepting_ends, per_fd), end_accepting);
         // A connection that Pingora has accepted is counted when our task for it is first polled. A thread polls its
-        // tasks in the order in which they were spawned: after one yield all of Pingora's tasks have been polled, after
-        // a second one all of ours.
+        // tasks in the order in which they were spawned. After one yield, all of Pingora's tasks have been polled.
+        // After the second yield, all of our tasks have been polled.
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
     }
@@ -297,7 +297,7 @@ async fn accept_local<A: ServerApp + Send + Sync + 'static>(
             Ok((connection, _)) => {
                 let (app, shutdown) = (Arc::clone(app), shutdown.clone());
                 tokio::spawn(ListeningService::handle_event(local_stream(connection), app, shutdown));
-                // The connection is counted in its task, before the next one is accepted.
+                // The connection is counted in its task, before the next connection is accepted.
                 tokio::task::yield_now().await;
             }
             Err(error) => {
@@ -318,8 +318,8 @@ async fn until(phase: &mut watch::Receiver<AcceptPhase>, holds: impl Fn(AcceptPh
 }
 
 /// An application that is still used after Pingora has dropped its service. Its connections watch the shutdown of the
-/// process, not Pingora's. If a next process takes over, Pingora's comes earlier: accepting ends, but the connections
-/// continue.
+/// process, not the shutdown of Pingora. If a next process takes over, the shutdown of Pingora comes first: accepting
+/// ends, but the connections continue.
 struct SharedApp<A> {
     app: Arc<A>,
     filter: Option<Arc<FileFilter>>,

@@ -23,8 +23,8 @@ use base::time::{Clock, Micros};
 use config::HeaderSenders;
 use identity::proxy_protocol::{HeaderError, Progress, Source, parse};
 
-/// The longest time from the accepted connection to the end of its header. The slowest TCP stacks retransmit a lost segment
-/// after 3 seconds.
+/// The longest time until the header is complete. It begins when the connection has been accepted. The slowest TCP
+/// stacks retransmit a lost segment after 3 seconds.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// How long a client may take for its header if its connection is accepted while the process shuts down. It is not
@@ -140,7 +140,7 @@ impl ProxyProtocol {
 }
 
 impl Senders {
-    /// Whether this connection's peer may connect. A peer that may not is counted and reported.
+    /// Whether this connection's peer may connect. A peer that may not connect is counted and reported.
     fn admit(&self, stream: &Stream, clock: &Clock) -> bool {
         let peer = peer(stream);
         // On a socket for both IP versions, an IPv4 peer has an IPv4-mapped IPv6 address.

@@ -14,8 +14,8 @@ use pingora::services::listening::Service as ListeningService;
 
 use super::listening_socket::{AcceptedConnection, ListeningSocket};
 
-/// The number of listening sockets that may still have queued connections. The count of open connections lacks queued
-/// connections, so a drain does not end before this number is zero.
+/// The number of listening sockets that may still have queued connections. The count of open connections does not
+/// include queued connections, so a drain does not end before this number is zero.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptingSockets(Arc<AtomicUsize>);
 

@@ -114,7 +114,7 @@ pub(crate) trait RequestClient: Send {
 pub(crate) enum WaitEnd {
     /// The client leaves, or the process exits.
     ClientLeaves,
-    /// The deadline of the request passes, or the process exits. The client is not watched, because a store does this
-    /// itself.
+    /// The deadline of the request passes, or the process exits. The client is not watched, because a store watches the
+    /// client itself.
     RequestEnds,
 }

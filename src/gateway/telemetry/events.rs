@@ -1,8 +1,8 @@
 //! Keeps the last events of this gateway as short texts, for the status page.
 //!
-//! The log has more details and is permanent; this list is bounded and ends with the process. An event that recurs within
-//! [`AGAIN`] is counted with the earlier one, so that a flapping state does not displace other events. No event contains text
-//! from a client.
+//! The log has more details and is permanent; this list is bounded and ends with the process. An event that recurs
+//! within [`AGAIN`] is counted with the earlier one, so that a state that changes often does not displace other events.
+//! No event contains text from a client.
 
 use std::collections::VecDeque;
 
@@ -12,9 +12,10 @@ use serde::Serialize;
 use base::printable::is_hidden;
 use base::time::{Clock, Micros, Timestamp};
 
-/// The most events that are kept.
+/// The maximum number of events that are kept.
 const MOST: usize = 50;
-/// The longest detail, in characters. A detail may contain text from outside, such as an error of a file system.
+/// The maximum length of a detail, in characters. A detail may contain text from outside, such as an error of a file
+/// system.
 const LONGEST: usize = 200;
 /// The maximum length, in characters, of a detail that contains only names from gateway.yaml. A longer detail is cut.
 pub(crate) const LONGEST_OF_NAMES: usize = 1000;

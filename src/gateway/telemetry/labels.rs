@@ -32,7 +32,7 @@ pub(crate) enum HandshakeResult {
     /// The client resumed an earlier TLS session.
     Resumed,
     Timeout,
-    /// The handshake was refused, because too many others were under way.
+    /// The handshake was refused, because too many other handshakes were under way.
     TooMany,
     /// The client asked for a name for which there is no certificate, or for no name at all.
     UnknownName,

@@ -287,8 +287,8 @@ impl StoreHealth {
         }
     }
 
-    /// Records the state of a worker's connection. Each thread has a connection, and these mostly fail and recover together,
-    /// so only a change of the common state is reported.
+    /// Records the state of a worker's connection. The connections of all threads mostly fail and recover at the same
+    /// time. So only a change of their common state is reported.
     fn record_change(&self, worker: usize, now: Result<(), StoreError>, detail: &str) {
         let mut links = self.links.lock();
         if let Some(link) = links.down.get_mut(worker) {

@@ -1,8 +1,8 @@
 //! Selects an endpoint by a value of the request, so that requests with the same value go to the same endpoint.
 //!
 //! Each endpoint gets a score from the value, its address and its weight; the endpoint with the highest score is chosen
-//! (rendezvous hashing). So if an endpoint is removed, only its values move; a new endpoint takes its share from all
-//! others; and all gateways choose the same endpoint.
+//! (rendezvous hashing). So if an endpoint is removed, only the values of this endpoint move to other endpoints. A new
+//! endpoint takes some values from every other endpoint. All gateways choose the same endpoint.
 //!
 //! The load is limited: an endpoint with more than [`FACTOR`] times its share of the requests under way is skipped, and
 //! the endpoint with the next highest score is chosen.
@@ -34,8 +34,7 @@ fn mixed(mut hash: u64) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// Returns the score of an endpoint. The share of all values for which an endpoint has the highest score is
-/// proportional to its weight.
+/// Returns the score of an endpoint. An endpoint with twice the weight has the highest score for twice as many values.
 #[expect(clippy::cast_precision_loss, reason = "53 bits of a hash are enough, and weights are small")]
 fn score(key: BalanceKey, endpoint: &Endpoint) -> f64 {
     let uniform = ((mixed(key.0.get() ^ endpoint.hash) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;

@@ -20,7 +20,7 @@ use config::{Health, HealthCheck, Protocol, Scheme};
 
 /// The most bytes that are read for a status line.
 const LONGEST_STATUS_LINE: usize = 1 << 10;
-/// The most bytes of a response body that are read. The response to a gRPC check has seven.
+/// The most bytes of a response body that are read. The response to a gRPC check has seven bytes.
 const LONGEST_MESSAGE: usize = 1 << 10;
 
 /// The reason why a health check of an endpoint has failed.

@@ -10,7 +10,7 @@ use config::Health;
 #[derive(Debug, Default)]
 pub(super) struct HealthState {
     is_down: AtomicBool,
-    /// The number of consecutive checks, up to the last check, whose result contradicts `is_down`.
+    /// How many checks in a row have contradicted `is_down`. 0 if the last check agreed with `is_down`.
     contradictions: Mutex<u32>,
 }
 

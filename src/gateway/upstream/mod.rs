@@ -51,8 +51,8 @@ use tls::PeerTls;
 pub(crate) enum Window {
     /// The ordinary size of the connection.
     Whole,
-    /// A small size, so that a response that its client does not read takes little memory. Over a long distance, such a
-    /// connection is slow.
+    /// A small size, so that a response that its client does not read takes little memory. Over a long distance, a
+    /// connection with a small buffer is slow.
     Narrow,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Upstream {
     retry_budget: RetryBudget,
     /// Whether the first look-ups have ended, successfully or not.
     looked_up: watch::Sender<bool>,
-    /// Whether a task resolves the names repeatedly, or no task is needed.
+    /// True if a task resolves the names repeatedly. Also true if no such task is needed.
     has_resolver: AtomicBool,
     /// Whether a task checks the endpoints repeatedly.
     has_checks: AtomicBool,
@@ -164,8 +164,8 @@ impl Upstream {
         &self.settings.name
     }
 
-    /// Returns the value of `Host` for a request that has no such field. The port is appended unless it is the default port of
-    /// the scheme.
+    /// Returns the value of `Host` for a request without the field `Host`. The port is appended unless it is the
+    /// default port of the scheme.
     pub(crate) fn authority(&self) -> String {
         let Some(config::Endpoint { host, port, scheme, .. }) = self.first_endpoint() else { return String::new() };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
@@ -212,8 +212,8 @@ impl Upstream {
         self.take_retry()
     }
 
-    /// Decides whether a request may be sent again because its connection was closed before the request was sent. A permitted
-    /// retry is counted, and may go to any endpoint. `max` has the meaning that [`Upstream::retry`] gives it.
+    /// Decides whether a request may be sent again because its connection was closed before the request was sent. A
+    /// permitted retry is counted, and may go to any endpoint. `max` means the same as in [`Upstream::retry`].
     pub(crate) fn repeat(&self, max: Option<u32>) -> Retry {
         if max.unwrap_or(self.settings.retries.max) == 0 { Retry::No } else { self.take_retry() }
     }

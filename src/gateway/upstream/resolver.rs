@@ -214,7 +214,7 @@ mod tests {
         SocketAddr::from(([192, 0, 2, last], 80))
     }
 
-    /// Selects an endpoint for each of this many requests. Returns the last byte of each selected address, sorted.
+    /// Selects an endpoint for each of `requests` requests. Returns the last byte of each selected address, sorted.
     fn used(upstream: &Upstream, requests: usize) -> Vec<u8> {
         let one = |_| {
             let selected = upstream.select(Choice { turn: Turn::Next, key: None }, |_| false, || Timestamp(1)).ok()?;

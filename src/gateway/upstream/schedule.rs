@@ -1,6 +1,6 @@
 //! Orders the turns of endpoints. Each endpoint has turns in proportion to its weight, and the turns are spread evenly.
 
-/// The most turns of a schedule. Weights that do not fit are rounded.
+/// The maximum number of turns in a schedule. Weights that would need more turns are rounded.
 const MAX_TURNS: u64 = 4096;
 
 /// The order in which the endpoints of an upstream get requests, as a list of their indexes.

@@ -29,8 +29,8 @@ pub(crate) struct Choice {
 pub(crate) enum Turn {
     /// The endpoints have turns one after the other. Used for the first attempt of a request.
     Next,
-    /// An endpoint is selected at random. Used for a retry, because the next request might get the failed endpoint if a
-    /// retry took a turn.
+    /// An endpoint is selected at random. Used for a retry. A retry takes no turn, because the turn after it might
+    /// bring the next request to the failed endpoint.
     Drawn,
 }
 
@@ -52,13 +52,14 @@ impl Upstream {
         }
         let endpoint = match pool.endpoints.as_slice() {
             [] => return Err(UpstreamError::Unresolved),
-            // An only endpoint is used even if it is down or ejected.
+            // If there is only one endpoint, it is used even if it is down or ejected.
             [only] => only,
             _ => self.balanced(&pool, choice, &failed_at, now).ok_or(UpstreamError::Busy)?,
         };
         match self.settings.max_connections {
             None => Ok(Attempt::new(Arc::clone(endpoint))),
-            // If several requests see the last free place at the same time, only one gets it.
+            // If several requests see the last free place of an endpoint at the same time, only one of them gets the
+            // place.
             Some(most) => Attempt::within(most, Arc::clone(endpoint)).ok_or(UpstreamError::Busy),
         }
     }
@@ -135,7 +136,8 @@ impl Upstream {
 
     /// Returns a random endpoint for which `fits` holds. The probability is proportional to the weight.
     fn draw<'p>(&self, pool: &'p Pool, fits: impl Fn(&Endpoint) -> bool) -> Option<&'p Arc<Endpoint>> {
-        /// The most random draws. If half of the endpoints fit, this nearly always finds one.
+        /// The maximum number of random draws. If half of the endpoints fit, these draws nearly always find one of
+        /// them.
         const DRAWS: usize = 8;
         for _ in 0..DRAWS {
             if let Some(endpoint) = pool.at_turn(fastrand::usize(..)).filter(|endpoint| fits(endpoint)) {

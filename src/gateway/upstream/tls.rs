@@ -55,8 +55,8 @@ impl PeerTls {
         let verified = self.verification == Verification::Required;
         peer.options.verify_cert = verified;
         peer.options.verify_hostname = verified;
-        // The pool does not compare which certificate authorities its connections trust, so their hash is part of the
-        // group key, which the pool does compare.
+        // The pool compares the group keys of connections, but not the certificate authorities that they trust. So the
+        // hash of the authorities is part of the group key.
         peer.group_key ^= self.group & !1;
     }
 

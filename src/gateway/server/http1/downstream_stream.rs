@@ -28,7 +28,7 @@ use base::time::{Clock, Timestamp};
 /// The most bytes of the next request that are read while a request is served.
 const READ_AHEAD: usize = 2 << 10;
 
-/// The longest time for which a client may read nothing of a response that is sent before any request was read.
+/// How long a client may read nothing of an early response. An early response is sent before any request was read.
 const EARLY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The HTTP/1.x connection of a client. Ends each request at the end that its checked head states, and enforces the

@@ -181,7 +181,7 @@ impl DownstreamStream {
         Poll::Ready(())
     }
 
-    /// Becomes ready when the client has closed the connection. Bytes that arrive before that are kept.
+    /// Becomes ready when the client has closed the connection. Bytes that arrive before the close are kept.
     pub(crate) fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         // Once bytes have arrived, no more are read, so a client cannot send far ahead. From then on, only the upstream
         // wakes the task.
@@ -202,7 +202,8 @@ impl DownstreamStream {
         if self.is_complete() { self.poll_client_gone(cx) } else { Poll::Pending }
     }
 
-    /// Enforces the timeout of the body only from its first byte, because the client may wait for `100 Continue` before.
+    /// Enforces the timeout of the body only from its first byte, because the client may wait for `100 Continue` before
+    /// it sends the body.
     pub(crate) fn expect_body_later(&mut self) {
         self.set_body_timeout(BodyTimeout::AfterFirstByte);
     }

@@ -30,13 +30,13 @@ pub struct FrameCounts {
     in_block: AtomicBool,
     /// The number of blocks of header fields that have begun.
     blocks: AtomicU32,
-    /// The number of these blocks that are the first of their stream.
+    /// The number of blocks of header fields that are the first of their stream.
     opened: AtomicU32,
     resets: AtomicU32,
     /// The number of parts of bodies.
     data: AtomicU32,
-    /// The number of frames that carry no part of a message and no credit for one: SETTINGS, PING, PRIORITY and frames
-    /// of unknown type.
+    /// The number of frames that carry no part of a message and no flow-control credit: SETTINGS, PING, PRIORITY and
+    /// frames of unknown type.
     idle_frames: AtomicU32,
     /// The number of frames in the current turn of the connection.
     turn: AtomicU32,

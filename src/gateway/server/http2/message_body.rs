@@ -18,8 +18,8 @@ pub(crate) fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Resul
     loop {
         match ready!(body.poll_part(cx)) {
             Some(Ok(data)) if body.is_at_end() => {
-                // The h2 crate reports the end of the body also for a stream that has failed. The poll of the end tells
-                // the two cases apart.
+                // The h2 crate reports the end of the body also for a stream that has failed. `poll_end` tells these
+                // two cases apart.
                 return Poll::Ready(match poll_end(body, cx) {
                     Poll::Ready(end) => end.map(|BodyPart { end, .. }| BodyPart { data, end }),
                     Poll::Pending => Ok(BodyPart::data(data)),

@@ -55,8 +55,8 @@ use frame_watch::FrameWatch;
 use received_body::{ReceivedBody, WaitingBody};
 use streams::Streams;
 
-/// The longest time without a stream after a GOAWAY, before the connection is closed. Also the longest time in which a
-/// client may read why its connection has failed.
+/// How long a connection without open streams is kept after a GOAWAY. Also the longest time in which a client may read
+/// why its connection has failed.
 const FAREWELL: Micros = Micros(2_000_000);
 
 /// How long a client may still take for its preface when the process begins to shut down.
@@ -231,8 +231,8 @@ impl<A: Http2Application> Http2Connection<'_, A> {
     fn count_rejected(&mut self) {
         let incomplete = u32::from(self.frames.open_block().is_some());
         let missing = self.frames.opened().wrapping_sub(self.accepted);
-        // A difference above half of the range is negative: the incomplete block may belong to a stream that is already
-        // open.
+        // The difference can be -1, because the incomplete block may belong to a stream that is already open. Without a
+        // sign, -1 is a number above half of the range.
         let rejected = missing.wrapping_sub(incomplete);
         if rejected > self.rejected && rejected < u32::MAX / 2 {
             self.server.errors.stream.increment(u64::from(rejected - self.rejected));
@@ -324,7 +324,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         let end = match (self.streams.open(), self.left_at) {
             (0, Some(left)) => self.streams.ended().max(left).plus(FAREWELL),
             (0, None) => self.streams.ended().plus(bounds.idle_timeout),
-            // Streams are open, so the connection is only checked again.
+            // Streams are open, so the connection is not closed at this moment, but only checked again.
             _ => now.plus(bounds.idle_timeout),
         };
         self.block = self.frames.open_block().map(|number| match self.block {

@@ -54,7 +54,8 @@ impl ReceivedBody {
         WaitingBody(Arc::downgrade(&self.0))
     }
 
-    /// Reads the next part of the body. The client may then send as many bytes again. `None` at the end of the body.
+    /// Reads the next part of the body. The client may then send the same number of further bytes. `None` at the end of
+    /// the body.
     ///
     /// # Errors
     ///
@@ -92,8 +93,8 @@ impl ReceivedBody {
         Poll::Ready(if sent == Some(trailers.len()) { Ok(Some(trailers)) } else { Err(Reason::PROTOCOL_ERROR.into()) })
     }
 
-    /// Takes the parts that have arrived out of the h2 crate, and wakes the task when more parts arrive. These parts still
-    /// count in the flow-control window.
+    /// Takes the parts that have arrived out of the h2 crate, and wakes the task when more parts arrive. Parts that
+    /// were taken out still count in the flow-control window.
     pub(crate) fn poll_take_out(&self, cx: &mut Context<'_>) {
         self.0.lock().take_out(cx);
     }

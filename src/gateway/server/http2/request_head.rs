@@ -19,8 +19,9 @@ const FIELD_LINE: usize = ": \r\n".len();
 /// The separator of the cookies in one field.
 const COOKIE_SEPARATOR: &str = "; ";
 
-/// Checks a head and converts it to the form of an HTTP/1.1 head. Returns the length of the body if the head states it. `size`
-/// bounds the head as it would be in HTTP/1.1. `is_extra_method` is called only with a method that is not registered.
+/// Checks a head and converts it to the form of an HTTP/1.1 head. Returns the length of the body if the head states it.
+/// `size` is the maximum size of the head in the form of HTTP/1.1. `is_extra_method` is called only with a method that
+/// is not registered.
 ///
 /// # Errors
 /// If the head is invalid. The head is then not converted.

@@ -119,9 +119,9 @@ impl StreamGuard {
         &self.streams.0.handle
     }
 
-    /// Makes the process wait for the connection when it exits, so that the last frames of the streams are written. `exit`
-    /// subscribes to the channel on whose receivers the process waits. Called for each stream, but only the first call
-    /// has an effect.
+    /// Makes the process wait for the connection when it exits, so that the last frames of the streams are written.
+    /// `exit` returns a receiver of a channel. The process waits until no receiver of this channel is left. Called for
+    /// each stream, but only the first call has an effect.
     pub(crate) fn delay_exit(&self, exit: impl FnOnce() -> watch::Receiver<bool>) {
         self.streams.0.exit.lock().get_or_insert_with(exit);
     }
@@ -153,7 +153,7 @@ impl Drop for StreamGuard {
         }
         if state.open.load(Ordering::Acquire) == 1 {
             // While other streams are open, nobody reads the time, so the clock is not read. All streams of a
-            // connection are on one thread, so no two end at the same time.
+            // connection are on one thread, so no two streams end at the same time.
             state.ended.store(state.clock.now().0, Ordering::Relaxed);
         }
         let was_last = state.open.fetch_sub(1, Ordering::AcqRel) == 1;

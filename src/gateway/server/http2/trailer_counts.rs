@@ -44,10 +44,10 @@ impl TrailerCounts {
 #[derive(Debug)]
 pub(super) struct BlockCounter {
     stream: u32,
-    /// The number of bytes between the length of the padding and the block that have not arrived yet.
+    /// The number of missing bytes before the block, not counting the length of the padding.
     before: usize,
     has_padding: bool,
-    /// The number of bytes of the block in the current frame that have not arrived yet.
+    /// The number of missing bytes of the block in the current frame.
     content: usize,
     fields: FieldCounter,
 }
@@ -158,7 +158,7 @@ impl FieldCounter {
 mod tests {
     use super::*;
 
-    /// The number of fields in a block, in a frame with these flags, whose bytes arrive in parts of this size.
+    /// The number of fields in a block. The block is in a frame with these flags, and arrives in parts of `size` bytes.
     fn count(flags: u8, payload: &[u8], size: usize) -> Option<usize> {
         let counts = TrailerCounts::default();
         let mut block = BlockCounter::new(1, flags, payload.len());

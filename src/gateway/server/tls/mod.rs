@@ -32,7 +32,8 @@ use base::tls::certificate_error;
 use base::tls::server::Session;
 pub use encrypted_stream::EncryptedStream;
 
-/// The longest time from the accepted connection, or the end of its PROXY protocol header, to the end of the handshake.
+/// The longest time for a handshake. It begins when the connection has been accepted, or when its PROXY protocol header
+/// has been read.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The longest wait for the first request of a client whose handshake ended while this process shuts down. The client

@@ -83,7 +83,8 @@ impl AccessLogs {
     /// per second.
     pub(crate) fn report_drops(&self) {
         if self.dropped.begin_report() {
-            // Diagnostics may have the same destination and block, so the report has a thread of its own.
+            // The report may go to the destination of the access log, and the write may block. So the report has its
+            // own thread.
             let dropped = Arc::clone(&self.dropped);
             tokio::task::spawn_blocking(move || dropped.report());
         }

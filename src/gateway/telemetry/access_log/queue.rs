@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 
 /// The most bytes in the queue. Bytes that are being written do not count.
 const MAX_BYTES: usize = 4 << 20;
-/// When so many bytes are waiting, they are written at once.
+/// When this many bytes are waiting, they are written at once.
 const BATCH: usize = 128 << 10;
 /// How long the first line waits for more lines.
 const BATCH_DELAY: Duration = Duration::from_millis(200);

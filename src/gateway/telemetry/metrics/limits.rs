@@ -148,7 +148,7 @@ impl LimitMetrics {
     /// Counts a decision of the limit without the store. `action` is the action that was taken, and `cause` is the error of the
     /// store.
     pub(crate) fn count_fallback(&self, action: OnStoreFailure, cause: StoreError) {
-        // Checked first, so that the shared value is written once a second and not by every request.
+        // The bit is checked first, so that the shared value is written once a second and not by every request.
         if self.done_without_store.load(Ordering::Relaxed) & bit(action) == 0 {
             self.done_without_store.fetch_or(bit(action), Ordering::Relaxed);
         }

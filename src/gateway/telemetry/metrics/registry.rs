@@ -148,7 +148,7 @@ impl Registry {
     /// Returns all series in Prometheus' text format. `collect` adds further series: through the `metrics` crate, or as the
     /// text that it returns. Each call counts as a scrape: removed series are forgotten after two scrapes.
     pub(crate) fn render(&self, collect: impl FnOnce() -> String) -> String {
-        // The lock is not held while text is written, because a request that makes a new counter takes it too.
+        // The lock is not held while text is written, because a request that makes a new counter takes the lock too.
         let scraped = self.series.lock().scrape();
         let recorder = recorder();
         let mut histograms = Vec::new();

@@ -14,7 +14,7 @@ use super::histogram_cells::HistogramCells;
 
 /// The number of scrapes for which a removed series stays.
 const SCRAPES: u8 = 2;
-/// The number of removed series that may always wait for scrapes, even if the configuration has fewer series.
+/// At least this many removed series may wait for scrapes, even if the configuration has fewer series.
 const WAITING: usize = 200;
 
 /// All series of the process, by the name of their metric and their labels.

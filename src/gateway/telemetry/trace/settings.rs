@@ -54,7 +54,7 @@ impl TraceSettings {
 
 fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, Vec<String>> {
     let mut variables = Variables::new(variable);
-    // Without an endpoint, the variables are for other programs, and are not checked.
+    // If no variable names a collector, the other variables are for other programs, and are not checked.
     let Some(endpoint) = variables.first(&ENDPOINTS) else { return variables.done(None) };
     let disabled = variables.read(&["OTEL_SDK_DISABLED"], "must be true or false", boolean);
     let exporter = variables.read(&["OTEL_TRACES_EXPORTER"], "must be otlp or none", |text| match text {

@@ -19,7 +19,7 @@ use stores::redis::Target;
 use stores::span_links::SpanLink;
 use stores::{CallReport, Endpoint, Settings};
 
-/// The most links of a span. This is the SDK's default.
+/// The maximum number of links in a span. This is the SDK's default.
 const LINKS: usize = 128;
 
 /// The values that name the store's server in the spans of store calls.

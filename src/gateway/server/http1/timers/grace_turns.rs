@@ -7,8 +7,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The number of turns. In the first the runtime looks at its sockets, in the second the task reads, in the third the
-/// task passes the bytes on. The fourth is for a task that reads through another task, as with HTTP/2.
+/// The number of turns. In the first turn, the runtime looks at its sockets. In the second, the task reads. In the
+/// third, the task passes the bytes on. The fourth turn is for a task that reads through another task, as with HTTP/2.
 const TURNS: u8 = 4;
 
 #[derive(Default)]

@@ -2,8 +2,8 @@
 //!
 //! Plain timeouts would cost too much: to make, register and drop one timer takes 1300 of the 90 000 instructions of a
 //! request, and a keep-alive connection would need two, one for the time between requests and one for the upstream's
-//! response. Nearly none of them ever fires. So each connection has one reusable timer for each of the two, made of two
-//! parts:
+//! response. Nearly none of them ever fires. So each connection has one reusable timer for each of these two waits. Two
+//! parts make this possible:
 //!
 //! - [`reusable_timer`]: one timer that outlives the request for which it was set. It may fire before the current deadline, and
 //!   is then set again for the rest. So a deadline that moves with every request costs one comparison.

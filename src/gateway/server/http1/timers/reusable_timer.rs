@@ -52,7 +52,7 @@ impl ReusableTimer {
                     if now >= deadline {
                         return Poll::Ready(());
                     }
-                    // The recorded time is at most `deadline`, because each poll would set the timer again otherwise.
+                    // The recorded time is at most `deadline`. If it were later, each poll would set the timer again.
                     let left = deadline.since(now).min(LONGEST);
                     self.set = Some((now.plus(left), (self.timer)(left.max(SHORTEST).into())));
                     self.woken.rearm();

@@ -19,7 +19,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
 use crate::gateway::telemetry::trace::settings::Settings;
 use base::tls::{certificate_error, system_roots};
 
-/// The most bytes read of a collector's response, which is nearly empty.
+/// The maximum number of bytes that are read of a collector's response. The response is nearly empty.
 const LARGEST: u64 = 64 << 10;
 
 pub(super) struct SpanClient {

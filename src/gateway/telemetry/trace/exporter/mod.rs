@@ -1,6 +1,6 @@
 //! Sends spans to the collector in batches, counts the results, and logs when sending begins to fail and when it works again.
 //!
-//! A failed attempt may be repeated with success, so only the result of the whole batch counts.
+//! After a failed attempt to send a batch, another attempt may succeed. So only the final result of a batch is counted.
 
 mod http_client;
 
@@ -65,7 +65,8 @@ impl Exporter {
         match outcome {
             Ok(()) if self.failing.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
             Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
-                // If the HTTP client sent nothing, it has noted no reason of a failure. Then the SDK's error is logged.
+                // If the HTTP client sent nothing, it knows no reason for the failure. In this case, the SDK's error is
+                // logged.
                 let error = failure.unwrap_or_else(|| error.to_string());
                 log::warn!(error; "traces not sent");
             }
