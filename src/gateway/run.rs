@@ -176,7 +176,7 @@ fn decision_apis(gateway: &Arc<GatewayState>, count: usize) -> Vec<Arc<DecisionA
     (0..count).map(api).collect()
 }
 
-/// The stages of one listener's connections before the application, whatever the application is.
+/// The stages that the connections of one listener pass before they reach an application.
 struct Stages {
     state: ServerState,
     /// The index of the listener in the configuration.

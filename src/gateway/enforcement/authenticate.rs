@@ -1,7 +1,7 @@
 //! Authenticates a request. If a credential is invalid, the request is refused before the rules.
 //!
-//! All kinds of credentials are checked here, in their order. The valid ones form an [`Identity`]. An earlier check ensures
-//! that no credential is ambiguous (`RuleSet::with_unambiguous`).
+//! All kinds of credentials are checked here, in their order. The valid credentials form an [`Identity`]. An earlier
+//! check ensures that no credential is ambiguous (`RuleSet::with_unambiguous`).
 
 use crate::gateway::telemetry::labels::TokenResult;
 use crate::gateway::telemetry::metrics::Metrics;

@@ -48,7 +48,7 @@ pub(super) fn count_not_at_door(snapshot: &Snapshot, limits: &[LimitId]) {
 }
 
 /// Counts a request that costs more than a full bucket of at least one limit holds. All limits of the plan count the
-/// request, but only such a limit counts it as too large.
+/// request, but only a limit with such a bucket counts it as too large.
 pub(super) fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     for charge in &plan.enforced {
         let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };
@@ -80,7 +80,8 @@ pub(super) fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeRep
     }
 }
 
-/// The result of charges that are taken together. If one is refused, none is taken, even if others could be paid.
+/// The result of charges that are taken together. If one charge is refused, no charge is taken, even if other charges
+/// could be paid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Group {
     Granted,

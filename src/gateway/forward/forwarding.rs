@@ -46,7 +46,8 @@ impl OutgoingRequest<'_> {
 
 /// A client whose request can be forwarded.
 pub(super) trait ForwardingClient: RequestClient {
-    /// Enforces the timeout of the body only from its first byte, because the client may wait for `100 Continue` before.
+    /// Enforces the timeout of the body only from its first byte, because the client may wait for `100 Continue` before
+    /// it sends the body.
     fn expect_body_later(&mut self);
 
     /// Sets the time by which the request must have ended.

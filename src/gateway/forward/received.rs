@@ -164,7 +164,7 @@ async fn decide_about<'e, 'f, C: RequestClient>(
     });
     let balance_key = balance_key(&destination, &request, &identity);
     let decided = DecidedExchange { destination, rate_limits: None, field_changes, balance_key, held };
-    // The request keeps the parts of its configuration that it needs. The whole of an old configuration can be freed.
+    // The request keeps the parts of its configuration that it needs. So the rest of an old configuration can be freed.
     drop(snapshot);
     let mut stage = exchange.decide(decided);
     stage.response.observer = response_record::observer(&stage.received.request_id);

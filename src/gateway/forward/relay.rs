@@ -76,7 +76,7 @@ pub(super) struct Uploading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Body,
-    /// The end of the request has been written, and may have to be flushed.
+    /// The end of the request has been written, but is perhaps not flushed yet.
     Ended,
     Sent,
     /// No more of the request is sent.
@@ -148,7 +148,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         }
     }
 
-    /// Reads the next head of the response. Meanwhile it sends the request.
+    /// Reads the next head of the response. Sends the request at the same time.
     ///
     /// # Errors
     /// If the client or the upstream fails, or the head is invalid.

@@ -10,8 +10,8 @@ use super::hop_by_hop::is_hop_by_hop;
 use crate::gateway::server::body_part::TrailerLines;
 use request::attribute::is_alias;
 
-/// Fields that the gateway writes into the head of a request. Such trailers are removed, because an upstream may merge
-/// trailers into the head.
+/// Fields that the gateway writes into the head of a request. Trailers with these names are removed, because an
+/// upstream may merge trailers into the head.
 const OF_REQUESTS: [&str; 6] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id", "traceparent", "tracestate"];
 
@@ -80,7 +80,7 @@ fn end(trailers: &[u8], out: &mut Vec<u8>, is_removed: impl Fn(&str) -> bool) {
 
 /// Whether a trailer with this name, in lower case, is removed. Removed are hop-by-hop fields, the gateway's own
 /// fields, and fields that say how the rest of the message is read or used (RFC 9110, section 6.5.1), because a
-/// recipient that merges trailers would believe them.
+/// recipient that merges trailers into the head would believe these fields.
 fn is_no_trailer(name: &str) -> bool {
     const PREFIXES: [&str; 6] = ["x-tollgate-", "ratelimit", "x-ratelimit", "access-control-", "if-", "proxy-"];
     const NAMES: [&str; 30] = [

@@ -198,7 +198,7 @@ impl Upload {
                     }
                 }
                 let before = self.out.len();
-                // A chunk is held twice, decoded and encoded, so only half as much is read.
+                // A chunk is held twice, decoded and encoded, so only half of a buffer is read at once.
                 let (target, most) = match self.coding {
                     Coding::Plain => (&mut self.out, BUFFER),
                     Coding::Chunked => (&mut self.data, BUFFER / 2),

@@ -122,7 +122,7 @@ pub(crate) async fn send(
     next: &NextProcess,
     slots: SlotRequest,
 ) -> io::Result<Option<u64>> {
-    // The next process waits for this stream first. It is empty if this process has no buckets in memory.
+    // The next process waits for this stream first. The stream is empty if this process has no buckets in memory.
     let slots = if slots == SlotRequest::Stream { Some(next.slot_stream()?) } else { None };
     let mut stream = next.bucket_stream()?;
     if gateway.store.is_shared() {
@@ -132,8 +132,8 @@ pub(crate) async fn send(
         return Ok(None);
     }
     // From here on, every response closes its connection. So each connection charges at most once after its bucket was
-    // copied. Such a charge takes the lock of the bucket's shard after the copy did, so its response knows of the
-    // drain.
+    // copied. Such a charge locks the bucket's shard after the copy has locked it. So its response is made after the
+    // drain has begun.
     gateway.lifecycle.begin_draining();
     gateway.lifecycle.set_accept_phase(AcceptPhase::Paused);
     if tokio::time::timeout(STOP_ACCEPTING, gateway.lifecycle.accepts_no_more()).await.is_err() {

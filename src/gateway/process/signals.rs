@@ -56,7 +56,7 @@ impl ShutdownSignalWatch for SignalWatch {
         bucket_handover::report_ready(inherited);
         let delay = self.act_until_exit(&mut exit, &mut running).await;
         let shutdown = drain::announce(&self.gateway, delay, &mut exit).await;
-        // The listener is handed on, so that no signal between the two uses is lost.
+        // The drain uses the same listener, so that no signal is lost.
         *self.second_signal.lock() = Some(exit);
         self.upgrade.close();
         match shutdown {

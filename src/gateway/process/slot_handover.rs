@@ -99,8 +99,9 @@ pub(super) fn receive(gateway: &Arc<GatewayState>, stream: UnixStream) -> io::Re
     Ok(())
 }
 
-/// Counts each message of the previous process until that process has ended, and then nothing. If the stream ends before the
-/// process, calls `broken`, and what was last counted stays counted while the process is running.
+/// Counts the slots in each message of the previous process, until that process has ended. Then no slots are counted.
+/// If the stream ends before that process, calls `broken`. The slots of the last message then stay counted until that
+/// process ends.
 fn follow_previous(
     stream: &UnixStream,
     count: impl Fn(&[HeldAmount]),
@@ -138,8 +139,8 @@ mod tests {
     use ledger::bucket_key::BucketKey;
     use ledger::cost::Cost;
 
-    /// Sends one amount, and closes the stream. Returns how many amounts were counted last while the previous process was
-    /// running and after its end, and whether the stream was broken.
+    /// Sends one amount, and closes the stream. Returns the number of amounts that were last counted while the previous
+    /// process was running, the number after its end, and whether the stream was broken.
     fn counted(ends_first: bool) -> (usize, usize, bool) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let held = HeldAmount { key: BucketKey([1; 16]), amount: Cost::ONE, since: Timestamp(1) };

@@ -37,9 +37,9 @@ const VARIABLE: &str = "TOLLGATE_HANDOVER";
 /// buckets) and 2 (buckets, without waiting).
 const WITH_BUCKETS: &str = "3";
 
-/// The environment variable that tells the next process that the previous one can also say which slots it holds. The
-/// value is the id of the process that has set the variable. An older version passes on the variable that it got, and
-/// the next process then sees that the id is not that of its previous process.
+/// The environment variable that tells the next process that the previous process can also say which slots it holds.
+/// The value is the id of the process that has set the variable. An older version passes on the variable that it got,
+/// and the next process then sees that the id is not that of its previous process.
 const SLOTS_VARIABLE: &str = "TOLLGATE_HANDOVER_SLOTS";
 
 /// The longest time for one read or write of buckets. The other process does nothing else in this time.
@@ -314,7 +314,7 @@ impl NextProcess {
     pub(crate) fn end(mut self) -> String {
         let ended = self.child.try_wait();
         if !matches!(ended, Ok(Some(_))) {
-            // This call fails if the next process has exited between the two calls.
+            // If the next process has just exited, `kill` fails. This does not matter.
             let _ = self.child.kill();
         }
         match self.child.wait() {

@@ -1,5 +1,4 @@
-//! Holds the socket of a client: the addresses of both sides, and whether the client is still connected. A store needs
-//! to know this.
+//! Holds the socket of a client: the addresses of both sides, and whether the client is still connected.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -30,7 +29,7 @@ impl ClientSocket {
 
 impl Caller for ClientSocket {
     fn has_left(&self) -> bool {
-        // The number in the Linux kernel for a TCP connection on which both sides may still send.
+        // The state of a TCP connection on which both sides may still send, as a number of the Linux kernel.
         const ESTABLISHED: u8 = 1;
         self.0.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
     }

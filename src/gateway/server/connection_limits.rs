@@ -239,8 +239,8 @@ impl ConnectionLimits {
         Ok(HandshakeGuard { _of_client: of_client.flatten(), _of_all: of_all })
     }
 
-    /// Logs that a connection is rejected, and returns a guard that counts the connection while it is answered. `None` if as
-    /// many rejected connections are being answered as there are files for them.
+    /// Logs that a connection is rejected, and returns a guard that counts the connection while it is answered. `None`
+    /// if no file is left for another rejected connection.
     pub fn reject(&self, limit: ConnectionLimit, clock: &Clock) -> Option<CountGuard> {
         self.log_rejection(limit, clock);
         CountGuard::new(&self.rejecting, self.fd_budget.rejections())
