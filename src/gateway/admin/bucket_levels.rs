@@ -50,8 +50,8 @@ impl Levels {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
-    /// Returns the state of a bucket for a step of its algorithm. A bucket of slots gets a report of an owner that
-    /// holds nothing. `None` for any other bucket if it is full.
+    /// Returns the state of a bucket for a step of its algorithm. To the state of a bucket of slots, the report of an
+    /// owner that holds no slots is added. `None` for any other bucket if it is full.
     pub(crate) fn state_to_ask(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<State> {
         let state = self.states.get(key);
         let report = Report { owner: READER, sequence: 1, held: Cost::default() };

@@ -29,7 +29,7 @@ pub(crate) const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-
 const MAX_KEYS: usize = 256;
 /// The most results of a search. If there are more, a longer prefix is needed.
 const MAX_FOUND: usize = 16;
-/// The shortest prefix of a name's 16 digits, so that a search finds few buckets.
+/// The shortest prefix of a name's 16 digits that a search accepts, so that the search finds few buckets.
 const MIN_DIGITS: usize = 8;
 
 /// The answer of the admin listener: a status code, and a JSON document or a line of text.

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use base::time::{Micros, Timestamp};
 
-/// A connection whose request is being answered counts as idle only from this long after the beginning of the answer.
+/// While a request is being answered, its connection counts as idle only after this time.
 const HEAD_START: Micros = Micros(1_000_000);
 
 /// The activity of a connection: it waits for a request, or a request is being answered.

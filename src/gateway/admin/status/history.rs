@@ -202,7 +202,8 @@ impl HistoryState {
 }
 
 impl LimitHistory {
-    /// Returns the counts since the last point. A count that has fallen is all new, because its limit was added again.
+    /// Returns the counts since the last point. If a count has fallen, its limit was added again, so the whole count is
+    /// new.
     fn since(&self, allowed: u64, refused: u64) -> [u32; 2] {
         let since = |now: u64, before: u64| narrow(now.checked_sub(before).unwrap_or(now));
         [since(allowed, self.allowed), since(refused, self.refused)]

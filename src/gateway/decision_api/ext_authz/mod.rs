@@ -149,7 +149,7 @@ fn denied(
         return Reply::Failure(Status::Unavailable, "store_unavailable");
     }
     Reply::Message(frame::write(&CheckResponse {
-        // Any status code other than 0 refuses.
+        // Any status code other than 0 refuses the request.
         status: Some(RpcStatus { code: Status::ResourceExhausted as i32 }),
         denied_response: Some(DeniedResponse {
             status: Some(HttpStatus { code: i32::from(refusal.status) }),
