@@ -9,6 +9,7 @@ use crate::keys::headers::HeaderFormat;
 use crate::keys::limits::Bounds;
 use crate::keys::listeners::Listener;
 use crate::keys::listeners::decide::Decide;
+use crate::keys::llm::ErrorFormats;
 use crate::keys::log::Log;
 use crate::keys::threads::Threads;
 use crate::keys::upstreams::upstream::Upstream;
@@ -48,6 +49,8 @@ pub struct Config {
     pub cors: Option<Cors>,
     /// The settings of `error_pages`. `None`: responses that the gateway itself makes are problem documents.
     pub error_pages: Option<Arc<ErrorPages>>,
+    /// The formats of the responses that the gateway itself makes, in place of problem documents and error pages.
+    pub error_formats: ErrorFormats,
     pub headers: Vec<HeaderFormat>,
     pub retry_after_jitter: Jitter,
     /// The bounds of requests and connections, from the key `limits`.

@@ -23,6 +23,7 @@ use crate::keys::limits::{LIMITS, limits};
 use crate::keys::listeners::listen_address::LISTEN_ADDRESS;
 use crate::keys::listeners::taken_addresses::TakenAddresses;
 use crate::keys::listeners::{LISTENER, listeners};
+use crate::keys::llm::{ErrorFormats, LLM, llm};
 use crate::keys::log::{LOG, log};
 use crate::keys::other_names::other_name;
 use crate::keys::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
@@ -127,6 +128,7 @@ pub(crate) static FILE: Mapping = Mapping {
             Type::List { of: &ERROR_PAGE, least: 1 },
             "Own bodies for the gateway's responses. The first entry that matches is used.",
         ),
+        Key::optional("llm", Type::Mapping(&LLM), "For requests to models; also on a route."),
         Key::default("exempt", EXEMPT.declared(), "[]", "Requests that pay nothing."),
         Key::optional(
             "rules",
@@ -306,8 +308,12 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let limits = file.value("limits", limits);
     let extra_methods = limits.as_ref().map_or(&[][..], |(_, extra_methods)| extra_methods);
     let restriction = Restriction { ipv6_prefix, tls, environment };
+    let error_format = file.optional("llm", llm).map(Option::flatten);
+    let error_formats = routes.as_ref().map(|routes| ErrorFormats::new(error_format.flatten(), routes));
     let cors = file.optional("cors", |field| {
-        CorsReader { restriction, extra_methods, formats: headers.as_deref().unwrap_or_default() }.cors(&field)
+        let formats = headers.as_deref().unwrap_or_default();
+        let error_formats = error_formats.unwrap_or_default();
+        CorsReader { restriction, extra_methods, formats, error_formats }.cors(&field)
     });
     let error_pages = file.optional("error_pages", |field| error_pages(&field, restriction, environment));
     let drain = file.value("drain", drain);
@@ -338,6 +344,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         routes,
         cors: cors?,
         error_pages: error_pages?.map(Arc::new),
+        error_formats: error_format.and(error_formats)?,
         jwt,
         api_keys,
         headers: headers?,

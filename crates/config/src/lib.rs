@@ -44,6 +44,7 @@ pub use keys::limits::{Bounds, ResponseBufferSize};
 pub use keys::listeners::decide::{Decide, OriginalRequest, RefuseWith};
 pub use keys::listeners::socket_mode::SocketMode;
 pub use keys::listeners::{HeaderSenders, Listener};
+pub use keys::llm::ErrorFormats;
 pub use keys::log::{Log, LogFormat};
 pub use keys::threads::Threads;
 pub use keys::upstreams::balance::Balance;

@@ -1,4 +1,4 @@
-//! Explains the effect of `cors` and `error_pages` on the gateway's own responses.
+//! Explains the effect of `cors`, `error_pages` and `llm.error_format` on the gateway's own responses.
 
 use http::header::ORIGIN;
 
@@ -34,7 +34,11 @@ pub(super) fn describe(answer: &mut Answer, config: &Config, request: &Request<'
     let is_plain = request.door != Door::Proxy || !is_grpc(request.head);
     let refused = answer.code.filter(|_| answer.verdict == Verdict::Refused && is_plain);
     let page = refused.and_then(|code| config.error_pages.as_ref()?.find(Some(&routed), code));
-    answer.words.extend(page.map(|(index, _)| format!("the text is that of error_pages[{index}]")));
+    let format = refused.filter(|_| request.door == Door::Proxy);
+    match format.and_then(|_| config.error_formats.of(request, &config.routes)) {
+        Some(format) => answer.words.push(format!("the body has the error format of {}", format.name())),
+        None => answer.words.extend(page.map(|(index, _)| format!("the text is that of error_pages[{index}]"))),
+    }
     let (Some(origin), Some(cors)) = (request.head.headers.get(ORIGIN), &config.cors) else { return };
     let origin = QuotedText(origin.as_bytes());
     answer.words.push(match cors.answer(request) {

@@ -34,6 +34,7 @@ use request::client_address::ClientAddress;
 use request::door::Door;
 use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
+use rules::route::error_format::ErrorFormat;
 use rules::route::forwarding::{FieldChanges, ForwardedCertificate, Rewrite};
 use rules::route::overrides::Overrides;
 
@@ -218,6 +219,11 @@ impl ReceivedExchange<'_> {
 
     pub(super) fn cors(&self) -> Option<&CorsAnswer> {
         self.own_responses.as_ref()?.cors()
+    }
+
+    /// Returns the format of the gateway's own error responses. `None` for problem documents and error pages.
+    pub(super) fn error_format(&self) -> Option<ErrorFormat> {
+        self.own_responses.as_ref()?.format()
     }
 
     pub(super) fn purpose(&self) -> RequestPurpose {

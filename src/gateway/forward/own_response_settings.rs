@@ -12,12 +12,14 @@ use decision::error_pages::{ErrorPage, ErrorPages};
 use request::client_address::ClientAddress;
 use request::request::Request;
 use request::scheme::SchemeSource;
+use rules::route::error_format::ErrorFormat;
 
 /// The settings for responses that the gateway makes itself, for one request.
 #[derive(Debug)]
 pub(super) struct OwnResponses {
     cors: Option<CorsAnswer>,
     pages: Option<Arc<ErrorPages>>,
+    format: Option<ErrorFormat>,
     client: ClientAddress,
     scheme: SchemeSource,
     /// The name of the listener on which the request arrived.
@@ -26,14 +28,15 @@ pub(super) struct OwnResponses {
 
 impl OwnResponses {
     /// Returns the settings for responses that the gateway itself gives to this request. `None` if the configuration has
-    /// neither `cors` nor `error_pages`.
+    /// none of `cors`, `error_pages` and `llm.error_format`.
     pub(super) fn of(config: &Config, request: &Request<'_>) -> Option<Box<OwnResponses>> {
-        if config.cors.is_none() && config.error_pages.is_none() {
+        if config.cors.is_none() && config.error_pages.is_none() && !config.error_formats.is_used() {
             return None;
         }
         Some(Box::new(OwnResponses {
             cors: config.cors.as_ref().and_then(|cors| cors.answer(request)),
             pages: config.error_pages.clone(),
+            format: config.error_formats.of(request, &config.routes),
             client: request.client,
             scheme: request.scheme,
             listener: request.listener.into(),
@@ -43,6 +46,11 @@ impl OwnResponses {
     /// Returns the CORS answer for the request. `None` if CORS does not apply to the request.
     pub(super) fn cors(&self) -> Option<&CorsAnswer> {
         self.cors.as_ref()
+    }
+
+    /// Returns the format of error responses. `None` for problem documents and error pages.
+    pub(super) fn format(&self) -> Option<ErrorFormat> {
+        self.format
     }
 
     /// Returns the operator's error page for a response with this status, to a request with this head. `None` if no page

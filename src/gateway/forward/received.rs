@@ -197,7 +197,8 @@ async fn decide_about<'e, 'f, C: RequestClient>(
                 record.refuse(refusal, response.denied_by);
             }
             let page = stage.page(refusal.status);
-            let problem = ProblemResponse { page, cors: stage.received.cors(), ..response.problem() };
+            let format = stage.received.error_format();
+            let problem = ProblemResponse { page, format, cors: stage.received.cors(), ..response.problem() };
             let response = own_response::problem(&problem, stage.received);
             Ok(Decided::Answer(stage, ResponseSource::Gateway, Box::new(response)))
         }
@@ -254,7 +255,8 @@ async fn fail<C: RequestClient>(client: &mut C, exchange: &mut Exchange<'_>, fau
         // The request stays charged, so the response also has its rate-limit fields.
         let page = exchange.page(response.status());
         let cors = exchange.received.cors();
-        let response = ProblemResponse { fields: exchange.rate_limits(), page, cors, ..response };
+        let format = exchange.received.error_format();
+        let response = ProblemResponse { fields: exchange.rate_limits(), page, format, cors, ..response };
         let response = own_response::problem(&response, &exchange.received);
         // If the upstream has seen the beginning of the request, the response counts as the upstream's, whatever the client
         // did.

@@ -2,6 +2,7 @@
 
 pub(super) mod allowed;
 pub(super) mod cors_fields;
+mod error_body;
 pub(super) mod field_lines;
 pub(super) mod field_writer;
 pub(super) mod own_response;

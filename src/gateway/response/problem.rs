@@ -1,13 +1,14 @@
 //! Makes the gateway's error responses: refusals, faults of the upstream and faults of the request.
 //!
 //! All these responses have one format, problem+json (RFC 9457) with the request's id and a stable reason, and no
-//! internal details. The operator may configure other texts. gRPC requests are refused with a gRPC status. The
+//! internal details. The operator may configure other texts, or the format of a provider of models. gRPC requests are refused with a gRPC status. The
 //! connection stays usable where HTTP allows it.
 
 use http::HeaderValue;
 use http::request::Parts;
 
 use super::cors_fields::CorsFields;
+use super::error_body::ReportedError;
 use super::own_response::OwnResponse;
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::{ProblemFields, ResponseFields};
@@ -17,6 +18,7 @@ use decision::error_pages::{ErrorPage, PlaceholderValues};
 use decision::reason::Reason;
 use decision::refusal::{ProblemType, Refusal};
 use request::grpc_timeout::is_grpc;
+use rules::route::error_format::ErrorFormat;
 
 /// A response that the gateway makes itself: a problem document or an error page.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct ProblemResponse<'a> {
     pub fields: Option<&'a RateLimitFields>,
     /// The error page whose text is the body. If `None`, the body is a problem document.
     pub page: Option<&'a ErrorPage>,
+    /// The format of the body, in place of a problem document or an error page.
+    pub format: Option<ErrorFormat>,
     pub cors: Option<&'a CorsAnswer>,
     pub recipient: Recipient,
 }
@@ -57,7 +61,7 @@ pub(crate) enum Cause<'a> {
 impl<'a> ProblemResponse<'a> {
     /// Makes a problem document for a client, without CORS fields.
     pub(crate) fn of(cause: Cause<'a>, fields: Option<&'a RateLimitFields>) -> ProblemResponse<'a> {
-        ProblemResponse { cause, fields, page: None, cors: None, recipient: Recipient::Client }
+        ProblemResponse { cause, fields, page: None, format: None, cors: None, recipient: Recipient::Client }
     }
 
     pub(crate) fn refusal(refusal: &'a Refusal) -> ProblemResponse<'a> {
@@ -107,7 +111,10 @@ impl<'a> ProblemResponse<'a> {
     /// or a problem document.
     pub(crate) fn response(&self, head: &Parts, request_id: &HeaderValue) -> OwnResponse {
         match self.recipient {
-            Recipient::Client if is_grpc(head) => self.with_fields(self.of_grpc(), request_id),
+            Recipient::Client if is_grpc(head) => {
+                let response = ProblemResponse { format: None, ..*self };
+                response.with_fields(response.of_grpc(), request_id)
+            }
             // A gRPC client shows no page, and a proxy that asks for decisions may build its own response from the
             // status code.
             Recipient::Edge(_) if is_grpc(head) => {
@@ -134,16 +141,23 @@ impl<'a> ProblemResponse<'a> {
             Cause::Fault(_) => None,
         };
         let (status, reason, retry_after) = (self.status(), self.reason(), self.retry_after());
-        let problem = ProblemFields { status, reason, retry_after, challenge };
+        let error = self.format.map(|_| self.error());
+        let should_retry = error.and_then(|error| error.should_retry());
+        let problem =
+            ProblemFields { status, reason, retry_after, challenge, should_retry, in_milliseconds: error.is_some() };
         let rate_limits = self.fields.map(RateLimitFields::unmerged);
         ResponseFields { request_id, problem: Some(problem), rate_limits, cors: self.cors.map(CorsFields::all) }
     }
 
     fn plain(&self, request_id: &HeaderValue) -> OwnResponse {
         let mut response = OwnResponse::new(self.sent_status());
-        let (content_type, body) = match self.page {
-            Some(page) => (page.content_type.as_bytes(), page.body.fill(self.placeholder_values(request_id))),
-            None => (&b"application/problem+json"[..], self.body(request_id)),
+        let page = self.page.filter(|_| self.format.is_none());
+        let (content_type, body) = match (self.format, page) {
+            (Some(format), _) => {
+                (&b"application/json"[..], self.error().body(format, request_id.to_str().unwrap_or_default()))
+            }
+            (None, Some(page)) => (page.content_type.as_bytes(), page.body.fill(self.placeholder_values(request_id))),
+            (None, None) => (&b"application/problem+json"[..], self.body(request_id)),
         };
         let fields = &mut response.fields;
         fields.add("Content-Type", content_type);
@@ -151,11 +165,20 @@ impl<'a> ProblemResponse<'a> {
         if self.recipient == Recipient::Edge(RefuseWith::Forbidden) {
             fields.add("X-Tollgate-Status", itoa::Buffer::new().format(self.status()).as_bytes());
         }
-        for (name, value) in self.page.iter().flat_map(|page| &page.headers) {
+        for (name, value) in page.iter().flat_map(|page| &page.headers) {
             fields.add(name.as_str(), value.as_bytes());
         }
         response.body = body.into();
         response
+    }
+
+    fn error(&self) -> ReportedError<'_> {
+        let refusal = match self.cause {
+            Cause::Refusal(refusal) => Some(refusal),
+            Cause::Fault(_) => None,
+        };
+        let limit = self.fields.and_then(RateLimitFields::refusing);
+        ReportedError { status: self.status(), refusal, limit }
     }
 
     /// Makes a gRPC response that has only trailers. Its HTTP status is always 200, see

@@ -67,6 +67,7 @@ pub(crate) struct RateLimitFields {
     level: Option<HeaderValue>,
     legacy: Option<Triple>,
     x_ratelimit: Option<Triple>,
+    refusing: Option<Triple>,
 }
 
 impl RateLimitFields {
@@ -84,6 +85,10 @@ impl RateLimitFields {
         let exposed = || {
             ratelimit_numbers::exposed(plan, settlement, |limit| shown.get(usize::try_from(limit.0).ok()?)?.as_ref())
         };
+        if settlement.is_some_and(|settlement| !settlement.is_granted()) {
+            let levels = exposed().filter_map(|(charge, _, outcome)| Some((charge, outcome?)));
+            fields.refusing = Triple::most_restrictive(levels, plan, settlement);
+        }
         for format in formats {
             match format {
                 HeaderFormat::RateLimit => {
@@ -102,6 +107,11 @@ impl RateLimitFields {
             }
         }
         fields
+    }
+
+    /// Returns the numbers of the most restrictive limit that refuses the request. `None` if no limit that clients may see does.
+    pub(crate) fn refusing(&self) -> Option<Triple> {
+        self.refusing
     }
 
     /// Returns the fields unchanged, for a response that the gateway makes itself.

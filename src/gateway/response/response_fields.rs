@@ -29,6 +29,10 @@ pub(crate) struct ProblemFields {
     pub retry_after: Option<u64>,
     /// How the client can authenticate. `None` unless the status is 401.
     pub challenge: Option<Challenge>,
+    /// Whether the client should repeat the request, for formats that say so.
+    pub should_retry: Option<bool>,
+    /// Whether `Retry-After` is also written in milliseconds, which the libraries of some providers prefer.
+    pub in_milliseconds: bool,
 }
 
 impl ResponseFields<'_> {
@@ -63,6 +67,12 @@ impl ProblemFields {
         }
         if let Some(seconds) = self.retry_after {
             writer.number("Retry-After", seconds);
+            if self.in_milliseconds {
+                writer.number("Retry-After-Ms", seconds.saturating_mul(1000));
+            }
+        }
+        if let Some(should_retry) = self.should_retry {
+            writer.field("X-Should-Retry", &HeaderValue::from_static(if should_retry { "true" } else { "false" }));
         }
     }
 }
@@ -76,7 +86,10 @@ mod tests {
     fn a_refusal_says_why_and_when_to_come_again() {
         let request_id = &HeaderValue::from_static("a");
         let problem = |status, reason, retry_after, challenge| {
-            let problem = Some(ProblemFields { status, reason: Some(reason), retry_after, challenge: Some(challenge) });
+            let (reason, challenge) = (Some(reason), Some(challenge));
+            let fields =
+                ProblemFields { status, reason, retry_after, challenge, should_retry: None, in_milliseconds: false };
+            let problem = Some(fields);
             let mut lines = FieldLines::default();
             ResponseFields { request_id, problem, rate_limits: None, cors: None }.write(&mut lines);
             String::from_utf8(lines.as_bytes().to_vec()).unwrap()

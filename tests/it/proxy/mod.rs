@@ -2,6 +2,7 @@
 
 mod cors;
 mod early_responses;
+mod error_formats;
 mod error_pages;
 mod event_streams;
 mod exchange_memory;

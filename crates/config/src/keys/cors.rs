@@ -5,6 +5,7 @@ use http::header::HeaderName;
 use serde_json::json;
 
 use crate::keys::headers::HeaderFormat;
+use crate::keys::llm::ErrorFormats;
 use crate::keys::rules::restricted_match::{Restriction, is_of_credentials};
 use crate::keys::rules::rule_match::CONDITIONS;
 use crate::language::duration;
@@ -100,6 +101,8 @@ pub(crate) struct CorsReader<'c> {
     pub extra_methods: &'c [String],
     /// The formats of the rate-limit fields in responses. `cors` allows web pages to read these fields.
     pub formats: &'c [HeaderFormat],
+    /// The formats of error responses, which have fields of their own.
+    pub error_formats: ErrorFormats,
 }
 
 impl CorsReader<'_> {
@@ -153,7 +156,8 @@ impl CorsReader<'_> {
             HeaderFormat::Legacy => "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset",
             HeaderFormat::XRateLimit => "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset",
         });
-        let all: Vec<&str> = fields.chain(["Retry-After", "X-Request-Id"]).collect();
+        let of_formats = self.error_formats.is_used().then_some("Retry-After-Ms, X-Should-Retry");
+        let all: Vec<&str> = fields.chain(["Retry-After", "X-Request-Id"]).chain(of_formats).collect();
         HeaderValue::from_str(&all.join(", ")).ok()
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod headers;
 pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod listeners;
+pub(crate) mod llm;
 pub(crate) mod log;
 pub(crate) mod network_list;
 pub(crate) mod other_names;

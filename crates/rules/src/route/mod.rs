@@ -4,6 +4,7 @@
 //! before the rules are checked. From then on, the names of the route and the upstream are attributes of the request.
 //! Like the rules, this module does no I/O and cannot fail.
 
+pub mod error_format;
 pub mod forwarding;
 pub mod header_changes;
 pub mod overrides;

@@ -1,5 +1,6 @@
 //! Defines the settings of a route that replace those of its upstream or of the file.
 
+use super::error_format::ErrorFormat;
 use base::time::Micros;
 
 /// The settings of a route that replace those of its upstream or of the file. `None` keeps the setting of the upstream or the
@@ -11,6 +12,8 @@ pub struct Overrides {
     pub retries: Option<u32>,
     /// The largest request body, in bytes.
     pub body_bytes: Option<u64>,
+    /// The format of the gateway's own error responses. `None` keeps the format of the file.
+    pub error_format: Option<ErrorFormat>,
 }
 
 /// The timeouts for requests to an upstream. `None` keeps the timeout of the upstream.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::error_format::ErrorFormat;
 use super::forwarding::Forwarding;
 use super::split::{PartialShare, Split};
 use super::target::Target;
@@ -39,6 +40,11 @@ impl Route {
             Target::Split(split) => split.shares().iter().map(|share| share.upstream).collect(),
             Target::Answer(_) => Vec::new(),
         }
+    }
+
+    /// Returns the format of the gateway's own error responses. `None` if the route has no format of its own.
+    pub fn error_format(&self) -> Option<ErrorFormat> {
+        self.forwarding.as_ref()?.overrides.error_format
     }
 
     /// Returns the upstreams of the route with their weights. `None` unless requests are split over several upstreams.

@@ -133,7 +133,10 @@ async fn respond(
     };
     let page =
         pages.filter(|_| !may_be_grpc).and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
-    let mut own = ProblemResponse { page, cors: cors.as_ref(), ..*response }.response_to_unread(request_id);
+    // The route of the request is not known, so the format is that of the file.
+    let is_http = response.recipient == Recipient::Client && !may_be_grpc;
+    let format = snapshot.config.error_formats.of_file.filter(|_| is_http);
+    let mut own = ProblemResponse { page, format, cors: cors.as_ref(), ..*response }.response_to_unread(request_id);
     if method == "HEAD" {
         own.body.clear();
     }

@@ -56,7 +56,8 @@ fn answer(
     let cors = rejected_head::cors(&snapshot.config, handle, head);
     // Another proxy that asks for a decision would take a gRPC refusal, whose status is 200, for a permission.
     let recipient = Recipient::at(&snapshot.config, handle.listener());
-    let response = &ProblemResponse { page, cors: cors.as_ref(), recipient, ..*response };
+    let format = snapshot.config.error_formats.of_file.filter(|_| recipient == Recipient::Client);
+    let response = &ProblemResponse { page, format, cors: cors.as_ref(), recipient, ..*response };
     let own = response.response(head, request_id);
     let answer = own_head(&own, request_id);
     let body = if head.method == Method::HEAD { Bytes::new() } else { own.body };

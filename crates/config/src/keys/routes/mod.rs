@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::keys::llm::LLM_OF_ROUTE;
 use crate::keys::routes::header_changes::{HEADER_CHANGES, header_changes};
 use crate::keys::routes::header_names::Message;
 use crate::keys::routes::rewrite::{REWRITE, rewrite};
@@ -33,8 +34,8 @@ use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
 /// The keys that are only allowed in a route to an upstream.
-const OF_UPSTREAMS: [&str; 7] =
-    ["split_by", "rewrite", "request_headers", "timeouts", "retries", "body_bytes", "forward_client_cert"];
+const OF_UPSTREAMS: [&str; 8] =
+    ["split_by", "rewrite", "request_headers", "timeouts", "retries", "body_bytes", "llm", "forward_client_cert"];
 
 pub(crate) static ROUTE: Mapping = Mapping {
     heading: Some("key of a route"),
@@ -60,6 +61,7 @@ pub(crate) static ROUTE: Mapping = Mapping {
         TIMEOUTS_OF_ROUTE,
         RETRIES_OF_ROUTE,
         BODY_BYTES_OF_ROUTE,
+        LLM_OF_ROUTE,
         Key::optional(
             "forward_client_cert",
             BOOLEAN,

@@ -1,6 +1,7 @@
-//! Reads `timeouts`, `retries` and `body_bytes` of a route. They take precedence over the same settings of the route's
+//! Reads `timeouts`, `retries`, `body_bytes` and `llm` of a route. They take precedence over the same settings of the route's
 //! upstream and of the file.
 
+use crate::keys::llm::llm;
 use crate::keys::upstreams::upstream_timeouts::{CONNECT_DOC, FIRST_BYTE_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
 use crate::language::reader::{Field, Section};
@@ -59,7 +60,13 @@ pub(crate) fn overrides(section: &Section<'_>) -> Option<Overrides> {
     let timeouts = section.optional("timeouts", timeouts);
     let retries = section.optional("retries", retries);
     let body_bytes = section.optional("body_bytes", |field| BODY_BYTES.read(field));
-    Some(Overrides { timeouts: timeouts?.unwrap_or_default(), retries: retries?, body_bytes: body_bytes? })
+    let error_format = section.optional("llm", llm).map(Option::flatten);
+    Some(Overrides {
+        timeouts: timeouts?.unwrap_or_default(),
+        retries: retries?,
+        body_bytes: body_bytes?,
+        error_format: error_format?,
+    })
 }
 
 fn timeouts(field: Field<'_>) -> Option<Timeouts> {

@@ -1,0 +1,23 @@
+//! Defines the formats of the gateway's own error responses.
+
+/// The format of a provider of models, in which the gateway writes its own error responses. The libraries of that provider
+/// parse it. Without a format, the responses are problem documents (RFC 9457).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorFormat {
+    /// `{"error": {"message", "type", "param", "code"}}`.
+    OpenAi,
+    /// `{"type": "error", "error": {"type", "message"}, "request_id"}`.
+    Anthropic,
+}
+
+impl ErrorFormat {
+    /// The formats with their names in the file.
+    pub const ALL: [(&str, ErrorFormat); 2] = [("openai", ErrorFormat::OpenAi), ("anthropic", ErrorFormat::Anthropic)];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorFormat::OpenAi => "openai",
+            ErrorFormat::Anthropic => "anthropic",
+        }
+    }
+}

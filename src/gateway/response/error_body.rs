@@ -1,0 +1,209 @@
+//! Writes the body of an error response in the format of a provider of models, which that provider's libraries parse.
+//!
+//! docs/reasons.md has the table of types and codes.
+
+use std::fmt::Write;
+
+use decision::ratelimit_numbers::Triple;
+use decision::reason::Reason;
+use decision::refusal::{ProblemType, Refusal};
+use rules::route::error_format::ErrorFormat;
+
+/// The longest `Retry-After` for which a client should repeat the request itself, in seconds. The libraries wait for no longer.
+const LONGEST_WAIT: u64 = 60;
+
+/// An error as it is reported in any format.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReportedError<'a> {
+    pub status: u16,
+    /// The refusal, or `None` for a fault.
+    pub refusal: Option<&'a Refusal>,
+    /// The numbers of the limit that refuses the request. `None` if no limit refuses it, or clients may not see the limit.
+    pub limit: Option<Triple>,
+}
+
+impl ReportedError<'_> {
+    /// Returns the body, a JSON object.
+    pub(super) fn body(&self, format: ErrorFormat, request_id: &str) -> String {
+        // No text here contains a character that JSON would escape: names of rules, ids and the messages below have none.
+        let message = self.message();
+        match format {
+            ErrorFormat::OpenAi => {
+                let (kind, code) = self.openai();
+                format!(
+                    "{{\"error\":{{\"message\":\"{message}\",\"type\":\"{kind}\",\"param\":null,\"code\":\"{code}\"}}}}\n"
+                )
+            }
+            ErrorFormat::Anthropic => {
+                let kind = self.anthropic();
+                format!(
+                    "{{\"type\":\"error\",\"error\":{{\"type\":\"{kind}\",\"message\":\"{message}\"}},\
+                     \"request_id\":\"{request_id}\"}}\n"
+                )
+            }
+        }
+    }
+
+    /// Returns whether the client should repeat the request, for the field `x-should-retry`. `None` leaves the choice to the
+    /// client.
+    pub(super) fn should_retry(&self) -> Option<bool> {
+        match self.status {
+            429 | 503 => Some(self.retry_after().is_some_and(|seconds| seconds <= LONGEST_WAIT)),
+            400..=499 => Some(false),
+            _ => None,
+        }
+    }
+
+    pub(super) fn retry_after(&self) -> Option<u64> {
+        self.refusal?.retry_after
+    }
+
+    /// Returns the type and the code for the format of OpenAI
+    /// (<https://platform.openai.com/docs/guides/error-codes>).
+    fn openai(&self) -> (&'static str, &'static str) {
+        let code = match (self.status, self.refusal.map(|refusal| refusal.reason)) {
+            (401, _) => "invalid_api_key",
+            (429, _) => "rate_limit_exceeded",
+            (404, _) => "not_found",
+            (413, _) => "request_too_large",
+            (_, Some(reason)) => reason.name(),
+            (503, None) => "service_unavailable",
+            (504, None) => "gateway_timeout",
+            (500.., None) => "bad_gateway",
+            (_, None) => "bad_request",
+        };
+        let kind = match self.status {
+            429 => "rate_limit_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        };
+        (kind, code)
+    }
+
+    /// Returns the type for the format of Anthropic (<https://docs.anthropic.com/en/api/errors>).
+    fn anthropic(&self) -> &'static str {
+        match self.status {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 => "overloaded_error",
+            504 => "timeout_error",
+            500.. => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// Returns what happened in words. Of limits it names only those that clients may see.
+    fn message(&self) -> String {
+        let mut message = match self.refusal {
+            Some(refusal) => match &refusal.problem {
+                ProblemType::QuotaExceeded { violated } | ProblemType::ReducedCapacity { violated } => {
+                    self.of_limits(violated)
+                }
+                ProblemType::Blank => of_reason(refusal.reason, self.status).to_owned(),
+            },
+            None => of_status(self.status).to_owned(),
+        };
+        if let Some(seconds) = self.retry_after() {
+            // A write to a text cannot fail.
+            let _ = write!(message, " Please try again in {seconds} s.");
+        }
+        message
+    }
+
+    fn of_limits(&self, violated: &[String]) -> String {
+        let mut message = match violated {
+            [] => "Too many requests.".to_owned(),
+            [name] => format!("The limit {name} is used up."),
+            names => format!("The limits {} are used up.", names.join(", ")),
+        };
+        if let (Some(Triple { limit, remaining, reset }), false) = (self.limit, violated.is_empty()) {
+            let spent = limit.saturating_sub(remaining);
+            let _ = write!(message, " Limit {limit}, spent {spent}, reset in {reset} s.");
+        }
+        message
+    }
+}
+
+fn of_reason(reason: Reason, status: u16) -> &'static str {
+    match reason {
+        Reason::Exceeded(_) => "Too many requests.",
+        Reason::CostTooLarge => "The request costs more than a limit can ever have left.",
+        Reason::StoreUnavailable | Reason::KeysUnavailable => "The service is temporarily unavailable.",
+        Reason::UpstreamBusy => "The service has too many requests at present.",
+        Reason::Denied => "This request is not allowed.",
+        Reason::TokenInvalid => "The token is not valid.",
+        Reason::TokenMissing => "A token is required.",
+        Reason::KeyInvalid => "The API key is not valid.",
+        Reason::AmbiguousRequest => "The request can be read in more than one way, or has two different API keys.",
+        Reason::NoRoute => "There is nothing at this address.",
+        Reason::BadRequest => of_status(status),
+    }
+}
+
+fn of_status(status: u16) -> &'static str {
+    match status {
+        408 => "The request did not arrive in time.",
+        413 => "The request is too large.",
+        502 => "The server for this request gave no valid answer.",
+        503 => "The service is temporarily unavailable.",
+        504 => "The server for this request did not answer in time.",
+        500.. => "The request failed.",
+        _ => "The request is not valid.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of the table in docs/reasons.md: reasons, status, type and code for OpenAI, type for Anthropic.
+    fn documented() -> Vec<Vec<String>> {
+        let page = include_str!("../../../docs/reasons.md");
+        let section = page.split("\n## Error formats\n").nth(1).unwrap().split("\n## ").next().unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| ")).skip(1);
+        let cells = |row: &str| row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
+        rows.map(cells).collect()
+    }
+
+    #[test]
+    fn every_reason_and_status_has_the_type_and_code_of_the_table() {
+        let mut named = Vec::new();
+        for row in documented() {
+            let [reasons, statuses, _, _, openai, anthropic, _] = &row[..] else { panic!("{row:?}") };
+            for status in statuses.split(", ").map(|status| status.parse::<u16>().unwrap()) {
+                for reason in reasons.split(", ") {
+                    let refusal = Reason::all().find(|known| known.name() == reason).map(|reason| {
+                        named.push(reason.name());
+                        Refusal { reason, ..Refusal::bad_request(status) }
+                    });
+                    assert!(refusal.is_some() || reason == "none", "{reason}");
+                    let error = ReportedError { status, refusal: refusal.as_ref(), limit: None };
+                    let (kind, code) = error.openai();
+                    assert_eq!(format!("{kind}, {code}").replace(reason, "the reason"), *openai, "{row:?}");
+                    assert_eq!(error.anthropic(), anthropic, "{row:?}");
+                    for format in [ErrorFormat::OpenAi, ErrorFormat::Anthropic] {
+                        serde_json::from_str::<serde_json::Value>(&error.body(format, "a")).unwrap();
+                    }
+                }
+            }
+        }
+        for reason in Reason::all() {
+            assert!(named.contains(&reason.name()), "{} is not in the table", reason.name());
+        }
+    }
+
+    #[test]
+    fn a_client_is_told_to_retry_only_if_it_is_worth_the_wait() {
+        let retry = |status, retry_after| {
+            let refusal = Refusal { retry_after, ..Refusal::bad_request(status) };
+            ReportedError { status, refusal: Some(&refusal), limit: None }.should_retry()
+        };
+        assert_eq!([retry(429, Some(60)), retry(503, Some(1))], [Some(true); 2]);
+        assert_eq!([retry(429, Some(61)), retry(429, None), retry(503, None), retry(401, None)], [Some(false); 4]);
+        assert_eq!(ReportedError { status: 504, refusal: None, limit: None }.should_retry(), None);
+        assert_eq!(ReportedError { status: 503, refusal: None, limit: None }.should_retry(), Some(false));
+    }
+}
