@@ -16,8 +16,8 @@ pub(crate) trait SlotKeeper: ReservationOwner + fmt::Debug + Send + Sync {}
 /// the charges of rates are kept.
 ///
 /// Keep the reservation for as long as the request is under way, in whatever task. Dropping it gives all slots back, so
-/// they are given back however the request ends, even by a panic. Dropping never waits: the store learns of it in the
-/// next call, which is made at once if no call is under way.
+/// they are given back however the request ends, even by a panic. Dropping never waits: the store learns of the drop in
+/// the next call, which is made at once if no call is under way.
 ///
 /// Each slot is given back at most once: a slot with a `max_hold` may have ended before the drop.
 #[derive(Debug, Default)]

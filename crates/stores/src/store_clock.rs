@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use base::time::Timestamp;
 
-/// The stored difference before the first reply. Every reply shows a larger one.
+/// The stored difference before the first reply. Every reply shows a larger difference.
 const UNKNOWN: i64 = i64::MIN;
 
 /// A remote store's clock. Before the first reply it is assumed to agree with this process's clock.

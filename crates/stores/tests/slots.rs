@@ -229,7 +229,7 @@ async fn limits_of_one_bucket_share_its_slots_and_a_shadow_refuses_nobody() {
         let (free, paid) = (slots_of(2), slots_of(4));
         let mut held = gateway.take(&free, 3).await;
         assert_eq!(held.len(), 2);
-        // Both plans are asked for at the same time, so that one call may contain requests of both.
+        // Both plans are asked for at the same time, so that one call may contain requests of both plans.
         let (more, none) = tokio::join!(gateway.take(&paid, 3), gateway.take(&free, 1));
         assert_eq!((more.len(), none.len()), (2, 0));
         held.extend(more);

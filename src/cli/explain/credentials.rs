@@ -60,7 +60,7 @@ fn object(json: &str) -> Result<Map<String, Value>, String> {
 /// If the text is not a JSON object, or if the file trusts several issuers and `iss` is not one of these issuers.
 pub(super) fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure> {
     let values = object(json).map_err(|wrong| format!("--claims: {wrong}"))?;
-    // If several issuers are trusted, a limit key that is a claim also counts by the issuer, so `iss` is needed.
+    // If several issuers are trusted and a limit key is a claim, each issuer has separate buckets. So `iss` is needed.
     let several = settings.issuers.len() > 1;
     let issuer = match values.get("iss").and_then(Value::as_str).filter(|_| several) {
         Some(issuer) if settings.issuers.iter().any(|known| known.name.as_deref() == Some(issuer)) => {

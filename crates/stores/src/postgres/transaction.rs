@@ -57,8 +57,9 @@ pub(crate) struct Statements {
     pub texts: Arc<CallStatements<Statement>>,
     durability: Durability,
     timeout: Micros,
-    /// Whether a commit was unanswered for longer than `timeout`, and none has succeeded since it was sent. While this
-    /// is set, a call that writes nothing also commits before it answers, to show that commits succeed.
+    /// Whether a commit was unanswered for longer than `timeout`, and no commit has succeeded since that commit was
+    /// sent. While this is set, a call that writes nothing also commits before it answers, to show that commits
+    /// succeed.
     in_doubt: AtomicBool,
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct Statements {
 /// rows is shorter. If such a transaction finds a row missing, it is repeated and inserts rows.
 #[derive(Debug, Default)]
 pub(crate) struct NewRows {
-    /// The number of transactions since the last one that found a bucket without a row.
+    /// The number of transactions since the last transaction that found a bucket without a row.
     quiet: u8,
 }
 
@@ -344,8 +345,8 @@ fn lock_wait(timeout: Micros) -> Micros {
 ///
 /// `lock_timeout` bounds the wait for each row, and `statement_timeout` the wait for all rows, because rows that are
 /// already locked must not be held for longer. No timeout bounds a COMMIT, not even `transaction_timeout` of PostgreSQL
-/// 17: nothing interrupts the flush of its log, and only a cancel request, which is sent when the call is given up,
-/// interrupts the wait for a synchronous replica.
+/// 17. Nothing interrupts the flush of its log. Only a cancel request interrupts the wait for a synchronous replica.
+/// The cancel request is sent when the call is given up.
 pub(super) fn begin(settings: &Settings) -> String {
     begin_until_committed(settings, Commit::Durable)
 }
@@ -356,7 +357,7 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
     let commit = if commit == Commit::Durable && settings.durability == Durability::Sync { "on" } else { "off" };
     // A batch has few keys. For a small table the planner prefers to read all rows, which takes longer, so other plans
     // than index scans are disabled. If only a disabled plan is possible, its cost looks so high that the server would
-    // compile it first, which takes longer than `timeout`. So JIT is off.
+    // compile the plan first. This takes longer than `timeout`, so JIT is off.
     let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {wait}; \

@@ -1,5 +1,5 @@
-//! Finds the Redis that accepts writes, and checks whether it still does. The address is determined for each attempt to
-//! connect, because it can change.
+//! Finds the Redis server that accepts writes, and checks whether this server still accepts writes. The address is
+//! determined for each attempt to connect, because it can change.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

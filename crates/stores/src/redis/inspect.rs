@@ -83,8 +83,8 @@ impl Inspector {
         self.each(keys, &[]).await
     }
 
-    /// Removes these buckets, which makes them full. Returns the time and the states before that, as [`Inspector::states`]
-    /// does.
+    /// Removes these buckets, which makes them full. Returns the time and the states before the removal, as
+    /// [`Inspector::states`] does.
     ///
     /// # Errors
     ///

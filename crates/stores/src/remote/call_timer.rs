@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn connections_that_all_hang_open_the_breaker_after_five_timeouts() {
-        // The pause between the calls in ms: all sent together, or all within one timeout.
+        // The pause between two calls in ms. All calls are sent together, or all are sent within one timeout.
         for apart in [0, 1, 6, 7] {
             let (breaker, _) = started();
             let calls: Vec<_> = (0..8).map(|number| CallTimer::new(at(number * apart), TIMEOUT)).collect();
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_fifth_moment_of_failure_opens_the_breaker_if_half_of_the_last_hundred_calls_are_late() {
-        // Half of the calls are late in each case. One pause counts as only one moment of failure.
+        // Half of the calls are late in each case. A pause of the process counts as only one moment of failure.
         assert!(!opens_in_a_pause_after(0, 1_000));
         assert!(!opens_in_a_pause_after(3, 1_000));
         assert!(opens_in_a_pause_after(4, 1_000));

@@ -207,7 +207,7 @@ mod tests {
         Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
     }
 
-    /// Makes a cache with a bucket of 1 per second that was just drained, at 5 s on the store's clock and 1000 s here.
+    /// Makes a cache with a bucket of 1 per second, drained at 5 s on the store's clock and 1000 s on ours.
     fn drained() -> (DenyCache, Timestamp) {
         let (deny_cache, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
         let drained = plan([charge(1, 1000, 1, 1000)]);

@@ -91,13 +91,14 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         0
     }
 
-    /// Returns the indices of the parts that the server has, about which the connection to this server sends reports.
+    /// Returns the indices of the parts that the server has. The connection to this server sends the reports about
+    /// these parts.
     fn own_parts(&self) -> PartIndices {
         smallvec![0]
     }
 
-    /// Whether the buckets of a part may be on two servers at present, so that one call could need both. Each plan and
-    /// each report is then a call of its own.
+    /// Whether the buckets of a part may be on two servers at present, so that one call could need both servers. Each
+    /// plan and each report is then a call of its own.
     fn is_split(&self, _part: usize) -> bool {
         false
     }

@@ -265,7 +265,7 @@ impl Cluster {
                 let reply = cluster.take_together(&take, group.tag).await;
                 (group, reply)
             });
-            // Waits at most half of the remaining time, so that the next node has the other half if this one hangs.
+            // Waits at most half of the remaining time, so that the next node has the other half if this node hangs.
             let patience = Micros(self.left(take).0 / 2);
             match answered_within(patience, &mut asking).await {
                 Some((group, reply)) => match charging.add(group, reply) {

@@ -132,7 +132,7 @@ impl Directory {
         }
     }
 
-    /// Whether the buckets of this hash tag may be on two nodes, so that one call could need both.
+    /// Whether the buckets of this hash tag may be on two nodes, so that one call could need both nodes.
     pub(crate) fn is_moving(&self, tag: TagIndex, now: Timestamp) -> bool {
         self.entry(tag).is_some_and(|entry| entry.moving_until.load(Ordering::Relaxed) > now.0)
     }

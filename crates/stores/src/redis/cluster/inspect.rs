@@ -82,8 +82,8 @@ impl Inspector {
         self.each_tag(keys, |key| *key, async |node, keys| node.states(keys).await).await
     }
 
-    /// Removes these buckets, which makes them full. Returns the time and the states before that, as [`Inspector::states`]
-    /// does.
+    /// Removes these buckets, which makes them full. Returns the time and the states before the removal, as
+    /// [`Inspector::states`] does.
     ///
     /// # Errors
     ///

@@ -46,7 +46,8 @@ impl Nodes {
         for number in 0..ATTEMPTS {
             let owner = self.directory.owner(charged.tag);
             let next = self.directory.next_owner(charged.tag);
-            // While the slot is moving, a bucket may be on either node, so the attempts alternate between the two.
+            // While the slot is moving, a bucket may be on either node, so the attempts alternate between the two
+            // nodes.
             let to = if number % 2 == 1 { next.or(owner) } else { owner };
             let Some(to) = to else { return };
             let attempt = tokio::time::timeout(REPLY_TIMEOUT, self.undo_on(to, charged)).await;

@@ -36,7 +36,7 @@ pub struct Call<'p> {
     reports: Option<Reports<'p>>,
 }
 
-/// Is added to the number of requests in a run if some charges of the run are only checked, not taken.
+/// This number is added to the number of requests in a run if some charges of the run are only checked, not taken.
 const SOME_CHECKED: usize = 1 << 15;
 
 /// A run of consecutive equal requests.

@@ -13,7 +13,7 @@ use ledger::algorithm::{Algorithm, State};
 use ledger::holds::{self, BucketReport, MOST_HELD};
 
 /// The limit for a report about a bucket for which no request of the call asks. It matters only if the stored value is
-/// invalid. Such a value means that all slots of the limit are held, and no limit has more slots than this one.
+/// invalid. Such a value means that all slots of the limit are held, and no limit has more slots than `ANY_SLOTS`.
 static ANY_SLOTS: Algorithm = Algorithm::Concurrency(Concurrency::MOST);
 
 /// The reports in a call: how much its connection holds of each bucket.

@@ -95,7 +95,7 @@ impl<T: Transport> Connection<T> {
                 return;
             }
             // If the queue is empty, the wait may take `timeout`: a request that arrives after `now` is not overdue
-            // before that.
+            // within that time.
             let deadline = self.answer_overdue(queue, now);
             let left =
                 deadline.map_or(self.timeout, |oldest| Micros(self.timeout.0.saturating_sub(now.since(oldest).0)));
@@ -118,7 +118,7 @@ impl<T: Transport> Connection<T> {
 
     /// Moves queued requests into the batch, as many as one call may carry. Requests whose clients have disconnected
     /// are left out. A request is kept back if it asks for slots of a bucket for which a call under way asks too,
-    /// because the reports of the next call would say that all these slots are held, also refused ones.
+    /// because the reports of the next call would say that all these slots are held, even the slots that are refused.
     fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue, is_under_way: bool) {
         let (now, mut unsent) = (self.clock.now(), 0);
         let (mut charges, most) = (0, self.shared.hooks.requests(T::CALLS.requests));

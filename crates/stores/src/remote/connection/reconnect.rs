@@ -67,8 +67,8 @@ impl<T: Transport> Connection<T> {
             if up {
                 ended_by = Some(fault.error);
             }
-            // Another server has replaced one that worked, and may be ready. Requests that have not run can be sent to
-            // the new server.
+            // Another server has replaced a server that worked. The new server may be ready. Requests that have not run
+            // can be sent to the new server.
             let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
             if !is_replaced {
                 // The queued requests were not sent, so they are answered now instead of at their deadlines.

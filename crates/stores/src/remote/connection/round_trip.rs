@@ -22,7 +22,7 @@ pub(crate) struct RoundTrip {
     usual: AtomicU64,
     /// The number of consecutive calls that took longer than `timeout` allows.
     slow: AtomicU32,
-    /// The duration of the fastest of these slow calls.
+    /// The duration of the fastest of the consecutive slow calls.
     fastest: AtomicU64,
 }
 
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(1_000), false));
         round_trip.observe(Micros(30_000));
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(7_500), true));
-        // This call takes longer than any request waits, so it counts as one of 40 ms.
+        // This call takes longer than any request waits, so it counts as a call of 40 ms.
         round_trip.observe(Micros(2_000_000));
         assert_eq!(round_trip.gap(), Micros(10_000));
         let calls = (1..100).find(|_| {

@@ -137,7 +137,7 @@ impl WorkerHolds {
     pub(crate) async fn reports(&self, own: impl Fn() -> PartIndices, connection: ConnectionNumber, clock: &Clock) {
         loop {
             let mut changed = std::pin::pin!(self.signals.changed.notified());
-            // A change after this line ends the wait, even if it comes before the wait.
+            // A change after this line ends the wait, even if the change comes before the wait begins.
             changed.as_mut().enable();
             match self.next_reports(&own, connection, clock.now()) {
                 Some(Micros(0)) => return,

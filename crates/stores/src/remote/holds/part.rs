@@ -35,7 +35,7 @@ pub(crate) struct PartHolds {
 #[derive(Debug)]
 struct Said {
     holdings: Holdings,
-    /// The time before which no call is made only to send reports.
+    /// Before this time, no call is made that only sends reports.
     quiet_until: Timestamp,
     /// The connection on which the last reports were sent.
     connection: ConnectionNumber,
