@@ -72,7 +72,7 @@ struct EchoRequest;
 #[async_trait]
 impl ServeHttp for EchoRequest {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        // The most bytes of a body that are returned.
+        // The maximum number of bytes of a body that are returned.
         const MOST: usize = 64 << 10;
         let mut body = Vec::new();
         while let Ok(Some(part)) = session.read_request_body().await {

@@ -28,7 +28,7 @@ use rules::rule::{Action, Mode};
 
 /// The longest line, in bytes. A gateway's lines are far shorter.
 const LONGEST: u64 = 1 << 20;
-/// The most lines to report. An id that a client chose may be in the log more than once.
+/// The maximum number of lines to report. An id that a client chose may be in the log more than once.
 const MOST: usize = 20;
 
 /// A line of a log, and its position.

@@ -25,9 +25,9 @@ use stores::memory::Memory;
 /// The header field that a change of buckets requires. Its value must be `reset` or `grant`.
 pub(crate) const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-operator");
 
-/// The most keys in a request. One proxied request cannot charge more buckets.
+/// The maximum number of keys in a request. One proxied request cannot charge more buckets.
 const MAX_KEYS: usize = 256;
-/// The most results of a search. If there are more, a longer prefix is needed.
+/// The maximum number of results of a search. If there are more, a longer prefix is needed.
 const MAX_FOUND: usize = 16;
 /// The shortest prefix of a name's 16 digits that a search accepts, so that the search finds few buckets.
 const MIN_DIGITS: usize = 8;

@@ -46,7 +46,7 @@ pub(super) struct SharedParts {
 }
 
 impl SharedParts {
-    /// Makes the counters for all kinds of calls. From then on, `/metrics` shows their series.
+    /// Makes the counters for all kinds of calls. This call makes their series appear in `/metrics`.
     pub(super) fn new(registry: &Registry) -> SharedParts {
         SharedParts {
             http: DoorDecisions::new(Door::Http, registry),

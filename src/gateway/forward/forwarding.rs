@@ -18,10 +18,10 @@ use crate::gateway::server::request_client::{RequestClient, Reuse, WaitEnd};
 use base::time::{Micros, Timestamp};
 use request::grpc_timeout::is_grpc;
 
-/// The most interim responses (1xx) to one request. An honest upstream sends one or two.
+/// The maximum number of interim responses (1xx) to one request. An honest upstream sends one or two.
 pub(super) const MOST_INTERIM: u8 = 32;
 
-/// The most fields of a response head. An upstream may set many cookies.
+/// The maximum number of fields of a response head. An upstream may set many cookies.
 const MOST_FIELDS: usize = 256;
 
 /// The result of an exchange: whether the client's connection is kept, or the fault that ended the exchange.

@@ -37,10 +37,10 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest frame that a server may send, in bytes.
 const FRAME: u32 = 64 << 10;
 
-/// The most reset streams that the h2 crate remembers for a connection.
+/// The maximum number of reset streams that the h2 crate remembers for a connection.
 const RESET_STREAMS: usize = 1024;
 
-/// The most bytes of a request that wait in a stream until the server accepts them.
+/// The maximum number of bytes of a request that wait in a stream until the server accepts them.
 const SEND_BUFFER: usize = 64 << 10;
 
 /// Keeps the HTTP/2 connections to upstreams, which the requests of one thread share.
@@ -63,7 +63,7 @@ struct Shared {
 struct EndpointConnections {
     open: Vec<Arc<SharedConnection>>,
     opening: Vec<Weak<watch::Sender<Opening>>>,
-    /// The most concurrent requests that the last connection admitted; `None` before the first connection.
+    /// The maximum number of concurrent requests that the last connection admitted; `None` before the first connection.
     admitted: Option<usize>,
 }
 
@@ -99,7 +99,7 @@ struct SharedConnection {
     requests: SendRequest<Bytes>,
     frames: Arc<FrameCounts>,
     opened: Timestamp,
-    /// The most concurrent requests.
+    /// The maximum number of concurrent requests.
     most: usize,
     /// The number of current requests.
     streams: AtomicUsize,

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use parking_lot::RwLock;
 
-/// The most peers that are remembered. They are remembered as long as the process runs.
+/// The maximum number of peers that are remembered. They are remembered as long as the process runs.
 const MAX_PEERS: usize = 64;
 
 #[derive(Debug, Default)]

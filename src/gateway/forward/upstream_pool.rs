@@ -24,7 +24,7 @@ use crate::gateway::server::connection_limits::{ConnectionLimits, CountGuard};
 use crate::gateway::server::http1::exchange_io::poll_read_some;
 use base::time::{Clock, Micros, Timestamp, sleep};
 
-/// The most idle connections of one thread.
+/// The maximum number of idle connections of one thread.
 const MOST: usize = 256;
 
 /// The interval at which unusable connections are removed.

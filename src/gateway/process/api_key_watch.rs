@@ -13,7 +13,7 @@ use identity::api_key_file;
 use identity::api_key_file::Fault;
 use identity::api_keys::ApiKeys;
 
-/// The most faults that one log line names.
+/// The maximum number of faults that one log line names.
 const NAMED: usize = 10;
 
 /// The reason why a changed file of API keys was rejected.

@@ -2,7 +2,7 @@
 
 use config::warning::Warnings;
 
-/// The most warnings that are logged. Each has its own line.
+/// The maximum number of warnings that are logged. Each has its own line.
 const MAX_LOGGED: usize = 10;
 
 pub(crate) fn warn(warnings: &Warnings) {

@@ -5,7 +5,7 @@ use config::diff::Reset;
 use config::problem::Problems;
 use rules::number_changes::ChangedLimit;
 
-/// The most problems or limits that one log line names.
+/// The maximum number of problems or limits that one log line names.
 const NAMED: usize = 10;
 
 /// The differences between the former configuration and the new one, for the log.

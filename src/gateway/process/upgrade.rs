@@ -45,7 +45,7 @@ const SLOTS_VARIABLE: &str = "TOLLGATE_HANDOVER_SLOTS";
 /// The longest time for one read or write of buckets. The other process does nothing else in this time.
 const BUCKETS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most sockets in one message; the kernel allows 253.
+/// The maximum number of sockets in one message; the kernel allows 253.
 const MAX_IN_MESSAGE: usize = 64;
 
 /// The byte that precedes the sockets in a message.

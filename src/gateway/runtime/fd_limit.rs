@@ -15,7 +15,8 @@ use config::Bounds;
 const OTHERS: u64 = 64;
 /// Connections to the admin listener.
 const ADMIN: u64 = 64;
-/// The most excess connections that are answered with 503 at the same time. Others are closed without a response.
+/// The maximum number of excess connections that are answered with 503 at the same time. Others are closed without a
+/// response.
 const REJECTIONS: u64 = 256;
 /// The largest size to which the table of open files is enlarged in advance.
 const LARGEST_TABLE: usize = 1 << 20;

@@ -18,8 +18,8 @@ use super::response_buffers::{HeldForClient, HeldResponse, ResponseBuffers};
 /// The number of stalled responses up to which all responses are read through a window of ordinary size.
 const THRESHOLD: usize = 64;
 
-/// The most stalled responses of one connection that are counted towards [`THRESHOLD`]. If a connection has more, only
-/// its own responses are read through the small window.
+/// The maximum number of stalled responses of one connection that are counted towards [`THRESHOLD`]. If a connection
+/// has more, only its own responses are read through the small window.
 const SHARE: usize = 8;
 
 /// Counts stalled responses, which their clients do not read. There is one count for the process, and one for each HTTP/2

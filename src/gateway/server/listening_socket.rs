@@ -19,8 +19,9 @@ use base::endpoint_address::EndpointAddress;
 /// The length of the queue of a listening socket. The kernel reduces it to net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
 
-/// The most bytes of a response that wait in the kernel without having been sent. Bytes in flight do not count, so this
-/// limit slows no client. Without the limit, a socket takes megabytes of a response that its client does not read.
+/// The maximum number of bytes of a response that wait in the kernel without having been sent. Bytes in flight do not
+/// count, so this limit slows no client. Without the limit, a socket takes megabytes of a response that its client does
+/// not read.
 const UNSENT: u32 = 32 << 10;
 
 /// The address that clients of a path get as their peer address.

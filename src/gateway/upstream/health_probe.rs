@@ -18,9 +18,9 @@ use base::time;
 use base::tls::certificate_error;
 use config::{Health, HealthCheck, Protocol, Scheme};
 
-/// The most bytes that are read for a status line.
+/// The maximum number of bytes that are read for a status line.
 const LONGEST_STATUS_LINE: usize = 1 << 10;
-/// The most bytes of a response body that are read. The response to a gRPC check has seven bytes.
+/// The maximum number of bytes of a response body that are read. The response to a gRPC check has seven bytes.
 const LONGEST_MESSAGE: usize = 1 << 10;
 
 /// The reason why a health check of an endpoint has failed.

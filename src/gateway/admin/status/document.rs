@@ -23,11 +23,11 @@ use rules::rule::{Action, Mode, Policy};
 use stores::RunningGateway;
 use stores::memory::Memory;
 
-/// The most rows that are shown. The busiest rows are kept.
+/// The maximum number of rows that are shown. The busiest rows are kept.
 const MAX_ROWS: usize = 2000;
-/// The most warnings that are shown. `check` reports all of them.
+/// The maximum number of warnings that are shown. `check` reports all of them.
 const MAX_WARNINGS: usize = 20;
-/// The most nodes that are shown. The metrics have all of them.
+/// The maximum number of nodes that are shown. The metrics have all of them.
 const MAX_NODES: usize = 5;
 
 /// Facts about this process that the status page shows.

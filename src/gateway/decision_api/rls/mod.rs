@@ -21,7 +21,8 @@ use request::door::Door;
 use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
 
-/// The most descriptors of a call, and the most entries of a descriptor. No proxy sends as many.
+/// The maximum number of descriptors of a call, and the maximum number of entries of a descriptor. No proxy sends as
+/// many.
 const MOST_DESCRIPTORS: usize = 128;
 const MOST_ENTRIES: usize = 64;
 

@@ -25,7 +25,7 @@ use crate::gateway::server::connection_guard::ConnectionSlot;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use base::time::{Clock, Timestamp};
 
-/// The most bytes of the next request that are read while a request is served.
+/// The maximum number of bytes of the next request that are read while a request is served.
 const READ_AHEAD: usize = 2 << 10;
 
 /// How long a client may read nothing of an early response. An early response is sent before any request was read.

@@ -16,7 +16,7 @@ use crate::gateway::runtime::write_backpressure::StallEnd;
 use crate::gateway::server::tls::EncryptedStream;
 use base::time::Micros;
 
-/// The most bytes of a chunked body that are read at once, before they are decoded.
+/// The maximum number of bytes of a chunked body that are read at once, before they are decoded.
 const CHUNKED_READ: usize = 16 << 10;
 
 /// The reason why a request cannot be read, or its response cannot be written.

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
-/// The most bytes that are discarded. A client with a fast connection sends this much in two seconds.
+/// The maximum number of bytes that are discarded. A client with a fast connection sends this much in two seconds.
 const MAX_BYTES: usize = 64 << 20;
 
 pub(super) async fn linger(mut stream: Stream) {

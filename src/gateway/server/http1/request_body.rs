@@ -7,9 +7,9 @@ use std::fmt;
 use super::request_head::Body;
 use super::syntax::{is_token, is_value};
 
-/// The most bytes in one body that are extensions of chunks or zeros before chunk sizes. Both are rare.
+/// The maximum number of bytes in one body that are extensions of chunks or zeros before chunk sizes. Both are rare.
 const MOST_EXTENSIONS: u32 = 4 << 10;
-/// The most bytes of trailers.
+/// The maximum number of bytes of trailers.
 const MOST_TRAILERS: u32 = 8 << 10;
 /// The largest size of a chunk: 4 GiB less one byte.
 const LARGEST_CHUNK: u64 = u32::MAX as u64;
@@ -145,7 +145,7 @@ fn at_most(length: usize, most: u64) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
     at: At,
-    /// The most bytes of data that may still follow.
+    /// The maximum number of bytes of data that may still follow.
     data: u64,
     extensions: u32,
     trailers: u32,

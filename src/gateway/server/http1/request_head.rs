@@ -73,7 +73,7 @@ type Result<T> = std::result::Result<T, HeadError>;
 /// The length of the longest accepted name of a field. The `http` crate would accept longer names, but no common field has a
 /// longer name.
 pub const LONGEST_NAME: usize = 1024;
-/// The most options in all `Connection` fields together. No honest client sends more.
+/// The maximum number of options in all `Connection` fields together. No honest client sends more.
 const MOST_OPTIONS: usize = 9;
 
 /// Fields that `Connection` must not name as hop-by-hop. If such a field were missing or had another value, the message

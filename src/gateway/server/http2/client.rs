@@ -35,7 +35,7 @@ use base::time::Timestamp;
 pub(crate) struct Http2Client {
     /// The rest of the body; `None` once it has been read completely.
     body: Option<ReceivedBody>,
-    /// The most bytes of the body that may still arrive.
+    /// The maximum number of bytes of the body that may still arrive.
     left: u64,
     body_timeout: BodyTimeout,
     body_deadline: Option<Pin<Box<Sleep>>>,

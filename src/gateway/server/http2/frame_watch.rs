@@ -13,7 +13,7 @@ use super::frame_counts::{FrameCounter, FrameCounts};
 use crate::gateway::server::forward_writes::forward_writes;
 use crate::gateway::server::http1::poll_on_wake::PollOnWake;
 
-/// The most frames that are read before other connections get a turn.
+/// The maximum number of frames that are read before other connections get a turn.
 const FRAMES_PER_TURN: u32 = 256;
 
 /// The stream of an HTTP/2 connection. Counts the frames that the client sends.

@@ -66,8 +66,8 @@ const MOST_STREAMS: u32 = 100;
 /// The largest size of a request's fields, in bytes as HTTP/2 counts them (RFC 9113, section 6.5.2).
 const HEADER_LIST: u32 = 64 << 10;
 
-/// The most bytes of a body that a client may send before they are read, for each stream. The window of the connection
-/// has room for all streams, so no stream can use up the window of others.
+/// The maximum number of bytes of a body that a client may send before they are read, for each stream. The window of
+/// the connection has room for all streams, so no stream can use up the window of others.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 
@@ -77,8 +77,8 @@ const PARTS_PER_SWEEP: u32 = 64;
 /// The largest number of bytes of a response that wait in a stream until the client reads them.
 pub(crate) const SEND_BUFFER: usize = 64 << 10;
 
-/// The most streams that are reset because of a client's errors. Also the most streams that a client may reset before
-/// they are accepted.
+/// The maximum number of streams that are reset because of a client's errors. Also the maximum number of streams that a
+/// client may reset before they are accepted.
 const MOST_ERRORS: usize = 200;
 
 /// Serves HTTP/2 requests with the application `A`.

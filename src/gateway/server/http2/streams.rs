@@ -14,7 +14,7 @@ use crate::gateway::server::connection_limits::ConnectionLimit;
 use crate::gateway::server::http1::reusable_timer::ReusableTimer;
 use base::time::{Clock, Timestamp};
 
-/// The most timers of one connection that are kept for later streams. Each takes some hundred bytes.
+/// The maximum number of timers of one connection that are kept for later streams. Each takes some hundred bytes.
 const MOST_TIMERS: usize = 16;
 
 /// Counts the open streams of one connection, and holds what these streams share.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// The most bytes in the queue. Bytes that are being written do not count.
+/// The maximum number of bytes in the queue. Bytes that are being written do not count.
 const MAX_BYTES: usize = 4 << 20;
 /// When this many bytes are waiting, they are written at once.
 const BATCH: usize = 128 << 10;

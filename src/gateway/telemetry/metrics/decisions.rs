@@ -26,7 +26,7 @@ pub(crate) struct DecisionMetrics {
 }
 
 impl DoorDecisions {
-    /// Makes the counters for one value of the label `door`. From then on, `/metrics` shows their series.
+    /// Makes the counters for one value of the label `door`. This call makes their series appear in `/metrics`.
     pub(crate) fn new(door: Door, registry: &Registry) -> DoorDecisions {
         let labels = |result| [("result", result), ("door", door.name())];
         let result = |result| registry.counter("rate_limiter_decisions_total", &labels(result));
@@ -65,7 +65,7 @@ pub(crate) struct RateLimitMetrics {
 }
 
 impl RateLimitMetrics {
-    /// Makes the counters. From then on, `/metrics` shows their series.
+    /// Makes the counters. This call makes their series appear in `/metrics`.
     pub(crate) fn new(registry: &Registry) -> RateLimitMetrics {
         let descriptors = |result| registry.counter("tollgate_descriptors_total", &[("result", result)]);
         let ignored = |part| registry.counter("tollgate_descriptors_ignored_total", &[("part", part)]);

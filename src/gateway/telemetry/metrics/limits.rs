@@ -41,8 +41,8 @@ pub(crate) struct LimitMetrics {
 }
 
 impl LimitMetrics {
-    /// Makes the metrics of every limit of a rule set, in the order of the limits. Series that this configuration can
-    /// increase appear in `/metrics` from then on, with the value 0. The other series do not appear.
+    /// Makes the metrics of every limit of a rule set, in the order of the limits. This call makes the series that this
+    /// configuration can increase appear in `/metrics`, with the value 0. The other series do not appear.
     pub(crate) fn of(rules: &RuleSet, store: &Settings, series: ConfigSeries<'_>) -> Vec<LimitMetrics> {
         let mut limits = rules.limits();
         let denying: HashSet<&str> = limits.iter().filter(|limit| denies(limit)).map(|limit| &*limit.policy).collect();

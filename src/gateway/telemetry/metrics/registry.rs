@@ -49,18 +49,18 @@ impl<V> Reading<V> {
 }
 
 impl Registry {
-    /// Returns the counter with these labels. Its series appears in `/metrics` from then on.
+    /// Returns the counter with these labels. This call makes the series appear in `/metrics`.
     pub(crate) fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         self.make_counter(Lifetime::Process, name, labels)
     }
 
-    /// Returns the gauge with these labels. Its series appears in `/metrics` from then on.
+    /// Returns the gauge with these labels. This call makes the series appear in `/metrics`.
     pub(crate) fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.make_gauge(Lifetime::Process, name, labels)
     }
 
-    /// Returns the histogram with these labels, and with the bounds in the list of metrics. Its series appears in `/metrics`
-    /// from then on.
+    /// Returns the histogram with these labels, and with the bounds in the list of metrics. This call makes the series
+    /// appear in `/metrics`.
     pub(crate) fn histogram(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
         self.make_histogram(Lifetime::Process, name, labels)
     }
@@ -182,17 +182,17 @@ impl Registry {
 }
 
 impl ConfigSeries<'_> {
-    /// Returns the counter with these labels. Its series appears in `/metrics` from then on.
+    /// Returns the counter with these labels. This call makes the series appear in `/metrics`.
     pub(crate) fn counter(self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         self.registry.make_counter(self.lifetime, name, labels)
     }
 
-    /// Returns the gauge with these labels. Its series appears in `/metrics` from then on.
+    /// Returns the gauge with these labels. This call makes the series appear in `/metrics`.
     pub(crate) fn gauge(self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.registry.make_gauge(self.lifetime, name, labels)
     }
 
-    /// Returns the histogram with these labels. Its series appears in `/metrics` from then on.
+    /// Returns the histogram with these labels. This call makes the series appear in `/metrics`.
     pub(crate) fn histogram(self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
         self.registry.make_histogram(self.lifetime, name, labels)
     }
