@@ -272,8 +272,8 @@ async fn accepting_end(phase: &mut watch::Receiver<AcceptPhase>, leaving: &mut S
     }
 }
 
-/// Accepts the connections of a path until `end`. Pingora is not used here, because it would let everyone connect,
-/// whatever the file's permissions are, and would fail if the file has been removed.
+/// Accepts the connections of a path until `end`. Pingora is not used here. It would give everyone the permission to
+/// connect, and would fail if the file has been removed.
 async fn accept_local<A: ServerApp + Send + Sync + 'static>(
     socket: UnixListener,
     app: &Arc<A>,

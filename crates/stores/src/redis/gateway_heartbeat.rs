@@ -42,7 +42,7 @@ pub(crate) async fn beat(
         reply = send(connection, &command(sha)).await;
     }
     match reply {
-        // The scripts were flushed again in between. The next heartbeat loads the script.
+        // The scripts were flushed again after this script was loaded. The next heartbeat loads the script.
         reply if is_noscript(&reply) => Ok(None),
         Ok(Value::Array(parts)) => match &parts[..] {
             [Value::Int(alive @ 1..), Value::BulkString(others)] => Ok(Some(LiveGateways {

@@ -58,7 +58,7 @@ pub struct SendStamp {
 pub struct DenyCache {
     short: Cache<BucketKey, ShortBucket>,
     undone: UndoneCharges,
-    /// The limits whose charges other gateways may undo, because a request may have to pay several limits together.
+    /// The limits whose charges other gateways may undo, because some requests pay several limits together.
     undoable: ArcSwap<HashSet<LimitId>>,
     /// How long an entry for a bucket of an `undoable` limit is valid.
     max_age_with_undone: Micros,

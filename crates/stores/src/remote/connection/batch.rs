@@ -50,8 +50,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Hands batches of queued requests to the lanes as soon as the next call may be sent. Answers requests whose deadline
-    /// passes before that.
+    /// Hands batches of queued requests to the lanes as soon as the next call may be sent. Answers requests whose
+    /// deadline passes while they are queued.
     pub(super) async fn feed(&self, session: &Session, queue: &mut Queue) -> Infallible {
         let mut batch = Vec::with_capacity(T::CALLS.charges);
         let mut ended = 0;

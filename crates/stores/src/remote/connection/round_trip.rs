@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::time::Micros;
 
-/// The shortest gap between two calls. No further call is sent sooner than this after the last call, however fast calls
-/// usually are.
+/// The shortest gap between two calls. Even if calls are usually fast, the next call is sent at least this long after
+/// the last call.
 const SHORTEST_GAP: Micros = Micros(1_000);
 /// The number of consecutive slow calls after which `timeout` counts as too short for the fastest of them.
 const SLOW_CALLS: u32 = 8;
