@@ -8,7 +8,7 @@ use super::upstream::SlowUpstream;
 use super::{begin, get, slots};
 use crate::support::http2::Http2Client;
 use crate::support::websocket::{SWITCHED, UPGRADE};
-use crate::support::{Gateway, Upstream, eventually, now};
+use crate::support::{Gateway, Redis, Upstream, eventually, now};
 
 /// The user's one slot is held.
 #[track_caller]
@@ -126,6 +126,55 @@ fn a_client_that_leaves_during_its_upload_frees_its_slot() {
     is_held(&gateway);
     drop(running);
     becomes_free(&gateway);
+}
+
+/// The reply of the store comes after the client has left. What the request paid stays paid.
+#[test]
+fn a_client_that_leaves_during_its_decision_frees_its_slot() {
+    let rules = "
+rules:
+  - {name: free, match: {path: /free}, limit_keys: [], algorithm_config: {rate: 100/day}}
+  - name: both
+    limit_keys: [header:x-user]
+    limits:
+      day: {rate: 100/day}
+      slots: {algorithm: concurrency, limit: 1}";
+    let listeners = "threads: 1\nlisteners: [{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}]\n";
+    let check = |leave: &dyn Fn(&Gateway, &dyn Fn())| {
+        let (redis, upstream) = (Redis::start(), Upstream::start());
+        let text = format!("{listeners}{}{rules}", redis.patient_store());
+        // So that all that the stopped Redis gets is the call of the request.
+        let gateway = Gateway::before(&upstream).with(&text).interval("heartbeat", Duration::from_secs(3600)).start();
+        assert_eq!(get(&gateway, "/free", "ann").status, 200);
+        redis.signal("STOP");
+        leave(&gateway, &|| eventually("the call is under way", || redis.has_unread_calls()));
+        gateway.answers_without_the_store();
+        redis.signal("CONT");
+        gateway.expect("tollgate_http_requests_total", &["code=\"499\""], 1.0);
+        gateway.expect("rate_limiter_in_flight", &[], 0.0);
+        let mut fields = None;
+        eventually("the slot is free", || {
+            let response = get(&gateway, "/", "ann");
+            fields = response.field("ratelimit");
+            response.status == 200
+        });
+        let fields = fields.unwrap();
+        assert!(fields.contains("\"both.day\";r=98"), "{fields}");
+        assert_eq!(upstream.count(), 2);
+    };
+    check(&|gateway, wait_for_call| {
+        let client = begin(gateway, "/", "ann");
+        wait_for_call();
+        drop(client);
+    });
+    check(&|gateway, wait_for_call| {
+        let mut client = Http2Client::connect(gateway.http);
+        let request = client.begin("GET", "/", &[("x-user", "ann")], true);
+        wait_for_call();
+        request.reset();
+        // The connection stays open until the gateway has read the reset.
+        gateway.answers_without_the_store();
+    });
 }
 
 #[test]
