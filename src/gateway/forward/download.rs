@@ -4,8 +4,9 @@ use bytes::{Buf, BytesMut};
 
 use super::chunked::{Coding, chunk};
 use super::fault::{Stage, UpstreamFault};
-use super::http1_response_head::ResponseHeadParser;
+use super::http1_response_head::{ResponseBody, ResponseHead, ResponseHeadParser};
 use super::trailers;
+use crate::gateway::server::body_part::HasBody;
 use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_body::{BodyFraming, Chunks, PartKind};
 use crate::gateway::telemetry::labels::UpstreamError;
@@ -132,6 +133,16 @@ impl Download {
 }
 
 impl ResponseFraming {
+    /// Returns what follows a head that is not an upgrade. `body` says whether a body follows.
+    pub(super) fn of(head: &ResponseHead, body: HasBody) -> ResponseFraming {
+        match head.body {
+            _ if body == HasBody::No => ResponseFraming::Nothing,
+            ResponseBody::Length(length) => ResponseFraming::length(length),
+            ResponseBody::Chunked => ResponseFraming::Chunked(Chunks::of_response()),
+            ResponseBody::UntilClose => ResponseFraming::UntilClose,
+        }
+    }
+
     pub fn length(left: u64) -> ResponseFraming {
         if left == 0 { ResponseFraming::Nothing } else { ResponseFraming::Length(left) }
     }

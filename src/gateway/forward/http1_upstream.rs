@@ -20,7 +20,6 @@ use super::transfer::{FIRST_READ, poll_fill};
 use super::upstream_pool::UpstreamStream;
 use crate::gateway::server::body_part::{BodyPart, HasBody};
 use crate::gateway::server::http1::client::BUFFER;
-use crate::gateway::server::http1::request_body::Chunks;
 use crate::gateway::server::http1::request_head::{Body, Size};
 
 /// One request to an HTTP/1.1 upstream, and its response. Used when the client speaks HTTP/2.
@@ -157,13 +156,7 @@ impl UpstreamSide for Http1Upstream {
     }
 
     fn expect_body(&mut self, head: &ResponseHead, body: HasBody) {
-        let framing = match head.body {
-            _ if body == HasBody::No => ResponseFraming::Nothing,
-            ResponseBody::Length(length) => ResponseFraming::length(length),
-            ResponseBody::Chunked => ResponseFraming::Chunked(Chunks::of_response()),
-            ResponseBody::UntilClose => ResponseFraming::UntilClose,
-        };
-        self.download.expect_body(framing, Coding::Plain);
+        self.download.expect_body(ResponseFraming::of(head, body), Coding::Plain);
     }
 
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, UpstreamFault>> {

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 
 use bytes::BytesMut;
-use http::{Method, Version};
+use http::Version;
 
 use super::attempts::{AttemptEnd, Repeatable, UpstreamAttempt};
 use super::exchange::ForwardedRequest;
@@ -12,7 +12,7 @@ use super::forwarding::{ExchangeResult, MOST_INTERIM, OutgoingRequest};
 use super::http1_response_head::{Content, Persistence, ResponseBody, ResponseHead};
 use super::relay::{Progress, Relay};
 use super::relay_sides::{ClientSide, InterimHead, UpstreamSide};
-use super::response_head::{ClientFraming, FinalHead};
+use super::response_head::{ClientFraming, FinalHead, has_body};
 use crate::gateway::server::body_part::{HasBody, StatedLength};
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::request_client::Reuse;
@@ -72,7 +72,8 @@ async fn relay_once<C: ClientSide, U: UpstreamSide>(
     let mut persistence = Persistence::Closed;
     let relayed = async {
         let (head, bytes) = final_head(relay, request).await?;
-        let ends_with_connection = head.body == ResponseBody::UntilClose && has_body(request, &head) == HasBody::Yes;
+        let ends_with_connection =
+            head.body == ResponseBody::UntilClose && has_body(&head, request.received) == HasBody::Yes;
         persistence = if ends_with_connection { Persistence::Closed } else { head.persistence };
         let reuse = begin_response(relay, request, &head, &bytes, kept)?;
         let body = poll_fn(|cx| relay.poll_body(request.response, cx)).await;
@@ -124,11 +125,6 @@ fn reason<'b>(head: &ResponseHead, bytes: &'b [u8]) -> &'b [u8] {
     bytes.get(head.reason.0..head.reason.1).unwrap_or_default()
 }
 
-fn has_body(request: &ForwardedRequest<'_, '_>, head: &ResponseHead) -> HasBody {
-    let has_none = request.received.head.method == Method::HEAD || matches!(head.status, 204 | 304);
-    if has_none { HasBody::No } else { HasBody::Yes }
-}
-
 /// Prepares the response for the client. The head is written together with the first part of the body.
 fn begin_response<C: ClientSide, U: UpstreamSide>(
     relay: &mut Relay<'_, C, U>,
@@ -141,23 +137,9 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
     // response without a body as trailers.
     let body = match request.received.head.version == Version::HTTP_2 && relay.upstream.ends_with_head(head) {
         true => HasBody::No,
-        false => has_body(request, head),
+        false => has_body(head, request.received),
     };
-    let in_parts = match request.received.head.version {
-        Version::HTTP_2 => ClientFraming::Frames,
-        Version::HTTP_11 => ClientFraming::Chunked,
-        _ => ClientFraming::UntilClose,
-    };
-    let framing = match head.body {
-        ResponseBody::Length(_) if head.status == 204 => ClientFraming::Nothing,
-        ResponseBody::Chunked if body == HasBody::No => match in_parts {
-            ClientFraming::Chunked if head.status != 204 && request.received.head.method == Method::HEAD => in_parts,
-            _ => ClientFraming::Nothing,
-        },
-        _ if body == HasBody::No => ClientFraming::AsReceived,
-        ResponseBody::Length(_) => ClientFraming::AsReceived,
-        ResponseBody::Chunked | ResponseBody::UntilClose => in_parts,
-    };
+    let framing = ClientFraming::of(head, body, request.received);
     let is_draining = request.received.forwarder.gateway.is_draining();
     let closes = !relay.client.is_complete() || framing == ClientFraming::UntilClose || is_draining;
     let reuse = if closes { Reuse::Closed } else { kept };

@@ -1,17 +1,19 @@
 //! Writes the head of an upstream's response for an HTTP/1.x client: the upstream's fields without hop-by-hop fields, and the
 //! gateway's own fields.
 
-use http::HeaderValue;
+use http::{HeaderValue, Method, Version};
 use pingora::protocols::http::date::get_cached_date;
 
-use super::exchange::ForwardedRequest;
+use super::exchange::{ForwardedRequest, ReceivedExchange};
 use super::forged_fields::begins_with;
 use super::head_edit::{HeadEdit, Keep};
 use super::hop_by_hop::{is_hop_by_hop, options};
+use super::http1_response_head::{ResponseBody, ResponseHead};
 use super::request_head::Wire;
 use crate::gateway::response::cors_fields::CorsFields;
 use crate::gateway::response::field_writer::{FieldWriter, UpstreamFields};
 use crate::gateway::response::response_fields::ResponseFields;
+use crate::gateway::server::body_part::HasBody;
 use crate::gateway::server::http1::response_head::{connection, status_line};
 use crate::gateway::server::request_client::Reuse;
 
@@ -29,6 +31,33 @@ pub(super) enum ClientFraming {
     Nothing,
     /// The connection becomes a tunnel.
     Tunnel,
+}
+
+impl ClientFraming {
+    /// Returns how the client of this request finds the end of a response with this head, which is not an upgrade. `body` says
+    /// whether a body follows.
+    pub(super) fn of(head: &ResponseHead, body: HasBody, request: &ReceivedExchange<'_>) -> ClientFraming {
+        let in_parts = match request.head.version {
+            Version::HTTP_2 => ClientFraming::Frames,
+            Version::HTTP_11 => ClientFraming::Chunked,
+            _ => ClientFraming::UntilClose,
+        };
+        match (head.body, body) {
+            (ResponseBody::Length(_), _) if head.status == 204 => ClientFraming::Nothing,
+            (ResponseBody::Chunked, HasBody::No) => match in_parts {
+                ClientFraming::Chunked if head.status != 204 && request.head.method == Method::HEAD => in_parts,
+                _ => ClientFraming::Nothing,
+            },
+            (_, HasBody::No) | (ResponseBody::Length(_), HasBody::Yes) => ClientFraming::AsReceived,
+            (ResponseBody::Chunked | ResponseBody::UntilClose, HasBody::Yes) => in_parts,
+        }
+    }
+}
+
+/// Whether a body follows this head of a final response.
+pub(super) fn has_body(head: &ResponseHead, request: &ReceivedExchange<'_>) -> HasBody {
+    let has_none = request.head.method == Method::HEAD || matches!(head.status, 204 | 304);
+    if has_none { HasBody::No } else { HasBody::Yes }
 }
 
 /// The head of a final response, and how the response is sent to the client.

@@ -3,8 +3,6 @@
 
 use std::future::poll_fn;
 
-use http::Method;
-
 use super::attempts::{AttemptEnd, Repeatable, UpstreamAttempt, UpstreamConnection};
 use super::chunked::Coding;
 use super::download::{Download, ResponseFraming};
@@ -12,17 +10,17 @@ use super::exchange::ForwardedRequest;
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarding::{ForwardingClient, MOST_INTERIM, OutgoingRequest};
 use super::http1_client::Http1Client;
-use super::http1_response_head::{Content, Persistence, ResponseBody, ResponseHead};
+use super::http1_response_head::{Content, Persistence, ResponseHead};
 use super::http2_upstream::Http2Upstream;
 use super::relayed_exchange::relay;
 use super::request_head;
-use super::response_head::{self, ClientFraming, FinalHead};
+use super::response_head::{self, ClientFraming, FinalHead, has_body};
 use super::trailers::changed_fields;
 use super::transfer::{Awaited, Timeouts, Transfer};
 use super::upload::Upload;
+use crate::gateway::server::body_part::HasBody;
 use crate::gateway::server::http1::client::Client;
 use crate::gateway::server::http1::exchange_io::ClientFault;
-use crate::gateway::server::http1::request_body::Chunks;
 use crate::gateway::server::http1::request_head::Body;
 use crate::gateway::server::request_client::Reuse;
 use crate::gateway::server::websocket;
@@ -170,30 +168,13 @@ fn begin_response(
     if !is_upgrade {
         refuse_tunnel(transfer.client);
     }
-    let is_http11 = request.received.is_http11();
-    let has_body = request.received.head.method != Method::HEAD && !matches!(head.status, 204 | 304);
-    let (framing, body, coding) = match head.body {
-        _ if is_upgrade => (ClientFraming::Tunnel, ResponseFraming::UntilClose, Coding::Plain),
-        ResponseBody::Length(_) if head.status == 204 => {
-            (ClientFraming::Nothing, ResponseFraming::Nothing, Coding::Plain)
-        }
-        ResponseBody::Chunked if request.received.head.method == Method::HEAD && is_http11 && head.status != 204 => {
-            (ClientFraming::Chunked, ResponseFraming::Nothing, Coding::Plain)
-        }
-        ResponseBody::Chunked if !has_body => (ClientFraming::Nothing, ResponseFraming::Nothing, Coding::Plain),
-        _ if !has_body => (ClientFraming::AsReceived, ResponseFraming::Nothing, Coding::Plain),
-        ResponseBody::Length(length) => (ClientFraming::AsReceived, ResponseFraming::length(length), Coding::Plain),
-        ResponseBody::Chunked | ResponseBody::UntilClose => {
-            let body = match head.body {
-                ResponseBody::Chunked => ResponseFraming::Chunked(Chunks::of_response()),
-                _ => ResponseFraming::UntilClose,
-            };
-            match is_http11 {
-                true => (ClientFraming::Chunked, body, Coding::Chunked),
-                false => (ClientFraming::UntilClose, body, Coding::Plain),
-            }
-        }
+    let has_body = has_body(&head, request.received);
+    let (framing, body) = match is_upgrade {
+        true => (ClientFraming::Tunnel, ResponseFraming::UntilClose),
+        false => (ClientFraming::of(&head, has_body, request.received), ResponseFraming::of(&head, has_body)),
     };
+    let is_chunked = framing == ClientFraming::Chunked && has_body == HasBody::Yes;
+    let coding = if is_chunked { Coding::Chunked } else { Coding::Plain };
     let is_read = transfer.client.stream.is_complete();
     let closes = !is_read || framing == ClientFraming::UntilClose || forwarder.gateway.is_draining();
     let reuse = if is_upgrade || closes { Reuse::Closed } else { transfer.client.reuse };
