@@ -9,6 +9,7 @@ use http::HeaderValue;
 use identity::jwt::keys::{Key, KeySet};
 use identity::jwt::{Issuer, KeySource, OnInvalid, OnMissing, Settings, Verifier};
 use ledger::algorithm::Algorithm;
+use ledger::algorithm::AlgorithmKind;
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::bucket_key::{BucketKey, Descriptor, KeySeed, LimitIdentity, LimitTag};
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
@@ -156,7 +157,7 @@ pub fn key() {
     let words: &[&[u8]] = &[b"\xff", b"\xfe", b"\0\0\0\x01", b"\0", b"\x01", b":", b"|", b"/", b"a"];
     let keys = ["query:a".to_owned(), "query:b".to_owned()];
     let named = |policy: &str, rule: &str| {
-        let (limit, mode, algorithm) = ("", "enforce", "token_bucket");
+        let (limit, mode, algorithm) = ("", "enforce", AlgorithmKind::TokenBucket);
         KeySeed::new(&LimitIdentity { policy, rule, limit, mode, algorithm, keys: &keys })
     };
     let seed = named("p", "r");

@@ -53,7 +53,7 @@ impl PolicyNumbers {
 impl LevelNumbers {
     pub fn of(algorithm: &Algorithm, outcome: &Outcome) -> LevelNumbers {
         let reset = match outcome.verdict {
-            Verdict::Deny => outcome.retry_after,
+            Verdict::Deny | Verdict::Held => outcome.retry_after,
             Verdict::Allow if algorithm.delays() => outcome.delay,
             Verdict::Allow | Verdict::Never | Verdict::Unasked => outcome.reset_after,
         };

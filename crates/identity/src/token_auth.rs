@@ -127,7 +127,7 @@ impl InvalidLimit {
             rule: "invalid_limit",
             limit: "",
             mode: "enforce",
-            algorithm: algorithm.name(),
+            algorithm: algorithm.kind(),
             keys: &["ip:address".to_owned()],
         };
         InvalidLimit { bucket, seed: KeySeed::new(&identity), buckets }

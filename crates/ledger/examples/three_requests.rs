@@ -30,7 +30,7 @@ pub fn three_requests() -> Result<Vec<Outcome>, InvalidNumbers> {
         rule: "free",
         limit: "",
         mode: "enforce",
-        algorithm: algorithm.name(),
+        algorithm: algorithm.kind(),
         keys: &["user".to_owned()],
     });
     let mut client = Descriptor::default();

@@ -8,14 +8,14 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::algorithm::concurrency;
+use crate::algorithm::AlgorithmKind;
 use request::attribute::Attribute;
 
 /// The version of the format of stored buckets, part of every bucket key. It changes whenever the encoding of a bucket key or
 /// the meaning of a stored state changes.
 pub const FORMAT: &[u8] = b"tollgate/1";
 
-/// The version of the format of buckets of which requests hold slots. It differs from `FORMAT`, so that a gateway that
+/// The version of the format of buckets of which requests hold something. It differs from `FORMAT`, so that a gateway that
 /// does not know such buckets never reads them.
 pub const FORMAT_OF_HOLDS: &[u8] = b"tollgate/2";
 
@@ -74,7 +74,7 @@ pub struct LimitIdentity<'a> {
     pub limit: &'a str,
     /// The mode, `enforce` or `shadow`. A limit in shadow mode (a dry run) has its own buckets.
     pub mode: &'a str,
-    pub algorithm: &'a str,
+    pub algorithm: AlgorithmKind,
     /// The limit keys in their printed form. Their order does not matter.
     pub keys: &'a [String],
 }
@@ -91,9 +91,9 @@ impl KeySeed {
     pub fn new(identity: &LimitIdentity<'_>) -> KeySeed {
         let mut keys: Vec<&str> = identity.keys.iter().map(String::as_str).collect();
         keys.sort_unstable();
-        let format = if identity.algorithm == concurrency::NAME { FORMAT_OF_HOLDS } else { FORMAT };
+        let format = if identity.algorithm.is_held() { FORMAT_OF_HOLDS } else { FORMAT };
         let mut hash = Sha256::new_with_prefix(format);
-        for part in [identity.policy, identity.rule, identity.limit, identity.mode, identity.algorithm] {
+        for part in [identity.policy, identity.rule, identity.limit, identity.mode, identity.algorithm.name()] {
             hash.update(length(part.len()));
             hash.update(part);
         }
@@ -166,7 +166,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn identity<'a>(policy: &'a str, rule: &'a str, limit: &'a str, keys: &'a [String]) -> LimitIdentity<'a> {
-        LimitIdentity { policy, rule, limit, mode: "enforce", algorithm: "token_bucket", keys }
+        LimitIdentity { policy, rule, limit, mode: "enforce", algorithm: AlgorithmKind::TokenBucket, keys }
     }
 
     /// Policy, rule, limit, limit keys and descriptor of a bucket.
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn buckets_that_are_held_have_keys_of_another_format() {
         assert_eq!(FORMAT_OF_HOLDS, b"tollgate/2");
-        let slots = LimitIdentity { algorithm: concurrency::NAME, ..identity("default", "free", "", &[]) };
+        let slots = LimitIdentity { algorithm: AlgorithmKind::Concurrency, ..identity("default", "free", "", &[]) };
         let key = |seed: KeySeed| format!("{:?}", seed.key(&Descriptor::default()));
         assert_eq!(key(KeySeed::new(&slots)), "dcc89d9276dd9409a69573321d1f555a");
         assert_eq!(key(KeySeed::of_meter("pool", &slots)), "379e69a83d8c960f4c40858098b5c4d1");
@@ -223,7 +223,7 @@ mod tests {
         assert_ne!(KeySeed::of_meter("api", &free).tag(), KeySeed::of_meter("api", &pro).tag());
         let others = [
             bucket(KeySeed::of_meter("apj", &free)),
-            bucket(KeySeed::of_meter("api", &LimitIdentity { algorithm: "fixed_window", ..free })),
+            bucket(KeySeed::of_meter("api", &LimitIdentity { algorithm: AlgorithmKind::FixedWindow, ..free })),
             bucket(KeySeed::of_meter("api", &identity("p", "free", "", &[]))),
             bucket(KeySeed::new(&identity("p", "api", "", &keys))),
             bucket(KeySeed::new(&identity("", "api", "", &keys))),

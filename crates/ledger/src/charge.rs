@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Algorithm, ChargeResult, Entry, Level, Step};
+use super::algorithm::{Algorithm, ChargeResult, Entry, Level, Step, budget};
 use super::bucket_key::{BucketKey, LimitTag};
 use super::cost::Cost;
 use super::holds::SlotTerms;
@@ -134,16 +134,15 @@ impl Plan {
 
     /// Returns whether the request, if it is granted, holds something of a bucket until the request ends.
     pub fn holds(&self) -> bool {
-        self.charges().any(|charge| charge.algorithm.slots().is_some())
+        self.charges().any(|charge| charge.algorithm.is_held())
     }
 
     /// Returns the charges to buckets of which the request holds something, each with its index in [`Plan::charges`]
     /// and the slot that the charge asks for. The amount is 0 if the bucket is only checked.
     pub fn asks(&self) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
-        self.charges().enumerate().filter_map(|(index, charge)| {
-            let max_hold = charge.algorithm.slots()?.max_hold();
+        self.charges().enumerate().filter(|(_, charge)| charge.algorithm.is_held()).map(|(index, charge)| {
             let amount = if self.is_only_checked(index) { Cost::default() } else { charge.cost };
-            Some((index, charge, SlotTerms { amount, max_hold }))
+            (index, charge, SlotTerms { amount, max_hold: charge.algorithm.max_hold() })
         })
     }
 
@@ -275,6 +274,7 @@ fn refused(step: &Step) -> Outcome {
     match step.charge {
         ChargeResult::Fits { delay, .. } => Outcome { delay, ..outcome(Verdict::Allow, step.untouched) },
         ChargeResult::Short { wait } => Outcome { retry_after: wait, ..outcome(Verdict::Deny, step.untouched) },
+        ChargeResult::Held => Outcome { retry_after: budget::WAIT, ..outcome(Verdict::Held, step.untouched) },
         ChargeResult::Never => outcome(Verdict::Never, step.untouched),
     }
 }

@@ -12,6 +12,8 @@ pub enum Verdict {
     Allow,
     /// The bucket cannot pay now, but waiting helps.
     Deny,
+    /// The bucket cannot pay now, only because other requests hold some of it. Waiting helps.
+    Held,
     /// The cost exceeds what a full bucket holds, so waiting does not help.
     Never,
     /// The bucket was not asked, because another bucket of the plan was known to refuse, or because there was no store to ask.
@@ -21,7 +23,7 @@ pub enum Verdict {
 
 impl Verdict {
     pub fn is_refusal(self) -> bool {
-        matches!(self, Verdict::Deny | Verdict::Never)
+        matches!(self, Verdict::Deny | Verdict::Held | Verdict::Never)
     }
 }
 
@@ -56,7 +58,7 @@ impl Outcome {
 pub fn most_restrictive<T>(outcomes: impl IntoIterator<Item = (T, Outcome, Cost)>) -> Option<(T, Outcome)> {
     let rank = |outcome: &Outcome| match outcome.verdict {
         Verdict::Never => (2, 0),
-        Verdict::Deny => (1, outcome.retry_after.0),
+        Verdict::Deny | Verdict::Held => (1, outcome.retry_after.0),
         Verdict::Allow | Verdict::Unasked => (0, 0),
     };
     let share_below = |(outcome, limit): (&Outcome, Cost), (other, others): (&Outcome, Cost)| {

@@ -7,7 +7,7 @@ use super::bucket::BucketId;
 use base::time::Timestamp;
 use ledger::algorithm::{Algorithm, State};
 use ledger::cost::Cost;
-use ledger::holds::{Owner, Report};
+use ledger::holds::{Owner, Report, SettledSums};
 
 /// The owner of all slots of a simulation.
 const SIMULATION: Owner = Owner(1);
@@ -38,7 +38,7 @@ impl SlotsInFlight {
     /// Returns the state of a bucket, in which one owner has reported what all requests hold. `None` for a limit of rates.
     pub(crate) fn state(&self, bucket: BucketId, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
         let held = self.held.get(&bucket).copied().unwrap_or_default();
-        let report = Report { owner: SIMULATION, sequence: 1, held };
+        let report = Report { owner: SIMULATION, sequence: 1, held, settled: SettledSums::default() };
         algorithm.accept(None, report, now).map(|entry| entry.state)
     }
 

@@ -205,7 +205,7 @@ impl RuleSet {
                 rule: &rule.name,
                 limit: &limit.name,
                 mode: mode.name(),
-                algorithm: algorithm.name(),
+                algorithm: algorithm.kind(),
                 keys: &keys,
             };
             meter.map_or_else(|| KeySeed::new(&identity), |meter| KeySeed::of_meter(meter, &identity))

@@ -69,7 +69,7 @@ fn plan() -> Result<Plan, Box<dyn Error>> {
         rule: "client",
         limit: "",
         mode: "enforce",
-        algorithm: algorithm.name(),
+        algorithm: algorithm.kind(),
         keys: &["process".to_owned()],
     });
     let mut client = Descriptor::default();

@@ -282,6 +282,7 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
     let verdict = match verdict {
         Verdict::Allow => "could pay",
         Verdict::Deny => "SHORT",
+        Verdict::Held => "HELD by other requests",
         Verdict::Never => "can never pay this",
         Verdict::Unasked => "not asked",
     };

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use base::time::Micros;
-use ledger::algorithm::{Algorithm, ChargeResult, Level, State};
+use ledger::algorithm::{Algorithm, ChargeResult, Level, State, budget};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
-use ledger::holds::{Owner, Report};
+use ledger::holds::{Owner, Report, SettledSums};
 use ledger::store_time::StoreTime;
 
 /// The owner for which levels of slots are computed. It holds no slots. No gateway is this owner, because the owners of
@@ -54,7 +54,7 @@ impl Levels {
     /// owner that holds no slots is added. `None` for any other bucket if it is full.
     pub(crate) fn state_to_ask(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<State> {
         let state = self.states.get(key);
-        let report = Report { owner: READER, sequence: 1, held: Cost::default() };
+        let report = Report { owner: READER, sequence: 1, held: Cost::default(), settled: SettledSums::default() };
         algorithm
             .accept(state.map(|state| &state[..]), report, self.at.of(algorithm))
             .map_or_else(|| state.cloned(), |entry| Some(entry.state))
@@ -65,6 +65,7 @@ impl Levels {
         let (wait, delay) = match step.charge {
             ChargeResult::Fits { delay, .. } => (Some(Micros(0)), delay),
             ChargeResult::Short { wait } => (Some(wait), Micros(0)),
+            ChargeResult::Held => (Some(budget::WAIT), Micros(0)),
             ChargeResult::Never => (None, Micros(0)),
         };
         Bucket { untouched: step.untouched, wait, delay }

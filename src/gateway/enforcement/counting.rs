@@ -95,7 +95,7 @@ fn count_outcome(metrics: &LimitMetrics, outcome: &Outcome, group: Group) {
     match outcome.verdict {
         Verdict::Allow if group == Group::Granted => metrics.allowed.increment(1),
         Verdict::Allow | Verdict::Unasked => {}
-        Verdict::Deny => metrics.exceeded.increment(1),
+        Verdict::Deny | Verdict::Held => metrics.exceeded.increment(1),
         Verdict::Never => metrics.too_large.increment(1),
     }
 }

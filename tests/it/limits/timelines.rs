@@ -212,6 +212,7 @@ fn describe(outcome: &Outcome, expected: &[&str]) -> String {
         }
         Verdict::Allow => format!("allow {left}"),
         Verdict::Never => "never".to_owned(),
+        Verdict::Held => "held".to_owned(),
         Verdict::Unasked => "unasked".to_owned(),
         Verdict::Deny => {
             let wait = duration("wait", outcome.retry_after);

@@ -6,7 +6,6 @@ mod cluster_faults;
 mod cluster_gateways;
 mod cluster_slots;
 mod cluster_topology;
-mod concurrency_parity;
 mod connection;
 mod eviction_policy;
 mod fallback_share;
@@ -14,6 +13,7 @@ mod fallback_windows;
 pub mod faults_under_load;
 #[cfg(feature = "test-hooks")]
 mod give_back_parity;
+mod held_parity;
 #[cfg(feature = "test-hooks")]
 mod long_logs;
 mod long_round_trips;

@@ -4,7 +4,7 @@ use base::time::Timestamp;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use ledger::cost::Cost;
-use ledger::holds::{self, BucketReport, Owner};
+use ledger::holds::{self, BucketReport, Owner, SettledSums};
 use redis::{Connection, ConnectionLike};
 use stores::redis::{codec, script};
 
@@ -27,7 +27,12 @@ impl Script {
         self.sequence += 1;
         let mut plan = Plan::default();
         plan.enforce(slot(buckets[0], 10_000));
-        let report = |bucket: &BucketKey| BucketReport { bucket: *bucket, held: Cost::ONE, asked: Cost::default() };
+        let report = |bucket: &BucketKey| BucketReport {
+            bucket: *bucket,
+            held: Cost::ONE,
+            asked: Cost::default(),
+            settled: SettledSums::default(),
+        };
         let reports = buckets.iter().map(report).collect();
         let said = holds::Call { owner: Owner(7), sequence: self.sequence, reports };
         let call = codec::Call::with_reports(Some(&said), asks.then_some(&plan));

@@ -11,7 +11,7 @@ use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement, settle};
 use ledger::cost::Cost;
-use ledger::holds::{self, BucketReport, Owner};
+use ledger::holds::{self, BucketReport, Owner, SettledSums};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use stores::redis::codec;
@@ -149,7 +149,7 @@ fn call_of(act: &Act, sequence: u64, plans: &[Plan]) -> holds::Call {
     }
     let report = |bucket: BucketKey| {
         let held = Cost::from_tokens(act.held[usize::from(bucket.0[0]) % 6]);
-        BucketReport { bucket, held, asked: Cost::default() }
+        BucketReport { bucket, held, asked: Cost::default(), settled: SettledSums::default() }
     };
     holds::Call { owner: Owner(act.owner), sequence, reports: keys.into_iter().map(report).collect() }
 }

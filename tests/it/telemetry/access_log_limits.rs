@@ -1,6 +1,7 @@
 //! The limits in access log lines: each applied limit, the strictest first, and the one that decided.
 
 use base::pseudonym::PseudonymKey;
+use ledger::algorithm::AlgorithmKind;
 use ledger::bucket_key::{Descriptor, KeySeed, LimitIdentity};
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ policies:
         rule: "free",
         limit,
         mode: "enforce",
-        algorithm: "token_bucket",
+        algorithm: AlgorithmKind::TokenBucket,
         keys: &keys,
     };
     let shadow = LimitIdentity { policy: "next", rule: "trial", limit: "", mode: "shadow", ..limit("") };

@@ -1,7 +1,7 @@
 //! Lists the algorithms by name, and their Lua twins.
 
 use super::step::State;
-use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
+use super::{budget, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
 use crate::cost::Cost;
 
 /// The Lua twins, for stores that run scripts. Each is a block that returns a table of functions:
@@ -23,13 +23,28 @@ use crate::cost::Cost;
 ///   to store, which is kept as long as the stored value, or `false` if only `open` and `accept` can do this.
 ///
 /// A bucket has the field `stored_until` if the twin knows the time until which the store keeps the stored value.
-pub const TWINS: [&str; 6] = [
+pub const TWINS: [&str; 8] = [
     concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua")),
     include_str!("fixed_window/fixed_window.lua"),
     include_str!("sliding_log/sliding_log.lua"),
     include_str!("sliding_window/sliding_window.lua"),
     concat!(include_str!("rate.lua"), include_str!("leaky_bucket/leaky_bucket.lua")),
     concurrency::TWIN,
+    concat!(
+        "local WIDTH, spent_twin = 40, (function()\n",
+        include_str!("rate.lua"),
+        include_str!("token_bucket/token_bucket.lua"),
+        "\nend)()\n",
+        include_str!("owner_entries.lua"),
+        include_str!("budget/budget.lua")
+    ),
+    concat!(
+        "local WIDTH, spent_twin = 40, (function()\n",
+        include_str!("fixed_window/fixed_window.lua"),
+        "\nend)()\n",
+        include_str!("owner_entries.lua"),
+        include_str!("budget/budget.lua")
+    ),
 ];
 
 /// The algorithms by name, without the settings of a limit.
@@ -41,6 +56,10 @@ pub enum AlgorithmKind {
     SlidingWindow,
     LeakyBucket,
     Concurrency,
+    /// A token bucket whose costs are known only when a request ends.
+    TokenBudget,
+    /// A fixed window whose costs are known only when a request ends.
+    WindowBudget,
 }
 
 impl AlgorithmKind {
@@ -57,13 +76,19 @@ impl AlgorithmKind {
     /// Returns the algorithm's name in gateway.yaml and in bucket keys.
     pub const fn name(self) -> &'static str {
         match self {
-            AlgorithmKind::TokenBucket => token_bucket::NAME,
-            AlgorithmKind::FixedWindow => fixed_window::NAME,
+            AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => token_bucket::NAME,
+            AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget => fixed_window::NAME,
             AlgorithmKind::SlidingLog => sliding_log::NAME,
             AlgorithmKind::SlidingWindow => sliding_window::NAME,
             AlgorithmKind::LeakyBucket => leaky_bucket::NAME,
             AlgorithmKind::Concurrency => concurrency::NAME,
         }
+    }
+
+    /// Returns whether a granted request holds some of the bucket until the request ends. Such buckets have keys of another
+    /// format, so that a gateway that does not know them never reads one.
+    pub const fn is_held(self) -> bool {
+        matches!(self, AlgorithmKind::Concurrency | AlgorithmKind::TokenBudget | AlgorithmKind::WindowBudget)
     }
 
     /// Parses the name of an algorithm; `None` if the name is unknown.
@@ -83,6 +108,8 @@ impl AlgorithmKind {
             // earlier moments now.
             AlgorithmKind::LeakyBucket => token_bucket::give_back(state, amount),
             AlgorithmKind::Concurrency => concurrency::give_back(state, amount),
+            AlgorithmKind::TokenBudget => budget::give_back(state, amount, token_bucket::give_back),
+            AlgorithmKind::WindowBudget => budget::give_back(state, amount, fixed_window::give_back),
         }
     }
 
@@ -95,14 +122,16 @@ impl AlgorithmKind {
             AlgorithmKind::SlidingWindow => 3,
             AlgorithmKind::LeakyBucket => 4,
             AlgorithmKind::Concurrency => 5,
+            AlgorithmKind::TokenBudget => 6,
+            AlgorithmKind::WindowBudget => 7,
         }
     }
 
     /// Returns the reason of a refusal by a limit that has too little left: the name of the algorithm with `_exceeded`.
     pub const fn exceeded(self) -> &'static str {
         match self {
-            AlgorithmKind::TokenBucket => token_bucket::EXCEEDED,
-            AlgorithmKind::FixedWindow => fixed_window::EXCEEDED,
+            AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => token_bucket::EXCEEDED,
+            AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget => fixed_window::EXCEEDED,
             AlgorithmKind::SlidingLog => sliding_log::EXCEEDED,
             AlgorithmKind::SlidingWindow => sliding_window::EXCEEDED,
             AlgorithmKind::LeakyBucket => leaky_bucket::EXCEEDED,

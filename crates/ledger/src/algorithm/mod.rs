@@ -8,10 +8,13 @@
 //!
 //! A new algorithm needs its folder, its twin, and an arm in each `match` of this file.
 
+pub mod budget;
 pub mod concurrency;
+mod fallback_share;
 pub mod fixed_window;
 mod kind;
 pub mod leaky_bucket;
+mod owner_entries;
 mod rate;
 pub mod sliding_log;
 pub mod sliding_window;
@@ -25,6 +28,7 @@ use super::calendar::Zone;
 use super::cost::Cost;
 use crate::holds::Report;
 use base::time::{Micros, Timestamp};
+use budget::Budget;
 use concurrency::Concurrency;
 use fixed_window::{FixedWindow, Window};
 pub use kind::{AlgorithmKind, TWINS};
@@ -46,6 +50,8 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     LeakyBucket(LeakyBucket),
     Concurrency(Concurrency),
+    /// A token bucket or fixed window whose costs are known only when a request ends.
+    Budget(Budget),
 }
 
 /// Displays the settings as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
@@ -58,6 +64,7 @@ impl fmt::Display for Algorithm {
             Algorithm::SlidingWindow(window) => window.fmt(f),
             Algorithm::LeakyBucket(bucket) => bucket.fmt(f),
             Algorithm::Concurrency(slots) => slots.fmt(f),
+            Algorithm::Budget(budget) => budget.fmt(f),
         }
     }
 }
@@ -72,6 +79,7 @@ impl Algorithm {
             Algorithm::SlidingWindow(window) => window.step(state, cost, now),
             Algorithm::LeakyBucket(bucket) => bucket.step(state, cost, now),
             Algorithm::Concurrency(slots) => slots.step(state, cost, now),
+            Algorithm::Budget(budget) => budget.step(state, cost, now),
         }
     }
 
@@ -84,6 +92,7 @@ impl Algorithm {
             Algorithm::SlidingWindow(window) => window.quota(),
             Algorithm::LeakyBucket(bucket) => bucket.quota(),
             Algorithm::Concurrency(slots) => slots.quota(),
+            Algorithm::Budget(budget) => budget.quota(now),
         }
     }
 
@@ -100,7 +109,7 @@ impl Algorithm {
             | Algorithm::SlidingWindow(_)
             | Algorithm::LeakyBucket(_)
             | Algorithm::Concurrency(_) => None,
-            Algorithm::FixedWindow(window) => match window.window() {
+            Algorithm::FixedWindow(_) | Algorithm::Budget(_) => match self.window()? {
                 Window::Calendar(calendar) => Some(calendar.zone()),
                 Window::Epoch(_) | Window::FirstRequest(_) => None,
             },
@@ -117,6 +126,7 @@ impl Algorithm {
             | Algorithm::LeakyBucket(_)
             | Algorithm::Concurrency(_) => None,
             Algorithm::FixedWindow(window) => Some(window.window()),
+            Algorithm::Budget(budget) => budget.window(),
         }
     }
 
@@ -129,6 +139,7 @@ impl Algorithm {
             | Algorithm::LeakyBucket(_)
             | Algorithm::Concurrency(_) => None,
             Algorithm::FixedWindow(window) => window.period(state, now),
+            Algorithm::Budget(budget) => budget.period(state, now),
         }
     }
 
@@ -142,6 +153,7 @@ impl Algorithm {
             Algorithm::SlidingWindow(window) => window.spent(state, now),
             Algorithm::LeakyBucket(bucket) => bucket.spent(state, now),
             Algorithm::Concurrency(slots) => slots.spent(state, now),
+            Algorithm::Budget(budget) => budget.spent(state, now),
         }
     }
 
@@ -159,6 +171,7 @@ impl Algorithm {
             Algorithm::TokenBucket(bucket) => bucket.correction(state, now),
             Algorithm::LeakyBucket(bucket) => bucket.correction(state, now),
             Algorithm::Concurrency(slots) => slots.correction(state, now),
+            Algorithm::Budget(budget) => budget.correction(state, now),
             Algorithm::FixedWindow(window) => window.correction(state, now),
             Algorithm::SlidingLog(log) => log.correction(state, now),
             Algorithm::SlidingWindow(window) => window.correction(state, now),
@@ -175,6 +188,7 @@ impl Algorithm {
             Algorithm::SlidingWindow(window) => Algorithm::SlidingWindow(window.for_request(numbers, least)),
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.for_request(numbers)),
             Algorithm::Concurrency(slots) => Algorithm::Concurrency(slots.for_request(numbers, least)),
+            Algorithm::Budget(budget) => Algorithm::Budget(budget.for_request(numbers, least)),
         }
     }
 
@@ -188,6 +202,7 @@ impl Algorithm {
             | Algorithm::SlidingWindow(_)
             | Algorithm::Concurrency(_) => *self,
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.at_fastest()),
+            Algorithm::Budget(budget) => Algorithm::Budget(budget.at_fastest()),
         }
     }
 
@@ -200,51 +215,7 @@ impl Algorithm {
             Algorithm::SlidingWindow(window) => window.limit(),
             Algorithm::LeakyBucket(bucket) => bucket.places(),
             Algorithm::Concurrency(slots) => slots.limit(),
-        }
-    }
-
-    /// Divides the limit into `of` equal shares. Returns the limit of one share, and the cost to charge to the share.
-    /// Slots are divided. For other limits the cost is multiplied, to avoid rounding. Each share can pay this cost at
-    /// least once.
-    pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
-        match self {
-            Algorithm::TokenBucket(bucket) => {
-                let (bucket, cost) = bucket.share(cost, of);
-                (Algorithm::TokenBucket(bucket), cost)
-            }
-            Algorithm::FixedWindow(window) => {
-                let (window, cost) = window.share(cost, of);
-                (Algorithm::FixedWindow(window), cost)
-            }
-            Algorithm::SlidingLog(log) => {
-                let (log, cost) = log.share(cost, of);
-                (Algorithm::SlidingLog(log), cost)
-            }
-            Algorithm::SlidingWindow(window) => {
-                let (window, cost) = window.share(cost, of);
-                (Algorithm::SlidingWindow(window), cost)
-            }
-            Algorithm::LeakyBucket(bucket) => {
-                let (bucket, cost) = bucket.share(cost, of);
-                (Algorithm::LeakyBucket(bucket), cost)
-            }
-            Algorithm::Concurrency(slots) => {
-                let (slots, cost) = slots.share(cost, of);
-                (Algorithm::Concurrency(slots), cost)
-            }
-        }
-    }
-
-    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. `None` if it is enough
-    /// to charge the spent amount to a new share at `now`.
-    pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
-        match self {
-            Algorithm::TokenBucket(_)
-            | Algorithm::FixedWindow(_)
-            | Algorithm::LeakyBucket(_)
-            | Algorithm::Concurrency(_) => None,
-            Algorithm::SlidingLog(log) => log.begin_with(seen, now),
-            Algorithm::SlidingWindow(window) => window.begin_with(seen, now),
+            Algorithm::Budget(budget) => budget.ceiling(),
         }
     }
 
@@ -258,6 +229,7 @@ impl Algorithm {
             Algorithm::SlidingWindow(window) => window.numbers(),
             Algorithm::LeakyBucket(bucket) => bucket.numbers(),
             Algorithm::Concurrency(slots) => slots.numbers(),
+            Algorithm::Budget(budget) => budget.numbers(near),
         };
         (self.kind().twin(), numbers)
     }
@@ -271,7 +243,9 @@ impl Algorithm {
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
             // Taken places become free only at the limit's rate.
-            | Algorithm::LeakyBucket(_) => true,
+            | Algorithm::LeakyBucket(_)
+            // An excerpt shows only what is spent for good. What other requests hold counts as free in an excerpt.
+            | Algorithm::Budget(_) => true,
             Algorithm::Concurrency(_) => false,
         }
     }
@@ -284,7 +258,8 @@ impl Algorithm {
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingWindow(_)
             | Algorithm::LeakyBucket(_)
-            | Algorithm::Concurrency(_) => true,
+            | Algorithm::Concurrency(_)
+            | Algorithm::Budget(_) => true,
             Algorithm::SlidingLog(log) => log.tells_until(state, moment),
         }
     }
@@ -299,6 +274,7 @@ impl Algorithm {
             | Algorithm::LeakyBucket(_)
             | Algorithm::Concurrency(_) => state,
             Algorithm::SlidingLog(_) => SlidingLog::excerpt(state),
+            Algorithm::Budget(_) => Budget::excerpt(&state),
         }
     }
 
@@ -312,6 +288,7 @@ impl Algorithm {
             (Algorithm::LeakyBucket(bucket), Algorithm::LeakyBucket(other)) => {
                 Algorithm::LeakyBucket(bucket.alongside(other))
             }
+            (Algorithm::Budget(budget), Algorithm::Budget(other)) => Algorithm::Budget(budget.alongside(other)),
             // With other algorithms, the moment at which a spent amount comes back does not depend on the limit.
             (mine, _) => mine,
         }
@@ -337,13 +314,17 @@ impl Algorithm {
             (Algorithm::Concurrency(slots), Algorithm::Concurrency(other)) => {
                 (slots.max_hold() != other.max_hold()).then_some("max_hold")
             }
+            (Algorithm::Budget(Budget::FixedWindow(window)), Algorithm::Budget(Budget::FixedWindow(other))) => {
+                window.conflict(other)
+            }
             (
                 Algorithm::TokenBucket(_)
                 | Algorithm::FixedWindow(_)
                 | Algorithm::SlidingLog(_)
                 | Algorithm::SlidingWindow(_)
                 | Algorithm::LeakyBucket(_)
-                | Algorithm::Concurrency(_),
+                | Algorithm::Concurrency(_)
+                | Algorithm::Budget(_),
                 _,
             ) => None,
         }
@@ -358,15 +339,35 @@ impl Algorithm {
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_) => None,
+            | Algorithm::LeakyBucket(_)
+            | Algorithm::Budget(_) => None,
         }
+    }
+
+    /// Returns whether a granted request holds some of the bucket until the request ends. The buckets of such limits have
+    /// entries of owners, which send reports.
+    pub fn is_held(&self) -> bool {
+        self.kind().is_held()
+    }
+
+    /// Returns the longest time for which a request may hold some of the bucket; `None` if there is no such bound.
+    pub fn max_hold(&self) -> Option<Micros> {
+        self.slots()?.max_hold()
     }
 
     /// Accepts an owner's report about a bucket. Returns the entry that the store must write even if the plans of the
     /// call are refused. `None` if the report changes nothing, see [`Concurrency::accept`], or if nothing can be held
     /// under this limit.
     pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
-        self.slots()?.accept(state, report, now)
+        match self {
+            Algorithm::Concurrency(slots) => slots.accept(state, report, now),
+            Algorithm::Budget(budget) => budget.accept(state, report, now),
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => None,
+        }
     }
 
     /// Returns whether the algorithm may delay a request that it grants.
@@ -390,6 +391,8 @@ impl Algorithm {
             Algorithm::SlidingWindow(_) => AlgorithmKind::SlidingWindow,
             Algorithm::LeakyBucket(_) => AlgorithmKind::LeakyBucket,
             Algorithm::Concurrency(_) => AlgorithmKind::Concurrency,
+            Algorithm::Budget(Budget::TokenBucket(_)) => AlgorithmKind::TokenBudget,
+            Algorithm::Budget(Budget::FixedWindow(_)) => AlgorithmKind::WindowBudget,
         }
     }
 

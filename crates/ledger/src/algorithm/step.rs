@@ -79,6 +79,8 @@ pub enum ChargeResult {
     Fits { level: Level, entry: Entry, delay: Micros },
     /// The bucket cannot pay now, but will be able to pay after `wait`.
     Short { wait: Micros },
+    /// The bucket could pay now if other requests did not hold some of it. It is not known when they end.
+    Held,
     /// Not even a full bucket could pay.
     Never,
 }

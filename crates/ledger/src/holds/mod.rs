@@ -29,6 +29,6 @@ mod reservation;
 mod slots;
 
 pub use holdings::{BucketReport, Call, Holdings, MOST_REPORTS, ReportAnswer};
-pub use report::{EARLY, LIFE, MOST_HELD, Owner, REPORT_EVERY, Report};
+pub use report::{EARLY, LIFE, MOST_HELD, Owner, REPORT_EVERY, Report, SettledSums};
 pub use reservation::{Ending, Reservation, ReservationOwner};
 pub use slots::{SlotId, SlotTerms, Slots};

@@ -55,4 +55,18 @@ pub struct Report {
     pub sequence: u64,
     /// The amount that the owner holds. An amount above [`MOST_HELD`] counts as [`MOST_HELD`].
     pub held: Cost,
+    /// The amount that the owner has settled. Zero for slots, which are only held.
+    pub settled: SettledSums,
+}
+
+/// The costs that an owner has settled of one bucket since the owner's process began, as sums that only grow. From two
+/// sums the store computes what is new, so that a report that is lost, late or doubled charges nothing twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SettledSums {
+    /// The sum that the store had accepted when the call was made, as far as the owner knew. A bucket that does not know
+    /// the owner charges `to` less `from`.
+    pub from: Cost,
+    /// The sum of all costs that are settled now. A bucket that knows the owner charges `to` less the last sum that it
+    /// accepted from this owner.
+    pub to: Cost,
 }

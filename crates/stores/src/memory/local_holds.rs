@@ -24,7 +24,7 @@ use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement, settle};
 use ledger::cost::Cost;
-use ledger::holds::{Ending, Owner, Report, ReservationOwner, SlotId, SlotTerms, Slots};
+use ledger::holds::{Ending, Owner, Report, ReservationOwner, SettledSums, SlotId, SlotTerms, Slots};
 use ledger::store_time::StoreTime;
 
 /// This process, the only owner of what is held.
@@ -83,7 +83,7 @@ impl Held {
 
 /// Returns the state of a bucket of which this process holds an amount.
 fn state(held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
-    let report = Report { owner: PROCESS, sequence: 1, held };
+    let report = Report { owner: PROCESS, sequence: 1, held, settled: SettledSums::default() };
     algorithm.accept(None, report, now).map(|entry| entry.state)
 }
 

@@ -338,6 +338,7 @@ fn limit(logged: &LoggedLimit<'_>) -> StringValue {
     let verdict = match logged.verdict {
         Verdict::Allow => "allow",
         Verdict::Deny => "deny",
+        Verdict::Held => "held",
         Verdict::Never => "never",
         Verdict::Unasked => "unasked",
     };

@@ -15,17 +15,16 @@
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
-mod owner_entries;
-
 use std::fmt;
 
 use smallvec::smallvec;
 
+pub use super::owner_entries::Holder;
+use super::owner_entries::{EntryKind, OwnerEntries, OwnerEntry};
 use super::step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use crate::cost::Cost;
-use crate::holds::report::{LIFE, Owner, Report};
+use crate::holds::report::{LIFE, Report};
 use base::time::{Micros, Timestamp};
-use owner_entries::OwnerEntries;
 
 pub const NAME: &str = "concurrency";
 
@@ -46,22 +45,14 @@ pub const MAX_LIMIT: u64 = 1_000_000_000;
 /// The Lua twin, in the form of [`TWINS`](super::TWINS). The twin also has the function `accept`. `accept` takes a
 /// report of the owner that the given eight bytes identify, and returns whether the report was accepted. If plans ask a
 /// bucket for slots, `accept` is called before `most`.
-pub const TWIN: &str = include_str!("concurrency.lua");
+pub const TWIN: &str =
+    concat!("local WIDTH = 32\n", include_str!("../owner_entries.lua"), include_str!("concurrency.lua"));
 
 /// The settings of one concurrency limit: its number of slots, and how long a request may hold a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     limit: Cost,
     max_hold: Option<Micros>,
-}
-
-/// What one owner holds of a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder {
-    pub owner: Owner,
-    pub held: Cost,
-    /// The moment since which the owner has held something without a pause, rounded down to a second.
-    pub since: Timestamp,
 }
 
 impl Concurrency {
@@ -120,7 +111,7 @@ impl Concurrency {
     /// report changes nothing, and the plans of the call fail as if the store had not answered.
     pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
         let mut entries = self.open(state, now);
-        entries.accept(report).then(|| stored(&entries))
+        entries.accept(report).map(|_| stored(&entries))
     }
 
     /// Computes the result of charging `cost` to the owner whose report was accepted last. `state` was returned by
@@ -146,13 +137,7 @@ impl Concurrency {
 
     /// Returns the owners that hold something at `now`. The owner whose report was accepted last comes first.
     pub fn holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
-        let entries = self.open(state, now);
-        let holder = |entry: &owner_entries::OwnerEntry| Holder {
-            owner: entry.owner,
-            held: Cost::from_thousandths(entry.held),
-            since: Timestamp(entry.since.saturating_mul(1_000_000)),
-        };
-        entries.holders().map(holder).collect()
+        self.open(state, now).holders().collect()
     }
 
     /// Returns the entry that a store must write at `now` even if no report is accepted. `None` if the stored state needs no
@@ -163,7 +148,7 @@ impl Concurrency {
     }
 
     fn open(&self, state: Option<&[u64]>, now: Timestamp) -> OwnerEntries {
-        OwnerEntries::open(state, self.limit.thousandths(), now)
+        OwnerEntries::open(EntryKind::Slots, state, self.limit.thousandths(), now)
     }
 
     fn level(&self, entries: &OwnerEntries) -> Level {
@@ -175,14 +160,15 @@ impl Concurrency {
 
 /// Returns the state of a bucket of which these owners hold something at `now`.
 pub fn state(holders: &[Holder], now: Timestamp) -> State {
-    let entry = |holder: &Holder| owner_entries::OwnerEntry {
+    let entry = |holder: &Holder| OwnerEntry {
         owner: holder.owner,
         sequence: 0,
         held: holder.held.thousandths(),
         until: now.plus(LIFE),
         since: holder.since.0 / 1_000_000,
+        settled: 0,
     };
-    OwnerEntries::of(holders.iter().map(entry).collect(), now).pack()
+    OwnerEntries::of(EntryKind::Slots, holders.iter().map(entry).collect(), now).pack()
 }
 
 /// Returns whether a stored value is that of a concurrency limit and not of another algorithm, for a caller that knows only
@@ -194,7 +180,8 @@ pub fn is_stored(state: &[u64]) -> bool {
 /// Returns the state unchanged. Nothing is given back here, because only the owners' reports say what they hold. `None`
 /// for an invalid state.
 pub fn give_back(state: &[u64], _amount: Cost) -> Option<State> {
-    OwnerEntries::is_whole(state).then(|| State::from_slice(state))
+    let is_whole = OwnerEntries::parse(EntryKind::Slots, state).is_some_and(|entries| entries.is_whole());
+    is_whole.then(|| State::from_slice(state))
 }
 
 fn stored(entries: &OwnerEntries) -> Entry {

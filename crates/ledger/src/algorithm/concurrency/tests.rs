@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::algorithm::sliding_window::SlidingWindow;
-use crate::holds::report::{LIFE, MOST_HELD};
+use crate::holds::report::{LIFE, MOST_HELD, Owner, SettledSums};
 
 const NOW: Timestamp = Timestamp(1_763_672_400_123_456);
 
@@ -15,7 +15,7 @@ fn after(seconds: u64) -> Timestamp {
 }
 
 fn report(owner: u64, sequence: u64, held: u64) -> Report {
-    Report { owner: Owner(owner), sequence, held: Cost::from_tokens(held) }
+    Report { owner: Owner(owner), sequence, held: Cost::from_tokens(held), settled: SettledSums::default() }
 }
 
 /// A bucket whose state is kept as a store keeps it.

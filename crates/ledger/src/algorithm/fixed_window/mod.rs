@@ -170,6 +170,13 @@ impl FixedWindow {
         Step { untouched, charge }
     }
 
+    /// Charges a cost that was spent already to the current period, even if this exceeds the limit. The bucket then
+    /// refuses until the period ends.
+    pub(super) fn overdraw(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
+        let bucket = self.read(state, now);
+        Bucket { spent: bucket.spent.saturating_add(cost.thousandths()).min(EXACT), ..bucket }.entry()
+    }
+
     /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
     /// needs no correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
@@ -193,7 +200,7 @@ impl FixedWindow {
         let present = |spent| Bucket { spent, begin, end, is_corrected: false };
         let (spent, first, last) = match state {
             None => return present(0),
-            Some(&[spent, first, last]) if spent <= EXACT && last <= EXACT && first < last => {
+            Some(&[spent, first, last]) if is_valid(&[spent, first, last]) => {
                 (spent, Timestamp(first), Timestamp(last))
             }
             Some(_) => return Bucket { is_corrected: true, ..present(self.limit.thousandths()) },
@@ -235,12 +242,16 @@ impl Bucket {
     }
 }
 
+/// Returns whether these words can be the amount spent in a period, and the beginning and end of the period.
+pub(super) fn is_valid(state: &[u64]) -> bool {
+    matches!(state, &[spent, first, last] if spent <= EXACT && last <= EXACT && first < last)
+}
+
 /// Gives back up to `amount` of what was spent in the stored period. Returns the new state; `None` for an invalid
 /// state. The period stays in the state even if nothing is spent in it, so that no earlier period begins again.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let &[spent, first, last] = state else { return None };
-    let valid = spent <= EXACT && last <= EXACT && first < last;
-    valid.then(|| smallvec![spent.saturating_sub(amount.thousandths()), first, last])
+    is_valid(&[spent, first, last]).then(|| smallvec![spent.saturating_sub(amount.thousandths()), first, last])
 }
 
 /// Displays `10000/month Europe/Berlin`, `100/15m`, `5/1d from the first request`.
@@ -352,6 +363,7 @@ mod tests {
                         prop_assert_eq!(after(wait.0 - 1), ChargeResult::Short { wait: Micros(1) });
                     }
                     ChargeResult::Never => prop_assert!(cost > window.limit()),
+                    ChargeResult::Held => prop_assert!(false, "nothing is held"),
                 }
             }
             let periods: Vec<_> = granted.keys().copied().collect();

@@ -173,6 +173,15 @@ impl TokenBucket {
         Step { untouched, charge }
     }
 
+    /// Charges a cost that was spent already, even if the bucket cannot pay it. The bucket then holds less than nothing,
+    /// and refuses until the debt is refilled.
+    pub(super) fn overdraw(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
+        let (spent, since) = self.read(state, now);
+        let price = cost.thousandths().saturating_mul(self.unit).min(EXACT);
+        let after = (spent + price).min(EXACT);
+        Entry { state: smallvec![after, self.unit, since.0], kept_until: since.plus(self.time_to_refill(after)) }
+    }
+
     /// Returns the amount spent at `now`, rounded up to a thousandth of a token.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         Cost::from_thousandths(self.read(state, now).0.div_ceil(self.unit))
@@ -250,7 +259,7 @@ impl TokenBucket {
 }
 
 /// Reads the amount spent, its unit, and the moment of the last charge. `None` for an invalid state.
-fn valid(state: &[u64]) -> Option<(u64, u64, Timestamp)> {
+pub(super) fn valid(state: &[u64]) -> Option<(u64, u64, Timestamp)> {
     let &[spent, unit, since] = state else { return None };
     let valid = unit > 0 && spent <= EXACT && unit <= EXACT && since <= EXACT;
     valid.then_some((spent, unit, Timestamp(since)))

@@ -3,19 +3,26 @@
 //! The code does no I/O and is the same for every transport: time is an argument, and the caller passes on the store's
 //! answers. A bucket is kept from the first ask until the store has acknowledged that nothing of the bucket is held.
 
+mod held_bucket;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
-use super::report::{EARLY, Owner, REPORT_EVERY, Report};
+use super::report::{EARLY, Owner, REPORT_EVERY, Report, SettledSums};
 use super::slots::{SlotId, SlotTerms, Slots};
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
-use base::time::Timestamp;
+use base::time::{Micros, Timestamp};
+use held_bucket::{HeldBucket, Reported, Turn};
 
 /// The largest number of reports in a call. A call has more reports only if it asks something of more buckets than
 /// this. Then it has one report for each of these buckets.
 pub const MOST_REPORTS: usize = 256;
+
+/// How long an owner keeps the sums of a bucket after its last report. A store keeps the owner's entry for a shorter time, so
+/// an owner that begins again at 0 never meets its own old sum.
+const SUMS_KEPT: Micros = Micros(660_000_000);
 
 /// A call of an owner to the store, which says how much the owner holds of several buckets, and asks for more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +38,8 @@ pub struct Call {
 pub struct BucketReport {
     pub bucket: BucketKey,
     pub held: Cost,
+    /// The costs that the owner has settled of this bucket.
+    pub settled: SettledSums,
     /// The amount that all requests of the call together ask for, in addition to `held`.
     pub asked: Cost,
 }
@@ -38,7 +47,7 @@ pub struct BucketReport {
 impl Call {
     /// Returns the report that the call sends to the store about a bucket.
     pub fn report(&self, about: &BucketReport) -> Report {
-        Report { owner: self.owner, sequence: self.sequence, held: about.held }
+        Report { owner: self.owner, sequence: self.sequence, held: about.held, settled: about.settled }
     }
 }
 
@@ -65,66 +74,6 @@ pub struct Holdings {
     last_place: u64,
     /// The moments at which the reports about buckets that are not in `waiting` are to be repeated.
     due: BTreeSet<(Timestamp, BucketKey)>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct HeldBucket {
-    /// The amount held by slots.
-    held: Cost,
-    /// The amounts asked for in calls without an answer, with the calls' sequences. All these calls are later than
-    /// `newest`.
-    asked: SmallVec<[(u64, Cost); 1]>,
-    /// The sequence of the newest call whose report about this bucket was accepted. Answers to earlier calls are ignored.
-    newest: u64,
-    /// The amount that the store counts since the call `newest`. `None` if this amount is unknown.
-    acknowledged: Option<Cost>,
-    /// How many calls have had a report about this bucket since the owner began to keep the bucket. Calls that are
-    /// proved not to have run are not included.
-    reported: Reported,
-    turn: Turn,
-}
-
-/// A number of calls: none, one, or more. No code needs the exact number of more than one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Reported {
-    Never,
-    Once,
-    Often,
-}
-
-/// The time of the next report about a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Turn {
-    /// The bucket waits for a report in the next call. The number is the bucket's place in `waiting`.
-    Waiting(u64),
-    Due(Timestamp),
-}
-
-impl HeldBucket {
-    /// Returns the amount in the next report.
-    fn said(&self) -> Cost {
-        self.held.plus(self.unanswered())
-    }
-
-    fn unanswered(&self) -> Cost {
-        self.asked.iter().fold(Cost::default(), |sum, (_, amount)| sum.plus(*amount))
-    }
-
-    /// Counts a report to the store.
-    fn count_report(&mut self) {
-        self.reported = if self.reported == Reported::Never { Reported::Once } else { Reported::Often };
-    }
-
-    /// Joins the amounts that were asked for in calls up to this sequence to one amount.
-    fn join_asked(&mut self, sequence: u64) {
-        let later: SmallVec<[(u64, Cost); 1]> =
-            self.asked.iter().filter(|(call, _)| *call > sequence).copied().collect();
-        let earlier = self.asked.iter().filter(|(call, _)| *call <= sequence);
-        let sum = earlier.fold(Cost::default(), |sum, (_, amount)| sum.plus(*amount));
-        if self.asked.len() > later.len() + 1 {
-            self.asked = std::iter::once((sequence, sum)).chain(later).collect();
-        }
-    }
 }
 
 impl Holdings {
@@ -163,7 +112,8 @@ impl Holdings {
                 reports.iter_mut().filter(|report| report.bucket == *key).for_each(|report| report.asked = *asked);
                 continue;
             }
-            reports.push(BucketReport { bucket: *key, held: bucket.said(), asked: *amount });
+            let (held, settled) = (bucket.said(), bucket.settled);
+            reports.push(BucketReport { bucket: *key, held, settled, asked: *amount });
             bucket.asked.push((sequence, *amount));
             bucket.count_report();
             self.say_again_at(*key, now.plus(REPORT_EVERY));
@@ -172,7 +122,8 @@ impl Holdings {
             && let Some(key) = self.next_report(soon)
         {
             let Some(bucket) = self.buckets.get_mut(&key) else { continue };
-            reports.push(BucketReport { bucket: key, held: bucket.said(), asked: Cost::default() });
+            let (held, settled, asked) = (bucket.said(), bucket.settled, Cost::default());
+            reports.push(BucketReport { bucket: key, held, settled, asked });
             bucket.count_report();
             self.say_again_at(key, now.plus(REPORT_EVERY));
         }
@@ -191,6 +142,9 @@ impl Holdings {
         now: Timestamp,
     ) -> Option<SmallVec<[SlotId; 2]>> {
         let bucket = self.buckets.get_mut(&about.bucket)?;
+        if let ReportAnswer::Accepted { .. } = answer {
+            bucket.settled.from = bucket.settled.from.max(about.settled.to);
+        }
         let slots = match answer {
             ReportAnswer::Old => {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
@@ -211,7 +165,7 @@ impl Holdings {
                 (!is_void).then(|| granted.iter().map(|terms| self.hold(about.bucket, *terms, now)).collect())
             }
         };
-        self.review(about.bucket);
+        self.review(about.bucket, now);
         slots
     }
 
@@ -243,7 +197,9 @@ impl Holdings {
 
     /// Records that the connection to the store is new. The reports about all buckets are repeated in the next calls.
     pub fn reconnected(&mut self) {
-        let keys: Vec<BucketKey> = self.buckets.keys().copied().collect();
+        let is_active = |bucket: &HeldBucket| !bucket.is_known_to_be_idle();
+        let keys: Vec<BucketKey> =
+            self.buckets.iter().filter(|(_, bucket)| is_active(bucket)).map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.wait(key));
     }
 
@@ -257,6 +213,17 @@ impl Holdings {
     /// Ends a slot. Does nothing if the slot has ended before.
     pub fn end(&mut self, slot: SlotId) {
         if let Some((bucket, amount)) = self.slots.end(slot) {
+            self.lower(bucket, amount);
+        }
+    }
+
+    /// Ends a slot, and counts what its request has spent in place of the amount of the slot. Does nothing if the slot has
+    /// ended before.
+    pub fn settle(&mut self, slot: SlotId, spent: Cost) {
+        if let Some((bucket, amount)) = self.slots.end(slot) {
+            if let Some(held) = self.buckets.get_mut(&bucket) {
+                held.settled.to = held.settled.to.plus(spent);
+            }
             self.lower(bucket, amount);
         }
     }
@@ -285,9 +252,7 @@ impl Holdings {
     /// Forgets a bucket of which nothing is held or asked, if no call has reported anything else. Otherwise the buckets
     /// of all requests that pass while the store is down would be kept until the store answers.
     fn forget_if_unreported(&mut self, key: BucketKey) {
-        let is_unreported = |bucket: &HeldBucket| {
-            bucket.reported == Reported::Never && bucket.held == Cost::default() && bucket.asked.is_empty()
-        };
+        let is_unreported = |bucket: &HeldBucket| bucket.reported == Reported::Never && bucket.is_idle();
         if let Some(turn) = self.buckets.get(&key).filter(|bucket| is_unreported(bucket)).map(|bucket| bucket.turn) {
             self.leave(key, turn);
             self.buckets.remove(&key);
@@ -300,9 +265,16 @@ impl Holdings {
             self.lower(bucket, amount);
         }
         while self.due.first().is_some_and(|(due, _)| *due <= now)
-            && let Some((_, key)) = self.due.pop_first()
+            && let Some((due, key)) = self.due.pop_first()
         {
-            self.wait(key);
+            // A bucket whose sums were kept for long enough is forgotten: the store has dropped the owner's entry.
+            match self.buckets.get(&key).is_some_and(HeldBucket::is_known_to_be_idle) {
+                true => drop(self.buckets.remove(&key)),
+                false => {
+                    self.due.insert((due, key));
+                    self.wait(key);
+                }
+            }
         }
     }
 
@@ -319,8 +291,7 @@ impl Holdings {
 
     /// Returns whether the store knows what is held of every bucket, as far as the last answers show.
     pub fn is_reported(&self) -> bool {
-        let knows = |bucket: &HeldBucket| bucket.asked.is_empty() && bucket.acknowledged == Some(bucket.held);
-        self.buckets.values().all(knows)
+        self.buckets.values().all(|bucket| bucket.asked.is_empty() && bucket.is_known())
     }
 
     /// Returns the amount that this owner's slots hold of a bucket.
@@ -373,20 +344,24 @@ impl Holdings {
             asked: SmallVec::new(),
             newest,
             acknowledged: None,
+            settled: SettledSums::default(),
             reported: Reported::Never,
             turn,
         })
     }
 
-    /// Makes a bucket wait for a report in the next call, if the store does not know what is held of the bucket.
-    /// Forgets the bucket if the store knows that nothing is held.
-    fn review(&mut self, key: BucketKey) {
+    /// Makes a bucket wait for a report in the next call, if the store does not know what is held or settled of the
+    /// bucket. Forgets the bucket if the store knows that nothing is held, at once or after `SUMS_KEPT`.
+    fn review(&mut self, key: BucketKey, now: Timestamp) {
         let Some(bucket) = self.buckets.get(&key) else { return };
-        if !bucket.asked.is_empty() || bucket.acknowledged == Some(bucket.held) && bucket.held > Cost::default() {
+        if !bucket.asked.is_empty() || bucket.is_known() && bucket.held > Cost::default() {
             return;
         }
-        if bucket.acknowledged != Some(bucket.held) {
+        if !bucket.is_known() {
             return self.wait(key);
+        }
+        if bucket.settled.to > Cost::default() {
+            return self.say_again_at(key, now.plus(SUMS_KEPT));
         }
         let turn = bucket.turn;
         self.leave(key, turn);

@@ -1,7 +1,6 @@
 //! Tests the reports of the next call, the time at which they are due, and the effect of an answer.
 
 use super::*;
-use base::time::Micros;
 
 const NOW: Timestamp = Timestamp(1 << 50);
 const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };

@@ -24,7 +24,7 @@ mod explore;
 mod world;
 
 use explore::{Report, explore};
-use world::{Budget, Fault, Variant, World};
+use world::{Bounds, Fault, Limit, Variant, World};
 
 /// Whether the proof runs in its long form.
 fn is_long() -> bool {
@@ -33,7 +33,7 @@ fn is_long() -> bool {
 
 /// Explores the released protocol, and asserts that at least `least` states were found.
 #[track_caller]
-fn check(name: &str, limits: [u64; 2], buckets: usize, budget: Budget, least: usize) {
+fn check(name: &str, limits: [Limit; 2], buckets: usize, budget: Bounds, least: usize) {
     match explore(World::new(Variant::Released, limits, buckets, budget)) {
         Ok(Report { states, steps, depth }) => {
             assert!(states >= least, "{name}: {states} states, {steps} steps, {depth} events at most");
@@ -44,11 +44,19 @@ fn check(name: &str, limits: [u64; 2], buckets: usize, budget: Budget, least: us
 
 /// Asserts that the checker finds the mistake of a variant.
 #[track_caller]
-fn check_bad(variant: Variant, budget: Budget, broken: &str) {
-    match explore(World::new(variant, [1, 1], 1, budget)) {
+fn check_bad(variant: Variant, limits: [Limit; 2], budget: Bounds, broken: &str) {
+    match explore(World::new(variant, limits, 1, budget)) {
         Ok(Report { states, .. }) => panic!("{variant:?}: nothing found in {states} states"),
         Err(found) => assert!(found.broken.contains(broken), "{variant:?}: {found}"),
     }
+}
+
+fn slots(one: u64, other: u64) -> [Limit; 2] {
+    [one, other].map(Limit::of_slots)
+}
+
+fn tokens(limit: u64) -> [Limit; 2] {
+    [Limit::of_tokens(limit); 2]
 }
 
 const NO_FAULTS: &[Fault] = &[];
@@ -56,49 +64,69 @@ const NO_FAULTS: &[Fault] = &[];
 #[test]
 fn lost_late_doubled_and_reordered_reports_never_admit_wrongly() {
     let budget = match is_long() {
-        true => Budget { asks: 2, says: 1, ticks: 1, faults: 1, of: &[Fault::Double, Fault::Kill] },
-        false => Budget { asks: 2, says: 1, ticks: 0, faults: 1, of: &[Fault::Double, Fault::Kill] },
+        true => Bounds { asks: 2, says: 1, ticks: 1, faults: 1, of: &[Fault::Double, Fault::Kill] },
+        false => Bounds { asks: 2, says: 1, ticks: 0, faults: 1, of: &[Fault::Double, Fault::Kill] },
     };
-    check("network, limit 1", [1, 1], 1, budget, 5_000);
-    check("network, limits 1 and 2", [1, 2], 1, budget, 5_000);
+    check("network, limit 1", slots(1, 1), 1, budget, 5_000);
+    check("network, limits 1 and 2", slots(1, 2), 1, budget, 5_000);
 }
 
 #[test]
 fn a_store_that_forgets_or_whose_clock_steps_admits_no_more_than_was_not_said() {
     let budget = |of| match is_long() {
-        true => Budget { asks: 2, says: 1, ticks: 1, faults: 1, of },
-        false => Budget { asks: 2, says: 1, ticks: 0, faults: 1, of },
+        true => Bounds { asks: 2, says: 1, ticks: 1, faults: 1, of },
+        false => Bounds { asks: 2, says: 1, ticks: 0, faults: 1, of },
     };
-    check("flush, failover", [1, 1], 1, budget(&[Fault::Flush, Fault::FailOver]), 1_000);
-    check("clock set back", [1, 1], 1, budget(&[Fault::ClockBack]), 1_000);
-    check("passed without the store", [1, 1], 1, budget(&[Fault::Pass]), 1_000);
-    let paused = Budget { asks: 2, says: 1, ticks: 2, faults: 0, of: NO_FAULTS };
-    check("paused for longer than 7 s", [1, 1], 1, paused, 1_000);
+    check("flush, failover", slots(1, 1), 1, budget(&[Fault::Flush, Fault::FailOver]), 1_000);
+    check("clock set back", slots(1, 1), 1, budget(&[Fault::ClockBack]), 1_000);
+    check("passed without the store", slots(1, 1), 1, budget(&[Fault::Pass]), 1_000);
+    let paused = Bounds { asks: 2, says: 1, ticks: 2, faults: 0, of: NO_FAULTS };
+    check("paused for longer than 7 s", slots(1, 1), 1, paused, 1_000);
 }
 
 #[test]
 fn requests_that_need_slots_of_two_buckets_take_both_or_neither() {
     let of = &[Fault::Double, Fault::Kill, Fault::Flush];
     let budget = match is_long() {
-        true => Budget { asks: 2, says: 1, ticks: 0, faults: 1, of },
-        false => Budget { asks: 2, says: 0, ticks: 0, faults: 1, of },
+        true => Bounds { asks: 2, says: 1, ticks: 0, faults: 1, of },
+        false => Bounds { asks: 2, says: 0, ticks: 0, faults: 1, of },
     };
-    check("two buckets, limit 1", [1, 1], 2, budget, 5_000);
+    check("two buckets, limit 1", slots(1, 1), 2, budget, 5_000);
+}
+
+#[test]
+fn a_settled_cost_is_spent_once_whatever_the_network_and_the_store_do() {
+    let budget = |says, faults, of| Bounds { asks: if is_long() { 3 } else { 2 }, says, ticks: 0, faults, of };
+    check("budget, network", tokens(1), 1, budget(2, 1, &[Fault::Double, Fault::Kill]), 5_000);
+    check("budget, flush, failover", tokens(2), 1, budget(2, 1, &[Fault::Flush, Fault::FailOver]), 5_000);
+    check("budget, clock set back", tokens(2), 1, budget(1, 1, &[Fault::ClockBack]), 1_000);
+    let paused = Bounds { asks: 2, says: 1, ticks: 2, faults: 0, of: NO_FAULTS };
+    check("budget, paused for longer than 7 s", tokens(2), 1, paused, 1_000);
+}
+
+#[test]
+fn the_checker_finds_what_is_wrong_with_bad_variants_of_settling() {
+    let small = Bounds { asks: 1, says: 3, ticks: 0, faults: 0, of: NO_FAULTS };
+    check_bad(Variant::SumsAddedAgain, tokens(2), small, "was settled");
+    check_bad(Variant::SettledLater, tokens(1), small, "at least");
+    check_bad(Variant::SumForgotten, tokens(3), Bounds { asks: 2, says: 2, ..small }, "at least");
+    let flush = Bounds { faults: 1, of: &[Fault::Flush], asks: 2, says: 2, ..small };
+    check_bad(Variant::FromIgnored, tokens(3), flush, "was settled");
 }
 
 #[test]
 fn the_checker_finds_what_is_wrong_with_known_bad_variants() {
     let of = NO_FAULTS;
-    let small = Budget { asks: 2, says: 1, ticks: 0, faults: 0, of };
-    check_bad(Variant::EarlyRelease, small, "more runs");
-    check_bad(Variant::SequenceIgnored, small, "a late call");
-    check_bad(Variant::PlusMinus, small, "a late call");
-    check_bad(Variant::ClientClock, small, "more runs");
-    check_bad(Variant::LateAnswerCounts, Budget { asks: 1, says: 2, ..small }, "more runs");
-    check_bad(Variant::AsksNotSaid, small, "more runs");
-    check_bad(Variant::RefusedPlanWritesNothing, Budget { asks: 3, ..small }, "a late call");
-    check_bad(Variant::SequenceForgotten, Budget { asks: 2, says: 1, ticks: 2, ..small }, "a late call");
-    check_bad(Variant::HoldsForever, Budget { faults: 1, of: &[Fault::Kill], ..small }, "leaks");
+    let small = Bounds { asks: 2, says: 1, ticks: 0, faults: 0, of };
+    check_bad(Variant::EarlyRelease, slots(1, 1), small, "more runs");
+    check_bad(Variant::SequenceIgnored, slots(1, 1), small, "a late call");
+    check_bad(Variant::PlusMinus, slots(1, 1), small, "a late call");
+    check_bad(Variant::ClientClock, slots(1, 1), small, "more runs");
+    check_bad(Variant::LateAnswerCounts, slots(1, 1), Bounds { asks: 1, says: 2, ..small }, "more runs");
+    check_bad(Variant::AsksNotSaid, slots(1, 1), small, "more runs");
+    check_bad(Variant::RefusedPlanWritesNothing, slots(1, 1), Bounds { asks: 3, ..small }, "a late call");
+    check_bad(Variant::SequenceForgotten, slots(1, 1), Bounds { asks: 2, says: 1, ticks: 2, ..small }, "a late call");
+    check_bad(Variant::HoldsForever, slots(1, 1), Bounds { faults: 1, of: &[Fault::Kill], ..small }, "leaks");
 }
 
 /// The protocol cannot prevent this: if the store's clock is set ahead, holds end early.
@@ -106,7 +134,8 @@ fn the_checker_finds_what_is_wrong_with_known_bad_variants() {
 fn the_checker_finds_that_a_clock_that_leaps_ahead_ends_holds() {
     check_bad(
         Variant::Released,
-        Budget { asks: 1, says: 0, ticks: 0, faults: 1, of: &[Fault::ClockAhead] },
+        slots(1, 1),
+        Bounds { asks: 1, says: 0, ticks: 0, faults: 1, of: &[Fault::ClockAhead] },
         "more runs",
     );
 }

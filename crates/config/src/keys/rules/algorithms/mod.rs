@@ -17,6 +17,7 @@ use crate::keys::rules::cost::{self, Ceiling};
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::{Field, Section};
 use crate::language::suggest::listed;
+use ledger::algorithm::budget::Budget;
 use ledger::algorithm::sliding_log::MAX_LIMIT;
 use ledger::algorithm::{Algorithm, AlgorithmKind};
 use ledger::cost::Cost;
@@ -77,8 +78,8 @@ static UNLIMITED: Mapping = Mapping {
 
 fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
-        AlgorithmKind::TokenBucket => &token_bucket::LIMIT,
-        AlgorithmKind::FixedWindow => &fixed_window::LIMIT,
+        AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => &token_bucket::LIMIT,
+        AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget => &fixed_window::LIMIT,
         AlgorithmKind::SlidingLog => &sliding_log::LIMIT,
         AlgorithmKind::SlidingWindow => &sliding_window::LIMIT,
         AlgorithmKind::LeakyBucket => &leaky_bucket::LIMIT,
@@ -88,8 +89,8 @@ fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
 
 fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
-        AlgorithmKind::TokenBucket => &token_bucket::NUMBERS,
-        AlgorithmKind::FixedWindow => &fixed_window::NUMBERS,
+        AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => &token_bucket::NUMBERS,
+        AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget => &fixed_window::NUMBERS,
         AlgorithmKind::SlidingLog => &sliding_log::NUMBERS,
         AlgorithmKind::SlidingWindow => &sliding_window::NUMBERS,
         AlgorithmKind::LeakyBucket => &leaky_bucket::NUMBERS,
@@ -131,8 +132,8 @@ impl LimitNumbers {
 /// reporting a problem.
 pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     match kind {
-        AlgorithmKind::TokenBucket => token_bucket::token_bucket(section, reader),
-        AlgorithmKind::FixedWindow => fixed_window::fixed_window(section, reader),
+        AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => token_bucket::token_bucket(section, reader),
+        AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget => fixed_window::fixed_window(section, reader),
         AlgorithmKind::SlidingLog => sliding_log::sliding_log(section, reader),
         AlgorithmKind::SlidingWindow => sliding_window::sliding_window(section, reader),
         AlgorithmKind::LeakyBucket => leaky_bucket::leaky_bucket(section, reader),
@@ -143,11 +144,12 @@ pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: Number
 /// Returns the highest cost that a request can pay under this algorithm, and the name of the setting that bounds the cost.
 pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
     let name = match algorithm {
-        Algorithm::TokenBucket(_) => "burst",
+        Algorithm::TokenBucket(_) | Algorithm::Budget(Budget::TokenBucket(_)) => "burst",
         Algorithm::FixedWindow(_)
         | Algorithm::SlidingLog(_)
         | Algorithm::SlidingWindow(_)
-        | Algorithm::Concurrency(_) => "limit",
+        | Algorithm::Concurrency(_)
+        | Algorithm::Budget(Budget::FixedWindow(_)) => "limit",
         Algorithm::LeakyBucket(_) => "number of places",
     };
     Ceiling { cost: algorithm.ceiling(), name }
@@ -168,7 +170,8 @@ pub(crate) fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &
         Algorithm::TokenBucket(_)
         | Algorithm::FixedWindow(_)
         | Algorithm::SlidingWindow(_)
-        | Algorithm::Concurrency(_) => Some(()),
+        | Algorithm::Concurrency(_)
+        | Algorithm::Budget(_) => Some(()),
         Algorithm::SlidingLog(log) => sliding_log::check_price(section, log, price),
         Algorithm::LeakyBucket(_) => leaky_bucket::check_costs(section),
     }
@@ -247,11 +250,13 @@ impl OtherNumbers<'_> {
     pub(crate) fn read(self, field: Field<'_>) -> Option<LimitNumbers> {
         let section = field.clone().section(number_keys(self.kind))?;
         let numbers = match (self.kind, self.own) {
-            (AlgorithmKind::TokenBucket, _) => numbers(self.kind, &section, self.numbers),
+            (AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget, _) => numbers(self.kind, &section, self.numbers),
             (AlgorithmKind::FixedWindow, Some(Algorithm::FixedWindow(own))) => {
                 fixed_window::other_limit(&section, Some(&own), self.numbers)
             }
-            (AlgorithmKind::FixedWindow, _) => fixed_window::other_limit(&section, None, self.numbers),
+            (AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget, _) => {
+                fixed_window::other_limit(&section, None, self.numbers)
+            }
             (AlgorithmKind::SlidingLog, own) => {
                 let own = match &own {
                     Some(Algorithm::SlidingLog(own)) => Some(own),

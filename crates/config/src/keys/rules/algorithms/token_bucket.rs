@@ -116,7 +116,8 @@ pub(crate) fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
         | Algorithm::SlidingLog(_)
         | Algorithm::SlidingWindow(_)
         | Algorithm::LeakyBucket(_)
-        | Algorithm::Concurrency(_) => None,
+        | Algorithm::Concurrency(_)
+        | Algorithm::Budget(_) => None,
     }
 }
 

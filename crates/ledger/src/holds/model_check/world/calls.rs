@@ -4,7 +4,7 @@ use super::{SLOT, SentAnswer, SentCall, Variant, World, key, micros};
 use crate::algorithm::ChargeResult;
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
-use crate::holds::{ReportAnswer, SlotTerms};
+use crate::holds::{ReportAnswer, SettledSums, SlotTerms};
 
 impl World {
     pub(super) fn send(&mut self, owner: usize, asks: &[(BucketKey, Cost)]) {
@@ -16,7 +16,9 @@ impl World {
         });
         let ended = std::mem::take(&mut client.ended);
         let call = client.holdings.call(asks, now);
-        self.shared.calls.push(SentCall { owner, call, unanswered, ended });
+        let said_before = client.settled.map(|settled| settled.said);
+        client.settled.iter_mut().for_each(|settled| settled.said = settled.sum);
+        self.shared.calls.push(SentCall { owner, call, unanswered, ended, said_before });
         self.shared.calls.sort_by_key(|sent| (sent.owner, sent.call.sequence));
     }
 
@@ -46,6 +48,17 @@ impl World {
                     report.held = self.counted(*owner, bucket).less(Cost::from_tokens(sent.ended[bucket]));
                 }
                 Variant::AsksNotSaid => report.held = report.held.less(sent.unanswered[bucket]),
+                Variant::SumsAddedAgain => {
+                    let added = self.shared.clients[*owner].settled[bucket].added;
+                    let unknown = report.settled.to.less(report.settled.from).whole();
+                    report.settled = SettledSums { from: Cost::default(), to: Cost::from_tokens(added + unknown) };
+                }
+                Variant::FromIgnored => report.settled.from = Cost::default(),
+                Variant::SettledLater => report.settled.to = Cost::from_tokens(sent.said_before[bucket]),
+                Variant::SumForgotten => {
+                    report.settled.to = report.settled.to.less(report.settled.from);
+                    report.settled.from = Cost::default();
+                }
                 _ => {}
             }
             let holders = self.holders(bucket);
@@ -58,6 +71,9 @@ impl World {
                 client.unsaid = heard.unsaid.filter(|unsaid| call.sequence <= *unsaid);
                 client.newest = heard.newest.max(call.sequence);
                 client.at = self.shared.time;
+                let settled = &mut self.shared.clients[*owner].settled[bucket];
+                settled.accepted = settled.accepted.max(about.settled.to.whole());
+                settled.added = report.settled.to.whole();
             }
             if call.sequence < heard.answered && self.holders(bucket) != holders {
                 return Err(format!("a late call changes what is held of {bucket}"));
@@ -71,7 +87,7 @@ impl World {
         for about in asked() {
             let bucket = usize::from(about.bucket.0[0]);
             let state = &mut self.shared.stored[bucket];
-            match limit.step(state.as_deref(), about.asked, now).charge {
+            match limit.charge(state.as_deref(), about.asked, now) {
                 ChargeResult::Fits { entry, .. } if is_granted => *state = Some(entry.state),
                 _ => is_granted = false,
             }
@@ -117,6 +133,10 @@ impl World {
             }
             if is_asked {
                 mask |= 1 << bucket;
+            }
+            if *accepted {
+                let settled = &mut client.settled[bucket];
+                settled.known = settled.known.max(about.settled.to.whole());
             }
             if *accepted && !is_lost {
                 let heard = &mut client.heard[bucket];

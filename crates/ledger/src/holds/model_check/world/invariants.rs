@@ -1,6 +1,6 @@
 //! Checks the invariants in every state of the small world.
 
-use super::{BEGIN, Variant, World, has, key, micros};
+use super::{BEGIN, Client, Settled, Variant, World, has, key, micros};
 use crate::cost::Cost;
 use crate::holds::Owner;
 
@@ -40,10 +40,27 @@ impl World {
             return Ok(());
         }
         let promised: u64 = (0..clients.len()).map(|owner| self.promised(owner, bucket)).sum();
-        match promised <= self.limits[owner].limit().whole() {
+        let spent: u64 = clients.iter().map(|client| client.least_spent(bucket)).sum();
+        match promised + spent <= self.limits[owner].size() {
             true => Ok(()),
-            false => Err(format!("more runs of {bucket} than the limit: {promised}")),
+            false => Err(format!("more runs of {bucket} than the limit: {promised} beside {spent}")),
         }
+    }
+
+    /// Checks that no settled cost is spent twice.
+    ///
+    /// # Errors
+    ///
+    /// Says how much is spent and how much was settled.
+    fn check_spent(&self, bucket: usize) -> Result<(), String> {
+        let spent = self.spent(bucket);
+        let settled = self.shared.clients.iter().map(|client| client.settled[bucket]);
+        let most: u64 = settled.map(|settled| settled.sum - settled.flushed).sum();
+        if spent > most { Err(format!("{spent} of {bucket} is spent, {most} was settled")) } else { Ok(()) }
+    }
+
+    fn spent(&self, bucket: usize) -> u64 {
+        self.limits[0].spent(self.shared.stored[bucket].as_deref(), micros(self.shared.clock))
     }
 
     /// Checks that the invariants hold in this state.
@@ -63,6 +80,7 @@ impl World {
                 }
             }
         }
+        (0..self.shared.stored.len()).try_for_each(|bucket| self.check_spent(bucket))?;
         self.clone().check_leaks()
     }
 
@@ -106,11 +124,28 @@ impl World {
                 .filter(|(_, held)| *held > Cost::default())
                 .collect();
             let counted = self.holders(bucket);
-            let sum = self.limits[0].spent(self.shared.stored[bucket].as_deref(), micros(self.shared.clock));
+            let sum = self.limits[0].held(self.shared.stored[bucket].as_deref(), micros(self.shared.clock));
             if counted != held || sum != held.iter().fold(Cost::default(), |sum, (_, held)| sum.plus(*held)) {
                 return Err(format!("{bucket} leaks: {counted:?} is counted, {held:?} is held"));
             }
+            let (spent, least) =
+                (self.spent(bucket), self.shared.clients.iter().map(|client| client.least_spent(bucket)));
+            let least: u64 = least.sum();
+            if spent < least {
+                return Err(format!("{spent} of {bucket} is spent, at least {least} was settled"));
+            }
+            self.check_spent(bucket)?;
         }
         Ok(())
+    }
+}
+
+impl Client {
+    /// Returns how much a bucket must count as spent by this owner, once all reports have arrived. What an owner had not said
+    /// when it was killed may be lost.
+    fn least_spent(&self, bucket: usize) -> u64 {
+        let Settled { sum, accepted, lost, .. } = self.settled[bucket];
+        let said = if self.is_alive { sum } else { accepted };
+        said.saturating_sub(lost)
     }
 }

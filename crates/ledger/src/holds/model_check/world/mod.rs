@@ -2,13 +2,16 @@
 
 mod calls;
 mod invariants;
+mod limit;
+mod variant;
 
 use crate::algorithm::State;
-use crate::algorithm::concurrency::Concurrency;
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use crate::holds::{Call, Holdings, LIFE, Owner, SlotId, SlotTerms};
 use base::time::Timestamp;
+pub(super) use limit::Limit;
+pub(super) use variant::Variant;
 
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1 << 50;
@@ -17,31 +20,6 @@ const START: u64 = 1 << 50;
 const BEGIN: u64 = 100;
 
 const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };
-
-/// The protocol that is explored: the released protocol, or a protocol with a deliberate mistake that the checker must
-/// find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Variant {
-    Released,
-    /// A slot is given back when the response of its request begins, not when the response ends.
-    EarlyRelease,
-    /// The store accepts every report in the order of arrival, even if a report is older than the last report.
-    SequenceIgnored,
-    /// Reports contain differences in place of absolute numbers.
-    PlusMinus,
-    /// Reports count until seven seconds after the owner's own time, and the clock of one owner is ahead.
-    ClientClock,
-    /// The owner accepts an answer even if a later report has been answered.
-    LateAnswerCounts,
-    /// The owner does not report as held what it has asked for in calls without an answer.
-    AsksNotSaid,
-    /// The store does not store the reports of a call whose plan was refused.
-    RefusedPlanWritesNothing,
-    /// The store drops the entry of an owner as soon as the owner's holds end.
-    SequenceForgotten,
-    /// The holds of an owner that sends no more reports never end.
-    HoldsForever,
-}
 
 /// A fault that can occur in addition to what any network may do: lose, delay and reorder messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +36,7 @@ pub(super) enum Fault {
 
 /// How many actions of each kind may occur in one history.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
+pub(super) struct Bounds {
     pub asks: u8,
     /// The number of calls that only contain reports and ask for nothing.
     pub says: u8,
@@ -121,6 +99,26 @@ struct Client {
     /// For the variant with differences: how many slots of each bucket were given back since the last call.
     ended: [u64; 2],
     heard: [Heard; 2],
+    settled: [Settled; 2],
+}
+
+/// The costs that an owner has settled of one bucket, as the checker knows them.
+#[derive(Clone, Copy, Default, Hash)]
+struct Settled {
+    sum: u64,
+    /// The part of the sum that the store had accepted, as far as the owner knows.
+    known: u64,
+    /// The largest sum in a report that the store has accepted.
+    accepted: u64,
+    /// The value of `accepted` when the store last lost charges.
+    lost: u64,
+    /// The value of `known` when the store last lost all of its buckets, or its value in an earlier call that was still under
+    /// way.
+    flushed: u64,
+    /// The sum in the owner's last call.
+    said: u64,
+    /// For the variant `SumsAddedAgain`: the sum in the store's entry.
+    added: u64,
 }
 
 /// The state of the reports between an owner and the store about one bucket, as the checker knows it.
@@ -143,6 +141,8 @@ struct SentCall {
     /// `ended` the number of slots that have ended since the last call.
     unanswered: [Cost; 2],
     ended: [u64; 2],
+    /// The sums in the owner's call before this one.
+    said_before: [u64; 2],
 }
 
 #[derive(Clone, Hash)]
@@ -158,7 +158,7 @@ struct SentAnswer {
 #[derive(Clone)]
 pub(super) struct World {
     variant: Variant,
-    limits: [Concurrency; 2],
+    limits: [Limit; 2],
     of: &'static [Fault],
     shared: Changing,
 }
@@ -200,13 +200,14 @@ fn micros(seconds: u64) -> Timestamp {
 }
 
 impl World {
-    pub(super) fn new(variant: Variant, limits: [u64; 2], buckets: usize, budget: Budget) -> World {
+    pub(super) fn new(variant: Variant, limits: [Limit; 2], buckets: usize, budget: Bounds) -> World {
         let client = |owner: u64| Client {
             is_alive: true,
             holdings: Holdings::new(Owner(owner)),
             requests: Vec::new(),
             ended: [0; 2],
             heard: [Heard::default(); 2],
+            settled: [Settled::default(); 2],
         };
         let shared = Changing {
             stored: vec![None; buckets],
@@ -222,7 +223,7 @@ impl World {
             ticks: budget.ticks,
             faults: budget.faults,
         };
-        World { variant, limits: limits.map(|limit| Concurrency::new(limit).unwrap()), of: budget.of, shared }
+        World { variant, limits, of: budget.of, shared }
     }
 
     /// Returns the actions that are possible in this state.
@@ -313,7 +314,15 @@ impl World {
             Action::Finish { owner, request } => {
                 let client = &mut self.shared.clients[owner];
                 let (mask, slots) = client.requests.remove(request);
-                slots.into_iter().for_each(|slot| client.holdings.end(slot));
+                for slot in slots {
+                    match self.limits[owner] {
+                        Limit::Slots(_) => client.holdings.end(slot),
+                        Limit::Budget(_) => client.holdings.settle(slot, Cost::ONE),
+                    }
+                }
+                if let Limit::Budget(_) = self.limits[owner] {
+                    (0..2).filter(|bucket| has(mask, *bucket)).for_each(|bucket| client.settled[bucket].sum += 1);
+                }
                 if self.variant == Variant::PlusMinus {
                     (0..2).filter(|bucket| has(mask, *bucket)).for_each(|bucket| client.ended[bucket] += 1);
                 }
@@ -337,6 +346,14 @@ impl World {
             Action::Kill { owner } => self.kill(owner),
             Action::Flush => {
                 self.shared.stored.iter_mut().for_each(|state| *state = None);
+                self.settled().for_each(|settled| (settled.flushed, settled.added) = (settled.known, 0));
+                // A call under way says what was known when it was sent.
+                for sent in &self.shared.calls {
+                    for about in &sent.call.reports {
+                        let settled = &mut self.shared.clients[sent.owner].settled[usize::from(about.bucket.0[0])];
+                        settled.flushed = settled.flushed.min(about.settled.from.whole());
+                    }
+                }
                 self.lose();
             }
             Action::Save => self.shared.saved = Some(self.shared.stored.clone()),
@@ -383,10 +400,15 @@ impl World {
     /// Notes that the store has lost all reports.
     fn lose(&mut self) {
         self.shared.answers.iter_mut().for_each(|sent| sent.is_lost = true);
+        self.settled().for_each(|settled| settled.lost = settled.accepted);
         for heard in self.shared.clients.iter_mut().flat_map(|client| &mut client.heard) {
             heard.unsaid = heard.unsaid.max(Some(heard.newest));
             heard.answered = 0;
         }
+    }
+
+    fn settled(&mut self) -> impl Iterator<Item = &mut Settled> {
+        self.shared.clients.iter_mut().flat_map(|client| &mut client.settled)
     }
 
     fn kill(&mut self, owner: usize) {

@@ -14,6 +14,7 @@
 //! | | 6 | how much the owner holds |
 //! | | 7 | the moment until which the entry counts |
 //! | | 5 | the second since which the owner holds something |
+//! | | 8 | only in a budget: the sum that the owner has settled |
 //!
 //! The first entry belongs to the owner whose report was accepted last. An entry is live until its time is over.
 //!
@@ -27,7 +28,8 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::super::step::{EXACT, MOST_AHEAD, State};
+use super::step::{EXACT, MOST_AHEAD, State};
+use crate::cost::Cost;
 use crate::holds::report::{LIFE, MOST_HELD, Owner, Report};
 use base::time::{Micros, Timestamp};
 
@@ -48,6 +50,24 @@ const EXCERPT: u64 = 2;
 
 const SEQUENCES: u64 = (1 << 48) - 1;
 
+/// What one owner holds of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub owner: Owner,
+    pub held: Cost,
+    /// The moment since which the owner has held something without a pause, rounded down to a second.
+    pub since: Timestamp,
+}
+
+/// The kind of a bucket's entries, which is part of the bucket's algorithm and not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryKind {
+    /// Entries of four words: what the owners hold.
+    Slots,
+    /// Entries of five words: what the owners hold, and what they have settled.
+    Budget,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnerEntry {
     pub owner: Owner,
@@ -57,10 +77,13 @@ pub(super) struct OwnerEntry {
     pub until: Timestamp,
     /// The second since which the owner has held something without a pause, counted from the Unix epoch.
     pub since: u64,
+    /// The sum in the owner's last accepted report, in thousandths. 0 for slots.
+    pub settled: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct OwnerEntries {
+    kind: EntryKind,
     pub sum: u64,
     /// The latest time that the bucket has seen. This time is set back only if it is more than `MOST_AHEAD` ahead of
     /// the clock.
@@ -76,62 +99,82 @@ pub(super) struct OwnerEntries {
 impl OwnerEntries {
     /// Reads the entries of a state at `now`. An invalid state is read as one entry: `Owner::NOBODY` holds
     /// `everything`.
-    pub(super) fn open(state: Option<&[u64]>, everything: u64, now: Timestamp) -> OwnerEntries {
-        let mut read = match state.map(OwnerEntries::parse) {
-            None => OwnerEntries::of(SmallVec::new(), now),
+    pub(super) fn open(kind: EntryKind, state: Option<&[u64]>, everything: u64, now: Timestamp) -> OwnerEntries {
+        match state.map(|state| OwnerEntries::parse(kind, state)) {
+            None => OwnerEntries::of(kind, SmallVec::new(), now),
             Some(None) => {
                 let until = now.plus(LIFE);
                 let since = seconds(now);
-                let nobody = OwnerEntry { owner: Owner::NOBODY, sequence: 0, held: everything, until, since };
-                OwnerEntries::of(smallvec![nobody], now)
+                let nobody =
+                    OwnerEntry { owner: Owner::NOBODY, sequence: 0, held: everything, until, since, settled: 0 };
+                OwnerEntries::of(kind, smallvec![nobody], now)
             }
-            Some(Some(entries)) => entries,
-        };
-        let ahead = read.moment.since(now);
+            Some(Some(entries)) => entries.at(now),
+        }
+    }
+
+    /// Returns the entries as they are at `now`: the holds whose time is over have ended.
+    #[must_use]
+    pub(super) fn at(mut self, now: Timestamp) -> OwnerEntries {
+        let ahead = self.moment.since(now);
         if ahead > MOST_AHEAD {
             // Moves the end of each entry back too, so that the entry keeps its remaining time.
-            read.entries.iter_mut().for_each(|entry| entry.until.0 = entry.until.0.saturating_sub(ahead.0));
-            read.moment = now;
-            read.is_corrected = true;
+            self.entries.iter_mut().for_each(|entry| entry.until.0 = entry.until.0.min(EXACT).saturating_sub(ahead.0));
+            self.moment = now;
+            self.is_corrected = true;
         }
-        read.moment = read.moment.max(now);
-        if read.form == WHOLE {
-            read.forget();
+        self.moment = self.moment.max(now);
+        if self.form == WHOLE {
+            self.forget();
         }
-        read
+        self
     }
 
-    pub(super) fn of(entries: SmallVec<[OwnerEntry; 4]>, moment: Timestamp) -> OwnerEntries {
+    pub(super) fn of(kind: EntryKind, entries: SmallVec<[OwnerEntry; 4]>, moment: Timestamp) -> OwnerEntries {
         let sum = entries.iter().map(|entry| entry.held).sum();
-        OwnerEntries { sum, moment, live: entries.len(), entries, form: WHOLE, is_corrected: false }
+        OwnerEntries { kind, sum, moment, live: entries.len(), entries, form: WHOLE, is_corrected: false }
     }
 
-    /// Parses a state. `None` if it cannot be the state of a concurrency limit.
-    fn parse(state: &[u64]) -> Option<OwnerEntries> {
+    /// Parses entries. `None` if the words cannot be entries of this kind.
+    pub(super) fn parse(kind: EntryKind, state: &[u64]) -> Option<OwnerEntries> {
         let (&[first, moment, live], rest) = state.split_first_chunk::<3>()?;
-        let (packed, []) = rest.as_chunks::<4>() else { return None };
+        let entries: SmallVec<[OwnerEntry; 4]> = match kind {
+            EntryKind::Slots => {
+                let (packed, []) = rest.as_chunks::<4>() else { return None };
+                packed.iter().map(|entry| OwnerEntry::unpack(entry, 0)).collect()
+            }
+            EntryKind::Budget => {
+                let (packed, []) = rest.as_chunks::<5>() else { return None };
+                let unpack = |[a, b, c, d, settled]: &[u64; 5]| OwnerEntry::unpack(&[*a, *b, *c, *d], *settled);
+                packed.iter().map(unpack).collect()
+            }
+        };
         let (form, sum, live) = (first & 0xff, first >> 8, usize::try_from(live).ok()?);
         let fits = match form {
-            WHOLE => (1..=MOST_OWNERS).contains(&packed.len()) && live <= packed.len(),
-            EXCERPT => packed.len() <= 1 && (live <= packed.len() || live == MOST_OWNERS),
+            WHOLE => (1..=MOST_OWNERS).contains(&entries.len()) && live <= entries.len(),
+            EXCERPT => entries.len() <= 1 && (live <= entries.len() || live == MOST_OWNERS),
             _ => false,
         };
-        if !fits || sum > EXACT || moment > EXACT {
+        if !fits || sum > EXACT || moment > EXACT || entries.iter().any(|entry| entry.settled > EXACT) {
             return None;
         }
-        let entries = packed.iter().map(OwnerEntry::unpack).collect();
-        Some(OwnerEntries { sum, moment: Timestamp(moment), live, entries, form, is_corrected: false })
+        Some(OwnerEntries { kind, sum, moment: Timestamp(moment), live, entries, form, is_corrected: false })
     }
 
-    /// Returns whether a state is valid and whole. An excerpt is not whole.
-    pub(super) fn is_whole(state: &[u64]) -> bool {
-        OwnerEntries::parse(state).is_some_and(|entries| entries.form == WHOLE)
+    /// Returns whether these entries are whole. An excerpt is not whole.
+    pub(super) fn is_whole(&self) -> bool {
+        self.form == WHOLE
+    }
+
+    /// Returns whether no owner has an entry.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// Returns whether a stored value is that of a concurrency limit and not of another algorithm: the value must be
     /// whole, its sum must be the sum of its live entries, and no entry may count for longer than [`LIFE`].
     pub(super) fn is_stored(state: &[u64]) -> bool {
-        OwnerEntries::parse(state).is_some_and(|read| {
+        OwnerEntries::parse(EntryKind::Slots, state).is_some_and(|read| {
             let held: u64 = read.entries.iter().take(read.live).map(|entry| entry.held).sum();
             let last = read.moment.plus(LIFE);
             read.form == WHOLE && held == read.sum && read.entries.iter().all(|entry| entry.until <= last)
@@ -157,15 +200,16 @@ impl OwnerEntries {
         }
     }
 
-    /// Accepts a report, and moves its entry to the front. Returns `false` and changes nothing if the report is not newer than the
-    /// owner's last report, or if there are too many owners.
-    pub(super) fn accept(&mut self, report: Report) -> bool {
+    /// Accepts a report, and moves its entry to the front. Returns how much the owner has settled since its last report, in
+    /// thousandths. Returns `None` and changes nothing if the report is not newer than the owner's last report, or if there
+    /// are too many owners.
+    pub(super) fn accept(&mut self, report: Report) -> Option<u64> {
         let own = self.entries.iter().position(|entry| entry.owner == report.owner);
-        let mut since = None;
+        let (mut since, to) = (None, report.settled.to.thousandths().min(EXACT));
+        let mut charged = report.settled.from.thousandths();
         if let Some(index) = own {
-            let Some(last) = self.entries.get(index).copied().filter(|last| last.sequence < report.sequence) else {
-                return false;
-            };
+            let last = self.entries.get(index).copied().filter(|last| last.sequence < report.sequence)?;
+            charged = last.settled;
             if index < self.live {
                 self.sum = self.sum.saturating_sub(last.held);
                 self.live -= 1;
@@ -178,7 +222,7 @@ impl OwnerEntries {
                 _ => self.live >= MOST_OWNERS,
             };
             if is_full {
-                return false;
+                return None;
             }
             if self.entries.len() >= MOST_OWNERS {
                 self.entries.truncate(self.live);
@@ -188,17 +232,19 @@ impl OwnerEntries {
         let since = if held == 0 { 0 } else { since.unwrap_or(seconds(self.moment)) };
         let sequence = report.sequence.min(SEQUENCES);
         let until = self.moment.plus(LIFE);
-        self.entries.insert(0, OwnerEntry { owner: report.owner, sequence, held, until, since });
+        // The sum never falls, so that what an owner has settled is never charged twice.
+        let settled = if own.is_some() { to.max(charged) } else { to };
+        self.entries.insert(0, OwnerEntry { owner: report.owner, sequence, held, until, since, settled });
         self.live += 1;
         self.sum += held;
-        true
+        Some(to.saturating_sub(charged))
     }
 
     /// Adds an amount to what the owner of the first entry holds. Returns `false` if there is no entry.
     pub(super) fn charge(&mut self, amount: u64) -> bool {
         let since = seconds(self.moment);
         let Some(speaker) = self.entries.first_mut() else { return false };
-        if speaker.held == 0 {
+        if speaker.held == 0 && amount > 0 {
             speaker.since = since;
         }
         speaker.held += amount;
@@ -206,9 +252,14 @@ impl OwnerEntries {
         true
     }
 
-    /// Returns the entries of the owners that hold something.
-    pub(super) fn holders(&self) -> impl Iterator<Item = &OwnerEntry> {
-        self.entries.iter().take(self.live).filter(|entry| entry.held > 0)
+    /// Returns the owners that hold something. The owner whose report was accepted last comes first.
+    pub(super) fn holders(&self) -> impl Iterator<Item = Holder> {
+        let holder = |entry: &OwnerEntry| Holder {
+            owner: entry.owner,
+            held: Cost::from_thousandths(entry.held),
+            since: Timestamp(entry.since.saturating_mul(1_000_000)),
+        };
+        self.entries.iter().take(self.live).filter(|entry| entry.held > 0).map(holder)
     }
 
     /// Returns the time until which a store must keep the state: [`KEPT`] after the end of the moment's minute. The time is the
@@ -219,9 +270,19 @@ impl OwnerEntries {
 
     pub(super) fn pack(&self) -> State {
         let mut state = State::with_capacity(3 + 4 * self.entries.len());
-        state.extend([self.form | self.sum << 8, self.moment.0, self.live as u64]);
-        self.entries.iter().for_each(|entry| state.extend_from_slice(&entry.pack()));
+        self.pack_into(&mut state);
         state
+    }
+
+    /// Appends the packed entries to a state.
+    pub(super) fn pack_into(&self, state: &mut State) {
+        state.extend([self.form | self.sum << 8, self.moment.0, self.live as u64]);
+        for entry in &self.entries {
+            state.extend_from_slice(&entry.pack());
+            if self.kind == EntryKind::Budget {
+                state.push(entry.settled);
+            }
+        }
     }
 }
 
@@ -236,13 +297,14 @@ impl OwnerEntry {
         ]
     }
 
-    fn unpack(&[owner, first, second, third]: &[u64; 4]) -> OwnerEntry {
+    fn unpack(&[owner, first, second, third]: &[u64; 4], settled: u64) -> OwnerEntry {
         OwnerEntry {
             owner: Owner(owner),
             sequence: first & SEQUENCES,
             held: (first >> 48) | (second & 0xffff_ffff) << 16,
             until: Timestamp(second >> 32 | (third & 0xff_ffff) << 32),
             since: third >> 24,
+            settled,
         }
     }
 }

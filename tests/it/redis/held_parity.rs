@@ -1,13 +1,14 @@
-//! The slots of a concurrency limit are counted equally in Rust and in Lua: reports, asks, stored values, and the reply's
-//! digests.
-
-use std::fmt::Write;
+//! Compares limits that requests hold something of, in Rust and in Lua: slots and budgets, with reports, asks, settled sums,
+//! stored values, and the reply's digests.
 
 use base::time::{Micros, Timestamp};
-use ledger::algorithm::concurrency::{Concurrency, TWIN, give_back};
-use ledger::algorithm::{ChargeResult, State};
+use ledger::algorithm::budget::Budget;
+use ledger::algorithm::concurrency::Concurrency;
+use ledger::algorithm::fixed_window::{FixedWindow, Window};
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::algorithm::{Algorithm, ChargeResult, State, TWINS};
 use ledger::cost::Cost;
-use ledger::holds::{Owner, Report};
+use ledger::holds::{Owner, Report, SettledSums};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -16,8 +17,8 @@ use crate::support::{Redis, short_or_long};
 const START: u64 = 1_763_672_400_123_456;
 
 /// Calls the twin as `take.lua` does, with one report before the asks. ARGV: the numbers of the limit, the time, the owner, its
-/// sequence, what it holds, how many slots it asks for, and whether the bucket is closed and opened between the report and the
-/// asks, as for a second limit.
+/// sequence, what it holds, how often it asks and for how much, whether the bucket is closed and opened between the report and the
+/// asks, as for a second limit, and the sums that the owner has settled.
 const FRAME: &str = "
 local now = tonumber(ARGV[2])
 local limit = twin.new(ARGV[1], 1, now)
@@ -27,11 +28,12 @@ if bucket.invalid then
   bucket.found, bucket.changed = twin.close(limit, bucket), true
 end
 local first, accepted, granted = bucket, 0, 0
-if twin.accept(limit, bucket, ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])) then accepted = 1 end
-if ARGV[7] == 'reopened' and bucket.changed then bucket = twin.open(limit, (twin.close(limit, bucket)), now) end
+if twin.accept(limit, bucket, ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[9]), tonumber(ARGV[10])) then accepted = 1 end
+if ARGV[8] == 'reopened' and bucket.changed then bucket = twin.open(limit, (twin.close(limit, bucket)), now) end
 if accepted == 1 then
-  granted = math.max(math.min(tonumber(ARGV[6]), twin.most(limit, bucket, 1000)), 0)
-  if granted > 0 then twin.charge(limit, bucket, granted * 1000) end
+  local amount = tonumber(ARGV[7])
+  granted = math.max(math.min(tonumber(ARGV[6]), twin.most(limit, bucket, amount)), 0)
+  if granted > 0 then twin.charge(limit, bucket, granted * amount) end
 end
 local kept = 0
 if first.changed then
@@ -56,7 +58,12 @@ struct Act {
     sequence: i64,
     held: u64,
     asks: u64,
+    /// The amount of each ask, in thousandths.
+    amount: u64,
     is_reopened: bool,
+    /// What the owner has settled since its last call, in thousandths, and how much of its sum it does not know to be accepted.
+    settled: u64,
+    unknown: u64,
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -65,11 +72,14 @@ fn act() -> impl Strategy<Value = Act> {
         2 => -12_000_000i64..0, 1 => -4_000_000_000i64..0,
     ];
     let number = prop_oneof![0u64..4, 256u64..260, START..START + 9_000_000, 0u64..1 << 53];
-    let tampered = prop::option::weighted(0.03, prop::collection::vec(number, 0..9));
+    let tampered = prop::option::weighted(0.03, prop::collection::vec(number, 0..13));
     let owner = prop_oneof![1u64..5, Just(0x0101_0101_0101_0101), Just(u64::MAX)];
     let held = prop_oneof![4 => 0u64..4, 1 => Just(1 << 40)];
-    (step, tampered, 1u64..12, owner, -1i64..3, held, 0u64..4, any::<bool>()).prop_map(
-        |(step, tampered, limit, owner, sequence, held, asks, is_reopened)| Act {
+    let amount = prop_oneof![4 => Just(1000u64), 1 => Just(0), 1 => 1u64..4000];
+    let settled = prop_oneof![2 => Just(0u64), 2 => 0u64..3000, 1 => Just(1 << 52)];
+    let calls = (1u64..12, owner, -1i64..3, held, 0u64..4, any::<bool>());
+    (step, tampered, calls, amount, settled, 0u64..5000).prop_map(
+        |(step, tampered, (limit, owner, sequence, held, asks, is_reopened), amount, settled, unknown)| Act {
             step,
             tampered,
             limit,
@@ -77,7 +87,10 @@ fn act() -> impl Strategy<Value = Act> {
             sequence,
             held,
             asks,
+            amount,
             is_reopened,
+            settled,
+            unknown,
         },
     )
 }
@@ -93,10 +106,10 @@ fn words(bytes: &[u8]) -> State {
 /// Makes the same call in Rust. Returns whether the report was accepted, how many slots were granted, the state afterwards, and
 /// until when it is kept.
 fn act_in_rust(
-    limit: Concurrency,
+    limit: Algorithm,
     found: Option<&[u64]>,
     report: Report,
-    asks: u64,
+    (asks, amount): (u64, Cost),
     now: Timestamp,
 ) -> (u64, u64, Option<State>, u64) {
     let Some(entry) = limit.accept(found, report, now) else {
@@ -104,21 +117,63 @@ fn act_in_rust(
         let kept = corrected.as_ref().map_or(0, |entry| entry.kept_until.since(now).0);
         return (0, 0, corrected.map(|entry| entry.state), kept);
     };
-    let (mut state, mut granted) = (entry.state, 0);
+    let (mut last, mut granted) = (entry, 0);
     while granted < asks
-        && let ChargeResult::Fits { entry, .. } = limit.step(Some(&state), Cost::ONE, now).charge
+        && let ChargeResult::Fits { entry, .. } = limit.step(Some(&last.state), amount, now).charge
     {
-        state = entry.state;
+        last = entry;
         granted += 1;
     }
-    (1, granted, Some(state), entry.kept_until.since(now).0)
+    (1, granted, Some(last.state), last.kept_until.since(now).0)
+}
+
+fn slots(limit: u64) -> Algorithm {
+    Algorithm::Concurrency(Concurrency::new(limit).unwrap())
+}
+
+/// A budget of tokens, of which two come back every seven seconds.
+fn tokens(limit: u64) -> Algorithm {
+    let rate = Rate { amount: Cost::from_tokens(2), period: Micros(7_000_000) };
+    Algorithm::Budget(Budget::TokenBucket(TokenBucket::new(rate, limit).unwrap()))
+}
+
+fn minutes(limit: u64) -> Algorithm {
+    Algorithm::Budget(Budget::FixedWindow(FixedWindow::new(limit, Window::Epoch(Micros(60_000_000))).unwrap()))
+}
+
+fn from_first(limit: u64) -> Algorithm {
+    Algorithm::Budget(Budget::FixedWindow(FixedWindow::new(limit, Window::FirstRequest(Micros(60_000_000))).unwrap()))
+}
+
+/// Returns the function `twin` for the limits, and the frame that calls it.
+fn script(limit: fn(u64) -> Algorithm) -> String {
+    let (twin, _) = limit(1).twin(Timestamp(START));
+    format!("local twin = (function()\n{}\nend)()\n{FRAME}", TWINS[twin])
+}
+
+fn numbers(limit: Algorithm) -> Vec<u8> {
+    bytes(&limit.twin(Timestamp(START)).1)
 }
 
 #[test]
-fn words_and_asks_have_the_same_results_in_rust_and_in_lua() {
+fn reports_and_asks_for_slots_have_the_same_results_in_rust_and_in_lua() {
+    compare(slots);
+}
+
+#[test]
+fn reports_and_asks_for_a_budget_of_a_token_bucket_have_the_same_results_in_rust_and_in_lua() {
+    compare(tokens);
+}
+
+#[test]
+fn reports_and_asks_for_a_budget_of_a_window_have_the_same_results_in_rust_and_in_lua() {
+    compare(minutes);
+    compare(from_first);
+}
+
+fn compare(limits: fn(u64) -> Algorithm) {
     let redis = Redis::start();
-    let mut script = String::new();
-    write!(script, "local twin = (function()\n{TWIN}\nend)()\n{FRAME}").unwrap();
+    let script = script(limits);
     let sha: String = redis.command(&["SCRIPT", "LOAD", &script]);
     let connection = std::cell::RefCell::new(redis.connection());
     let counts = std::cell::Cell::new([0u64; 3]);
@@ -130,28 +185,33 @@ fn words_and_asks_have_the_same_results_in_rust_and_in_lua() {
     let result = runner.run(&prop::collection::vec(act(), 1..40), |acts| {
         let connection = &mut *connection.borrow_mut();
         redis::cmd("FLUSHALL").exec(connection).unwrap();
-        let (mut now, mut stored, mut sequences) = (START, None::<State>, std::collections::HashMap::new());
+        let (mut now, mut stored, mut owners) = (START, None::<State>, std::collections::HashMap::new());
         for act in acts {
             now = now.saturating_add_signed(act.step);
             if let Some(value) = &act.tampered {
                 redis::cmd("SET").arg("bucket").arg(bytes(value)).exec(connection).unwrap();
                 stored = Some(State::from_slice(value));
             }
-            let limit = Concurrency::new(act.limit).unwrap();
-            let last = sequences.entry(act.owner).or_insert(5u64);
+            let limit = limits(act.limit);
+            let (last, sum) = owners.entry(act.owner).or_insert((5u64, 0u64));
             let sequence = last.saturating_add_signed(act.sequence);
             *last = sequence.max(*last);
-            let report = Report { owner: Owner(act.owner), sequence, held: Cost::from_tokens(act.held) };
+            *sum = sum.saturating_add(act.settled).min(1 << 60);
+            let from = Cost::from_thousandths(sum.saturating_sub(act.unknown).min(1 << 53));
+            let settled = SettledSums { from, to: Cost::from_thousandths(*sum) };
+            let report = Report { owner: Owner(act.owner), sequence, held: Cost::from_tokens(act.held), settled };
+            let amount = if limit.slots().is_some() { Cost::ONE } else { Cost::from_thousandths(act.amount) };
             let mut call = redis::cmd("EVALSHA");
-            call.arg(&sha).arg(1).arg("bucket").arg(limit.numbers()[0].to_le_bytes().to_vec()).arg(now);
+            call.arg(&sha).arg(1).arg("bucket").arg(numbers(limit)).arg(now);
             call.arg(act.owner.to_le_bytes().to_vec()).arg(sequence).arg(report.held.thousandths()).arg(act.asks);
-            call.arg(if act.is_reopened { "reopened" } else { "once" });
+            call.arg(amount.thousandths()).arg(if act.is_reopened { "reopened" } else { "once" });
+            call.arg(settled.from.thousandths()).arg(settled.to.thousandths());
             let (healed, accepted, granted, kept, digest, value): Reply = call.query(connection).unwrap();
             // A value that cannot be whole is replaced in Lua before anything else.
-            let invalid = stored.as_deref().is_some_and(|state| give_back(state, Cost::ONE).is_none());
+            let invalid = stored.as_deref().is_some_and(|state| limit.kind().give_back(state, Cost::ONE).is_none());
             prop_assert_eq!(healed, u64::from(invalid));
             let found = if invalid { Some(&[][..]) } else { stored.as_deref() };
-            let expected = act_in_rust(limit, found, report, act.asks, Timestamp(now));
+            let expected = act_in_rust(limit, found, report, (act.asks, amount), Timestamp(now));
             prop_assert_eq!((accepted, granted), (expected.0, expected.1), "{:?}", &act);
             let value = value.map(|value| words(&value));
             if invalid && accepted == 0 {
@@ -161,7 +221,7 @@ fn words_and_asks_have_the_same_results_in_rust_and_in_lua() {
             prop_assert_eq!(kept, expected.3);
             // From what a reply has, the same follows.
             if let Some(digest) = digest {
-                let from_digest = act_in_rust(limit, Some(&words(&digest)), report, act.asks, Timestamp(now));
+                let from_digest = act_in_rust(limit, Some(&words(&digest)), report, (act.asks, amount), Timestamp(now));
                 prop_assert_eq!((from_digest.0, from_digest.1), (accepted, granted), "{:?}", &act);
             }
             let [old, refused, admitted] = counts.get();
@@ -179,22 +239,23 @@ fn words_and_asks_have_the_same_results_in_rust_and_in_lua() {
 #[test]
 fn a_bucket_full_of_owners_is_the_same_in_rust_and_in_lua() {
     let redis = Redis::start();
-    let script = format!("local twin = (function()\n{TWIN}\nend)()\n{FRAME}");
+    let script = script(slots);
     let (mut connection, mut stored) = (redis.connection(), None::<State>);
     let sha: String = redis.command(&["SCRIPT", "LOAD", &script]);
-    let limit = Concurrency::new(9).unwrap();
+    let limit = slots(9);
     for owner in 1..=1030u64 {
         let now = Timestamp(START).plus(Micros(if owner < 1028 { owner } else { 7_000_100 }));
-        let report = Report { owner: Owner(owner), sequence: 1, held: Cost::default() };
+        let report =
+            Report { owner: Owner(owner), sequence: 1, held: Cost::default(), settled: SettledSums::default() };
         let mut call = redis::cmd("EVALSHA");
-        call.arg(&sha).arg(1).arg("bucket").arg(limit.numbers()[0].to_le_bytes().to_vec()).arg(now.0);
-        call.arg(owner.to_le_bytes().to_vec()).arg(1).arg(0).arg(0).arg("once");
+        call.arg(&sha).arg(1).arg("bucket").arg(numbers(limit)).arg(now.0);
+        call.arg(owner.to_le_bytes().to_vec()).arg(1).arg(0).arg(0).arg(1000).arg("once").arg(0).arg(0);
         let (_, accepted, granted, _, digest, value): Reply = call.query(&mut connection).unwrap();
-        let expected = act_in_rust(limit, stored.as_deref(), report, 0, now);
+        let expected = act_in_rust(limit, stored.as_deref(), report, (0, Cost::ONE), now);
         assert_eq!((accepted, granted), (expected.0, expected.1), "{owner}");
         assert_eq!(accepted, u64::from(!(1025..1028).contains(&owner)), "{owner}");
         if let Some(digest) = digest {
-            assert_eq!(act_in_rust(limit, Some(&words(&digest)), report, 0, now).0, accepted, "{owner}");
+            assert_eq!(act_in_rust(limit, Some(&words(&digest)), report, (0, Cost::ONE), now).0, accepted, "{owner}");
         }
         let value = value.map(|value| words(&value));
         assert_eq!(value, expected.2.or(stored), "{owner}");

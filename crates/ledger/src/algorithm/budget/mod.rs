@@ -1,0 +1,275 @@
+//! Computes charges to a budget: a token bucket or a fixed window of which each request holds an amount while the request
+//! runs, and spends its true cost when the request ends.
+//!
+//! A bucket has two numbers, the spent and the held amount. The spent amount is that of the token bucket or window, and comes back
+//! only as the rate or the period says. The held amount is the sum of what the owners report, as for slots
+//! ([`concurrency`](super::concurrency)), and never refills. A request is admitted if the spent amount, the held amount and
+//! its own reservation fit.
+//!
+//! An owner settles a cost with its next report. The report says the sum of all that the owner has settled of the bucket
+//! ([`SettledSums`](crate::holds::SettledSums)), and how much the owner still holds. So both numbers change in one step,
+//! and a report that is lost, late or doubled charges nothing twice. A settled cost is spent even if it exceeds what was
+//! reserved, or what the bucket holds. Then the bucket refuses until the debt has been refilled or the period has ended.
+//!
+//! The state is that of the token bucket or window, three words, followed by the entries of the owners. Without entries, it
+//! is the three words alone. These also serve as an excerpt that shows only what is spent for good: what is held counts
+//! as free.
+//!
+//! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
+
+use std::fmt;
+
+use super::fixed_window::{self, FixedWindow, Window};
+use super::owner_entries::{EntryKind, Holder, OwnerEntries};
+use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
+use super::token_bucket::{self, TokenBucket};
+use crate::cost::Cost;
+use crate::holds::report::Report;
+use base::time::{Micros, Timestamp};
+
+/// The time after which a client should try again if only what other requests hold refuses it. This is a fixed time,
+/// because it is not known when these requests end.
+pub const WAIT: Micros = Micros(1_000_000);
+
+/// The number of words of a state that say what is spent.
+const SPENT_WORDS: usize = 3;
+
+/// The smallest amount that must be free for a request to be admitted, even if the request reserves nothing.
+const LEAST: Cost = Cost::from_thousandths(1);
+
+/// The settings of one budget: those of the token bucket or fixed window that counts what is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Budget {
+    TokenBucket(TokenBucket),
+    FixedWindow(FixedWindow),
+}
+
+/// A state, read at one moment.
+struct Opened<'s> {
+    /// The words that say what is spent. `None` if nothing is spent, and empty if the state is invalid.
+    spent: Option<&'s [u64]>,
+    entries: OwnerEntries,
+}
+
+impl Budget {
+    /// Accepts a report: charges what its owner has settled since the last report, and stores what the owner holds. Returns
+    /// the entry, which must be stored even if the plans of the call are refused. `None` if the report is not newer than the
+    /// last report of the same owner, or if the bucket has too many owners. Then the report changes nothing, and the plans of
+    /// the call fail as if the store had not answered.
+    pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
+        let Opened { spent, mut entries } = self.open(state, now);
+        let settled = entries.accept(report)?;
+        Some(joined(self.overdraw(spent, Cost::from_thousandths(settled), now), &entries))
+    }
+
+    /// Computes the result of holding `reservation` for the owner whose report was accepted last. `state` was returned by
+    /// [`Budget::accept`] in the same call, or by a step after this. A request that reserves nothing is still refused if
+    /// nothing is left.
+    pub fn step(&self, state: Option<&[u64]>, reservation: Cost, now: Timestamp) -> Step {
+        let Opened { spent, mut entries } = self.open(state, now);
+        let held = Cost::from_thousandths(entries.sum);
+        let needed = reservation.max(LEAST);
+        let alone = self.charge(spent, needed, now);
+        let charge = match alone.charge {
+            ChargeResult::Never | ChargeResult::Short { .. } | ChargeResult::Held => alone.charge,
+            ChargeResult::Fits { .. } if !self.fits(spent, needed.plus(held), now) => ChargeResult::Held,
+            ChargeResult::Fits { .. } if !entries.charge(reservation.thousandths()) => ChargeResult::Held,
+            ChargeResult::Fits { .. } => {
+                let entry = joined(self.overdraw(spent, Cost::default(), now), &entries);
+                ChargeResult::Fits { level: beside(alone.untouched, held.plus(reservation)), entry, delay: Micros(0) }
+            }
+        };
+        Step { untouched: beside(alone.untouched, held), charge }
+    }
+
+    /// Returns the amount that is spent at `now`, without what is held.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        let spent = self.open(state, now).spent;
+        match self {
+            Budget::TokenBucket(bucket) => bucket.spent(spent, now),
+            Budget::FixedWindow(window) => window.spent(spent, now),
+        }
+    }
+
+    /// Returns the amount that all owners together hold at `now`.
+    pub fn held(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        Cost::from_thousandths(self.open(state, now).entries.sum)
+    }
+
+    /// Returns the owners that hold something at `now`. The owner whose report was accepted last comes first.
+    pub fn holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
+        self.open(state, now).entries.holders().collect()
+    }
+
+    /// Returns the entry that a store must write at `now` even if no report is accepted. `None` if the stored state needs no
+    /// correction.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        let Opened { spent, entries } = self.open(state, now);
+        let corrected = match self {
+            Budget::TokenBucket(bucket) => bucket.correction(spent, now),
+            Budget::FixedWindow(window) => window.correction(spent, now),
+        };
+        let is_corrected = corrected.is_some() || entries.is_corrected;
+        is_corrected.then(|| joined(self.overdraw(spent, Cost::default(), now), &entries))
+    }
+
+    /// Returns the part of a state that says what is spent for good. What is held counts as free in this part.
+    pub fn excerpt(state: &[u64]) -> State {
+        State::from_slice(state.get(..SPENT_WORDS).unwrap_or(state))
+    }
+
+    /// Returns the limit's quota at `now`.
+    pub fn quota(&self, now: Timestamp) -> Quota {
+        match self {
+            Budget::TokenBucket(bucket) => bucket.quota(),
+            Budget::FixedWindow(window) => window.quota(now),
+        }
+    }
+
+    /// Returns the largest reservation that an untouched bucket admits.
+    pub fn ceiling(&self) -> Cost {
+        match self {
+            Budget::TokenBucket(bucket) => bucket.burst(),
+            Budget::FixedWindow(window) => window.limit(),
+        }
+    }
+
+    /// Returns how a fixed window defines its periods; `None` for a token bucket.
+    pub fn window(&self) -> Option<Window> {
+        match self {
+            Budget::TokenBucket(_) => None,
+            Budget::FixedWindow(window) => Some(window.window()),
+        }
+    }
+
+    /// Returns the period of a fixed window that contains `now`. `None` if no period has begun, and for a token bucket.
+    pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
+        match self {
+            Budget::TokenBucket(_) => None,
+            Budget::FixedWindow(window) => window.period(self.open(state, now).spent, now),
+        }
+    }
+
+    /// Returns the budget for a request that may have its own rate and size. `least` is the smallest cost of a request.
+    pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Budget {
+        match self {
+            Budget::TokenBucket(bucket) => Budget::TokenBucket(bucket.for_request(numbers, least)),
+            Budget::FixedWindow(window) => Budget::FixedWindow(window.for_request(numbers, least)),
+        }
+    }
+
+    /// Returns the budget with the fastest refill of all requests that may charge the bucket.
+    pub fn at_fastest(&self) -> Budget {
+        match self {
+            Budget::TokenBucket(bucket) => Budget::TokenBucket(bucket.at_fastest()),
+            Budget::FixedWindow(_) => *self,
+        }
+    }
+
+    /// Returns this budget for a bucket that `other` may charge too.
+    #[must_use]
+    pub fn alongside(self, other: &Budget) -> Budget {
+        match (self, other) {
+            (Budget::TokenBucket(bucket), Budget::TokenBucket(other)) => Budget::TokenBucket(bucket.alongside(other)),
+            (mine, _) => mine,
+        }
+    }
+
+    /// Returns one of `of` equal shares of this budget, and the cost to charge to the share.
+    pub fn share(&self, cost: Cost, of: u64) -> (Budget, Cost) {
+        match self {
+            Budget::TokenBucket(bucket) => {
+                let (bucket, cost) = bucket.share(cost, of);
+                (Budget::TokenBucket(bucket), cost)
+            }
+            Budget::FixedWindow(window) => {
+                let (window, cost) = window.share(cost, of);
+                (Budget::FixedWindow(window), cost)
+            }
+        }
+    }
+
+    /// Returns the settings of this budget as integers for its Lua twin, for a call at about the time `near`.
+    pub fn numbers(&self, near: Timestamp) -> Numbers {
+        match self {
+            Budget::TokenBucket(bucket) => bucket.numbers(),
+            Budget::FixedWindow(window) => window.numbers(near),
+        }
+    }
+
+    fn open<'s>(&self, state: Option<&'s [u64]>, now: Timestamp) -> Opened<'s> {
+        let none = || OwnerEntries::of(EntryKind::Budget, [].into_iter().collect(), now);
+        let Some(state) = state else { return Opened { spent: None, entries: none() } };
+        let (spent, rest) = state.split_at(state.len().min(SPENT_WORDS));
+        let is_valid = match self {
+            Budget::TokenBucket(_) => token_bucket::valid(spent).is_some(),
+            Budget::FixedWindow(_) => fixed_window::is_valid(spent),
+        };
+        let entries = match rest {
+            [] => Some(none()),
+            rest => OwnerEntries::parse(EntryKind::Budget, rest).map(|entries| entries.at(now)),
+        };
+        match entries {
+            Some(entries) if is_valid => Opened { spent: Some(spent), entries },
+            // An invalid state counts as a bucket of which everything is spent.
+            _ => Opened { spent: Some(&[]), entries: none() },
+        }
+    }
+
+    fn charge(&self, spent: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        match self {
+            Budget::TokenBucket(bucket) => bucket.step(spent, cost, now),
+            Budget::FixedWindow(window) => window.step(spent, cost, now),
+        }
+    }
+
+    fn fits(&self, spent: Option<&[u64]>, cost: Cost, now: Timestamp) -> bool {
+        matches!(self.charge(spent, cost, now).charge, ChargeResult::Fits { .. })
+    }
+
+    fn overdraw(&self, spent: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
+        match self {
+            Budget::TokenBucket(bucket) => bucket.overdraw(spent, cost, now),
+            Budget::FixedWindow(window) => window.overdraw(spent, cost, now),
+        }
+    }
+}
+
+/// Gives back up to `amount` of what was spent, with the function `spent` of the token bucket or fixed window. What is held and
+/// the owners' sums stay. Returns the new state; `None` for an invalid state.
+pub fn give_back(state: &[u64], amount: Cost, spent: fn(&[u64], Cost) -> Option<State>) -> Option<State> {
+    let (words, entries) = state.split_at_checked(SPENT_WORDS)?;
+    let mut state = spent(words, amount)?;
+    state.extend_from_slice(entries);
+    let is_whole = |entries| OwnerEntries::parse(EntryKind::Budget, entries).is_some_and(|entries| entries.is_whole());
+    (entries.is_empty() || is_whole(entries)).then_some(state)
+}
+
+/// Returns the entry of a bucket of which `spent` is the part that says what is spent.
+fn joined(spent: Entry, entries: &OwnerEntries) -> Entry {
+    let Entry { mut state, kept_until } = spent;
+    let kept_until = kept_until.min(Timestamp(EXACT));
+    if entries.is_empty() {
+        return Entry { state, kept_until };
+    }
+    entries.pack_into(&mut state);
+    Entry { state, kept_until: kept_until.max(entries.kept_until()) }
+}
+
+/// Returns the level of a bucket of which `held` is held. The time until the bucket is full is that of the spent amount.
+fn beside(level: Level, held: Cost) -> Level {
+    Level { remaining: level.remaining.less(held), ..level }
+}
+
+/// Displays the settings of the token bucket or window.
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Budget::TokenBucket(bucket) => bucket.fmt(f),
+            Budget::FixedWindow(window) => window.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

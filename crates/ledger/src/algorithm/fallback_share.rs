@@ -1,0 +1,58 @@
+//! Divides a limit into shares. While the shared store is down, each gateway decides about its share alone.
+
+use super::Algorithm;
+use super::step::Entry;
+use crate::cost::Cost;
+use base::time::Timestamp;
+
+impl Algorithm {
+    /// Divides the limit into `of` equal shares. Returns the limit of one share, and the cost to charge to the share. Slots are
+    /// divided. For other limits the cost is multiplied, to avoid rounding. Each share can pay this cost at
+    /// least once.
+    pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
+        match self {
+            Algorithm::TokenBucket(bucket) => {
+                let (bucket, cost) = bucket.share(cost, of);
+                (Algorithm::TokenBucket(bucket), cost)
+            }
+            Algorithm::FixedWindow(window) => {
+                let (window, cost) = window.share(cost, of);
+                (Algorithm::FixedWindow(window), cost)
+            }
+            Algorithm::SlidingLog(log) => {
+                let (log, cost) = log.share(cost, of);
+                (Algorithm::SlidingLog(log), cost)
+            }
+            Algorithm::SlidingWindow(window) => {
+                let (window, cost) = window.share(cost, of);
+                (Algorithm::SlidingWindow(window), cost)
+            }
+            Algorithm::LeakyBucket(bucket) => {
+                let (bucket, cost) = bucket.share(cost, of);
+                (Algorithm::LeakyBucket(bucket), cost)
+            }
+            Algorithm::Concurrency(slots) => {
+                let (slots, cost) = slots.share(cost, of);
+                (Algorithm::Concurrency(slots), cost)
+            }
+            Algorithm::Budget(budget) => {
+                let (budget, cost) = budget.share(cost, of);
+                (Algorithm::Budget(budget), cost)
+            }
+        }
+    }
+
+    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. `None` if it is enough
+    /// to charge the spent amount to a new share at `now`.
+    pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
+        match self {
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::LeakyBucket(_)
+            | Algorithm::Concurrency(_)
+            | Algorithm::Budget(_) => None,
+            Algorithm::SlidingLog(log) => log.begin_with(seen, now),
+            Algorithm::SlidingWindow(window) => window.begin_with(seen, now),
+        }
+    }
+}
