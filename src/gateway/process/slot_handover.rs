@@ -7,6 +7,7 @@ use std::os::unix::process::parent_id;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::upgrade::PreviousSlots;
 use crate::gateway::state::GatewayState;
 use stores::memory::slot_stream::{self, HeldAmount};
 
@@ -75,12 +76,12 @@ fn held(gateway: &GatewayState) -> Vec<HeldAmount> {
 ///
 /// # Errors
 /// If the first message does not come.
-pub(super) fn receive(gateway: &Arc<GatewayState>, stream: UnixStream) -> io::Result<()> {
+pub(super) fn receive(gateway: &Arc<GatewayState>, slots: PreviousSlots) -> io::Result<()> {
+    let PreviousSlots { stream, process } = slots;
     stream.set_read_timeout(Some(FIRST_MESSAGE))?;
     let first = slot_stream::read(&stream)?;
     stream.set_read_timeout(None)?;
     let gateway = Arc::clone(gateway);
-    let previous = parent_id();
     let count = {
         let gateway = Arc::clone(&gateway);
         move |held: &[HeldAmount]| {
@@ -90,7 +91,8 @@ pub(super) fn receive(gateway: &Arc<GatewayState>, stream: UnixStream) -> io::Re
         }
     };
     count(&first);
-    let is_running = move || parent_id() == previous;
+    // A process that has already ended is no parent any more.
+    let is_running = move || parent_id() == process;
     let broken = move |error: &io::Error| {
         gateway.metrics.slot_handover_errors.increment(1);
         log::warn!(error:%; "all slots of the previous process count until it ends");

@@ -68,14 +68,22 @@ pub(crate) struct InheritedSockets {
     sockets: Vec<(EndpointAddress, ListeningSocket)>,
     previous: Option<UnixStream>,
     with_buckets: bool,
-    with_slots: bool,
+    /// The id of the previous process, if that process reports its slots.
+    slots_of: Option<u32>,
 }
 
 /// The streams over which the previous process sends its buckets, and the slots that its requests hold.
 pub(crate) struct PreviousStreams {
     pub buckets: UnixStream,
     /// `None` if the previous process is of an older version.
-    pub slots: Option<UnixStream>,
+    pub slots: Option<PreviousSlots>,
+}
+
+/// The stream with the slots that the previous process holds, and the id of that process.
+#[derive(Debug)]
+pub(crate) struct PreviousSlots {
+    pub stream: UnixStream,
+    pub process: u32,
 }
 
 impl InheritedSockets {
@@ -102,9 +110,10 @@ impl InheritedSockets {
             Ok((socket.address()?, socket))
         };
         let sockets = sockets.into_iter().map(named).collect::<io::Result<_>>()?;
-        let parent = std::os::unix::process::parent_id().to_string();
-        let with_slots = std::env::var_os(SLOTS_VARIABLE).is_some_and(|id| id == parent.as_str());
-        Ok(InheritedSockets { sockets, previous: Some(stream), with_buckets: version == WITH_BUCKETS, with_slots })
+        let parent = std::os::unix::process::parent_id();
+        let slots_of =
+            Some(parent).filter(|id| std::env::var_os(SLOTS_VARIABLE).is_some_and(|of| of == *id.to_string()));
+        Ok(InheritedSockets { sockets, previous: Some(stream), with_buckets: version == WITH_BUCKETS, slots_of })
     }
 
     /// Removes and returns the sockets that listen on `address`. Port 0 matches any port that was chosen before.
@@ -142,10 +151,11 @@ impl InheritedSockets {
         let mut previous = previous.try_clone()?;
         previous.set_read_timeout(Some(BUCKETS_TIMEOUT))?;
         let mut slots = None;
-        if self.with_slots {
+        if let Some(process) = self.slots_of {
             previous.write_all(&[READY_FOR_SLOTS])?;
             let (kind, received) = receive(&previous)?;
-            slots = received.into_iter().next().filter(|_| kind == SLOTS).map(UnixStream::from);
+            let stream = received.into_iter().next().filter(|_| kind == SLOTS).map(UnixStream::from);
+            slots = stream.map(|stream| PreviousSlots { stream, process });
         } else {
             previous.write_all(&[READY_FOR_BUCKETS])?;
         }
