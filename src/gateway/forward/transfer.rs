@@ -243,8 +243,10 @@ impl Transfer<'_> {
             return Poll::Pending;
         }
         let is_waiting_for_client = self.is_waiting_for_client();
-        let (timeout, error, detail) =
-            self.timeouts.of(if is_waiting_for_client { Awaited::More } else { self.awaited });
+        // While the request is incomplete, the first byte of the response is not due, even if the client waits for
+        // `100 Continue`.
+        let is_incomplete = self.upload.waits_for == WaitsFor::Client && !self.client.is_tunnel;
+        let (timeout, error, detail) = self.timeouts.of(if is_incomplete { Awaited::More } else { self.awaited });
         ready!(self.client.stream.poll_upstream_wait(timeout, cx));
         Poll::Ready(match is_waiting_for_client {
             // The gateway and the upstream waited for the rest of the body, so the client caused the fault.

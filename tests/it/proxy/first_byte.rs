@@ -171,6 +171,27 @@ fn a_response_has_one_time_to_begin_and_another_for_its_pauses() {
 }
 
 #[test]
+fn a_client_that_waits_for_100_continue_does_not_use_the_time_of_the_first_byte() {
+    let (one, two) = (http1(), http2());
+    let gateway = gateway(one.address, two);
+    scope(|scope| {
+        for version in ["1", "2"] {
+            let gateway = &gateway;
+            scope.spawn(move || {
+                let mut client: Client = gateway.client();
+                let head = "Host: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
+                client.write(&format!("POST /short/{version}/now HTTP/1.1\r\n{head}"));
+                // Longer than `first_byte`.
+                sleep(Duration::from_millis(2500));
+                client.write("xxx");
+                let response = client.response("POST").unwrap();
+                assert_eq!((response.status, &*response.body), (200, "half"), "{version}");
+            });
+        }
+    });
+}
+
+#[test]
 fn an_interim_response_gives_the_final_one_its_whole_time() {
     let upstream = Upstream::answering(|_, stream| {
         for part in ["HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhalf"] {
