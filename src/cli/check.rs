@@ -29,8 +29,8 @@ pub(super) struct Arguments {
     /// The same as FILE
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
-    /// The file in force: list the limits whose buckets the new file resets, or keeps with other numbers, or that are gone, changed
-    /// routes and upstreams, and changes that need a restart
+    /// The file in force. Lists what the new file changes: limits whose buckets are reset, limits with other numbers, removed
+    /// limits, routes and upstreams, and keys that need a restart
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// Treat warnings as problems: exit with 1 if there are any

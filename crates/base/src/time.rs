@@ -23,7 +23,7 @@ const LATE: Duration = Duration::from_millis(20);
 /// the end of the span.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
-    // Short spans use only the precise timer, because a very short timer of `sleep` could end after the span.
+    // For a short span only the precise timer is used, because `sleep` could end after the span.
     if let Some(most) = span.checked_sub(LATE).filter(|most| *most >= LATE) {
         sleep(most).await;
     }

@@ -30,7 +30,7 @@ struct Group {
     exact: HashMap<Vec<u8>, Vec<u32>>,
     subtrees: HashMap<Vec<u8>, Vec<u32>>,
     subdomains: HashMap<Vec<u8>, Vec<u32>>,
-    /// The length of the longest path of a subtree. Longer prefixes of a path are not looked up.
+    /// The length of the longest key in `subtrees`. Longer prefixes of a path are not looked up.
     longest: usize,
 }
 

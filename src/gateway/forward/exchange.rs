@@ -91,7 +91,7 @@ pub(super) struct DecidedStage<'e, 'f> {
     attempts: &'e mut Option<Attempts>,
 }
 
-/// A request that is being sent to its upstream, with what its head, its attempts and its response need.
+/// A request that is being sent to its upstream, with all data that are needed until its response has ended.
 pub(super) struct ForwardedRequest<'e, 'f> {
     pub received: &'e mut ReceivedExchange<'f>,
     pub decided: &'e DecidedExchange,
@@ -183,8 +183,8 @@ impl<'f> Exchange<'f> {
 }
 
 impl ReceivedExchange<'_> {
-    /// Returns the request in the form that rules and error pages use, without results of the decision, such as the
-    /// identity of the client.
+    /// Returns the request in the form that rules and error pages use. The claims of a token and the id of a key are
+    /// missing, because only the decision knows them.
     pub(super) fn request<'r>(&'r self, snapshot: &'r Snapshot) -> Request<'r> {
         let request = Request::new(&self.head, self.client).with_scheme(self.scheme_source());
         let request = request.with_tls(self.connection.tls().map(|tls| tls.identity()));

@@ -14,8 +14,8 @@ use super::head_edit::HeadEdit;
 ///
 /// This is a trait, so that this room does not know what its observers are for. A release has no observer yet.
 pub(super) trait ResponseObserver: fmt::Debug + Send + Sync {
-    /// Shows the head that is passed on. A response with the status 101 ends with it, because the bytes of a tunnel are no
-    /// response.
+    /// Shows the head that is passed on. A response with the status 101 ends with its head, because the bytes of a tunnel
+    /// are no response.
     fn head(&mut self, status: u16, fields: &HeadEdit<'_>);
 
     /// Shows the next bytes of the body, without the sizes of chunks, in the buffer in which they pass. How they are split depends on

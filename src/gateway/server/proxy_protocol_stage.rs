@@ -31,8 +31,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// zero, because the first read of a new connection is never ready at once.
 const LAST_HEADER: Duration = Duration::from_millis(100);
 
-/// The interval between two log lines about peers that may not connect. It is long, because any host that reaches the
-/// address can cause these lines.
+/// The interval between two log lines about peers that are not allowed to connect. The interval is long, because
+/// any host that reaches the address can cause these lines.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
 /// The stage that reads the PROXY protocol headers of one listener, for all threads.

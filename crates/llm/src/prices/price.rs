@@ -1,6 +1,6 @@
 //! A price as a whole number, read from decimal text without rounding.
 
-/// What a million tokens cost, in whole 10⁻⁹ USD: a token costs that many 10⁻¹⁵ USD.
+/// The price of a million tokens, in whole 10⁻⁹ USD. The same number is the price of one token in 10⁻¹⁵ USD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Price(u64);
 

@@ -120,8 +120,9 @@ impl Split {
 }
 
 impl Share {
-    /// Returns a number that is exponentially distributed over the values, with the weight as the rate. So the share
-    /// with the smallest number is chosen in proportion to its weight.
+    /// Returns the number of this share for a value. Over all values, the numbers have an exponential distribution with
+    /// the weight as its rate. For each value the share with the smallest number is chosen. So a share with twice the
+    /// weight is chosen for twice as many values.
     fn distance(&self, value: &[u8]) -> f64 {
         let mut hash = Sha256::new();
         hash.update(self.name.len().to_be_bytes());

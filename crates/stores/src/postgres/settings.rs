@@ -83,8 +83,8 @@ impl Durability {
 
 impl TableName {
     /// Parses the name of a table, which may begin with the name of a schema. Each name must consist of lower-case
-    /// letters, digits and `_`, must not begin with a digit, and must not be too long. Otherwise returns `None`. Such a
-    /// name means the same table with and without quotes.
+    /// letters, digits and `_`, must not begin with a digit, and must not be too long. A name that is valid here means
+    /// the same table with and without quotes. Returns `None` for any other name.
     pub fn parse(text: &str) -> Option<TableName> {
         let is_name = |name: &str, longest: usize| {
             let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';

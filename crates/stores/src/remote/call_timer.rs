@@ -34,7 +34,7 @@ impl CallTimer {
         reports.fold(Change::None, |all, change| if change == Change::None { all } else { change })
     }
 
-    /// Returns the time from `now` until the next failure is due.
+    /// Returns the time from `now` until this call has lasted for another whole timeout, which counts as a failure.
     pub(crate) fn next_check(&self, now: Timestamp) -> Micros {
         let timeout = self.timeout.0.max(1);
         Micros(timeout - now.since(self.started).0 % timeout)

@@ -101,8 +101,8 @@ impl Listener {
             (_, known) => known.clone(),
         };
         let decide = match (&self.decide, &before.decide) {
-            // The new settings have no `clients`, because the new certificates require client certificates. The former
-            // certificates stay and do not require them, so the former `clients` must stay too.
+            // A listener that requires client certificates needs no `clients`, so the new settings have none. But the
+            // former TLS settings stay in force, and do not require client certificates. So the former `clients` stay.
             (Some(decide), Some(known))
                 if decide.clients.is_none() && tls.as_ref().is_some_and(|tls| tls.keeps_former()) =>
             {
