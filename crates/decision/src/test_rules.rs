@@ -47,7 +47,7 @@ pub fn limit(burst: u64) -> Limit {
     }
 }
 
-/// Makes a policy with one rule. Both have this name, and the limit key is `ip:address`.
+/// Makes a policy with one rule, whose limit key is `ip:address`. The policy and the rule are both named `name`.
 pub fn policy(name: &str, action: Action) -> Policy {
     let part = KeyPart { attribute: Attribute::Address, fold: Fold::Exact };
     let rule = Rule {

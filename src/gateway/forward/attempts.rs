@@ -30,7 +30,7 @@ const LEAST: Micros = Micros(1000);
 /// The attempts to send one request to its upstream: the values that all attempts share, and the last attempt.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
-    /// The current or last attempt, which its endpoint counts. `None` while the next endpoint is being selected.
+    /// The current attempt, or the last one if the request has ended. `None` while the next endpoint is being selected.
     pub current: Option<Attempt>,
     /// The attempts that failed and were followed by another one.
     pub failed: Vec<FailedAttempt>,

@@ -50,9 +50,9 @@ pub(super) async fn delay<C: RequestClient>(
 
 /// Returns when the client has closed its connection, or its side of the connection, or when the process exits.
 ///
-/// If the request is complete, the gateway notices the end when it reads from the connection. If the body is
-/// incomplete, or further requests were sent ahead, bytes that were read before hide the end. So the socket is also
-/// checked from time to time.
+/// If the request is complete, a read from the connection shows that the client has closed it. If the body is
+/// incomplete, or the client has sent further requests, the gateway reads no more from the connection. So the socket
+/// is also checked from time to time.
 async fn client_leaves<C: RequestClient>(client: &mut C, received: &ReceivedExchange<'_>) -> ClientFault {
     let asked = async {
         loop {

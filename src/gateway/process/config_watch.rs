@@ -149,7 +149,7 @@ mod tests {
         (watch, file)
     }
 
-    /// Returns the results of this many checks at the interval.
+    /// Makes `count` checks, each as if the interval had passed, and returns their results.
     fn looks(watch: &mut ConfigWatch, count: usize) -> Vec<String> {
         let found = (0..count).filter_map(|_| watch.check(Trigger::Interval));
         found

@@ -159,7 +159,8 @@ fn of_status(status: u16) -> &'static str {
 mod tests {
     use super::*;
 
-    /// The rows of the table in docs/reasons.md: reasons, status, type and code for OpenAI, type for Anthropic.
+    /// The rows of the table in docs/reasons.md. The columns are the reasons, the status, OpenAI's type and code, and
+    /// Anthropic's type.
     fn documented() -> Vec<Vec<String>> {
         let page = include_str!("../../../docs/reasons.md");
         let section = page.split("\n## Error formats\n").nth(1).unwrap().split("\n## ").next().unwrap();

@@ -85,7 +85,7 @@ impl File<'_> {
     /// Whether every client needs a certificate.
     fn requires_client_certificates(&self) -> bool {
         self.config.listeners.iter().all(|listener| {
-            // At a listener with `decide`, the proxy that asks sends the certificate, and not the client.
+            // At a listener with `decide`, certificates are those of proxies and not of clients.
             let Some(tls) = listener.tls.as_ref().filter(|_| listener.decide.is_none()) else { return false };
             tls.settings().certificates.iter().all(|one| one.client_auth == ClientAuth::Required)
         })

@@ -11,7 +11,7 @@ pub enum JsonError {
     NotUtf8 { offset: u64 },
     /// Arrays and objects are nested more than [`MAX_DEPTH`](Self::MAX_DEPTH) deep.
     TooDeep { offset: u64 },
-    /// The body ended within its value, or had none.
+    /// The body is empty, or ended before its JSON value was complete.
     Incomplete,
     /// The body is longer than the scanner's limit.
     TooLong,

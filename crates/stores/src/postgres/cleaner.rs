@@ -60,7 +60,7 @@ enum Piece {
 }
 
 /// Removes the rows of full buckets at intervals, and reports the size of the table. Never returns. A removal that
-/// fails is tried again at the next interval. The failure is not reported, because requests report the same causes.
+/// fails is tried again at the next interval. The failure is not reported, because requests fail for the same causes, and that is reported.
 pub(super) async fn run(settings: &Settings, login: &CurrentLogin, primary: &PrimaryWatch, events: &EventSink) {
     let name = fastrand::u128(1..).to_be_bytes();
     loop {
@@ -114,7 +114,7 @@ async fn begin(client: &Client, statement: &str, name: CleanerName, pause: i64) 
     row.try_get(0).map(Some).map_err(|_| unexpected_reply("the removal of old rows"))
 }
 
-/// Visits one piece, in a single transaction, so that this also works through a pooler.
+/// Visits one piece of the table, in a single transaction, so that this also works through a pooler.
 async fn clean_piece(
     client: &Client,
     statement: &str,

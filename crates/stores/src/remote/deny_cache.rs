@@ -267,7 +267,7 @@ mod tests {
         };
         deny_cache.forget(BucketKey([1; 16]), sent.plus(Micros(10)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
-        // This call may have been decided before the charge was undone, so its level is not cached.
+        // This call may have been decided before the charge was undone, so the level that it shows is not cached.
         remember(sent.plus(Micros(10)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
         remember(sent.plus(Micros(11)));

@@ -29,7 +29,7 @@ pub(crate) use part::{ConnectionNumber, Held, PartHolds};
 /// the connection's server.
 const ELSEWHERE: Micros = Micros(250_000);
 
-/// The interval at which the end of a process checks whether all reports are answered.
+/// The interval at which a process that is about to exit checks whether all its reports are answered.
 const POLL: Duration = Duration::from_millis(2);
 
 /// The indices of the parts that a server has.
