@@ -169,8 +169,9 @@ pub struct Limit {
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Other settings of a limit, for one value of one alternative of a limit key. If another alternative has the same
-/// value, these settings do not apply. So an unverified value never gets the settings of a verified value.
+/// Other settings of a limit, for one value of one attribute. A limit key may name several attributes, of which the first
+/// that the request has is used. If another of them has the same value, these settings do not apply to it. So an
+/// unverified value never gets the settings of a verified value.
 #[derive(Clone, Debug)]
 pub struct Override {
     pub part: Arc<KeyPart>,

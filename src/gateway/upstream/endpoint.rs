@@ -49,7 +49,7 @@ pub(crate) struct Endpoint {
     peer: HttpPeer,
     /// Pingora's description of the endpoint for connections with [`Window::Narrow`].
     narrow: HttpPeer,
-    /// The keys under which a pool keeps the ordinary and the narrow connections.
+    /// The keys under which a pool keeps the ordinary connections, and those with [`Window::Narrow`].
     pool_keys: [u64; 2],
     /// The recent results of the endpoint. They are kept when the configuration or the addresses of the name change.
     pub condition: Arc<EndpointCondition>,

@@ -129,7 +129,7 @@ struct Walk<S> {
     is_name_too_long: bool,
     /// The node whose number, string or literal is read.
     scalar: Option<(NodeId, Kind)>,
-    /// What was read of it.
+    /// The bytes of `scalar` that have been read.
     kept: Vec<u8>,
     is_too_long: bool,
     measured: Vec<Measurement>,

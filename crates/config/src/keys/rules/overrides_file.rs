@@ -98,7 +98,8 @@ impl Source<'_> {
         let lines: Vec<Line<'_>> = lines.collect();
         let extra = lines.get(MOST_ENTRIES).map(|line| line.start());
         let count = self.check_count(lines.len(), extra)?;
-        // Many lines have the same numbers, such as the numbers of a plan. So equal numbers are read only once.
+        // Many lines have the same numbers, for example those of all customers with one tariff. So equal numbers are
+        // read only once.
         let mut known: HashMap<String, NumbersByLimit> = HashMap::new();
         let mut numbers_text = String::new();
         for line in lines {

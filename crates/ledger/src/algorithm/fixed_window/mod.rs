@@ -242,7 +242,7 @@ impl Bucket {
     }
 }
 
-/// Returns whether these words can be the amount spent in a period, and the beginning and end of the period.
+/// Returns whether this is a possible state: the amount spent in a period, the beginning of the period, and its end.
 pub(super) fn is_valid(state: &[u64]) -> bool {
     matches!(state, &[spent, first, last] if spent <= EXACT && last <= EXACT && first < last)
 }
