@@ -371,8 +371,7 @@ mod tests {
             }
         }
 
-        /// Checks that the store would also refuse what the cache refuses, whatever other gateways take and however late
-        /// the call was.
+        /// Checks that the store would also refuse what the cache refuses, even if calls are late.
         #[test]
         fn nothing_is_refused_that_redis_would_grant(
             rate in 1u64..5_000,
