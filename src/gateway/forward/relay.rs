@@ -19,7 +19,7 @@ use super::http1_response_head::ResponseHead;
 use super::relay_sides::{ClientSide, UpstreamSide};
 use super::response_report::ResponseReport;
 use super::trailers;
-use super::transfer::{Awaited, Timeouts};
+use super::transfer::{NextBytes, Timeouts};
 use super::upload::WaitsFor;
 use crate::gateway::server::body_part::{BodyPart, HasBody, StatedLength};
 use crate::gateway::server::http1::exchange_io::ClientFault;
@@ -39,7 +39,7 @@ pub(super) struct Relay<'r, C, U> {
     /// The length that the head states for the body of the response, if it states one.
     pub response_length: StatedLength,
     pub progress: Progress,
-    awaited: Awaited,
+    awaited: NextBytes,
     /// The part of the response that is being written.
     part: Option<BodyPart>,
 }
@@ -143,7 +143,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
             expects_continue: outgoing.expects_continue,
             response_length: StatedLength(None),
             progress: Progress::Waiting,
-            awaited: Awaited::FirstByte,
+            awaited: NextBytes::First,
             part: None,
         }
     }
@@ -167,8 +167,8 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
             }
             Poll::Pending => {}
         }
-        let awaited = if self.upstream.has_head_begun() { Awaited::More } else { Awaited::FirstByte };
-        if std::mem::replace(&mut self.awaited, awaited) == Awaited::FirstByte && awaited == Awaited::More {
+        let awaited = if self.upstream.has_head_begun() { NextBytes::More } else { NextBytes::First };
+        if std::mem::replace(&mut self.awaited, awaited) == NextBytes::First && awaited == NextBytes::More {
             self.client.restart_upstream_wait();
         }
         if let Poll::Ready(Err(fault)) = self.client.poll_flush(cx) {
@@ -240,7 +240,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
     /// the response.
     pub(super) fn note_answered(&mut self) {
         self.progress = Progress::Body;
-        self.awaited = Awaited::More;
+        self.awaited = NextBytes::More;
         self.upload.deadline = None;
     }
 
@@ -344,7 +344,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         // While the request is incomplete, the first byte of the response is not due, even if the client waits for
         // `100 Continue`.
         let is_incomplete = self.upload.waits_for == WaitsFor::Client;
-        let (timeout, error, detail) = self.timeouts.of(if is_incomplete { Awaited::More } else { self.awaited });
+        let (timeout, error, detail) = self.timeouts.of(if is_incomplete { NextBytes::More } else { self.awaited });
         ready!(self.client.poll_upstream_wait(timeout.into(), cx));
         Poll::Ready(match is_waiting_for_client {
             // The gateway and the upstream waited for the rest of the body, so the client caused the fault.

@@ -37,20 +37,18 @@ pub(super) struct Timeouts {
 
 /// What the upstream sends next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Awaited {
+pub(super) enum NextBytes {
     /// The first byte of the response, or of the next head after an interim response.
-    FirstByte,
+    First,
     More,
 }
 
 impl Timeouts {
     /// Returns the longest wait for what the upstream sends next, and the fault after a longer one.
-    pub(super) fn of(&self, awaited: Awaited) -> (Micros, UpstreamError, &'static str) {
+    pub(super) fn of(&self, awaited: NextBytes) -> (Micros, UpstreamError, &'static str) {
         match (awaited, self.first_byte) {
-            (Awaited::FirstByte, Some(first_byte)) => {
-                (first_byte, UpstreamError::FirstByteTimeout, "FirstByteTimedout")
-            }
-            (Awaited::FirstByte, None) | (Awaited::More, _) => (self.read, UpstreamError::ReadTimeout, "ReadTimedout"),
+            (NextBytes::First, Some(first_byte)) => (first_byte, UpstreamError::FirstByteTimeout, "FirstByteTimedout"),
+            (NextBytes::First, None) | (NextBytes::More, _) => (self.read, UpstreamError::ReadTimeout, "ReadTimedout"),
         }
     }
 }
@@ -63,7 +61,7 @@ pub(super) struct Transfer<'t> {
     pub upload: Upload,
     pub download: Download,
     pub timeouts: Timeouts,
-    pub awaited: Awaited,
+    pub awaited: NextBytes,
     pub size: Size,
     /// The stage that the attempt has reached.
     pub stage: Stage,
@@ -102,8 +100,8 @@ impl Transfer<'_> {
             match poll_fill(&mut self.upstream, &mut self.download.input, FIRST_READ, cx) {
                 Poll::Ready(Ok(1..)) => {
                     self.stage = Stage::Answering;
-                    if self.awaited == Awaited::FirstByte {
-                        self.awaited = Awaited::More;
+                    if self.awaited == NextBytes::First {
+                        self.awaited = NextBytes::More;
                         self.client.stream.restart_upstream_wait();
                     }
                 }
@@ -246,7 +244,7 @@ impl Transfer<'_> {
         // While the request is incomplete, the first byte of the response is not due, even if the client waits for
         // `100 Continue`.
         let is_incomplete = self.upload.waits_for == WaitsFor::Client && !self.client.is_tunnel;
-        let (timeout, error, detail) = self.timeouts.of(if is_incomplete { Awaited::More } else { self.awaited });
+        let (timeout, error, detail) = self.timeouts.of(if is_incomplete { NextBytes::More } else { self.awaited });
         ready!(self.client.stream.poll_upstream_wait(timeout, cx));
         Poll::Ready(match is_waiting_for_client {
             // The gateway and the upstream waited for the rest of the body, so the client caused the fault.

@@ -16,7 +16,7 @@ use super::relayed_exchange::relay;
 use super::request_head;
 use super::response_head::{self, ClientFraming, FinalHead, has_body};
 use super::trailers::changed_fields;
-use super::transfer::{Awaited, Timeouts, Transfer};
+use super::transfer::{NextBytes, Timeouts, Transfer};
 use super::upload::Upload;
 use crate::gateway::server::body_part::HasBody;
 use crate::gateway::server::http1::client::Client;
@@ -78,7 +78,7 @@ impl ForwardingClient for Client {
             upload: Upload::new(out, coding, outgoing.has_body(), outgoing.body_left, of_route),
             download: Download::default(),
             timeouts: attempt.timeouts,
-            awaited: Awaited::FirstByte,
+            awaited: NextBytes::First,
             size: outgoing.size,
             stage: Stage::Sent,
             expects_continue: outgoing.expects_continue,
@@ -147,7 +147,7 @@ async fn final_head(transfer: &mut Transfer<'_>, request: &ForwardedRequest<'_, 
         if head.status == 100 {
             transfer.client.stream.expect_body();
         }
-        transfer.awaited = if transfer.download.input.is_empty() { Awaited::FirstByte } else { Awaited::More };
+        transfer.awaited = if transfer.download.input.is_empty() { NextBytes::First } else { NextBytes::More };
         transfer.client.stream.restart_upstream_wait();
     }
 }

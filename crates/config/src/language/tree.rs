@@ -2,8 +2,8 @@
 //!
 //! The structure and the positions come from the parser's events. serde_yaml decides the type of a plain scalar (text,
 //! number, boolean, null), and a test checks that the tree of a whole file agrees with serde_yaml. This parser rejects
-//! what cannot be seen in the tree afterwards: a second document, duplicate keys, merge keys, tags, keys that are not
-//! plain text, unbounded nesting and unbounded aliases.
+//! everything that the tree could not show: a second document, duplicate keys, merge keys, tags, keys that are not plain
+//! text, unbounded nesting and unbounded aliases.
 
 use std::collections::{HashMap, HashSet};
 

@@ -50,7 +50,7 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     LeakyBucket(LeakyBucket),
     Concurrency(Concurrency),
-    /// A token bucket or fixed window whose costs are known only when a request ends.
+    /// A token bucket or fixed window whose costs are known only when a request ends. No store keeps such buckets yet.
     Budget(Budget),
 }
 

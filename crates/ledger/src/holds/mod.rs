@@ -13,6 +13,8 @@
 //! - So a report or an answer that is lost, late or doubled may cause a wrong refusal, until the next report, but never a
 //!   wrong admission. If a store has lost reports, requests may be admitted beyond the limit until the reports are
 //!   repeated, at most 2 s later.
+//! - A report about a [`budget`](crate::algorithm::budget) also says the sum of all costs that the owner has settled. The
+//!   store charges what is new in this sum, so a cost is charged once, however often it is reported.
 //!
 //! Two calls that ask for slots of one bucket at the same time are safe. But the second call reports as held all that
 //! the first call asked for, even slots that the store will refuse. If such calls overlap all the time, a bucket admits

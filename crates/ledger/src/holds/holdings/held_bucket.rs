@@ -21,16 +21,16 @@ pub(super) struct HeldBucket {
     pub settled: SettledSums,
     /// How many calls have had a report about this bucket since the owner began to keep the bucket. Calls that are
     /// proved not to have run are not included.
-    pub reported: Reported,
+    pub reported: ReportCount,
     pub turn: Turn,
 }
 
 /// A number of calls: none, one, or more. No code needs the exact number of more than one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Reported {
-    Never,
-    Once,
-    Often,
+pub(super) enum ReportCount {
+    None,
+    One,
+    More,
 }
 
 /// The time of the next report about a bucket.
@@ -67,7 +67,7 @@ impl HeldBucket {
 
     /// Counts a report to the store.
     pub(super) fn count_report(&mut self) {
-        self.reported = if self.reported == Reported::Never { Reported::Once } else { Reported::Often };
+        self.reported = if self.reported == ReportCount::None { ReportCount::One } else { ReportCount::More };
     }
 
     /// Joins the amounts that were asked for in calls up to this sequence to one amount.

@@ -1,7 +1,8 @@
 //! Keeps how much one owner holds of each bucket, how much of this the store knows, and the reports for the next call.
 //!
 //! The code does no I/O and is the same for every transport: time is an argument, and the caller passes on the store's
-//! answers. A bucket is kept from the first ask until the store has acknowledged that nothing of the bucket is held.
+//! answers. A bucket is kept from the first ask until the store has acknowledged that nothing of the bucket is held. If costs
+//! of the bucket were settled, their sums are kept for eleven minutes more.
 
 mod held_bucket;
 
@@ -14,7 +15,7 @@ use super::slots::{SlotId, SlotTerms, Slots};
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
-use held_bucket::{HeldBucket, Reported, Turn};
+use held_bucket::{HeldBucket, ReportCount, Turn};
 
 /// The largest number of reports in a call. A call has more reports only if it asks something of more buckets than
 /// this. Then it has one report for each of these buckets.
@@ -188,7 +189,7 @@ impl Holdings {
         for report in &call.reports {
             if let Some(bucket) = self.buckets.get_mut(&report.bucket) {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
-                bucket.reported = if bucket.reported == Reported::Once { Reported::Never } else { bucket.reported };
+                bucket.reported = if bucket.reported == ReportCount::One { ReportCount::None } else { bucket.reported };
             }
             self.wait(report.bucket);
             self.forget_if_unreported(report.bucket);
@@ -252,7 +253,7 @@ impl Holdings {
     /// Forgets a bucket of which nothing is held or asked, if no call has reported anything else. Otherwise the buckets
     /// of all requests that pass while the store is down would be kept until the store answers.
     fn forget_if_unreported(&mut self, key: BucketKey) {
-        let is_unreported = |bucket: &HeldBucket| bucket.reported == Reported::Never && bucket.is_idle();
+        let is_unreported = |bucket: &HeldBucket| bucket.reported == ReportCount::None && bucket.is_idle();
         if let Some(turn) = self.buckets.get(&key).filter(|bucket| is_unreported(bucket)).map(|bucket| bucket.turn) {
             self.leave(key, turn);
             self.buckets.remove(&key);
@@ -345,7 +346,7 @@ impl Holdings {
             newest,
             acknowledged: None,
             settled: SettledSums::default(),
-            reported: Reported::Never,
+            reported: ReportCount::None,
             turn,
         })
     }

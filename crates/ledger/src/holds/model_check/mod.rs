@@ -10,7 +10,9 @@
 //!   At each admission, all owners together have at most as many requests as the limit of the owner that asks;
 //! - a call changes nothing after a later report about the same bucket has been answered;
 //! - nothing leaks: if all reports arrive from this state on, and calls under way arrive late, the store counts after 7 s
-//!   exactly what is held. If the store's clock was set back, this takes longer by the same time.
+//!   exactly what is held. If the store's clock was set back, this takes longer by the same time;
+//! - a cost that an owner settles of a budget is spent once: never twice in one bucket, and at least once unless the
+//!   store has lost it, or the owner was killed before the store accepted it.
 //!
 //! Each variant with a deliberate mistake breaks one of these invariants, and the checker must find the events that
 //! break it.
