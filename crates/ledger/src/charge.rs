@@ -142,7 +142,7 @@ impl Plan {
     pub fn asks(&self) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
         self.charges().enumerate().filter(|(_, charge)| charge.algorithm.is_held()).map(|(index, charge)| {
             let amount = if self.is_only_checked(index) { Cost::default() } else { charge.cost };
-            (index, charge, SlotTerms { amount, max_hold: charge.algorithm.max_hold() })
+            (index, charge, SlotTerms { amount, algorithm: charge.algorithm })
         })
     }
 

@@ -219,12 +219,17 @@ impl EventStream {
             (self.name, self.data) = (Vec::new(), Vec::new());
             return;
         }
-        let (to, bound) = match field {
-            Field::Data => (&mut self.data, self.max_event - self.name.len()),
-            Field::Event => (&mut self.name, self.max_event - self.data.len()),
+        let (to, other) = match field {
+            Field::Data => (&mut self.data, &mut self.name),
+            Field::Event => (&mut self.name, &mut self.data),
         };
         let needed = to.len() + part.len();
         if needed > to.capacity() {
+            // Each keeps the memory of a longer field before, and both together must stay in the bound.
+            if needed + other.capacity() > self.max_event {
+                other.shrink_to_fit();
+            }
+            let bound = self.max_event.saturating_sub(other.capacity());
             let capacity = to.capacity().saturating_mul(2).max(64).min(bound).max(needed);
             to.reserve_exact(capacity - to.len());
         }

@@ -98,6 +98,20 @@ fn stream() -> impl Strategy<Value = String> {
     prop::collection::vec(part, 0..24).prop_map(|parts| parts.concat())
 }
 
+/// `read` checks the memory that is held after each piece.
+#[test]
+fn what_a_longer_field_has_held_counts_for_the_bound() {
+    let [long, longer] = [1500, 1900].map(|length| "x".repeat(length));
+    for stream in [
+        format!("event: {longer}\nevent: a\ndata: {longer}\n\n"),
+        format!("event: {longer}\ndata: b\n\nevent: a\ndata: {longer}\n\n"),
+        format!("data: {longer}\n\nevent: {longer}\ndata: b\n\n"),
+        format!("event: {long}\nevent: a\ndata: {long}\ndata: b\n\n"),
+    ] {
+        assert_eq!(read(2000, stream.as_bytes().chunks(100)), (simple(&stream), 0));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
 

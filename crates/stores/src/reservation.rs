@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::cost::Cost;
 use ledger::holds::{self, ReservationOwner, SlotId, SlotTerms};
@@ -28,7 +29,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    pub(crate) fn of(keeper: Arc<dyn SlotKeeper>, slots: impl IntoIterator<Item = SlotId>) -> Reservation {
+    pub(crate) fn of(keeper: Arc<dyn SlotKeeper>, slots: impl IntoIterator<Item = (BucketKey, SlotId)>) -> Reservation {
         let part = holds::Reservation::new(keeper, slots);
         Reservation { parts: if part.is_empty() { Vec::new() } else { vec![part] } }
     }
@@ -41,6 +42,16 @@ impl Reservation {
     /// Adds the slots of another reservation, for example those that a fallback has granted for the same request.
     pub fn join(&mut self, mut other: Reservation) {
         self.parts.append(&mut other.parts);
+    }
+
+    /// Ends what the request holds of this bucket now, because the request has spent `cost` of it. The store charges the cost,
+    /// even if it is more than what was held. Does nothing if the request holds nothing of the bucket.
+    pub fn settle(&mut self, bucket: &BucketKey, cost: Cost) {
+        for part in &mut self.parts {
+            if part.settle(bucket, cost) {
+                return;
+            }
+        }
     }
 
     /// Gives all slots back now.

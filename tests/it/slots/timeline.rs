@@ -75,8 +75,7 @@ impl Player for Step {
         let outcome = settlement.enforced[0];
         let granted = (outcome.verdict == Verdict::Allow).then(|| {
             self.held.insert(bucket, held.plus(cost));
-            let max_hold = algorithm.slots().unwrap().max_hold();
-            Holding::Slot(self.slots.add(bucket, SlotTerms { amount: cost, max_hold }, self.now))
+            Holding::Slot(self.slots.add(bucket, SlotTerms { amount: cost, algorithm }, self.now))
         });
         (outcome, granted)
     }

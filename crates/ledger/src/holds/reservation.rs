@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::slots::SlotId;
+use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 
 /// How a slot ends. A slot is the amount that a request holds of a bucket.
@@ -19,12 +20,13 @@ pub enum Ending {
 /// The owner of the slots in a reservation, to which the end of each slot is reported. A report never waits for the store: the
 /// store learns of the end in the owner's next call.
 pub trait ReservationOwner {
-    fn end(&self, slot: SlotId, ending: Ending);
+    /// Ends a slot of this bucket.
+    fn end(&self, bucket: &BucketKey, slot: SlotId, ending: Ending);
 }
 
 impl<O: ReservationOwner + ?Sized> ReservationOwner for Arc<O> {
-    fn end(&self, slot: SlotId, ending: Ending) {
-        (**self).end(slot, ending);
+    fn end(&self, bucket: &BucketKey, slot: SlotId, ending: Ending) {
+        (**self).end(bucket, slot, ending);
     }
 }
 
@@ -33,12 +35,12 @@ impl<O: ReservationOwner + ?Sized> ReservationOwner for Arc<O> {
 #[derive(Debug)]
 pub struct Reservation<O: ReservationOwner> {
     owner: O,
-    slots: SmallVec<[SlotId; 2]>,
+    slots: SmallVec<[(BucketKey, SlotId); 2]>,
 }
 
 impl<O: ReservationOwner> Reservation<O> {
     /// Makes the reservation of a request. `slots` is empty if the request holds nothing that can be given back.
-    pub fn new(owner: O, slots: impl IntoIterator<Item = SlotId>) -> Reservation<O> {
+    pub fn new(owner: O, slots: impl IntoIterator<Item = (BucketKey, SlotId)>) -> Reservation<O> {
         Reservation { owner, slots: slots.into_iter().collect() }
     }
 
@@ -47,12 +49,13 @@ impl<O: ReservationOwner> Reservation<O> {
         self.slots.is_empty()
     }
 
-    /// Ends one slot now, because `spent` was spent in its place. The other slots stay reserved.
-    pub fn settle(&mut self, slot: SlotId, spent: Cost) {
-        if let Some(index) = self.slots.iter().position(|own| *own == slot) {
-            self.slots.remove(index);
-            self.owner.end(slot, Ending::Settled(spent));
-        }
+    /// Ends the slot of this bucket now, because `spent` was spent in its place. The other slots stay reserved. Returns
+    /// whether the reservation had a slot of this bucket.
+    pub fn settle(&mut self, bucket: &BucketKey, spent: Cost) -> bool {
+        let Some(index) = self.slots.iter().position(|(own, _)| own == bucket) else { return false };
+        let (bucket, slot) = self.slots.remove(index);
+        self.owner.end(&bucket, slot, Ending::Settled(spent));
+        true
     }
 
     /// Releases all slots that have not ended yet.
@@ -63,8 +66,8 @@ impl<O: ReservationOwner> Reservation<O> {
 
 impl<O: ReservationOwner> Drop for Reservation<O> {
     fn drop(&mut self) {
-        for slot in self.slots.drain(..) {
-            self.owner.end(slot, Ending::Released);
+        for (bucket, slot) in self.slots.drain(..) {
+            self.owner.end(&bucket, slot, Ending::Released);
         }
     }
 }
@@ -72,7 +75,8 @@ impl<O: ReservationOwner> Drop for Reservation<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bucket_key::BucketKey;
+    use crate::algorithm::Algorithm;
+    use crate::algorithm::concurrency::Concurrency;
     use crate::holds::{Holdings, Owner, SlotTerms};
     use base::time::Timestamp;
     use std::cell::RefCell;
@@ -83,21 +87,22 @@ mod tests {
     /// Records the ends of slots, and passes them on to the holdings.
     struct Ledger {
         holdings: RefCell<Holdings>,
-        ended: RefCell<Vec<(SlotId, Ending)>>,
+        ended: RefCell<Vec<(BucketKey, SlotId, Ending)>>,
     }
 
     impl ReservationOwner for &Ledger {
-        fn end(&self, slot: SlotId, ending: Ending) {
+        fn end(&self, bucket: &BucketKey, slot: SlotId, ending: Ending) {
             self.holdings.borrow_mut().end(slot);
-            self.ended.borrow_mut().push((slot, ending));
+            self.ended.borrow_mut().push((*bucket, slot, ending));
         }
     }
 
     impl Ledger {
-        fn with_slots(count: u8) -> (Ledger, Vec<SlotId>) {
+        fn with_slots(count: u8) -> (Ledger, Vec<(BucketKey, SlotId)>) {
             let mut holdings = Holdings::new(Owner(7));
-            let terms = SlotTerms { amount: Cost::ONE, max_hold: None };
-            let slots = (0..count).map(|bucket| holdings.hold(BucketKey([bucket; 16]), terms, NOW)).collect();
+            let terms = SlotTerms { amount: Cost::ONE, algorithm: Algorithm::Concurrency(Concurrency::MOST) };
+            let keys = (0..count).map(|bucket| BucketKey([bucket; 16]));
+            let slots = keys.map(|key| (key, holdings.hold(key, terms, NOW))).collect();
             (Ledger { holdings: RefCell::new(holdings), ended: RefCell::default() }, slots)
         }
 
@@ -123,7 +128,7 @@ mod tests {
             let (ledger, slots) = Ledger::with_slots(3);
             assert_eq!(ledger.held(), 3);
             way(Reservation::new(&ledger, slots.clone()));
-            let expected: Vec<_> = slots.into_iter().map(|slot| (slot, Ending::Released)).collect();
+            let expected: Vec<_> = slots.into_iter().map(|(key, slot)| (key, slot, Ending::Released)).collect();
             assert_eq!((ledger.held(), ledger.ended.take()), (0, expected));
         }
     }
@@ -132,11 +137,13 @@ mod tests {
     fn a_settled_slot_is_not_released_again() {
         let (ledger, slots) = Ledger::with_slots(2);
         let mut reservation = Reservation::new(&ledger, slots.clone());
-        reservation.settle(slots[0], Cost::from_tokens(5));
-        reservation.settle(slots[0], Cost::from_tokens(6));
+        let [(first, first_slot), (second, second_slot)] = [slots[0], slots[1]];
+        assert!(reservation.settle(&first, Cost::from_tokens(5)));
+        assert!(!reservation.settle(&first, Cost::from_tokens(6)));
         assert_eq!((ledger.held(), reservation.is_empty()), (1, false));
         drop(reservation);
-        let expected = vec![(slots[0], Ending::Settled(Cost::from_tokens(5))), (slots[1], Ending::Released)];
+        let expected =
+            vec![(first, first_slot, Ending::Settled(Cost::from_tokens(5))), (second, second_slot, Ending::Released)];
         assert_eq!((ledger.held(), ledger.ended.take()), (0, expected));
     }
 

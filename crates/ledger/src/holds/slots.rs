@@ -2,20 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::algorithm::Algorithm;
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
-use base::time::{Micros, Timestamp};
+use base::time::Timestamp;
 
 /// Identifies a slot of one owner: the amount that a request holds of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(u64);
 
-/// The amount of a slot, and the longest time for which the slot is held. After `max_hold` the slot is given back even
-/// if its request still runs. If `max_hold` is `None`, the slot is held until the request ends.
+/// The amount of a slot, and the limit that granted it. If the limit has a [`Algorithm::max_hold`], the slot is given back
+/// after this time even if its request still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotTerms {
     pub amount: Cost,
-    pub max_hold: Option<Micros>,
+    pub algorithm: Algorithm,
 }
 
 /// The slots that have not ended.
@@ -39,7 +40,7 @@ impl Slots {
     pub fn add(&mut self, bucket: BucketKey, terms: SlotTerms, now: Timestamp) -> SlotId {
         self.last += 1;
         let slot = SlotId(self.last);
-        let end = terms.max_hold.map(|longest| now.plus(longest));
+        let end = terms.algorithm.max_hold().map(|longest| now.plus(longest));
         if let Some(end) = end {
             self.ends.insert((end, slot));
         }

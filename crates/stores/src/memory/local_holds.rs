@@ -97,7 +97,7 @@ pub(crate) trait SlotBook {
 }
 
 impl ReservationOwner for LocalHolds {
-    fn end(&self, slot: SlotId, _ending: Ending) {
+    fn end(&self, _bucket: &BucketKey, slot: SlotId, _ending: Ending) {
         let mut held = self.0.lock();
         if let Some(ended) = held.slots.end(slot) {
             held.lower(ended);
@@ -235,7 +235,7 @@ impl Memory {
             let number = self.shard_of(&charge.key);
             if let (Some((_, held)), Some(keeper)) = (find_mut(holds, number), self.holds.get(number)) {
                 let slot = held.add(charge.key, terms, now);
-                reservation.join(Reservation::of(Arc::<LocalHolds>::clone(keeper), [slot]));
+                reservation.join(Reservation::of(Arc::<LocalHolds>::clone(keeper), [(charge.key, slot)]));
             }
         }
         reservation

@@ -1,9 +1,11 @@
 //! Tests the reports of the next call, the time at which they are due, and the effect of an answer.
 
 use super::*;
+use crate::algorithm::Algorithm;
+use crate::algorithm::concurrency::Concurrency;
 
 const NOW: Timestamp = Timestamp(1 << 50);
-const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };
+const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, algorithm: Algorithm::Concurrency(Concurrency::MOST) };
 
 fn key(number: u16) -> BucketKey {
     let mut key = [0; 16];
@@ -128,7 +130,10 @@ fn asks_of_several_requests_for_one_bucket_are_their_sum() {
 #[test]
 fn a_slot_with_a_longest_time_is_given_back_though_its_request_goes_on() {
     let mut holdings = Holdings::new(Owner(1));
-    let terms = SlotTerms { max_hold: Some(Micros(1_500_000)), ..SLOT };
+    let terms = SlotTerms {
+        algorithm: Algorithm::Concurrency(Concurrency::MOST.with_max_hold(Some(Micros(1_500_000)))),
+        ..SLOT
+    };
     let (short, long) = (holdings.hold(key(1), terms, NOW), holdings.hold(key(1), SLOT, NOW));
     holdings.call(&[], NOW);
     assert_eq!(holdings.next_moment(), Some(after(1500)));
@@ -152,7 +157,7 @@ fn what_a_call_asked_that_did_not_run_is_not_said() {
 #[test]
 fn the_end_of_a_process_ends_all_slots_once() {
     let mut holdings = Holdings::new(Owner(7));
-    let terms = SlotTerms { amount: Cost::ONE, max_hold: None };
+    let terms = SlotTerms { amount: Cost::ONE, algorithm: Algorithm::Concurrency(Concurrency::MOST) };
     let slots = [1, 1, 2].map(|bucket| holdings.hold(key(bucket), terms, NOW));
     let call = holdings.call(&[], NOW);
     for report in &call.reports {

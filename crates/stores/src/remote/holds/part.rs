@@ -125,7 +125,7 @@ impl PartHolds {
         }
         // The sort is stable, so the slots of one bucket stay in the order of the plans.
         granted.sort_by_key(|(key, ..)| *key);
-        let (mut slots, mut old) = (Vec::<(usize, SlotId)>::new(), SmallVec::<[BucketKey; 2]>::new());
+        let (mut slots, mut old) = (Vec::<(usize, BucketKey, SlotId)>::new(), SmallVec::<[BucketKey; 2]>::new());
         let mut said = self.said.lock();
         for (report, accepted) in call.reports.iter().zip(accepted) {
             let first = granted.partition_point(|(key, ..)| *key < report.bucket);
@@ -133,7 +133,7 @@ impl PartHolds {
             let terms: SmallVec<[SlotTerms; 8]> = own.clone().map(|(.., terms)| *terms).collect();
             let answer = if *accepted { ReportAnswer::Accepted { granted: &terms } } else { ReportAnswer::Old };
             match said.holdings.answered(call, report, answer, now) {
-                Some(taken) => slots.extend(own.map(|(_, plan, _)| *plan).zip(taken)),
+                Some(taken) => slots.extend(own.zip(taken).map(|((key, plan, _), slot)| (*plan, *key, slot))),
                 None => old.push(report.bucket),
             }
         }
@@ -143,11 +143,13 @@ impl PartHolds {
             said.quiet_until = now.plus(PAUSE);
         }
         drop(said);
-        slots.sort_by_key(|(plan, _)| *plan);
+        slots.sort_by_key(|(plan, ..)| *plan);
         let mut slots = slots.into_iter().peekable();
         let held = |(index, plan): (usize, &&Plan)| {
-            let own: SmallVec<[SlotId; 2]> =
-                std::iter::from_fn(|| slots.next_if(|(plan, _)| *plan == index)).map(|(_, slot)| slot).collect();
+            let own: SmallVec<[(BucketKey, SlotId); 2]> =
+                std::iter::from_fn(|| slots.next_if(|(plan, ..)| *plan == index))
+                    .map(|(_, key, slot)| (key, slot))
+                    .collect();
             let reservation = if own.is_empty() { Reservation::default() } else { self.reserve(own) };
             // A request that fails gives back the slots that it was granted of other buckets.
             let failed = !old.is_empty() && plan.asks().any(|(_, charge, _)| old.contains(&charge.key));
@@ -163,10 +165,10 @@ impl PartHolds {
         self.use_now();
         let slot = self.said.lock().holdings.hold(key, terms, now);
         self.signals.changed.notify_waiters();
-        self.reserve([slot])
+        self.reserve([(key, slot)])
     }
 
-    fn reserve(self: &Arc<Self>, slots: impl IntoIterator<Item = SlotId>) -> Reservation {
+    fn reserve(self: &Arc<Self>, slots: impl IntoIterator<Item = (BucketKey, SlotId)>) -> Reservation {
         Reservation::of(Arc::<PartHolds>::clone(self), slots)
     }
 
@@ -221,8 +223,13 @@ impl Said {
 }
 
 impl ReservationOwner for PartHolds {
-    fn end(&self, slot: SlotId, _ending: Ending) {
-        self.said.lock().holdings.end(slot);
+    fn end(&self, _bucket: &BucketKey, slot: SlotId, ending: Ending) {
+        let mut said = self.said.lock();
+        match ending {
+            Ending::Released => said.holdings.end(slot),
+            Ending::Settled(cost) => said.holdings.settle(slot, cost),
+        }
+        drop(said);
         self.signals.changed.notify_waiters();
     }
 }

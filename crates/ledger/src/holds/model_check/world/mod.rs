@@ -5,7 +5,8 @@ mod invariants;
 mod limit;
 mod variant;
 
-use crate::algorithm::State;
+use crate::algorithm::concurrency::Concurrency;
+use crate::algorithm::{Algorithm, State};
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use crate::holds::{Call, Holdings, LIFE, Owner, SlotId, SlotTerms};
@@ -19,7 +20,7 @@ const START: u64 = 1 << 50;
 /// The time of the store's clock at the start, in seconds.
 const BEGIN: u64 = 100;
 
-const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };
+const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, algorithm: Algorithm::Concurrency(Concurrency::MOST) };
 
 /// A fault that can occur in addition to what any network may do: lose, delay and reorder messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -79,7 +79,7 @@ fn plan(part: usize) -> Plan {
 #[test]
 fn all_parts_of_a_call_together_have_at_most_256_reports_about_buckets_of_which_nothing_is_asked() {
     let connection = connection();
-    let terms = SlotTerms { amount: Cost::ONE, max_hold: None };
+    let terms = SlotTerms { amount: Cost::ONE, algorithm: Algorithm::Concurrency(Concurrency::MOST) };
     let now = Timestamp(1 << 50);
     let workers = [Arc::clone(&connection.holds)];
     let slots = GatewaySlots { workers: &workers, worker: 0, part: |key: &BucketKey| usize::from(key.0[0]), now };
