@@ -6,6 +6,7 @@ use super::claimed_numbers::ClaimedNumbers;
 use super::compiled_rule::Slot;
 use super::overrides::CompiledOverrides;
 use super::rule::{Expose, Mode, OnStoreFailure, RefusalStatus};
+use super::settled_price::{Reserve, SettledPrice};
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::{BucketKey, Descriptor, KeySeed, LimitTag};
 use ledger::cost::Cost;
@@ -53,6 +54,14 @@ impl CompiledLimit {
         self.seed.tag().of_variant(variant)
     }
 
+    /// Returns the price of a budget, whose costs are known only when a request has ended. `None` for all other limits.
+    pub fn settled_price(&self) -> Option<&SettledPrice> {
+        match &self.price {
+            CompiledPrice::Settled(price) => Some(price),
+            CompiledPrice::Fixed(_) | CompiledPrice::FromRequest { .. } => None,
+        }
+    }
+
     /// Returns whether this variant is an override that charges nothing.
     pub(crate) fn is_unlimited(&self, variant: u32) -> bool {
         self.overrides.is_unlimited(variant)
@@ -87,9 +96,10 @@ impl CompiledLimit {
 
     /// Returns whether a request can cost more than a full bucket of the limit, or of one of its overrides, holds.
     pub fn may_be_too_large(&self) -> bool {
-        let most = match self.price {
-            CompiledPrice::Fixed(cost) => Some(cost),
-            CompiledPrice::FromRequest { default, min, max, .. } => max.map(|max| max.max(min).max(default)),
+        let most = match &self.price {
+            CompiledPrice::Fixed(cost) => Some(*cost),
+            CompiledPrice::FromRequest { default, min, max, .. } => max.map(|max| max.max(*min).max(*default)),
+            CompiledPrice::Settled(SettledPrice { reserve: Reserve::Fixed(cost), .. }) => Some(*cost),
         };
         // A number from credentials may be 0, and then every cost is too large.
         self.claimed.is_some() || most.is_none_or(|most| self.variants.iter().any(|numbers| most > numbers.ceiling()))
@@ -119,6 +129,7 @@ pub(crate) fn combine_meters(limits: &mut [CompiledLimit]) {
 pub(crate) enum CompiledPrice {
     Fixed(Cost),
     FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
+    Settled(SettledPrice),
 }
 
 /// The settings of a limit, of which some come from credentials. `slots` are the attributes that supply these settings.

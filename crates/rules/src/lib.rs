@@ -51,3 +51,4 @@ pub mod rule;
 mod rule_mode;
 pub mod rule_set;
 pub mod ruling;
+pub mod settled_price;

@@ -14,6 +14,7 @@ use super::index::{Index, Indices, among};
 use super::rule::Mode;
 use super::rule_set::RuleSet;
 use super::ruling::{Answer, PolicyId, Ruling};
+use super::settled_price::{Reserve, SettledPrice};
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::Descriptor;
@@ -331,16 +332,17 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
             return;
         }
         let Some(algorithm) = usize::try_from(variant).ok().and_then(|index| limit.variants.get(index)) else { return };
-        if algorithm.slots().is_some() && !self.facts.is_forwarded() {
+        if algorithm.is_held() && !self.facts.is_forwarded() {
             self.not_at_door.push(id);
             self.observer.not_at_door(limit);
             return;
         }
-        let cost = match limit.price {
-            CompiledPrice::Fixed(cost) => cost,
+        let cost = match &limit.price {
+            CompiledPrice::Fixed(cost) => *cost,
             CompiledPrice::FromRequest { slot, default, min, max } => {
-                self.facts.with_text(slot, |text| requested_cost(text, default, min, max))
+                self.facts.with_text(*slot, |text| requested_cost(text, *default, *min, *max))
             }
+            CompiledPrice::Settled(SettledPrice { reserve: Reserve::Fixed(cost), .. }) => *cost,
         };
         let algorithm = match &limit.claimed {
             Some(claimed) if variant == 0 => self.claimed(id, claimed),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::claimed_numbers::ClaimedNumbers;
 pub use super::rule_mode::Mode;
+use super::settled_price::{Reserve, SettledPrice};
 use base::position::Position;
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
@@ -249,6 +250,8 @@ pub enum Price {
         min: Cost,
         max: Option<Cost>,
     },
+    /// The cost is known when the request has ended. The limit's algorithm is a budget.
+    Settled(SettledPrice),
 }
 
 impl Price {
@@ -257,6 +260,7 @@ impl Price {
         match self {
             Price::Fixed(cost) => *cost,
             Price::FromRequest { default, min, .. } => *default.min(min),
+            Price::Settled(SettledPrice { reserve: Reserve::Fixed(cost), .. }) => *cost,
         }
     }
 }

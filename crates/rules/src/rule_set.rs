@@ -212,6 +212,7 @@ impl RuleSet {
         };
         let price = match &limit.price {
             Price::Fixed(cost) => CompiledPrice::Fixed(*cost),
+            Price::Settled(price) => CompiledPrice::Settled(price.clone()),
             Price::FromRequest { attribute, default, min, max } => {
                 CompiledPrice::FromRequest { slot: self.slot(attribute), default: *default, min: *min, max: *max }
             }

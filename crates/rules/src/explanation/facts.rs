@@ -165,9 +165,9 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
         picked: &PickedKeys<'a>,
     ) -> Result<(), Self::Unknown> {
         for limit in limits {
-            let price = match limit.price {
-                CompiledPrice::Fixed(_) => None,
-                CompiledPrice::FromRequest { slot, .. } => Some(slot),
+            let price = match &limit.price {
+                CompiledPrice::Fixed(_) | CompiledPrice::Settled(_) => None,
+                CompiledPrice::FromRequest { slot, .. } => Some(*slot),
             };
             let own = limit.claimed.as_ref().filter(|_| self.variant(limit, picked) == 0);
             let numbers = own.map_or(&[][..], |CompiledNumbers { slots, .. }| slots);

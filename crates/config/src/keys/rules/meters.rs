@@ -65,6 +65,7 @@ impl BucketSettings {
             let source = |price: &Price| match price {
                 Price::Fixed(_) => "fixed".to_owned(),
                 Price::FromRequest { attribute, .. } => attribute.to_string(),
+                Price::Settled(price) => price.source.to_string(),
             };
             return (source(here) != source(there)).then(|| ("cost_source", source(here), source(there)));
         }

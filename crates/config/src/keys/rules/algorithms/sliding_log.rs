@@ -90,6 +90,8 @@ pub(super) fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price
     let costs = match price {
         Price::Fixed(fixed) => [Some(("fixed_cost", *fixed)), None],
         Price::FromRequest { default, min, .. } => [Some(("default_cost", *default)), Some(("min_cost", *min))],
+        // Only a token bucket and a fixed window can be a budget.
+        Price::Settled(_) => [None, None],
     };
     let mut right = Some(());
     for (key, _) in costs.into_iter().flatten().filter(|(_, cost)| *cost < least) {
