@@ -2,6 +2,8 @@
 //! one: `cargo bench --bench eviction`. With `--load 4` it measures only that load, and also the memory of a bucket.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 
+use std::sync::Arc;
+
 use base::time::{Clock, Micros};
 use clap::Parser;
 use ledger::algorithm::Algorithm;
@@ -78,7 +80,7 @@ fn resident() -> Result<u64, Failure> {
 
 /// Charges a new bucket for each number. Returns the nanoseconds for each charge, the longest charge in microseconds,
 /// and the number of evictions.
-fn fill(memory: &Memory, load: &Load, numbers: std::ops::Range<u64>) -> Result<(u64, u64, u64), Failure> {
+fn fill(memory: &Arc<Memory>, load: &Load, numbers: std::ops::Range<u64>) -> Result<(u64, u64, u64), Failure> {
     let clock = Clock::system();
     let (count, start) = (numbers.end - numbers.start, clock.now());
     let (mut longest, mut evicted, mut before) = (0, 0, start);

@@ -1,5 +1,7 @@
 //! Tests properties of the reader of stored buckets, on modified files.
 
+use std::sync::Arc;
+
 use super::mutation::fuzz;
 use base::time::{Clock, Timestamp};
 use stores::memory::{Memory, Settings};
@@ -7,7 +9,7 @@ use stores::memory::{Memory, Settings};
 /// The time at which the corpus was written.
 const WRITTEN: Timestamp = Timestamp(1_795_219_200_000_000);
 
-fn memory() -> Memory {
+fn memory() -> Arc<Memory> {
     Memory::new(&Settings { max_buckets: 64, ..Settings::default() }, Clock::manual(WRITTEN))
 }
 

@@ -108,7 +108,7 @@ impl TokenAuth {
 }
 
 fn buckets_of(clock: Clock) -> Arc<Memory> {
-    Arc::new(Memory::new(&memory::Settings { max_buckets: ADDRESSES, ..memory::Settings::default() }, clock))
+    Memory::new(&memory::Settings { max_buckets: ADDRESSES, ..memory::Settings::default() }, clock)
 }
 
 /// Limits invalid tokens, with one bucket for each client address.

@@ -49,13 +49,17 @@ impl FallbackShare {
     /// Makes the shares for a store. `at_least` is the number of gateways from the configuration, and `store_clock` shows the
     /// time of the store.
     pub fn new(at_least: u64, clock: Clock, store_clock: Arc<StoreClock>) -> FallbackShare {
-        let share = FallbackShare::bounded(&memory::Settings::default(), at_least, clock);
-        FallbackShare { memory: share.memory.on(store_clock), ..share }
+        FallbackShare::bounded(&memory::Settings::default(), at_least, clock, store_clock)
     }
 
-    fn bounded(settings: &memory::Settings, at_least: u64, clock: Clock) -> FallbackShare {
+    fn bounded(
+        settings: &memory::Settings,
+        at_least: u64,
+        clock: Clock,
+        store_clock: Arc<StoreClock>,
+    ) -> FallbackShare {
         FallbackShare {
-            memory: Memory::new(settings, clock.clone()),
+            memory: Memory::in_place_of_store(settings, clock.clone(), store_clock),
             clock,
             observed: Cache::new(MAX_OBSERVED),
             at_least,
@@ -236,7 +240,7 @@ mod tests {
     #[test]
     fn the_number_of_shares_in_memory_is_bounded() {
         let settings = memory::Settings { max_buckets: 2000, ..memory::Settings::default() };
-        let fallback = FallbackShare::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)));
+        let fallback = FallbackShare::bounded(&settings, 2, Clock::manual(Timestamp(1_000 * SECOND)), Arc::default());
         let (mut one, mut evicted) = (plan(&[(1, 12)]), 0);
         for number in 0..10_000_u32 {
             one.enforced[0].key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
@@ -252,7 +256,7 @@ mod tests {
     fn evictions_by_a_lowered_share_are_counted() {
         let settings = memory::Settings { max_buckets: 1, ..memory::Settings::default() };
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
-        let fallback = FallbackShare::bounded(&settings, 2, clock.clone());
+        let fallback = FallbackShare::bounded(&settings, 2, clock.clone(), Arc::default());
         assert_eq!(fallback.take(&plan(&[(1, 12)]), &NoSlots).evicted, 0);
         let two = plan(&[(2, 12)]);
         show(&fallback, &two, 12, clock.now());

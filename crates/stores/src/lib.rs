@@ -69,7 +69,7 @@ pub use worker::Worker;
 /// arm in each `match` on these two enums.
 #[derive(Debug)]
 pub enum Store {
-    Memory(Memory),
+    Memory(Arc<Memory>),
     Redis(Redis),
     Cluster(Cluster),
     Postgres(Postgres),
@@ -276,7 +276,7 @@ impl Store {
     }
 
     /// Returns the memory store, whose buckets no other gateway shares. `None` for a shared store.
-    pub fn local_buckets(&self) -> Option<&Memory> {
+    pub fn local_buckets(&self) -> Option<&Arc<Memory>> {
         match self {
             Store::Memory(memory) => Some(memory),
             Store::Redis(_) | Store::Cluster(_) | Store::Postgres(_) => None,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ledger::algorithm::Algorithm;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::cost::Cost;
@@ -60,6 +61,15 @@ impl Reservation {
     }
 }
 
+/// Returns the asks of a plan that have a slot if they are granted. A request that reserves nothing of a budget has a slot too,
+/// because the request has a cost when it ends.
+pub(crate) fn held_asks(plan: &Plan) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
+    plan.asks().filter(|(index, charge, terms)| {
+        let is_budget = matches!(charge.algorithm, Algorithm::Budget(_));
+        terms.amount > Cost::default() || is_budget && !plan.is_only_checked(*index)
+    })
+}
+
 /// Returns the slots that a settled plan has been granted.
 pub(crate) fn granted_asks<'p>(
     plan: &'p Plan,
@@ -69,7 +79,5 @@ pub(crate) fn granted_asks<'p>(
     let is_granted = move |index: usize| {
         settlement.is_granted() && outcomes().nth(index).is_some_and(|outcome| outcome.verdict == Verdict::Allow)
     };
-    plan.asks()
-        .filter(move |(index, _, terms)| terms.amount > Cost::default() && is_granted(*index))
-        .map(|(_, charge, terms)| (charge, terms))
+    held_asks(plan).filter(move |(index, ..)| is_granted(*index)).map(|(_, charge, terms)| (charge, terms))
 }

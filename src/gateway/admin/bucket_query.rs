@@ -120,7 +120,7 @@ struct Buckets<'g> {
 
 impl<'g> Buckets<'g> {
     fn new(gateway: &'g GatewayState, snapshot: &'g Snapshot) -> Buckets<'g> {
-        Buckets { gateway, snapshot, memory: gateway.store.local_buckets() }
+        Buckets { gateway, snapshot, memory: gateway.store.local_buckets().map(AsRef::as_ref) }
     }
 
     fn answer(&self, query: &BucketQuery) -> Result<Value, LookupError> {

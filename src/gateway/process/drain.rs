@@ -13,7 +13,6 @@ use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
-use stores::memory::Memory;
 
 /// The listener for exit signals, shared between the signal handling and the drain. With it, the drain notices a second signal.
 pub(crate) type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
@@ -57,7 +56,7 @@ pub(crate) async fn end_slots(gateway: &GatewayState) {
 /// Whether this process still reports to the next process which slots the previous process holds. This is so when two
 /// upgrades follow each other closely: only this process knows both other processes.
 fn reports_for_previous(gateway: &GatewayState) -> bool {
-    gateway.lifecycle.is_handed_over() && gateway.store.local_buckets().is_some_and(Memory::counts_elsewhere)
+    gateway.lifecycle.is_handed_over() && gateway.store.local_buckets().is_some_and(|memory| memory.counts_elsewhere())
 }
 
 /// Exits the process when the last connection has closed, after `drain.timeout`, or at a second signal. Connections in the

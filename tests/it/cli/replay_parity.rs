@@ -108,7 +108,7 @@ fn sent(at: Timestamp) -> SentRequest {
 /// The rules and the store of a gateway, and the log lines that they produce.
 struct Live<'c> {
     config: &'c Config,
-    memory: Memory,
+    memory: Arc<Memory>,
     clock: Clock,
     shadows: HashMap<LimitId, ShadowCount>,
 }

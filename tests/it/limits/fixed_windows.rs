@@ -1,6 +1,7 @@
 //! Tests the fields of responses and the bodies of refusals of fixed windows, end to end.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use base::time::{Clock, Timestamp};
 use config::{Config, Environment};
@@ -73,7 +74,7 @@ rules:
 struct InMemory {
     config: Config,
     clock: Clock,
-    memory: Memory,
+    memory: Arc<Memory>,
 }
 
 impl InMemory {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use base::time::{Clock, Micros, Timestamp};
 use ledger::algorithm::fixed_window::{FixedWindow, Window};
@@ -56,7 +57,7 @@ impl Player for Step {
 }
 
 struct MemoryStore {
-    memory: Memory,
+    memory: Arc<Memory>,
     clock: Clock,
 }
 
@@ -83,7 +84,7 @@ impl Player for MemoryStore {
 #[cfg(feature = "test-hooks")]
 struct PostgresStore {
     runtime: tokio::runtime::Runtime,
-    store: std::sync::Arc<Store>,
+    store: Arc<Store>,
     clock: Clock,
 }
 
@@ -95,8 +96,8 @@ impl PostgresStore {
         let events = EventSink::new(|_| ());
         let store = postgres::Postgres::open(hooks, postgres.settings(), 1, clock.clone(), events);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let store = std::sync::Arc::new(Store::Postgres(store));
-        let driven = std::sync::Arc::clone(&store);
+        let store = Arc::new(Store::Postgres(store));
+        let driven = Arc::clone(&store);
         runtime.spawn(async move { driven.run(Worker(0)).await });
         runtime.block_on(store.first_attempt());
         PostgresStore { runtime, store, clock }

@@ -89,7 +89,7 @@ impl Player for Step {
 
 /// A store in this process, whose clock the timeline sets.
 struct InMemory {
-    memory: Memory,
+    memory: Arc<Memory>,
     clock: Clock,
 }
 

@@ -135,6 +135,19 @@ impl OwnerEntries {
         OwnerEntries { kind, sum, moment, live: entries.len(), entries, form: WHOLE, is_corrected: false }
     }
 
+    /// Makes the entries of owners that have just reported what they hold, without sequences.
+    pub(super) fn of_holders(kind: EntryKind, holders: &[Holder], now: Timestamp) -> OwnerEntries {
+        let entry = |holder: &Holder| OwnerEntry {
+            owner: holder.owner,
+            sequence: 0,
+            held: holder.held.thousandths(),
+            until: now.plus(LIFE),
+            since: seconds(holder.since),
+            settled: 0,
+        };
+        OwnerEntries::of(kind, holders.iter().map(entry).collect(), now)
+    }
+
     /// Parses entries. `None` if the words cannot be entries of this kind.
     pub(super) fn parse(kind: EntryKind, state: &[u64]) -> Option<OwnerEntries> {
         let (&[first, moment, live], rest) = state.split_first_chunk::<3>()?;

@@ -144,12 +144,13 @@ fn folder_of(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
 
     use super::super::Settings;
     use super::*;
     use base::time::{Clock, Timestamp};
 
-    fn memory() -> Memory {
+    fn memory() -> Arc<Memory> {
         Memory::new(&Settings::default(), Clock::manual(Timestamp(1)))
     }
 

@@ -253,6 +253,8 @@ impl<S: Read> ChecksumStream<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::Settings;
     use super::super::queue_id::SpentClass;
     use super::*;
@@ -265,7 +267,7 @@ mod tests {
     const HOUR: u64 = 3_600 * SECOND;
     const NOW: Timestamp = Timestamp(1_000_000 * SECOND);
 
-    fn memory(now: Timestamp) -> Memory {
+    fn memory(now: Timestamp) -> Arc<Memory> {
         Memory::new(&Settings { max_buckets: 4096, ..Settings::default() }, Clock::manual(now))
     }
 

@@ -16,20 +16,20 @@ impl Memory {
     /// Reads the states of these buckets, one after another. Returns the time, and the states in the order of the keys.
     pub fn states_of(&self, keys: &[BucketKey]) -> (StoreTime, Vec<Option<State>>) {
         let stored = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
-        let states = keys.iter().map(|key| stored(key).or_else(|| self.held_state(key, self.now()))).collect();
+        let states = keys.iter().map(|key| self.state_with_holds(key, stored(key), self.time())).collect();
         // The time is read after the states, so that no state is later than the time.
         (self.time(), states)
     }
 
-    /// Removes these buckets, which makes them full. Slots that are held stay held. Returns the time, and the states that
+    /// Removes these buckets, which makes them full. What requests hold stays held. Returns the time, and the states that
     /// the buckets had.
     pub fn remove(&self, keys: &[BucketKey]) -> (StoreTime, Vec<Option<State>>) {
         let forget = |key| {
-            let Some(state) = self.shard(self.shard_of(key)).lock().remove(key) else {
-                return self.held_state(key, self.now());
-            };
-            self.buckets.fetch_sub(1, Ordering::Relaxed);
-            Some(state)
+            let removed = self.shard(self.shard_of(key)).lock().remove(key);
+            if removed.is_some() {
+                self.buckets.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.state_with_holds(key, removed, self.time())
         };
         let states = keys.iter().map(forget).collect();
         (self.time(), states)
@@ -45,7 +45,10 @@ impl Memory {
             if let Some(less) = kind.give_back(state, amount) {
                 *state = less;
             }
-            GivenBack { before, after: Some(state.clone()) }
+            let after = Some(state.clone());
+            drop(shard);
+            let with_holds = |state| self.state_with_holds(key, state, self.time());
+            GivenBack { before: with_holds(before), after: with_holds(after) }
         };
         let given = buckets.iter().map(give_back).collect();
         // The time is read after the states, so that no state is later than the time.
@@ -55,6 +58,12 @@ impl Memory {
     /// Returns the keys of all buckets, as one list for each shard. No lock is held while the caller iterates.
     pub fn keys(&self) -> impl Iterator<Item = Vec<BucketKey>> {
         let stored = |shard: &Mutex<Shard>| shard.lock().keys().copied().collect::<Vec<_>>();
-        self.shards.iter().enumerate().map(move |(index, shard)| [stored(shard), self.held_keys(index)].concat())
+        self.shards.iter().enumerate().map(move |(index, shard)| {
+            // A budget can be both spent and held.
+            let mut keys = [stored(shard), self.held_keys(index)].concat();
+            keys.sort_unstable();
+            keys.dedup();
+            keys
+        })
     }
 }

@@ -9,19 +9,23 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
+use super::queue_id::{QueueId, SpentClass};
+use super::shard::Shard;
 use super::slot_stream::HeldAmount;
-use super::{LockedShards, Memory};
+use super::{LockedShards, Memory, States};
 use crate::reply::{Source, TakeReply};
 use crate::reservation::{Reservation, SlotKeeper, granted_asks};
 use base::time::Timestamp;
+use ledger::algorithm::budget::Budget;
 use ledger::algorithm::concurrency::{self, Holder};
 use ledger::algorithm::{Algorithm, State};
-use ledger::bucket_key::BucketKey;
+use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, Plan, Settlement, settle};
 use ledger::cost::Cost;
 use ledger::holds::{Ending, Owner, Report, ReservationOwner, SettledSums, SlotId, SlotTerms, Slots};
@@ -41,6 +45,8 @@ pub(super) struct LocalHolds(Mutex<Held>);
 struct Held {
     buckets: HashMap<BucketKey, HeldBucket, RandomState>,
     slots: Slots,
+    /// For each slot of a budget, the limit that its cost is charged to.
+    budgets: HashMap<SlotId, SlotBudget, RandomState>,
     /// What the requests of the previous process hold. Includes what the previous process counts of the process before
     /// it.
     elsewhere: HashMap<BucketKey, HeldBucket, RandomState>,
@@ -51,13 +57,28 @@ struct Held {
 struct HeldBucket {
     amount: Cost,
     since: Timestamp,
+    /// The budget that was last held of. `None` for slots, and for what another process holds.
+    budget: Option<Box<Budget>>,
+}
+
+/// The limit of a budget that a request holds something of.
+#[derive(Clone, Copy, Debug)]
+struct SlotBudget {
+    budget: Budget,
+    tag: LimitTag,
 }
 
 impl Held {
-    fn add(&mut self, key: BucketKey, terms: SlotTerms, now: Timestamp) -> SlotId {
-        let held = self.buckets.entry(key).or_insert(HeldBucket { amount: Cost::default(), since: now });
+    fn add(&mut self, charge: &Charge, terms: SlotTerms, now: Timestamp) -> SlotId {
+        let held =
+            self.buckets.entry(charge.key).or_insert(HeldBucket { amount: Cost::default(), since: now, budget: None });
         held.amount = held.amount.plus(terms.amount);
-        self.slots.add(key, terms, now)
+        let slot = self.slots.add(charge.key, terms, now);
+        if let Algorithm::Budget(budget) = terms.algorithm {
+            held.budget = Some(Box::new(budget));
+            self.budgets.insert(slot, SlotBudget { budget, tag: charge.tag });
+        }
+        slot
     }
 
     fn lower(&mut self, (key, amount): (BucketKey, Cost)) {
@@ -81,10 +102,11 @@ impl Held {
     }
 }
 
-/// Returns the state of a bucket of which this process holds an amount.
-fn state(held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
+/// Returns the state of a bucket of which this process holds an amount. `kept` is the part of the state that is kept among
+/// the buckets: what is spent of a budget.
+fn state(kept: Option<&[u64]>, held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
     let report = Report { owner: PROCESS, sequence: 1, held, settled: SettledSums::default() };
-    algorithm.accept(None, report, now).map(|entry| entry.state)
+    algorithm.accept(kept, report, now).map(|entry| entry.state)
 }
 
 /// Keeps slots in another place than the memory store that decides about them.
@@ -96,16 +118,27 @@ pub(crate) trait SlotBook {
     fn hold(&self, key: BucketKey, terms: SlotTerms) -> Reservation;
 }
 
-impl ReservationOwner for LocalHolds {
-    fn end(&self, _bucket: &BucketKey, slot: SlotId, _ending: Ending) {
-        let mut held = self.0.lock();
-        if let Some(ended) = held.slots.end(slot) {
-            held.lower(ended);
+impl ReservationOwner for Memory {
+    fn end(&self, bucket: &BucketKey, slot: SlotId, ending: Ending) {
+        let number = self.shard_of(bucket);
+        let Some(holds) = self.holds.get(number) else { return };
+        let (mut shard, cost) = match ending {
+            Ending::Released => (None, Cost::default()),
+            // The locks are taken in the same order as by a decision.
+            Ending::Settled(cost) => (Some(self.shard(number).lock()), cost),
+        };
+        let mut held = holds.0.lock();
+        let Some(ended) = held.slots.end(slot) else { return };
+        held.lower(ended);
+        let budget = held.budgets.remove(&slot);
+        if let (Some(shard), Some(SlotBudget { budget, tag })) = (&mut shard, budget) {
+            let evicted = self.settle_cost(shard, bucket, &budget, tag, cost);
+            self.evicted_by_settling.fetch_add(evicted, Ordering::Relaxed);
         }
     }
 }
 
-impl SlotKeeper for LocalHolds {}
+impl SlotKeeper for Memory {}
 
 impl LocalHolds {
     pub(super) fn amounts(&self) -> Vec<HeldAmount> {
@@ -123,7 +156,7 @@ impl LocalHolds {
     }
 
     pub(super) fn count_elsewhere(&self, held: impl Iterator<Item = HeldAmount>) {
-        let held = held.map(|HeldAmount { key, amount, since }| (key, HeldBucket { amount, since }));
+        let held = held.map(|HeldAmount { key, amount, since }| (key, HeldBucket { amount, since, budget: None }));
         self.0.lock().elsewhere = held.collect();
     }
 }
@@ -134,13 +167,14 @@ type LockedHolds<'m> = SmallVec<[(usize, MutexGuard<'m, Held>); 2]>;
 impl Memory {
     /// Decides a plan that holds something, as [`Memory::take`] does. All charges are taken at one moment, because all
     /// locks are held: first the locks of the buckets are taken, then the locks of the held slots.
-    pub(super) fn take_and_hold(&self, plan: &Plan) -> TakeReply {
+    pub(super) fn take_and_hold(self: &Arc<Self>, plan: &Plan) -> TakeReply {
         let mut locked = self.lock(plan);
         let mut holds = self.lock_holds(plan);
         let time = self.time();
         holds.iter_mut().for_each(|(_, held)| held.end_overdue(time.now));
         let (settlement, evicted) = self.settle_held(plan, &mut locked, time, |key| self.held(&holds, key));
         let reservation = self.hold_granted(plan, &settlement, &mut holds, time.now);
+        let evicted = evicted + self.evicted_by_settling.swap(0, Ordering::Relaxed);
         TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
     }
 
@@ -168,9 +202,9 @@ impl Memory {
     ) -> (Settlement, u64) {
         let ((settlement, entries), indices) = {
             let (indices, kept) = self.states(plan, locked);
-            let said = said(plan, time, held);
+            let said = said(plan, &kept, time, held);
             let states = said.iter().zip(&kept).map(|(said, kept)| said.as_deref().or(*kept));
-            let states: SmallVec<[Option<&[u64]>; 2]> = states.collect();
+            let states: States<'_> = states.collect();
             (settle(plan, &states, time), indices)
         };
         let evicted = self.store(plan, &settlement, &indices, entries, locked, time.now);
@@ -185,20 +219,52 @@ impl Memory {
         let time = self.time();
         holds.iter_mut().for_each(|(_, held)| held.end_overdue(time.now));
         let (_, kept) = self.states(plan, &locked);
-        let said = said(plan, time, |key| self.held(&holds, key));
+        let said = said(plan, &kept, time, |key| self.held(&holds, key));
         let states = said.iter().zip(&kept).map(|(said, kept)| said.as_deref().or(*kept));
-        settle(plan, &states.collect::<SmallVec<[Option<&[u64]>; 2]>>(), time).0
+        settle(plan, &states.collect::<States<'_>>(), time).0
     }
 
-    /// Returns the state of a bucket of which something is held, for an operator.
-    pub(super) fn held_state(&self, key: &BucketKey, now: Timestamp) -> Option<State> {
-        let mut held = self.holds.get(self.shard_of(key))?.0.lock();
-        held.end_overdue(now);
+    /// Returns the state of a bucket for an operator, with what is held of the bucket. `kept` is the state that is kept among
+    /// the buckets.
+    pub(super) fn state_with_holds(&self, key: &BucketKey, kept: Option<State>, time: StoreTime) -> Option<State> {
+        let Some(holds) = self.holds.get(self.shard_of(key)) else { return kept };
+        let mut held = holds.0.lock();
+        held.end_overdue(time.now);
         let holder = |owner, held: &HeldBucket| Holder { owner, held: held.amount, since: held.since };
-        let own = held.buckets.get(key).map(|held| holder(PROCESS, held));
-        let elsewhere = held.elsewhere.get(key).map(|held| holder(PREVIOUS_PROCESS, held));
-        let holders: SmallVec<[Holder; 2]> = own.into_iter().chain(elsewhere).collect();
-        (!holders.is_empty()).then(|| concurrency::state(&holders, now))
+        let (own, elsewhere) = (held.buckets.get(key), held.elsewhere.get(key));
+        let holders: SmallVec<[Holder; 2]> = own
+            .map(|held| holder(PROCESS, held))
+            .into_iter()
+            .chain(elsewhere.map(|held| holder(PREVIOUS_PROCESS, held)))
+            .collect();
+        match own.and_then(|own| own.budget.as_deref()) {
+            _ if holders.is_empty() => kept,
+            Some(budget) => Some(budget.state(kept.as_deref(), &holders, time.of(&Algorithm::Budget(*budget)))),
+            // What is kept is the spent part of a budget, and only another process holds some of it.
+            None if kept.is_some() => kept,
+            None => Some(concurrency::state(&holders, time.now)),
+        }
+    }
+
+    /// Charges a settled cost to the bucket of a budget. Returns how many buckets were evicted although something was still
+    /// spent in them.
+    fn settle_cost(
+        &self,
+        shard: &mut MutexGuard<'_, Shard>,
+        key: &BucketKey,
+        budget: &Budget,
+        tag: LimitTag,
+        cost: Cost,
+    ) -> u64 {
+        if cost == Cost::default() {
+            return 0;
+        }
+        let time = self.time();
+        let now = time.of(&Algorithm::Budget(*budget));
+        let entry = budget.settle(shard.get(key).map(AsRef::as_ref), cost, now);
+        let remaining = budget.ceiling().less(budget.spent(Some(&entry.state), now));
+        let queue = QueueId::new(tag, SpentClass::of(remaining, budget.ceiling(), cost));
+        self.keep(shard, *key, queue, entry, time.now)
     }
 
     /// Returns the keys of the buckets in this shard of which something is held.
@@ -224,7 +290,7 @@ impl Memory {
     }
 
     fn hold_granted(
-        &self,
+        self: &Arc<Self>,
         plan: &Plan,
         settlement: &Settlement,
         holds: &mut LockedHolds<'_>,
@@ -233,23 +299,28 @@ impl Memory {
         let mut reservation = Reservation::default();
         for (charge, terms) in granted_asks(plan, settlement) {
             let number = self.shard_of(&charge.key);
-            if let (Some((_, held)), Some(keeper)) = (find_mut(holds, number), self.holds.get(number)) {
-                let slot = held.add(charge.key, terms, now);
-                reservation.join(Reservation::of(Arc::<LocalHolds>::clone(keeper), [(charge.key, slot)]));
+            if let Some((_, held)) = find_mut(holds, number) {
+                let slot = held.add(charge, terms, now);
+                reservation.join(Reservation::of(Arc::<Memory>::clone(self), [(charge.key, slot)]));
             }
         }
         reservation
     }
 }
 
-/// Returns for each charge of slots the state of its bucket, made from the slots that are held. `None` for any other
-/// charge.
-fn said(plan: &Plan, time: StoreTime, held: impl Fn(&BucketKey) -> Cost) -> SmallVec<[Option<State>; 2]> {
-    let state = |charge: &Charge| {
-        charge.algorithm.slots()?;
-        state(held(&charge.key), &charge.algorithm, time.of(&charge.algorithm))
+/// Returns for each charge that holds something the state of its bucket, made from what is held and kept. `None` for any
+/// other charge.
+fn said(
+    plan: &Plan,
+    kept: &States<'_>,
+    time: StoreTime,
+    held: impl Fn(&BucketKey) -> Cost,
+) -> SmallVec<[Option<State>; 2]> {
+    let state = |(charge, kept): (&Charge, &Option<&[u64]>)| {
+        let is_held = charge.algorithm.is_held();
+        is_held.then(|| state(*kept, held(&charge.key), &charge.algorithm, time.of(&charge.algorithm))).flatten()
     };
-    plan.charges().map(state).collect()
+    plan.charges().zip(kept).map(state).collect()
 }
 
 fn find<'h, 'm>(holds: &'h LockedHolds<'m>, number: usize) -> Option<&'h (usize, MutexGuard<'m, Held>)> {

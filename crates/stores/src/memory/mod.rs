@@ -9,6 +9,8 @@
 
 pub mod bucket_file;
 pub mod bucket_stream;
+#[cfg(test)]
+mod budget_tests;
 mod eviction_order;
 mod full_queue;
 mod inspect;
@@ -22,7 +24,7 @@ mod tests;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
@@ -33,7 +35,7 @@ use super::reservation::Reservation;
 use super::store_clock::StoreClock;
 use base::time::{Clock, Timestamp};
 use bucket_file::BucketFileSettings;
-use ledger::algorithm::{ChargeResult, Entry};
+use ledger::algorithm::{Algorithm, ChargeResult, Entry};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Entries, Plan, Settlement, settle};
 use ledger::cost::Cost;
@@ -65,12 +67,14 @@ pub struct Memory {
     store_clock: Option<Arc<StoreClock>>,
     max_buckets: usize,
     buckets: AtomicUsize,
+    /// How many buckets were evicted, since the last decision about a budget, to make room for a bucket of a settled cost.
+    evicted_by_settling: AtomicU64,
     /// The hasher that assigns keys to shards. The hasher's key is random, so that no client can choose values
     /// whose buckets fill one shard.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
     /// What requests hold of the buckets, with one part for each shard.
-    holds: Box<[Arc<LocalHolds>]>,
+    holds: Box<[LocalHolds]>,
 }
 
 /// The locks that a plan holds, each with the index of its shard.
@@ -80,24 +84,28 @@ type LockedShards<'m> = SmallVec<[(usize, MutexGuard<'m, Shard>); 2]>;
 type States<'s> = SmallVec<[Option<&'s [u64]>; 2]>;
 
 impl Memory {
-    pub fn new(settings: &Settings, clock: Clock) -> Memory {
+    pub fn new(settings: &Settings, clock: Clock) -> Arc<Memory> {
+        Arc::new(Memory::with_clocks(settings, clock, None))
+    }
+
+    /// Makes a memory store that replaces a remote store during an outage, and uses the clock of that store.
+    pub(crate) fn in_place_of_store(settings: &Settings, clock: Clock, store_clock: Arc<StoreClock>) -> Memory {
+        Memory::with_clocks(settings, clock, Some(store_clock))
+    }
+
+    fn with_clocks(settings: &Settings, clock: Clock, store_clock: Option<Arc<StoreClock>>) -> Memory {
         // A shard gets at least 1024 of the buckets, so that no shard is empty when the store is full.
         let shards = (settings.max_buckets / 1024).clamp(1, 16);
         Memory {
             clock,
-            store_clock: None,
+            store_clock,
             max_buckets: settings.max_buckets,
             buckets: AtomicUsize::new(0),
+            evicted_by_settling: AtomicU64::new(0),
             hasher: RandomState::default(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
-            holds: (0..shards).map(|_| Arc::default()).collect(),
+            holds: (0..shards).map(|_| LocalHolds::default()).collect(),
         }
-    }
-
-    /// Makes the store use the clock of a remote store. Used for the memory store that replaces a remote store during an
-    /// outage.
-    pub fn on(self, store_clock: Arc<StoreClock>) -> Memory {
-        Memory { store_clock: Some(store_clock), ..self }
     }
 
     fn now(&self) -> Timestamp {
@@ -121,7 +129,7 @@ impl Memory {
     }
 
     /// Decides a plan at one moment, while it holds the locks of all shards with the plan's buckets.
-    pub fn take(&self, plan: &Plan) -> TakeReply {
+    pub fn take(self: &Arc<Self>, plan: &Plan) -> TakeReply {
         if plan.holds() {
             return self.take_and_hold(plan);
         }
@@ -227,7 +235,16 @@ impl Memory {
         let unasked = std::iter::repeat(&Outcome::UNASKED);
         let outcomes = settlement.enforced.iter().chain(&settlement.shadow).chain(unasked);
         for (((charge, index), entry), outcome) in plan.charges().zip(indices).zip(entries).zip(outcomes) {
-            if let Some(entry) = entry.filter(|_| charge.algorithm.slots().is_none()) {
+            let entry = match &charge.algorithm {
+                Algorithm::Concurrency(_) => None,
+                // A reservation changes nothing of what is spent.
+                Algorithm::Budget(budget) => {
+                    let kept = held[*index].1.get(&charge.key).map(AsRef::as_ref);
+                    budget.correction(kept, now)
+                }
+                _ => entry,
+            };
+            if let Some(entry) = entry {
                 let class = SpentClass::of(outcome.remaining, charge.algorithm.ceiling(), charge.cost);
                 let queue = QueueId::new(charge.tag, class);
                 evicted += self.keep(&mut held[*index].1, charge.key, queue, entry, now);

@@ -1,5 +1,7 @@
 //! Tests the memory store as a whole: what it grants below `max_buckets`, and during a flood when it is full.
 
+use std::sync::Arc;
+
 use super::*;
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
@@ -18,12 +20,12 @@ fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
     Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
 }
 
-fn memory(max_buckets: usize) -> (Memory, Clock) {
+fn memory(max_buckets: usize) -> (Arc<Memory>, Clock) {
     let clock = Clock::manual(Timestamp(1_000 * SECOND));
     (Memory::new(&Settings { max_buckets, ..Settings::default() }, clock.clone()), clock)
 }
 
-fn verdict(memory: &Memory, plan: Plan) -> Verdict {
+fn verdict(memory: &Arc<Memory>, plan: Plan) -> Verdict {
     memory.take(&plan).settlement.verdict
 }
 

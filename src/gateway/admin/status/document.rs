@@ -21,7 +21,6 @@ use config::warning::Warning;
 use ledger::algorithm::Algorithm;
 use rules::rule::{Action, Mode, Policy};
 use stores::RunningGateway;
-use stores::memory::Memory;
 
 /// The maximum number of rows that are shown. The busiest rows are kept.
 const MAX_ROWS: usize = 2000;
@@ -219,7 +218,7 @@ fn store(gateway: &GatewayState, readings: Readings<'_>) -> StoreSummary {
         errors: readings.by("rate_limiter_store_errors_total", "node").remove("").unwrap_or_default(),
         call_seconds: readings.histogram("rate_limiter_store_call_duration_seconds"),
         without: readings.total("rate_limiter_fallback_decisions_total"),
-        buckets: gateway.store.local_buckets().map_or(0, Memory::buckets),
+        buckets: gateway.store.local_buckets().map_or(0, |memory| memory.buckets()),
         evicted: readings.total("rate_limiter_evicted_total"),
     }
 }

@@ -82,6 +82,20 @@ impl Budget {
         Step { untouched: beside(alone.untouched, held), charge }
     }
 
+    /// Returns the state of a bucket of which these owners hold something, for a store that counts what is held elsewhere.
+    /// `spent` is the part of the state that says what is spent; `None` if nothing is spent.
+    pub fn state(&self, spent: Option<&[u64]>, holders: &[Holder], now: Timestamp) -> State {
+        let spent = self.open(spent, now).spent;
+        let entries = OwnerEntries::of_holders(EntryKind::Budget, holders, now);
+        joined(self.overdraw(spent, Cost::default(), now), &entries).state
+    }
+
+    /// Charges a cost that was spent already to a bucket without owners, even if the bucket cannot pay the cost. `state` has
+    /// no entries of owners. The bucket then refuses until the debt has been refilled or the period has ended.
+    pub fn settle(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
+        self.overdraw(self.open(state, now).spent, cost, now)
+    }
+
     /// Returns the amount that is spent at `now`, without what is held.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         let spent = self.open(state, now).spent;

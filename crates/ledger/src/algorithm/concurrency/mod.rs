@@ -20,10 +20,10 @@ use std::fmt;
 use smallvec::smallvec;
 
 pub use super::owner_entries::Holder;
-use super::owner_entries::{EntryKind, OwnerEntries, OwnerEntry};
+use super::owner_entries::{EntryKind, OwnerEntries};
 use super::step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use crate::cost::Cost;
-use crate::holds::report::{LIFE, Report};
+use crate::holds::report::Report;
 use base::time::{Micros, Timestamp};
 
 pub const NAME: &str = "concurrency";
@@ -160,15 +160,7 @@ impl Concurrency {
 
 /// Returns the state of a bucket of which these owners hold something at `now`.
 pub fn state(holders: &[Holder], now: Timestamp) -> State {
-    let entry = |holder: &Holder| OwnerEntry {
-        owner: holder.owner,
-        sequence: 0,
-        held: holder.held.thousandths(),
-        until: now.plus(LIFE),
-        since: holder.since.0 / 1_000_000,
-        settled: 0,
-    };
-    OwnerEntries::of(EntryKind::Slots, holders.iter().map(entry).collect(), now).pack()
+    OwnerEntries::of_holders(EntryKind::Slots, holders, now).pack()
 }
 
 /// Returns whether a stored value is that of a concurrency limit and not of another algorithm, for a caller that knows only

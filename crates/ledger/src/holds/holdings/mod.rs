@@ -222,9 +222,9 @@ impl Holdings {
     /// ended before.
     pub fn settle(&mut self, slot: SlotId, spent: Cost) {
         if let Some((bucket, amount)) = self.slots.end(slot) {
-            if let Some(held) = self.buckets.get_mut(&bucket) {
-                held.settled.to = held.settled.to.plus(spent);
-            }
+            // A bucket of which only slots without an amount are left may be forgotten already.
+            let held = self.track(bucket);
+            held.settled.to = held.settled.to.plus(spent);
             self.lower(bucket, amount);
         }
     }

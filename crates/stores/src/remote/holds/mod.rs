@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::memory::local_holds::SlotBook;
-use crate::reservation::Reservation;
+use crate::reservation::{Reservation, held_asks};
 use crate::worker::Worker;
 use base::time;
 use base::time::{Clock, Micros, Timestamp};
@@ -59,7 +59,7 @@ impl<P: Fn(&BucketKey) -> usize> GatewaySlots<'_, P> {
     /// was let pass.
     pub(crate) fn hold_all(&self, plan: &Plan) -> Reservation {
         let mut reservation = Reservation::default();
-        for (_, charge, terms) in plan.asks().filter(|(_, _, terms)| terms.amount > Cost::default()) {
+        for (_, charge, terms) in held_asks(plan) {
             reservation.join(self.hold(charge.key, terms));
         }
         reservation
