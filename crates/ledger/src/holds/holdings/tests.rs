@@ -200,3 +200,18 @@ fn what_lost_calls_asked_for_is_one_amount() {
     grant(&mut holdings, &next);
     assert_eq!((holdings.held(&key(1)).whole(), holdings.unanswered(&key(1)).whole()), (1, 0));
 }
+
+#[test]
+fn a_request_that_reserves_nothing_settles_its_cost() {
+    let mut holdings = Holdings::new(Owner(7));
+    let call = holdings.call(&[(key(1), Cost::default())], NOW);
+    let terms = SlotTerms { amount: Cost::default(), ..SLOT };
+    let answer = ReportAnswer::Accepted { granted: &[terms] };
+    let slots = holdings.answered(&call, &call.reports[0], answer, NOW).unwrap();
+    assert_eq!((holdings.has_reports(), holdings.is_reported()), (false, true));
+    holdings.settle(slots[0], Cost::from_tokens(5));
+    assert!(holdings.has_reports());
+    let call = holdings.call(&[], NOW);
+    let settled = SettledSums { from: Cost::default(), to: Cost::from_tokens(5) };
+    assert_eq!((call.reports[0].bucket, call.reports[0].settled), (key(1), settled));
+}
