@@ -156,7 +156,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Change::None => (backend.read(&keys)?, None),
         Change::Reset => {
             bucket_lookup::check_stored(&backend.read(&keys)?, &keys).map_err(failure)?;
-            (backend.reset(&keys)?, None)
+            (backend.reset(&kinds)?, None)
         }
         Change::GiveBack(amount) => {
             let kinds: Vec<_> = kinds.into_iter().filter_map(|(key, kind)| Some((key, kind?))).collect();

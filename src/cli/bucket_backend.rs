@@ -1,5 +1,6 @@
 //! Reads buckets where they are stored: in a shared store, or in the memory of a running gateway through its admin listener.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -78,16 +79,18 @@ impl Backend {
         Ok(self.levels(at, keys, states))
     }
 
-    /// Resets the buckets with these keys to full. Returns their states before the reset.
+    /// Resets these buckets to full. The kind is `None` for a bucket whose limit is not known. Returns their states before the reset.
     ///
     /// # Errors
     /// When the store or the gateway does not answer.
-    pub(super) fn reset(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
+    pub(super) fn reset(&self, kinds: &BTreeMap<BucketKey, Option<AlgorithmKind>>) -> Result<Levels, Failure> {
+        let keys: Vec<BucketKey> = kinds.keys().copied().collect();
+        let buckets: Vec<_> = kinds.iter().map(|(key, kind)| (*key, *kind)).collect();
         let (at, states) = match self {
-            Backend::Shared(settings) => timed(self.inspect(settings, async |look| look.remove(keys).await)?),
-            Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Delete, &path(keys))?)?,
+            Backend::Shared(settings) => timed(self.inspect(settings, async |look| look.reset(&buckets).await)?),
+            Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Delete, &path(&keys))?)?,
         };
-        Ok(self.levels(at, keys, states))
+        Ok(self.levels(at, &keys, states))
     }
 
     /// Gives back to each bucket up to `amount` of what is spent. Returns the levels before and after the change.

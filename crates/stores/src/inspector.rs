@@ -1,12 +1,17 @@
 //! Reads, finds and removes buckets of a shared store for an operator, without a gateway.
 
+use std::collections::HashMap;
+
 use super::error::Fault;
 use super::reply::GivenBack;
 use super::{postgres, redis};
 use base::time::Timestamp;
-use ledger::algorithm::{AlgorithmKind, State};
+use ledger::algorithm::{AlgorithmKind, State, budget};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
+
+/// More than a bucket can have spent, in thousandths. Every store computes with it exactly.
+const EVERYTHING: u64 = (1 << 53) - 1;
 
 /// A connection to a shared store, for an operator who reads, finds and removes buckets.
 #[derive(Debug)]
@@ -31,13 +36,45 @@ impl Inspector {
         }
     }
 
-    /// Removes these buckets, which makes them full. Returns the time and the earlier states, as [`Inspector::states`]
-    /// does.
+    /// Makes these buckets full. What requests hold of a budget, and what its owners have said, stays. The kind is `None` for a
+    /// bucket whose limit the caller does not know. Returns the time and the earlier states, as [`Inspector::states`] does.
     ///
     /// # Errors
     ///
-    /// When the store gives no answer, or refuses the request.
-    pub async fn remove(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+    /// When the store gives no answer, or refuses the request. Some buckets may be full then.
+    pub async fn reset(
+        &mut self,
+        buckets: &[(BucketKey, Option<AlgorithmKind>)],
+    ) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+        let keys: Vec<BucketKey> = buckets.iter().map(|(key, _)| *key).collect();
+        let (mut now, mut before) = self.states(&keys).await?;
+        let kind_of = |(index, (_, kind)): (usize, &(BucketKey, Option<AlgorithmKind>))| {
+            kind.or_else(|| budget::kind_of(before.get(index)?.as_deref()?)).filter(|kind| kind.is_budget())
+        };
+        let kinds: Vec<Option<AlgorithmKind>> = buckets.iter().enumerate().map(kind_of).collect();
+        let budgets: Vec<_> = keys.iter().zip(&kinds).filter_map(|(key, kind)| Some((*key, (*kind)?))).collect();
+        let others: Vec<_> = keys.iter().zip(&kinds).filter(|(_, kind)| kind.is_none()).map(|(key, _)| *key).collect();
+        let mut found: HashMap<BucketKey, Option<State>> = HashMap::new();
+        if !budgets.is_empty() {
+            let (at, given) = self.give_back(&budgets, Cost::from_thousandths(EVERYTHING)).await?;
+            now = now.max(at);
+            found.extend(budgets.iter().map(|(key, _)| *key).zip(given.into_iter().map(|given| given.before)));
+        }
+        if !others.is_empty() {
+            let (at, states) = self.remove(&others).await?;
+            now = now.max(at);
+            found.extend(others.into_iter().zip(states));
+        }
+        for (key, before) in keys.iter().zip(&mut before) {
+            if let Some(state) = found.remove(key) {
+                *before = state;
+            }
+        }
+        Ok((now, before))
+    }
+
+    /// Removes these buckets. Returns the time and the earlier states, as [`Inspector::states`] does.
+    async fn remove(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         match self {
             Inspector::Redis(redis) => redis.remove(keys).await,
             Inspector::Cluster(cluster) => cluster.remove(keys).await,

@@ -142,7 +142,7 @@ impl<'g> Buckets<'g> {
             Act::Show => (Change::None, levels(self.states(&keys)?), None),
             Act::Reset => {
                 bucket_lookup::check_stored(&levels(self.states(&keys)?), &keys)?;
-                (Change::Reset, levels(self.reset(&keys)?), None)
+                (Change::Reset, levels(self.reset(&kinds)?), None)
             }
             Act::Grant(amount) => {
                 let amount =
@@ -212,10 +212,11 @@ impl<'g> Buckets<'g> {
         }
     }
 
-    fn reset(&self, keys: &[BucketKey]) -> Result<States, LookupError> {
+    fn reset(&self, kinds: &BTreeMap<BucketKey, Option<AlgorithmKind>>) -> Result<States, LookupError> {
+        let buckets: Vec<_> = kinds.iter().map(|(key, kind)| (*key, *kind)).collect();
         match self.memory {
-            Some(memory) => Ok(memory.remove(keys)),
-            None => self.inspect(async |look| look.remove(keys).await).map(timed),
+            Some(memory) => Ok(memory.remove(&kinds.keys().copied().collect::<Vec<_>>())),
+            None => self.inspect(async |look| look.reset(&buckets).await).map(timed),
         }
     }
 

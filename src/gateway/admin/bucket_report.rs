@@ -110,11 +110,10 @@ impl BucketReport<'_> {
         [head, format!("  {level}")].into_iter().chain(holders).collect()
     }
 
-    /// Returns the gateways that hold slots of a bucket. Empty if the limit has no slots.
+    /// Returns the gateways that hold something of a bucket. Empty if nothing can be held under the limit.
     fn holders(&self, chosen: &BucketSelection, limit: &Limit) -> Vec<Holder> {
         let state = self.before.state(&chosen.key);
-        let slots = limit.algorithm.slots();
-        slots.map_or(Vec::new(), |slots| slots.holders(state.as_deref(), self.before.at.of(&limit.algorithm)))
+        limit.algorithm.holders(state.as_deref(), self.before.at.of(&limit.algorithm))
     }
 
     fn level(&self, chosen: &BucketSelection, limit: &Limit) -> String {
@@ -123,6 +122,10 @@ impl BucketReport<'_> {
             let held = self.spent(chosen, limit);
             return format!("{held} of {} held, {} free", limit.algorithm.ceiling(), untouched.remaining);
         }
+        let books = match limit.algorithm.is_held() {
+            true => format!("{} spent, {} held, ", self.spent(chosen, limit), self.held(chosen, limit, &self.before)),
+            false => String::new(),
+        };
         let full = match untouched.reset_after {
             Micros(0) => "full".to_owned(),
             after => {
@@ -139,7 +142,12 @@ impl BucketReport<'_> {
             Some(wait) => format!("; a request of {} passes in {}s", limit.cost, wait.ceil_seconds()),
             None => format!("; a request of {} never passes", limit.cost),
         };
-        format!("{} left of {}, {full}{pays}", untouched.remaining, limit.algorithm.ceiling())
+        format!("{books}{} left of {}, {full}{pays}", untouched.remaining, limit.algorithm.ceiling())
+    }
+
+    fn held(&self, chosen: &BucketSelection, limit: &Limit, levels: &Levels) -> Cost {
+        let holders = limit.algorithm.holders(levels.state(&chosen.key).as_deref(), levels.at.of(&limit.algorithm));
+        holders.iter().fold(Cost::default(), |sum, holder| sum.plus(holder.held))
     }
 
     fn spent(&self, chosen: &BucketSelection, limit: &Limit) -> Cost {
@@ -172,7 +180,7 @@ impl BucketReport<'_> {
         let algorithm = &limit.algorithm;
         let Bucket { untouched, wait, delay } = levels.bucket(&chosen.key, algorithm, limit.cost);
         let most = match algorithm.kind() {
-            AlgorithmKind::TokenBucket => "burst",
+            AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => "burst",
             // Not `limit`, because the field `limit` contains the name of the limit.
             _ => "quota",
         };
@@ -205,7 +213,8 @@ impl BucketReport<'_> {
             add("period", json!(ends));
             add("resets_at", json!(period.and_then(|period| printed(period.end))));
         }
-        if algorithm.slots().is_some() {
+        if algorithm.is_held() {
+            add("held", json!(self.held(chosen, limit, levels)));
             let holder = |Holder { owner, held, since }: Holder| json!({"gateway": owner.to_string(), "held": held, "since": Date(since).to_string()});
             add("holders", self.holders(chosen, limit).into_iter().map(holder).collect());
         }

@@ -169,6 +169,7 @@ pub(crate) async fn send(
 
 fn write_buckets(gateway: &GatewayState, stream: &BucketStream) -> io::Result<Option<u64>> {
     let Some(memory) = gateway.store.local_buckets() else { return Ok(None) };
+    memory.hand_over();
     let buckets = memory.write_buckets(stream)?;
     stream.end()?;
     Ok(Some(buckets))
@@ -179,6 +180,9 @@ fn write_buckets(gateway: &GatewayState, stream: &BucketStream) -> io::Result<Op
 pub(crate) fn resume(gateway: &GatewayState, saver: Option<&Arc<BucketSaver>>) {
     if let Some(saver) = saver {
         saver.take_back();
+    }
+    if let Some(memory) = gateway.store.local_buckets() {
+        memory.resume();
     }
     gateway.lifecycle.resume();
 }

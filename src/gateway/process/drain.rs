@@ -49,8 +49,15 @@ pub(crate) async fn cut_tunnels(gateway: &GatewayState) {
 /// Ends the slots of all requests and tells the store, so that they are free for other gateways at once. Requests that
 /// still run end with the process.
 pub(crate) async fn end_slots(gateway: &GatewayState) {
+    let reported = async {
+        gateway.store.end_all_slots().await;
+        // The next process charges the costs that were settled since the buckets were handed over.
+        while gateway.store.local_buckets().is_some_and(|memory| memory.has_unsent_costs()) {
+            tokio::time::sleep(POLL).await;
+        }
+    };
     // A store that gives no answer frees the slots itself later, because nothing is reported any more.
-    let _ = tokio::time::timeout(REPORT_TIMEOUT, gateway.store.end_all_slots()).await;
+    let _ = tokio::time::timeout(REPORT_TIMEOUT, reported).await;
 }
 
 /// Whether this process still reports to the next process which slots the previous process holds. This is so when two

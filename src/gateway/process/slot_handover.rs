@@ -1,5 +1,5 @@
-//! Tells the next process which slots this process still holds in memory, until this process ends. The limits of the
-//! next process then also count the requests that this process still answers.
+//! Tells the next process what the requests of this process still hold in memory, and what they have cost since the buckets
+//! were handed over, until this process ends. The limits of the next process then also count these requests.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -33,6 +33,7 @@ pub(super) struct SlotHandover {
 pub(super) fn begin(gateway: &GatewayState, stream: UnixStream) -> io::Result<SlotHandover> {
     let last = held(gateway);
     slot_stream::write(&last, &stream)?;
+    mark_sent(gateway, &last);
     Ok(SlotHandover { stream, last })
 }
 
@@ -52,9 +53,16 @@ impl SlotHandover {
                     log::warn!(error:%; "the next process does not learn which slots end");
                     return;
                 }
+                mark_sent(&gateway, &held);
                 self.last = held;
             }
         });
+    }
+}
+
+fn mark_sent(gateway: &GatewayState, held: &[HeldAmount]) {
+    if let Some(memory) = gateway.store.local_buckets() {
+        memory.mark_sent(held);
     }
 }
 
@@ -145,7 +153,13 @@ mod tests {
     /// process was running, the number after its end, and whether the stream was broken.
     fn counted(ends_first: bool) -> (usize, usize, bool) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let held = HeldAmount { key: BucketKey([1; 16]), amount: Cost::ONE, since: Timestamp(1) };
+        let held = HeldAmount {
+            key: BucketKey([1; 16]),
+            amount: Cost::ONE,
+            since: Timestamp(1),
+            settled: Cost::default(),
+            is_budget: false,
+        };
         slot_stream::write(&[held], &ours).unwrap();
         let (is_running, is_broken, counted) = (AtomicBool::new(true), AtomicBool::new(false), AtomicUsize::new(0));
         let mut before = 0;

@@ -40,7 +40,7 @@ const WITH_BUCKETS: &str = "3";
 /// The environment variable that tells the next process that the previous process can also say which slots it holds.
 /// The value is the id of the process that has set the variable. An older version passes on the variable that it got,
 /// and the next process then sees that the id is not that of its previous process.
-const SLOTS_VARIABLE: &str = "TOLLGATE_HANDOVER_SLOTS";
+const SLOTS_VARIABLE: &str = "TOLLGATE_HANDOVER_HOLDS";
 
 /// The longest time for one read or write of buckets. The other process does nothing else in this time.
 const BUCKETS_TIMEOUT: Duration = Duration::from_secs(10);

@@ -91,6 +91,11 @@ impl AlgorithmKind {
         matches!(self, AlgorithmKind::Concurrency | AlgorithmKind::TokenBudget | AlgorithmKind::WindowBudget)
     }
 
+    /// Returns whether the bucket counts both what is spent and what requests hold.
+    pub const fn is_budget(self) -> bool {
+        matches!(self, AlgorithmKind::TokenBudget | AlgorithmKind::WindowBudget)
+    }
+
     /// Parses the name of an algorithm; `None` if the name is unknown.
     pub fn parse(text: &str) -> Option<AlgorithmKind> {
         AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text)

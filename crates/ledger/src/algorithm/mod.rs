@@ -29,7 +29,7 @@ use super::cost::Cost;
 use crate::holds::Report;
 use base::time::{Micros, Timestamp};
 use budget::Budget;
-use concurrency::Concurrency;
+use concurrency::{Concurrency, Holder};
 use fixed_window::{FixedWindow, Window};
 pub use kind::{AlgorithmKind, TWINS};
 use leaky_bucket::LeakyBucket;
@@ -353,6 +353,19 @@ impl Algorithm {
     /// Returns the longest time for which a request may hold some of the bucket; `None` if there is no such bound.
     pub fn max_hold(&self) -> Option<Micros> {
         self.slots()?.max_hold()
+    }
+
+    /// Returns the owners that hold something of a bucket at `now`. Empty if nothing can be held under this limit.
+    pub fn holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
+        match self {
+            Algorithm::Concurrency(slots) => slots.holders(state, now),
+            Algorithm::Budget(budget) => budget.holders(state, now),
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => Vec::new(),
+        }
     }
 
     /// Accepts an owner's report about a bucket. Returns the entry that the store must write even if the plans of the

@@ -184,10 +184,10 @@ impl OwnerEntries {
         self.entries.is_empty()
     }
 
-    /// Returns whether a stored value is that of a concurrency limit and not of another algorithm: the value must be
+    /// Returns whether a stored value has entries of this kind, and is not that of another algorithm: the value must be
     /// whole, its sum must be the sum of its live entries, and no entry may count for longer than [`LIFE`].
-    pub(super) fn is_stored(state: &[u64]) -> bool {
-        OwnerEntries::parse(EntryKind::Slots, state).is_some_and(|read| {
+    pub(super) fn is_stored(kind: EntryKind, state: &[u64]) -> bool {
+        OwnerEntries::parse(kind, state).is_some_and(|read| {
             let held: u64 = read.entries.iter().take(read.live).map(|entry| entry.held).sum();
             let last = read.moment.plus(LIFE);
             read.form == WHOLE && held == read.sum && read.entries.iter().all(|entry| entry.until <= last)

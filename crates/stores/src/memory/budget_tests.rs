@@ -157,6 +157,61 @@ fn a_flood_of_other_buckets_evicts_no_hold_and_evictions_by_a_settled_cost_are_c
     assert_eq!(books(&memory, hourly(10)), (7, 0));
 }
 
+/// Sends the amounts of a process to the next one as they are sent over the stream.
+fn tell(previous: &Memory, next: &Memory) {
+    let mut message = Vec::new();
+    slot_stream::write(&previous.held_amounts(), &mut message).unwrap();
+    let held = slot_stream::read(&*message).unwrap();
+    previous.mark_sent(&held);
+    next.count_held_elsewhere(&held);
+}
+
+#[test]
+fn costs_that_are_settled_after_a_hand_over_are_charged_by_the_next_process_once() {
+    for budget in [hourly(100), by_second(100)] {
+        let ((first, _), (second, _), (third, _)) = (memory(1_000), memory(1_000), memory(1_000));
+        let requests: Vec<Reservation> = (0..4).map(|_| take(&first, budget, 10).0).collect();
+        let [one, two, three, four] = <[Reservation; 4]>::try_from(requests).unwrap();
+        settle(one, 1);
+        first.hand_over();
+        settle(two, 2);
+        let mut stream = Vec::new();
+        first.write_buckets(&mut stream).unwrap();
+        assert_eq!(second.read_buckets(&*stream).unwrap(), 1);
+        tell(&first, &second);
+        // 3 are spent, 20 are held by the previous process.
+        assert_eq!(take(&second, budget, 78).1, Verdict::Held);
+        assert_eq!((take(&second, budget, 98).1, books(&second, budget).0), (Verdict::Deny, 3));
+        settle(three, 30);
+        assert!(first.has_unsent_costs());
+        tell(&first, &second);
+        tell(&first, &second);
+        assert!(!first.has_unsent_costs());
+        // The second process hands over before a request of its own has charged what it heard.
+        second.hand_over();
+        let mut stream = Vec::new();
+        second.write_buckets(&mut stream).unwrap();
+        assert_eq!(third.read_buckets(&*stream).unwrap(), 1);
+        tell(&second, &third);
+        settle(four, 4);
+        tell(&first, &second);
+        tell(&second, &third);
+        assert_eq!((take(&third, budget, 1).1, books(&third, budget).0), (Verdict::Allow, 37));
+        assert!(!second.has_unsent_costs());
+    }
+}
+
+#[test]
+fn a_hand_over_that_fails_loses_no_cost() {
+    let (memory, _) = memory(1_000);
+    let (request, ..) = take(&memory, hourly(10), 1);
+    memory.hand_over();
+    settle(request, 7);
+    memory.resume();
+    assert_eq!(take(&memory, hourly(10), 4).1, Verdict::Deny);
+    assert_eq!(books(&memory, hourly(10)), (7, 0));
+}
+
 #[test]
 fn callers_on_many_threads_spend_what_they_settle() {
     let (memory, _) = memory(1_000);

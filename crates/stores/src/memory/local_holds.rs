@@ -50,6 +50,20 @@ struct Held {
     /// What the requests of the previous process hold. Includes what the previous process counts of the process before
     /// it.
     elsewhere: HashMap<BucketKey, HeldBucket, RandomState>,
+    /// The sums of settled costs in the last message of the previous process.
+    settled_elsewhere: HashMap<BucketKey, Cost, RandomState>,
+    /// Settled costs that no bucket of this process is charged with yet: those of the previous process, and during a
+    /// hand-over those of this process.
+    uncharged: HashMap<BucketKey, UnchargedCost, RandomState>,
+    is_handing_over: bool,
+}
+
+/// A settled cost, how much of it was sent to the next process, and when some of it was settled last.
+#[derive(Clone, Copy, Debug)]
+struct UnchargedCost {
+    cost: Cost,
+    sent: Cost,
+    at: Timestamp,
 }
 
 /// How much is held of a bucket, and the time since which something is held.
@@ -57,6 +71,7 @@ struct Held {
 struct HeldBucket {
     amount: Cost,
     since: Timestamp,
+    is_budget: bool,
     /// The budget that was last held of. `None` for slots, and for what another process holds.
     budget: Option<Box<Budget>>,
 }
@@ -70,8 +85,13 @@ struct SlotBudget {
 
 impl Held {
     fn add(&mut self, charge: &Charge, terms: SlotTerms, now: Timestamp) -> SlotId {
-        let held =
-            self.buckets.entry(charge.key).or_insert(HeldBucket { amount: Cost::default(), since: now, budget: None });
+        let new = HeldBucket {
+            amount: Cost::default(),
+            since: now,
+            is_budget: charge.algorithm.kind().is_budget(),
+            budget: None,
+        };
+        let held = self.buckets.entry(charge.key).or_insert(new);
         held.amount = held.amount.plus(terms.amount);
         let slot = self.slots.add(charge.key, terms, now);
         if let Algorithm::Budget(budget) = terms.algorithm {
@@ -87,6 +107,14 @@ impl Held {
             if held.amount == Cost::default() {
                 self.buckets.remove(&key);
             }
+        }
+    }
+
+    fn keep_uncharged(&mut self, key: BucketKey, cost: Cost, now: Timestamp) {
+        if cost > Cost::default() {
+            let new = UnchargedCost { cost: Cost::default(), sent: Cost::default(), at: now };
+            let kept = self.uncharged.entry(key).or_insert(new);
+            *kept = UnchargedCost { cost: kept.cost.plus(cost), at: now, ..*kept };
         }
     }
 
@@ -131,7 +159,10 @@ impl ReservationOwner for Memory {
         let Some(ended) = held.slots.end(slot) else { return };
         held.lower(ended);
         let budget = held.budgets.remove(&slot);
-        if let (Some(shard), Some(SlotBudget { budget, tag })) = (&mut shard, budget) {
+        if shard.is_some() && held.is_handing_over {
+            let now = self.now();
+            held.keep_uncharged(*bucket, cost, now);
+        } else if let (Some(shard), Some(SlotBudget { budget, tag })) = (&mut shard, budget) {
             let evicted = self.settle_cost(shard, bucket, &budget, tag, cost);
             self.evicted_by_settling.fetch_add(evicted, Ordering::Relaxed);
         }
@@ -143,21 +174,61 @@ impl SlotKeeper for Memory {}
 impl LocalHolds {
     pub(super) fn amounts(&self) -> Vec<HeldAmount> {
         let held = self.0.lock();
+        let uncharged = |key: &BucketKey| held.uncharged.get(key).filter(|_| held.is_handing_over);
+        let settled = |key: &BucketKey| uncharged(key).map_or(Cost::default(), |uncharged| uncharged.cost);
         let amount = |(key, own): (&BucketKey, &HeldBucket)| {
             let since = held.elsewhere.get(key).map_or(own.since, |other| other.since.min(own.since));
-            HeldAmount { key: *key, amount: held.of(key), since }
+            let (amount, is_budget) = (held.of(key), own.is_budget);
+            HeldAmount { key: *key, amount, since, settled: settled(key), is_budget }
         };
         let only_elsewhere = held.elsewhere.iter().filter(|(key, _)| !held.buckets.contains_key(*key));
-        held.buckets.iter().chain(only_elsewhere).map(amount).collect()
+        let is_held = |key: &BucketKey| held.buckets.contains_key(key) || held.elsewhere.contains_key(key);
+        let only_settled = held.uncharged.iter().filter(|(key, _)| held.is_handing_over && !is_held(key));
+        let only_settled = only_settled.map(|(key, UnchargedCost { cost, at, .. })| HeldAmount {
+            key: *key,
+            amount: Cost::default(),
+            since: *at,
+            settled: *cost,
+            is_budget: true,
+        });
+        held.buckets.iter().chain(only_elsewhere).map(amount).chain(only_settled).collect()
     }
 
     pub(super) fn counts_elsewhere(&self) -> bool {
         !self.0.lock().elsewhere.is_empty()
     }
 
-    pub(super) fn count_elsewhere(&self, held: impl Iterator<Item = HeldAmount>) {
-        let held = held.map(|HeldAmount { key, amount, since }| (key, HeldBucket { amount, since, budget: None }));
-        self.0.lock().elsewhere = held.collect();
+    pub(super) fn count_elsewhere(&self, amounts: impl Iterator<Item = HeldAmount>, now: Timestamp) {
+        let mut held = self.0.lock();
+        held.elsewhere.clear();
+        for HeldAmount { key, amount, since, settled, is_budget } in amounts {
+            if amount > Cost::default() {
+                held.elsewhere.insert(key, HeldBucket { amount, since, is_budget, budget: None });
+            }
+            if settled > Cost::default() {
+                let before = held.settled_elsewhere.insert(key, settled).unwrap_or_default();
+                held.keep_uncharged(key, settled.less(before), now);
+            }
+        }
+    }
+
+    pub(super) fn hand_over(&self) {
+        self.0.lock().is_handing_over = true;
+    }
+
+    pub(super) fn resume(&self) {
+        self.0.lock().is_handing_over = false;
+    }
+
+    pub(super) fn mark_sent(&self, sent: &HeldAmount) {
+        if let Some(uncharged) = self.0.lock().uncharged.get_mut(&sent.key) {
+            uncharged.sent = sent.settled;
+        }
+    }
+
+    pub(super) fn has_unsent_costs(&self) -> bool {
+        let held = self.0.lock();
+        held.is_handing_over && held.uncharged.values().any(|uncharged| uncharged.sent < uncharged.cost)
     }
 }
 
@@ -172,9 +243,10 @@ impl Memory {
         let mut holds = self.lock_holds(plan);
         let time = self.time();
         holds.iter_mut().for_each(|(_, held)| held.end_overdue(time.now));
+        let charged = self.charge_uncharged(plan, &mut locked, &mut holds);
         let (settlement, evicted) = self.settle_held(plan, &mut locked, time, |key| self.held(&holds, key));
         let reservation = self.hold_granted(plan, &settlement, &mut holds, time.now);
-        let evicted = evicted + self.evicted_by_settling.swap(0, Ordering::Relaxed);
+        let evicted = evicted + charged + self.evicted_by_settling.swap(0, Ordering::Relaxed);
         TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
     }
 
@@ -240,10 +312,29 @@ impl Memory {
         match own.and_then(|own| own.budget.as_deref()) {
             _ if holders.is_empty() => kept,
             Some(budget) => Some(budget.state(kept.as_deref(), &holders, time.of(&Algorithm::Budget(*budget)))),
-            // What is kept is the spent part of a budget, and only another process holds some of it.
-            None if kept.is_some() => kept,
+            // Only another process holds some of a budget, and the numbers of this budget are not known here.
+            None if elsewhere.is_some_and(|elsewhere| elsewhere.is_budget) => kept,
             None => Some(concurrency::state(&holders, time.now)),
         }
+    }
+
+    /// Charges the buckets of a plan with the costs that were settled during a hand-over. Returns how many buckets were
+    /// evicted although something was still spent in them.
+    fn charge_uncharged(&self, plan: &Plan, locked: &mut LockedShards<'_>, holds: &mut LockedHolds<'_>) -> u64 {
+        let mut evicted = 0;
+        for charge in plan.charges() {
+            let Algorithm::Budget(budget) = &charge.algorithm else { continue };
+            let number = self.shard_of(&charge.key);
+            let Some((_, held)) = find_mut(holds, number).filter(|(_, held)| !held.is_handing_over) else { continue };
+            let Some(UnchargedCost { cost, at, .. }) = held.uncharged.remove(&charge.key) else { continue };
+            // What was settled in an earlier period is over.
+            let is_over = budget.period(None, at).is_some_and(|period| period.end <= self.time().of(&charge.algorithm));
+            let shard = locked.iter_mut().find(|(own, _)| *own == number);
+            if let Some((_, shard)) = shard.filter(|_| !is_over) {
+                evicted += self.settle_cost(shard, &charge.key, budget, charge.tag, cost);
+            }
+        }
+        evicted
     }
 
     /// Charges a settled cost to the bucket of a budget. Returns how many buckets were evicted although something was still

@@ -1,19 +1,21 @@
-//! Writes to a stream how many slots requests hold, and reads the stream in the next process. So the limits of the next
-//! process also count the requests that the previous process still answers.
+//! Writes to a stream what requests hold, and reads the stream in the next process. So the limits of the next process also
+//! count the requests that the previous process still answers, and the costs of these requests.
 //!
-//! A message has everything that is held: the number of buckets in 4 bytes, and for each bucket its key in 16 bytes, the
-//! held amount in thousandths and the time since which something is held, in 8 bytes each. Integers are little-endian. A
-//! later message replaces an earlier one.
+//! A message has everything that is held: the number of buckets in 4 bytes, and for each bucket its key in 16 bytes and four
+//! integers of 8 bytes: the held amount in thousandths, the time since which something is held, the sum of the costs that
+//! were settled after the buckets were handed over, in thousandths, and 1 for a budget, otherwise 0. Integers are
+//! little-endian. A later message replaces an earlier one. The sums only grow.
 
 use std::io::{self, Read, Write};
 
 use super::Memory;
+use super::local_holds::LocalHolds;
 use base::time::Timestamp;
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
 /// The number of bytes for one bucket.
-const BUCKET: usize = 32;
+const BUCKET: usize = 48;
 
 /// How much the requests of a process hold of a bucket, and since when they hold something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,9 @@ pub struct HeldAmount {
     pub key: BucketKey,
     pub amount: Cost,
     pub since: Timestamp,
+    /// The sum of the costs that were settled after the buckets were handed over. Zero for slots.
+    pub settled: Cost,
+    pub is_budget: bool,
 }
 
 /// Writes a message.
@@ -31,10 +36,12 @@ pub fn write(held: &[HeldAmount], mut to: impl Write) -> io::Result<()> {
     let count = u32::try_from(held.len()).map_err(io::Error::other)?;
     let mut message = Vec::with_capacity(4 + BUCKET * held.len());
     message.extend_from_slice(&count.to_le_bytes());
-    for HeldAmount { key, amount, since } in held {
+    for HeldAmount { key, amount, since, settled, is_budget } in held {
         message.extend_from_slice(&key.0);
         message.extend_from_slice(&amount.thousandths().to_le_bytes());
         message.extend_from_slice(&since.0.to_le_bytes());
+        message.extend_from_slice(&settled.thousandths().to_le_bytes());
+        message.extend_from_slice(&u64::from(*is_budget).to_le_bytes());
     }
     to.write_all(&message)
 }
@@ -50,14 +57,16 @@ pub fn read(mut from: impl Read) -> io::Result<Vec<HeldAmount>> {
     for _ in 0..u32::from_le_bytes(count) {
         let mut bytes = [0; BUCKET];
         from.read_exact(&mut bytes)?;
-        let [key, numbers] = [bytes.first_chunk::<16>(), bytes.last_chunk::<16>()];
+        let (key, numbers) = (bytes.first_chunk::<16>(), bytes.last_chunk::<32>());
         let (Some(key), Some(numbers)) = (key, numbers) else { continue };
         let (words, _) = numbers.as_chunks::<8>();
-        if let [amount, since] = words {
+        if let [amount, since, settled, is_budget] = words {
             held.push(HeldAmount {
                 key: BucketKey(*key),
                 amount: Cost::from_thousandths(u64::from_le_bytes(*amount)),
                 since: Timestamp(u64::from_le_bytes(*since)),
+                settled: Cost::from_thousandths(u64::from_le_bytes(*settled)),
+                is_budget: u64::from_le_bytes(*is_budget) != 0,
             });
         }
     }
@@ -76,10 +85,37 @@ impl Memory {
     }
 
     /// Counts what the requests of another process hold. Replaces the amounts that were counted for that process
-    /// before.
+    /// before. What that process has settled since its last message is charged by the next request of the bucket.
     pub fn count_held_elsewhere(&self, held: &[HeldAmount]) {
+        let now = self.now();
         for (index, shard) in self.holds.iter().enumerate() {
-            shard.count_elsewhere(held.iter().filter(|held| self.shard_of(&held.key) == index).copied());
+            shard.count_elsewhere(held.iter().filter(|held| self.shard_of(&held.key) == index).copied(), now);
         }
+    }
+
+    /// Begins to hand over the buckets: until [`Memory::resume`], costs are not charged here when they are settled. They
+    /// are part of [`Memory::held_amounts`], so that the next process charges them. Must be called before
+    /// [`Memory::write_buckets`], so that no cost is both in the buckets and in these amounts.
+    pub fn hand_over(&self) {
+        self.holds.iter().for_each(LocalHolds::hand_over);
+    }
+
+    /// Undoes [`Memory::hand_over`]: this process charges the costs itself.
+    pub fn resume(&self) {
+        self.holds.iter().for_each(LocalHolds::resume);
+    }
+
+    /// Notes that these amounts were sent to the next process.
+    pub fn mark_sent(&self, sent: &[HeldAmount]) {
+        for held in sent.iter().filter(|held| held.settled > Cost::default()) {
+            if let Some(shard) = self.holds.get(self.shard_of(&held.key)) {
+                shard.mark_sent(held);
+            }
+        }
+    }
+
+    /// Returns whether costs that were settled during a hand-over wait to be sent to the next process.
+    pub fn has_unsent_costs(&self) -> bool {
+        self.holds.iter().any(LocalHolds::has_unsent_costs)
     }
 }

@@ -19,6 +19,7 @@
 
 use std::fmt;
 
+use super::AlgorithmKind;
 use super::fixed_window::{self, FixedWindow, Window};
 use super::owner_entries::{EntryKind, Holder, OwnerEntries};
 use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
@@ -257,6 +258,18 @@ pub fn give_back(state: &[u64], amount: Cost, spent: fn(&[u64], Cost) -> Option<
     state.extend_from_slice(entries);
     let is_whole = |entries| OwnerEntries::parse(EntryKind::Budget, entries).is_some_and(|entries| entries.is_whole());
     (entries.is_empty() || is_whole(entries)).then_some(state)
+}
+
+/// Returns a kind of budget whose stored value this can be, for a caller that knows only the key of the bucket. Giving back
+/// everything that is spent is the same for all kinds that it can be. `None` for a value of another algorithm, and for a
+/// budget of which no owner has an entry: such a value is that of a token bucket or window.
+pub fn kind_of(state: &[u64]) -> Option<AlgorithmKind> {
+    let (spent, entries) = state.split_at_checked(SPENT_WORDS)?;
+    match OwnerEntries::is_stored(EntryKind::Budget, entries) {
+        true if fixed_window::is_valid(spent) => Some(AlgorithmKind::WindowBudget),
+        true if token_bucket::valid(spent).is_some() => Some(AlgorithmKind::TokenBudget),
+        _ => None,
+    }
 }
 
 /// Returns the entry of a bucket of which `spent` is the part that says what is spent.

@@ -172,6 +172,30 @@ fn an_excerpt_shows_only_what_is_spent() {
     }
 }
 
+#[test]
+fn an_operator_who_gives_everything_back_leaves_what_is_held_and_what_the_owners_said() {
+    for budget in [hour(10), second(10)] {
+        let kind = crate::algorithm::Algorithm::Budget(budget).kind();
+        let mut bucket = Bucket::default();
+        assert_eq!(bucket.0.as_deref().and_then(kind_of), None);
+        bucket.report(budget, (1, 1), 4, (0, 25), NOW);
+        bucket.report(budget, (2, 1), 3, (0, 0), NOW);
+        assert_eq!(bucket.spent_and_held(budget, NOW), (25, 7));
+        // The kind is known of the limit, or as far as the state shows it.
+        let state = bucket.0.take().unwrap();
+        let [known, read] =
+            [kind, kind_of(&state).unwrap()].map(|kind| kind.give_back(&state, Cost::from_thousandths((1 << 53) - 1)));
+        assert_eq!(known, read);
+        bucket.0 = known;
+        assert_eq!(bucket.spent_and_held(budget, NOW), (0, 7));
+        assert!(!bucket.report(budget, (1, 1), 4, (0, 25), NOW), "a late copy is still known as old");
+        assert!(bucket.report(budget, (1, 2), 4, (0, 26), NOW));
+        assert_eq!(bucket.spent_and_held(budget, NOW), (1, 7));
+    }
+    let slots = crate::algorithm::concurrency::state(&[], NOW);
+    assert_eq!((kind_of(&slots), kind_of(&[5, 1, NOW.0]), kind_of(&[])), (None, None, None));
+}
+
 proptest! {
     /// For random requests of two owners: what is admitted fits, and what is spent is what was settled.
     #[test]

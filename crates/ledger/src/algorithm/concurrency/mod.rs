@@ -166,7 +166,7 @@ pub fn state(holders: &[Holder], now: Timestamp) -> State {
 /// Returns whether a stored value is that of a concurrency limit and not of another algorithm, for a caller that knows only
 /// the key of the bucket.
 pub fn is_stored(state: &[u64]) -> bool {
-    OwnerEntries::is_stored(state)
+    OwnerEntries::is_stored(EntryKind::Slots, state)
 }
 
 /// Returns the state unchanged. Nothing is given back here, because only the owners' reports say what they hold. `None`
