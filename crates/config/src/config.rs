@@ -23,6 +23,7 @@ use identity::api_keys::ApiKeys;
 use identity::{client_ip, jwt};
 use request::request::ONLY_LISTENER;
 use rules::route::UpstreamId;
+use rules::route::llm_settings::LlmSettings;
 use rules::route::route_set::{RouteChoice, RouteSet};
 use rules::rule_set::RuleSet;
 
@@ -51,6 +52,8 @@ pub struct Config {
     pub error_pages: Option<Arc<ErrorPages>>,
     /// The formats of the responses that the gateway itself makes, in place of problem documents and error pages.
     pub error_formats: ErrorFormats,
+    /// The settings for requests to language models. A route may have others.
+    pub llm: LlmSettings,
     pub headers: Vec<HeaderFormat>,
     pub retry_after_jitter: Jitter,
     /// The bounds of requests and connections, from the key `limits`.

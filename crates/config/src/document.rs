@@ -53,6 +53,7 @@ use crate::lints;
 use crate::lints::valid_rest::ValidRest;
 use request::key_places::KeyPlaces;
 use rules::route::DEFAULT;
+use rules::route::llm_settings::LlmSettings;
 use rules::route::route_set::RouteSet;
 use rules::rule::{OnStoreFailure, RuleSource};
 use rules::rule_set::RuleSet;
@@ -345,6 +346,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         cors: cors?,
         error_pages: error_pages?.map(Arc::new),
         error_formats: error_format.and(error_formats)?,
+        llm: LlmSettings::default(),
         jwt,
         api_keys,
         headers: headers?,

@@ -57,6 +57,9 @@ impl FieldMapping {
             (_, Err(AttributeError::BadSegment)) => {
                 return Err(format!("`{}` is not a segment of a path; map path", Printable(name)));
             }
+            (_, Err(AttributeError::BadPointer(invalid))) => {
+                return Err(format!("`{}`: the JSON pointer {invalid}", Printable(name)));
+            }
             (_, Err(AttributeError::BadHeaderName)) => {
                 return Err(format!("`{}` is not a header name", Printable(name)));
             }

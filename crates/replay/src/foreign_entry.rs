@@ -102,6 +102,9 @@ impl ForeignEntry {
             // upstream.
             Attribute::Route
             | Attribute::Upstream
+            | Attribute::RequestJson(_)
+            | Attribute::RequestForm(_)
+            | Attribute::Model
             | Attribute::Scheme
             | Attribute::Listener
             | Attribute::Door

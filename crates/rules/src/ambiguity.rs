@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HeaderName};
 
-use super::rule::{Action, Condition, Mode, Policy, Price};
+use super::rule::{Action, Condition, Mode, Policy};
 use request::attribute::{Attribute, is_alias, is_nominated};
 use request::cookie;
 use request::key_places::{KeyPlace, KeyPlaces};
@@ -124,9 +124,7 @@ fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<At
             rule.keys.iter().flat_map(|key| &key.alternatives).for_each(|part| add(&part.attribute));
             if let Action::Charge(limits) = &rule.action {
                 for limit in limits {
-                    if let Price::FromRequest { attribute, .. } = &limit.price {
-                        add(attribute);
-                    }
+                    limit.price.attributes().iter().for_each(&mut add);
                 }
             }
         }

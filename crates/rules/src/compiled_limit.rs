@@ -1,16 +1,18 @@
 //! Defines a limit of a rule after compilation: its numbers, its price, and the seed of its bucket keys.
 
 use std::collections::HashMap;
+use std::slice;
 
 use super::claimed_numbers::ClaimedNumbers;
 use super::compiled_rule::Slot;
 use super::overrides::CompiledOverrides;
 use super::rule::{Expose, Mode, OnStoreFailure, RefusalStatus};
-use super::settled_price::{Reserve, SettledPrice};
+use super::settled_price::SettledPrice;
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::{BucketKey, Descriptor, KeySeed, LimitTag};
 use ledger::cost::Cost;
 use request::attribute::Attribute;
+use smallvec::SmallVec;
 
 /// A limit of a rule, compiled: with its settings, its price and the identity of its buckets.
 #[derive(Clone, Debug)]
@@ -57,7 +59,7 @@ impl CompiledLimit {
     /// Returns the price of a budget, whose costs are known only when a request has ended. `None` for all other limits.
     pub fn settled_price(&self) -> Option<&SettledPrice> {
         match &self.price {
-            CompiledPrice::Settled(price) => Some(price),
+            CompiledPrice::Settled { price, .. } => Some(price),
             CompiledPrice::Fixed(_) | CompiledPrice::FromRequest { .. } => None,
         }
     }
@@ -99,7 +101,7 @@ impl CompiledLimit {
         let most = match &self.price {
             CompiledPrice::Fixed(cost) => Some(*cost),
             CompiledPrice::FromRequest { default, min, max, .. } => max.map(|max| max.max(*min).max(*default)),
-            CompiledPrice::Settled(SettledPrice { reserve: Reserve::Fixed(cost), .. }) => Some(*cost),
+            CompiledPrice::Settled { price, .. } => price.reserve.most(),
         };
         // A number from credentials may be 0, and then every cost is too large.
         self.claimed.is_some() || most.is_none_or(|most| self.variants.iter().any(|numbers| most > numbers.ceiling()))
@@ -128,8 +130,28 @@ pub(crate) fn combine_meters(limits: &mut [CompiledLimit]) {
 #[derive(Clone, Debug)]
 pub(crate) enum CompiledPrice {
     Fixed(Cost),
-    FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
-    Settled(SettledPrice),
+    FromRequest {
+        slot: Slot,
+        default: Cost,
+        min: Cost,
+        max: Option<Cost>,
+    },
+    Settled {
+        price: SettledPrice,
+        /// The slots of the attributes that the reserve reads, in their order.
+        slots: SmallVec<[Slot; 1]>,
+    },
+}
+
+impl CompiledPrice {
+    /// Returns the slots of the attributes that the price reads.
+    pub(crate) fn slots(&self) -> &[Slot] {
+        match self {
+            CompiledPrice::Fixed(_) => &[],
+            CompiledPrice::FromRequest { slot, .. } => slice::from_ref(slot),
+            CompiledPrice::Settled { slots, .. } => slots,
+        }
+    }
 }
 
 /// The settings of a limit, of which some come from credentials. `slots` are the attributes that supply these settings.

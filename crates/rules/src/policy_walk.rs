@@ -14,12 +14,12 @@ use super::index::{Index, Indices, among};
 use super::rule::Mode;
 use super::rule_set::RuleSet;
 use super::ruling::{Answer, PolicyId, Ruling};
-use super::settled_price::{Reserve, SettledPrice};
+use super::settled_price::Reserve;
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::Descriptor;
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
-use ledger::cost::requested_cost;
+use ledger::cost::{Cost, requested_cost};
 
 /// What a walk over the rules needs to know about a request.
 pub(crate) trait Facts<'s>: Sized {
@@ -342,7 +342,7 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
             CompiledPrice::FromRequest { slot, default, min, max } => {
                 self.facts.with_text(*slot, |text| requested_cost(text, *default, *min, *max))
             }
-            CompiledPrice::Settled(SettledPrice { reserve: Reserve::Fixed(cost), .. }) => *cost,
+            CompiledPrice::Settled { price, slots } => self.reserve(&price.reserve, slots),
         };
         let algorithm = match &limit.claimed {
             Some(claimed) if variant == 0 => self.claimed(id, claimed),
@@ -355,6 +355,23 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
         match limit.mode {
             Mode::Enforce => self.plan.enforce(charge),
             Mode::Shadow => self.plan.shadow.push(charge),
+        }
+    }
+
+    /// Returns the amount that is held while the request is under way. `slots` are those of the attributes that name it.
+    fn reserve(&mut self, reserve: &Reserve, slots: &[Slot]) -> Cost {
+        match reserve {
+            Reserve::Fixed(cost) => *cost,
+            Reserve::FromRequest { default, min, max, .. } => {
+                let mut requested = |slot: &Slot| {
+                    self.facts
+                        .with_text(*slot, |text| text.map(|text| requested_cost(Some(text), *default, *min, *max)))
+                };
+                slots.iter().find_map(&mut requested).unwrap_or(*default)
+            }
+            // gateway.yaml cannot have these forms yet.
+            Reserve::Worst { default_output } => Cost::from_tokens(*default_output),
+            Reserve::Learned(learned) => learned.default,
         }
     }
 

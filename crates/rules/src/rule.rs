@@ -3,11 +3,12 @@
 //! These values have been checked: every number is exact and every name is valid. [`super::rule_set`] compiles them.
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 
 use super::claimed_numbers::ClaimedNumbers;
 pub use super::rule_mode::Mode;
-use super::settled_price::{Reserve, SettledPrice};
+use super::settled_price::SettledPrice;
 use base::position::Position;
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
@@ -255,12 +256,21 @@ pub enum Price {
 }
 
 impl Price {
-    /// Returns the smallest cost of a request.
+    /// Returns the attributes of a request that name its cost, or what is reserved for the request.
+    pub fn attributes(&self) -> &[Attribute] {
+        match self {
+            Price::Fixed(_) => &[],
+            Price::FromRequest { attribute, .. } => slice::from_ref(attribute),
+            Price::Settled(price) => price.reserve.attributes(),
+        }
+    }
+
+    /// Returns the smallest cost of a request. For a budget, the smallest amount that a request reserves.
     pub fn least(&self) -> Cost {
         match self {
             Price::Fixed(cost) => *cost,
             Price::FromRequest { default, min, .. } => *default.min(min),
-            Price::Settled(SettledPrice { reserve: Reserve::Fixed(cost), .. }) => *cost,
+            Price::Settled(price) => price.reserve.least(),
         }
     }
 }

@@ -212,7 +212,10 @@ impl RuleSet {
         };
         let price = match &limit.price {
             Price::Fixed(cost) => CompiledPrice::Fixed(*cost),
-            Price::Settled(price) => CompiledPrice::Settled(price.clone()),
+            Price::Settled(price) => {
+                let slots = price.reserve.attributes().iter().map(|attribute| self.slot(attribute)).collect();
+                CompiledPrice::Settled { price: price.clone(), slots }
+            }
             Price::FromRequest { attribute, default, min, max } => {
                 CompiledPrice::FromRequest { slot: self.slot(attribute), default: *default, min: *min, max: *max }
             }

@@ -5,14 +5,52 @@ use std::fmt;
 
 use http::HeaderName;
 use ledger::cost::Cost;
+use llm::json::Pointer;
+use llm::prices::NanoDollars;
+
+pub use super::reserve::{InputEstimate, LearnedReserve, Reserve};
+pub use super::upstream_results::{UpstreamResult, UpstreamResults};
+pub use super::weights::Weights;
 
 /// The price of a request at a [budget](ledger::algorithm::budget): what is reserved, and where the true cost stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettledPrice {
     pub source: SettledSource,
     pub reserve: Reserve,
-    /// The cost of a request whose response names no cost. May be 0. `None` if the file has no `default_cost`.
+    /// The cost of a request whose response names no cost. May be 0. `None` for the sources of language models if the file has
+    /// no `default_cost`: then an estimate is the cost.
     pub default_cost: Option<Cost>,
+}
+
+impl SettledPrice {
+    /// Returns the unit in which the limit counts.
+    pub fn unit(&self) -> Unit {
+        match self.source {
+            SettledSource::LlmTokens(_) => Unit::Tokens,
+            SettledSource::LlmCost => Unit::Dollars,
+            SettledSource::ResponseHeader(_) | SettledSource::ResponseJson(_) | SettledSource::CountOn(_) => {
+                Unit::Requests
+            }
+        }
+    }
+}
+
+/// What a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// Requests, or what the requests or their responses name as their cost.
+    Requests,
+    /// Tokens of language models, weighted by their kind.
+    Tokens,
+    /// Money: 10⁻⁹ USD is one thousandth of a [`Cost`].
+    Dollars,
+}
+
+impl Unit {
+    /// Returns an amount of money as the cost at a limit that counts [`Unit::Dollars`].
+    pub const fn cost_of(money: NanoDollars) -> Cost {
+        Cost::from_thousandths(money.0)
+    }
 }
 
 /// Where the cost of a request stands when the request has ended.
@@ -20,6 +58,21 @@ pub struct SettledPrice {
 pub enum SettledSource {
     /// In this field of the response's head.
     ResponseHeader(HeaderName),
+    /// In the response's JSON body, at this place.
+    ResponseJson(Pointer),
+    /// The tokens that the response of a language model names, weighted by their kind.
+    LlmTokens(Weights),
+    /// What these tokens cost by the table of prices. The limit counts [`Unit::Dollars`].
+    LlmCost,
+    /// The request costs what is reserved if the upstream's result is one of these, and nothing otherwise.
+    CountOn(UpstreamResults),
+}
+
+impl SettledSource {
+    /// Returns whether the source reads requests to language models and their responses.
+    pub fn is_llm(&self) -> bool {
+        matches!(self, SettledSource::LlmTokens(_) | SettledSource::LlmCost)
+    }
 }
 
 /// Displays the source as gateway.yaml names it.
@@ -27,12 +80,10 @@ impl fmt::Display for SettledSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SettledSource::ResponseHeader(name) => write!(f, "response_header:{name}"),
+            SettledSource::ResponseJson(pointer) => write!(f, "response_json:{pointer}"),
+            SettledSource::LlmTokens(_) => f.write_str("llm_tokens"),
+            SettledSource::LlmCost => f.write_str("llm_cost"),
+            SettledSource::CountOn(results) => write!(f, "count_on {results}"),
         }
     }
-}
-
-/// The amount that is held while a request is under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reserve {
-    Fixed(Cost),
 }

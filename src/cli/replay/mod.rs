@@ -194,5 +194,6 @@ fn attribute(text: &str) -> Result<Attribute, String> {
         AttributeError::NameMissing => "needs a name after the colon".to_owned(),
         AttributeError::BadSegment => format!("must be path_segment:<n>, with n from 1 to {MAX_PATH_SEGMENT}"),
         AttributeError::BadHeaderName => "is not a header name".to_owned(),
+        AttributeError::BadPointer(invalid) => format!("is not a JSON pointer: {invalid}"),
     })
 }

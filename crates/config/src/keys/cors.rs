@@ -119,6 +119,7 @@ impl CorsReader<'_> {
                 Attribute::Header(_) | Attribute::Cookie(_) | Attribute::Method => {
                     Some("a preflight does not have that of the request which it asks for")
                 }
+                attribute if attribute.needs_body() => Some("a preflight has no body"),
                 Attribute::Route | Attribute::Upstream => Some("a preflight is answered before the route is chosen"),
                 Attribute::Descriptor(_) => Some("a preflight is no decision for another proxy"),
                 _ => None,

@@ -65,8 +65,12 @@ pub(crate) fn error_pages(
 fn error_page(field: Field<'_>, restriction: Restriction<'_>, environment: Environment<'_>) -> Option<ErrorPage> {
     let section = field.section(&ERROR_PAGE)?;
     let conditions = section.get("match").map_or(Some(Vec::new()), |field| {
-        restriction.conditions(&field, |attribute| {
-            is_of_credentials(attribute).then_some("a request may be refused before its credentials are verified")
+        restriction.conditions(&field, |attribute| match attribute {
+            attribute if is_of_credentials(attribute) => {
+                Some("a request may be refused before its credentials are verified")
+            }
+            attribute if attribute.needs_body() => Some("a request may be refused before its body is read"),
+            _ => None,
         })
     });
     let statuses = section.optional("status", |field| STATUSES.read(field));

@@ -22,4 +22,5 @@ pub(crate) mod routes;
 pub(crate) mod rules;
 pub(crate) mod store;
 pub(crate) mod threads;
+pub(crate) mod unsupported;
 pub(crate) mod upstreams;

@@ -148,6 +148,9 @@ pub(crate) fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::Route => true,
         // A request has no upstream if its route answers it.
         Attribute::Upstream
+        | Attribute::RequestJson(_)
+        | Attribute::RequestForm(_)
+        | Attribute::Model
         | Attribute::Claim(_)
         | Attribute::Words(_)
         | Attribute::KeyId

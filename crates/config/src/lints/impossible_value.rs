@@ -286,6 +286,9 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
             })
         }],
         Attribute::Claim(_)
+        | Attribute::RequestJson(_)
+        | Attribute::RequestForm(_)
+        | Attribute::Model
         | Attribute::Descriptor(_)
         | Attribute::ClaimedAmount(_)
         | Attribute::KeyId

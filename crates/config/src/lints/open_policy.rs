@@ -58,6 +58,9 @@ impl File<'_> {
             Attribute::TlsClient(_) => !self.requires_client_certificates(),
             Attribute::Query(_)
             | Attribute::Cookie(_)
+            | Attribute::RequestJson(_)
+            | Attribute::RequestForm(_)
+            | Attribute::Model
             | Attribute::KeyId
             | Attribute::KeyPlan
             | Attribute::KeyColumn(_) => true,

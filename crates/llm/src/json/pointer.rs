@@ -61,6 +61,16 @@ impl Pointer {
     }
 }
 
+/// Displays the pointer as it is parsed: `/usage/total_tokens`.
+impl fmt::Display for Pointer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|token| match token {
+            PointerToken::Name { name, .. } => write!(out, "/{}", name.replace('~', "~0").replace('/', "~1")),
+            PointerToken::EachElement => out.write_str("/*"),
+        })
+    }
+}
+
 fn named(name: String) -> PointerToken {
     // `01` and `+1` are names, and no numbers.
     let is_index = name == "0" || (!name.starts_with(['0', '+']) && !name.is_empty());
@@ -93,7 +103,9 @@ mod tests {
             let name = (*name).to_owned();
             PointerToken::Name { name, element: *element }
         });
-        assert_eq!(Pointer::parse(text).unwrap().tokens(), expected.collect::<Vec<_>>(), "{text}");
+        let pointer = Pointer::parse(text).unwrap();
+        assert_eq!(pointer.tokens(), expected.collect::<Vec<_>>(), "{text}");
+        assert_eq!(pointer.to_string(), text);
     }
 
     #[test]

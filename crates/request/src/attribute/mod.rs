@@ -13,6 +13,7 @@ use std::fmt;
 use std::num::NonZeroU8;
 
 use http::header::{CONNECTION, COOKIE, HeaderName};
+use llm::json::{InvalidPointer, Pointer};
 
 use super::attribute_value::AttributeValue;
 use super::client_certificate_field::ClientCertificateField;
@@ -54,6 +55,12 @@ pub enum Attribute {
     PathSegment(NonZeroU8),
     Route,
     Upstream,
+    /// A text, integer or boolean in a JSON body.
+    RequestJson(Pointer),
+    /// A field of a form in the body.
+    RequestForm(String),
+    /// The model that a request to a language model asks for.
+    Model,
     /// A value of a descriptor that another proxy sends: an entry, the domain, or the names of all entries.
     Descriptor(String),
 }
@@ -68,6 +75,8 @@ pub enum AttributeError {
     BadHeaderName,
     /// The text in `words(…)` is not a claim.
     WordsOfOther,
+    /// The text is not a JSON pointer (RFC 6901).
+    BadPointer(InvalidPointer),
     /// The number of a path segment is missing, or is not a number from 1 to [`MAX_PATH_SEGMENT`].
     BadSegment,
 }
@@ -119,8 +128,10 @@ impl Attribute {
                 None => Err(AttributeError::WordsOfOther),
             };
         }
-        if let Some((kind @ ("jwt" | "key" | "header" | "query" | "cookie" | "descriptor"), name)) =
-            text.split_once(':')
+        if let Some((
+            kind @ ("jwt" | "key" | "header" | "query" | "cookie" | "request_json" | "request_form" | "descriptor"),
+            name,
+        )) = text.split_once(':')
         {
             if name.is_empty() {
                 return Err(AttributeError::NameMissing);
@@ -136,6 +147,8 @@ impl Attribute {
                     HeaderName::try_from(name).map(Attribute::Header).map_err(|_| AttributeError::BadHeaderName)
                 }
                 "query" => Ok(Attribute::Query(name.to_owned())),
+                "request_json" => Pointer::parse(name).map(Attribute::RequestJson).map_err(AttributeError::BadPointer),
+                "request_form" => Ok(Attribute::RequestForm(name.to_owned())),
                 "descriptor" => Ok(Attribute::Descriptor(name.to_owned())),
                 _ => Ok(Attribute::Cookie(name.to_owned())),
             };
@@ -159,6 +172,7 @@ impl Attribute {
             "path_segment" => Err(AttributeError::BadSegment),
             "route" => Ok(Attribute::Route),
             "upstream" => Ok(Attribute::Upstream),
+            "llm:model" => Ok(Attribute::Model),
             _ => Err(AttributeError::Unknown),
         }
     }
@@ -215,11 +229,18 @@ impl Attribute {
             },
             Attribute::Route => filled(request.route.as_bytes()),
             Attribute::Upstream => filled(request.upstream.as_bytes()),
+            // No body has been read.
+            Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model => None,
             Attribute::Descriptor(name) => request.descriptor?.value(name).map(|value| match value {
                 Cow::Borrowed(value) => Cow::Borrowed(value.as_bytes()),
                 Cow::Owned(value) => Cow::Owned(value.into_bytes()),
             }),
         }
+    }
+
+    /// Returns whether the value is known only when the body of the request has been read.
+    pub fn needs_body(&self) -> bool {
+        matches!(self, Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model)
     }
 
     /// Whether the upstream might read a different value than the rules: the request repeats the attribute, or names its header
@@ -251,6 +272,10 @@ impl Attribute {
             | Attribute::PathSegment(_)
             | Attribute::Route
             | Attribute::Upstream
+            // A name that stands twice in a body is refused when the body is read.
+            | Attribute::RequestJson(_)
+            | Attribute::RequestForm(_)
+            | Attribute::Model
             // A repeated entry of a descriptor has a name of its own or is rejected as an error.
             | Attribute::Descriptor(_) => false,
         }
@@ -280,6 +305,9 @@ impl fmt::Display for Attribute {
             Attribute::PathSegment(number) => write!(f, "path_segment:{number}"),
             Attribute::Route => f.write_str("route"),
             Attribute::Upstream => f.write_str("upstream"),
+            Attribute::RequestJson(pointer) => write!(f, "request_json:{pointer}"),
+            Attribute::RequestForm(name) => write!(f, "request_form:{name}"),
+            Attribute::Model => f.write_str("llm:model"),
             Attribute::Descriptor(name) => write!(f, "descriptor:{name}"),
         }
     }

@@ -18,6 +18,8 @@ impl Attribute {
             },
             // No route is chosen for another proxy's request.
             Attribute::Route | Attribute::Upstream => door == Door::Proxy,
+            // Another proxy sends no body of its client.
+            Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model => door == Door::Proxy,
             // A proxy that asks has a connection of its own, not the client's. With `ext_authz`, the proxy may report
             // the TLS properties of its client.
             Attribute::TlsServerName | Attribute::TlsClient(_) => matches!(door, Door::Proxy | Door::ExtAuthz),

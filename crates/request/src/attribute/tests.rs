@@ -182,3 +182,14 @@ fn a_descriptor_has_no_attribute_of_a_request() {
     let value = |text: &str| Attribute::parse(text).unwrap().resolve(&request.with_door(Door::ExtAuthz)).is_some();
     assert!(value("path") && value("descriptor:tenant"));
 }
+
+#[test]
+fn an_attribute_of_a_body_is_printed_as_it_is_written() {
+    for name in ["request_json:/model", "request_json:/a~1b/0", "request_form:user name", "llm:model"] {
+        let attribute = Attribute::parse(name).unwrap();
+        assert_eq!((attribute.to_string(), attribute.needs_body()), (name.to_owned(), true));
+    }
+    assert_eq!(Attribute::parse("request_json:model"), Err(AttributeError::BadPointer(InvalidPointer::Start)));
+    assert_eq!(Attribute::parse("request_json:"), Err(AttributeError::NameMissing));
+    assert!(!Attribute::Path.needs_body());
+}

@@ -1,7 +1,7 @@
 //! Answers the questions of a walk over the rules, from the known parts of a request.
 
 use super::parts::{Failure, MatchedElement, PickedKey};
-use crate::compiled_limit::{CompiledLimit, CompiledNumbers, CompiledPrice};
+use crate::compiled_limit::{CompiledLimit, CompiledNumbers};
 use crate::compiled_rule::{CompiledCondition, CompiledRule, Slot};
 use crate::index::{Index, Indices};
 use crate::partial_evaluation::{Knowledge, Observation};
@@ -165,13 +165,9 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
         picked: &PickedKeys<'a>,
     ) -> Result<(), Self::Unknown> {
         for limit in limits {
-            let price = match &limit.price {
-                CompiledPrice::Fixed(_) | CompiledPrice::Settled(_) => None,
-                CompiledPrice::FromRequest { slot, .. } => Some(*slot),
-            };
             let own = limit.claimed.as_ref().filter(|_| self.variant(limit, picked) == 0);
             let numbers = own.map_or(&[][..], |CompiledNumbers { slots, .. }| slots);
-            for slot in price.iter().chain(numbers) {
+            for slot in limit.price.slots().iter().chain(numbers) {
                 if let Observation::Named(_) | Observation::Unknown = self.look(*slot) {
                     return Err(self.rules.attributes().get(slot.0).into_iter().collect());
                 }

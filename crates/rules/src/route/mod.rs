@@ -7,6 +7,7 @@
 pub mod error_format;
 pub mod forwarding;
 pub mod header_changes;
+pub mod llm_settings;
 pub mod overrides;
 pub mod prefix_replacement;
 pub mod redirect;

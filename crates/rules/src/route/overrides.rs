@@ -1,11 +1,12 @@
 //! Defines the settings of a route that replace those of its upstream or of the file.
 
 use super::error_format::ErrorFormat;
+use super::llm_settings::LlmSettings;
 use base::time::Micros;
 
 /// The settings of a route that replace those of its upstream or of the file. `None` keeps the setting of the upstream or the
 /// file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     pub timeouts: Timeouts,
     /// The largest number of retries of a request.
@@ -14,6 +15,9 @@ pub struct Overrides {
     pub body_bytes: Option<u64>,
     /// The format of the gateway's own error responses. `None` keeps the format of the file.
     pub error_format: Option<ErrorFormat>,
+    /// The settings for requests to language models, with those of the file where the route has none. `None` keeps all
+    /// settings of the file.
+    pub llm: Option<LlmSettings>,
 }
 
 /// The timeouts for requests to an upstream. `None` keeps the timeout of the upstream.

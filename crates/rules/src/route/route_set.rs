@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::error_format::ErrorFormat;
 use super::forwarding::Forwarding;
+use super::llm_settings::LlmSettings;
 use super::split::{PartialShare, Split};
 use super::target::Target;
 use super::{DEFAULT, RouteId, UpstreamId};
@@ -45,6 +46,11 @@ impl Route {
     /// Returns the format of the gateway's own error responses. `None` if the route has no format of its own.
     pub fn error_format(&self) -> Option<ErrorFormat> {
         self.forwarding.as_ref()?.overrides.error_format
+    }
+
+    /// Returns the settings for requests to language models. `None` if the settings of the file apply.
+    pub fn llm(&self) -> Option<&LlmSettings> {
+        self.forwarding.as_ref()?.overrides.llm.as_ref()
     }
 
     /// Returns the upstreams of the route with their weights. `None` unless requests are split over several upstreams.

@@ -172,6 +172,7 @@ impl RouteReader<'_> {
             Restriction { ipv6_prefix: self.ipv6_prefix, tls: self.attributes.tls, environment: self.environment };
         restriction.conditions(field, |attribute| match attribute {
             attribute if is_of_credentials(attribute) => Some("a route must not depend on credentials"),
+            attribute if attribute.needs_body() => Some("the body is read only after the route has been chosen"),
             Attribute::Route | Attribute::Upstream => Some("it is known only after the route has been chosen"),
             Attribute::Descriptor(_) => Some("a decision for another proxy takes no route"),
             _ => None,

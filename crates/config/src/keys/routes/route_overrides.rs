@@ -66,6 +66,7 @@ pub(crate) fn overrides(section: &Section<'_>) -> Option<Overrides> {
         retries: retries?,
         body_bytes: body_bytes?,
         error_format: error_format?,
+        llm: None,
     })
 }
 

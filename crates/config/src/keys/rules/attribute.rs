@@ -1,6 +1,7 @@
 //! Reads the names of attributes in all places of the file.
 
 use crate::keys::listeners::Listener;
+use crate::keys::unsupported::unsupported;
 use crate::language::reader::Field;
 use crate::language::suggest::{nearest_name, nearest_spelling};
 use base::tls::server::ClientAuth;
@@ -64,6 +65,10 @@ impl AttributeReader<'_> {
     /// attribute.
     pub(crate) fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
+            Ok(attribute) if attribute.needs_body() => {
+                unsupported(field, &attribute);
+                return None;
+            }
             Ok(attribute) => return self.verified(field, attribute),
             Err(why) => why,
         };
@@ -87,6 +92,9 @@ impl AttributeReader<'_> {
                 let hint = Some("the first segment of /v1/users is path_segment:1".to_owned());
                 field
                     .wrong(format_args!("`{text}` must be path_segment:<n>, with n from 1 to {MAX_PATH_SEGMENT}"), hint)
+            }
+            AttributeError::BadPointer(invalid) => {
+                field.wrong(format_args!("`{text}`: the JSON pointer {invalid}"), None);
             }
             AttributeError::BadHeaderName => {
                 field.wrong(format_args!("`{text}` must name a header that can exist"), None)
