@@ -1,5 +1,4 @@
-//! Defines a part of a body, which the gateway passes from one side to the other. A part has the same form in all
-//! protocols.
+//! A part of a body, in the form that all protocols share.
 
 use bytes::Bytes;
 
@@ -13,9 +12,8 @@ pub(crate) struct BodyPart {
     pub end: Option<TrailerLines>,
 }
 
-/// The number of bytes that may still follow in a body, if its head states a length. The h2 crate checks the length as well.
-/// The gateway checks it again, because bytes beyond a wrong length would become part of another message on the connection of
-/// the other side.
+/// The number of bytes that may still follow in a body; `None` if its head states no length. Bytes beyond this length
+/// would be read as part of another message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StatedLength(pub Option<u64>);
 

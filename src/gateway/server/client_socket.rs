@@ -7,7 +7,7 @@ use pingora::protocols::SocketDigest;
 
 use stores::Caller;
 
-/// The socket of a client's connection. It knows the addresses of both sides, and whether the client has left.
+/// The socket of a client's connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSocket(Arc<SocketDigest>);
 
@@ -29,7 +29,7 @@ impl ClientSocket {
 
 impl Caller for ClientSocket {
     fn has_left(&self) -> bool {
-        // The state of a TCP connection on which both sides may still send, as a number of the Linux kernel.
+        // The number of the Linux kernel for a TCP connection that is open in both directions.
         const ESTABLISHED: u8 = 1;
         self.0.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
     }

@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | accept | [`ConnectionLimits`] | counts the connection, or answers 503 because there are too many |
 //! | PROXY protocol | [`ProxyProtocol`] | replaces the peer's address by the client's, where the listener expects a header |
-//! | peers | [`DecisionClients`] | closes the connection of a peer that may not ask, where the listener decides for other proxies |
+//! | peers | [`DecisionClients`] | on a listener that decides for other proxies, closes connections of unknown peers |
 //! | client | [`ConnectionLimits`] | counts the connection among those of its client, or answers 503 because the client has too many |
-//! | TLS | [`TlsStage`] | makes the handshake, where the listener has certificates; the stream then knows the protocol that ALPN chose, and a [`Session`] holds the server name, the client's certificate and the hosts that requests may name |
+//! | TLS | [`TlsStage`] | makes the TLS handshake, where the listener has certificates |
 //! | protocol | [`Http2Stage`] | finds out which version of HTTP the client speaks, where the listener has HTTP/2 |
 //! | HTTP | [`Http1Server`], [`Http2Server`] | serves the requests |
 //!
@@ -48,7 +48,7 @@ pub(crate) struct ConnectionServer<A> {
     pub gauge: Gauge,
     /// The PROXY protocol stage. `None` if connections begin without a PROXY protocol header.
     pub proxy_protocol: Option<Arc<ProxyProtocol>>,
-    /// The check of the peer. Used on a listener where only known proxies may connect, to ask for decisions.
+    /// The check of the peer. `None` if every peer may connect.
     pub decision_clients: Option<Arc<DecisionClients>>,
     /// The TLS stage. `None` if connections are not encrypted.
     pub tls: Option<Arc<TlsStage>>,
@@ -71,8 +71,7 @@ impl<A: Http1Application + Http2Application> ServerApp for ConnectionServer<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let mut guard = match self.accept() {
             Ok(guard) => guard,
-            // Rejections are rare. Their future is on the heap, so that it does not enlarge the task of every
-            // connection.
+            // Boxed, to keep the task of every connection small.
             Err(limit) => return Box::pin(self.reject(stream, limit)).await,
         };
         let stream = match &self.proxy_protocol {
@@ -149,9 +148,8 @@ impl<A> ConnectionServer<A> {
         self.limits.accept(purpose, &self.gauge, &self.state.snapshot.load().config.bounds)
     }
 
-    /// Counts a connection among those of its client. Two kinds of connections are not counted: connections whose
-    /// socket reports no IP address, and connections of proxies in `clients` of the listener, because such a proxy asks
-    /// for many clients.
+    /// Counts a connection for its client. Connections without an IP address, and those of proxies in the listener's
+    /// `clients`, are not counted.
     fn count_client(&self, stream: &Stream, guard: &mut ConnectionGuard) -> Result<(), ConnectionLimit> {
         let digest = stream.get_socket_digest();
         let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
@@ -163,8 +161,7 @@ impl<A> ConnectionServer<A> {
         self.limits.count_client(guard, peer, &snapshot.config.client_ip, &snapshot.config.bounds)
     }
 
-    /// Answers 503 if a file descriptor is left for this, and otherwise closes the connection at once. An encrypted
-    /// connection is always closed without a response, because a response would need a handshake.
+    /// Answers 503. Closes the connection without a response if it is encrypted, or if no file descriptor is left.
     async fn reject(&self, stream: Stream, limit: ConnectionLimit) -> Option<Stream> {
         if let Some(guard) = self.limits.reject(limit, &self.state.clock)
             && self.tls.is_none()

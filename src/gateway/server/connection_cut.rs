@@ -16,13 +16,13 @@ struct CutWait {
     woken: PollOnWake,
     /// The wait for the exit of the process; `None` once the exit has been reported.
     cut: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
-    /// Held until the connection is closed, because the exit waits until nobody holds a receiver.
+    /// The process does not exit before this receiver is dropped.
     _receiver: Receiver<bool>,
 }
 
 impl ConnectionCut {
-    /// Begins to wait, at the first call. `receiver` subscribes to a channel whose value becomes true when the process exits.
-    /// The receiver is held until the connection is closed.
+    /// Begins to wait for the exit of the process, at the first call. `receiver` subscribes to a channel that becomes
+    /// true at the exit.
     pub(crate) fn begin(&mut self, receiver: impl FnOnce() -> Receiver<bool>) {
         self.0.get_or_insert_with(|| {
             let receiver = receiver();

@@ -1,5 +1,4 @@
-//! RAII guards that count a connection until it is closed, in whatever stage. Accepted and rejected connections are
-//! counted separately.
+//! RAII guards that count a connection until it is closed. Accepted and rejected connections are counted separately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,9 +55,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Counts one item until the guard is dropped: a handshake, a connection to an upstream, or a connection beyond a limit while
-/// it is answered. A connection beyond a limit does not count as open, so a client that connects too often keeps no other
-/// client out.
+/// Counts one item until the guard is dropped: a handshake, a connection to an upstream, or a rejected connection.
 #[derive(Debug)]
 pub struct CountGuard(Arc<AtomicUsize>);
 
@@ -83,8 +80,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// Counts a connection until the connection is closed: as an accepted connection, or as a rejected connection that still gets a
-/// response.
+/// Counts a connection as accepted or as rejected, until it is closed.
 #[derive(Debug)]
 pub(crate) enum ConnectionSlot {
     Accepted(#[expect(dead_code, reason = "held until the connection is closed")] ConnectionGuard),

@@ -13,8 +13,7 @@ use base::tls::server::Session;
 use request::scheme::Scheme;
 
 /// The interval at which a request id is put into the HPACK table of a connection. Each new id is compared with every
-/// id in the table, so only few ids are put there. Other fields soon displace the ids, because the table holds some
-/// fifty fields, and `Date` adds one each second.
+/// id in the table, so only few ids are put there.
 const KEPT_REQUEST_ID: Micros = Micros(30_000_000);
 
 /// A handle to one connection. The server passes the handle to the application with every request.
@@ -77,8 +76,7 @@ impl ConnectionHandle {
         }))
     }
 
-    /// Returns the counter of connections to upstreams. `None` in HTTP/1, where each connection of a client is counted together
-    /// with one connection to an upstream.
+    /// Returns the counter of connections to upstreams. `None` in HTTP/1.
     pub(crate) fn upstream_connections(&self) -> Option<&UpstreamConnections> {
         self.0.http2.as_ref().map(|http2| &http2.upstream_connections)
     }
@@ -93,8 +91,7 @@ impl ConnectionHandle {
         self.0.http2.is_some()
     }
 
-    /// Whether to put the id of a request that arrived at this time into the HPACK table of the connection. Later ids then need
-    /// not repeat the name of the field. At intervals an id is put into the table again, because other fields displace it.
+    /// Whether to put the id of a request that arrived at `at` into the HPACK table of the connection.
     pub(crate) fn keeps_request_id(&self, at: Timestamp) -> bool {
         if !self.is_http2() {
             return false;
@@ -108,8 +105,7 @@ impl ConnectionHandle {
         keeps
     }
 
-    /// Notes the time at which requests of HTTP/2 were read. One reading of the clock serves all requests that were read
-    /// together.
+    /// Notes the time at which requests of HTTP/2 were read.
     pub(crate) fn note_accepted(&self, now: Timestamp) {
         self.0.accepted.store(now.0, Ordering::Relaxed);
     }

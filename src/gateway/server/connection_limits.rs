@@ -35,9 +35,7 @@ pub struct ConnectionLimits {
     uncounted: AtomicUsize,
     /// The number of TLS handshakes under way.
     handshakes: Arc<AtomicUsize>,
-    /// The open connections to upstreams. A client is admitted together with its connection to an upstream. So near the
-    /// open-file limit, connections that no request uses are closed, and no client is rejected because of these
-    /// connections.
+    /// The open connections to upstreams. Near the open-file limit, those that no request uses are closed.
     pub upstream_files: UpstreamFiles,
     fd_budget: FdBudget,
     rejections: LogThrottle,
@@ -74,8 +72,8 @@ pub enum Purpose {
     Deciding,
 }
 
-/// Counts the connections to upstreams that the streams of one HTTP/2 connection use. The first connection is counted together
-/// with the client's connection, as in HTTP/1.1. Further connections count among the streams of the whole process.
+/// Counts the connections to upstreams that the streams of one HTTP/2 connection use. The first of them is not counted,
+/// because it is counted with the client's connection.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnections {
     first: Arc<AtomicUsize>,
@@ -133,9 +131,8 @@ impl ConnectionLimits {
         }
     }
 
-    /// Counts a connection that has just been accepted, until [`ConnectionLimits::begin`] is called. This is needed
-    /// because a thread accepts up to 128 connections before the first of them is served. Returns `false` if there are
-    /// not enough file descriptors. The connection is then not counted, and must be closed.
+    /// Counts a connection that has just been accepted, until [`ConnectionLimits::begin`] is called. Returns `false` if
+    /// there are not enough file descriptors. The connection must then be closed.
     pub fn admit(&self, purpose: Purpose, clock: &Clock) -> bool {
         let uncounted = self.uncounted.fetch_add(1, Ordering::AcqRel) + 1;
         self.make_room();
@@ -188,8 +185,7 @@ impl ConnectionLimits {
         };
         let (guard, before) = ConnectionGuard::new(count, gauge);
         let is_within = match purpose {
-            // `before` was read when this connection was counted. So each of several simultaneous connections counts
-            // only the connections before it.
+            // `before` is the number of connections that were counted before this connection.
             Purpose::Proxying => self
                 .fd_budget
                 .admits_client(bounds.connections, OpenFiles { proxying: before + 1, ..self.open_files() }),
@@ -240,7 +236,7 @@ impl ConnectionLimits {
     }
 
     /// Logs that a connection is rejected, and returns a guard that counts the connection while it is answered. `None`
-    /// if no file is left for another rejected connection.
+    /// if no file descriptor is left for the answer.
     pub fn reject(&self, limit: ConnectionLimit, clock: &Clock) -> Option<CountGuard> {
         self.log_rejection(limit, clock);
         CountGuard::new(&self.rejecting, self.fd_budget.rejections())

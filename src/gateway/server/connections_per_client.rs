@@ -1,4 +1,4 @@
-//! Bounds the open connections of each client, which is identified by the connection's address before any request is read.
+//! Bounds the open connections of each client address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,7 @@ use request::client_address::ClientAddress;
 
 use crate::gateway::runtime::response_buffers::HeldForClient;
 
-/// The number of open connections of each client. Only clients with an open connection have an entry, so the memory is bounded.
+/// The number of open connections of each client. Only clients with an open connection have an entry.
 #[derive(Debug, Default)]
 pub(super) struct PerClientConnections(Mutex<HashMap<IpAddr, Client>>);
 
@@ -31,8 +31,7 @@ struct Client {
 pub struct ClientGuard {
     clients: Arc<PerClientConnections>,
     client: IpAddr,
-    /// The number of streams on all connections of the client. It is outside the client's entry, so that no request
-    /// waits for a lock.
+    /// The number of streams on all connections of the client.
     streams: Arc<AtomicUsize>,
     /// The number of TLS handshakes with the client that are under way.
     handshakes: Arc<AtomicUsize>,
@@ -91,7 +90,7 @@ impl ClientGuard {
         CountGuard::new(&self.handshakes, most)
     }
 
-    /// Returns the counter of bytes that are held because the client does not read its responses, on all of its connections.
+    /// Returns the counter of response bytes that the client has not read, on all of its connections.
     pub fn unread(&self) -> &HeldForClient {
         &self.unread
     }

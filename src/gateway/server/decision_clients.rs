@@ -1,4 +1,4 @@
-//! Closes the connections of peers that may not ask for decisions, because a peer that asks can claim to be any client.
+//! Closes the connections of peers that may not ask for decisions.
 
 use std::net::IpAddr;
 
@@ -9,10 +9,10 @@ use super::server_state::ServerState;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use base::time::Micros;
 
-/// The interval between two log lines. It is long, because any host that reaches the address can cause these lines.
+/// The interval between two log lines about closed connections.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
-/// The stage that closes connections of peers that may not ask for decisions. It is used on one listener, by all threads.
+/// The stage of one listener that closes connections of peers that may not ask for decisions.
 #[derive(Debug)]
 pub(crate) struct DecisionClients {
     /// The index of the listener in the configuration.
@@ -27,8 +27,7 @@ impl DecisionClients {
         DecisionClients { listener, closed, throttle: LogThrottle::default() }
     }
 
-    /// Whether the peer of this connection may ask for decisions, by the configuration in force. If not, the connection is
-    /// counted and logged.
+    /// Whether the peer of this connection may ask for decisions. If not, the connection is counted and logged.
     pub(crate) fn admit(&self, stream: &Stream, state: &ServerState) -> bool {
         let peer = peer(stream);
         let snapshot = state.snapshot.load();

@@ -112,8 +112,7 @@ impl RequestClient for Client {
     }
 
     async fn write_own(&mut self, request: AnsweredRequest<'_>, response: OwnResponse, rest: Rest) -> WrittenResponse {
-        // A client that waits for 100 Continue does not send its body. There is then nothing to read, and the gateway
-        // cannot know where the next request begins.
+        // A client that waits for 100 Continue does not send its body, so there is nothing to read.
         let is_complete = self.stream.refuse_tunnel() && self.stream.is_complete();
         let drains = rest == Rest::Drained && !request.head.headers.contains_key(EXPECT);
         let mut reuse = if request.reuse == Reuse::Closed { Reuse::Closed } else { self.reuse };

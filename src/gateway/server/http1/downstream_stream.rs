@@ -1,7 +1,6 @@
-//! Holds a client connection, and ends every request at the end that its checked head states.
+//! Holds a client connection. A request ends where its checked head says.
 //!
-//! Bytes that arrive after a request are kept for the next request. The stream also enforces the timeouts of the
-//! client: for the body that it sends, and for the response that it reads.
+//! Bytes that arrive after a request are kept for the next request. The stream also enforces the client's timeouts.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -31,13 +30,11 @@ const READ_AHEAD: usize = 2 << 10;
 /// How long a client may read nothing of an early response. An early response is sent before any request was read.
 const EARLY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The HTTP/1.x connection of a client. Ends each request at the end that its checked head states, and enforces the
-/// client's timeouts.
+/// The HTTP/1.x connection of a client.
 #[derive(Debug)]
 pub(crate) struct DownstreamStream {
     pub(super) inner: Stream,
-    /// Whether there may be something to read. Requires a stream that reads only when it is polled for reading, as sockets
-    /// and [`crate::gateway::server::tls::EncryptedStream`] do.
+    /// Whether there may be something to read. The stream must read only when it is polled for reading.
     readable: PollOnWake,
     /// Counts the connection until it is closed.
     slot: Option<ConnectionSlot>,
@@ -124,8 +121,8 @@ impl DownstreamStream {
         self.handle.clone()
     }
 
-    /// Reads once from the connection, and adds the bytes to those that belong to no request yet. The buffer is on the stack,
-    /// so an idle connection holds no buffer.
+    /// Reads once from the connection, and adds the bytes to the unparsed bytes. The buffer is on the stack, so an idle
+    /// connection holds no buffer.
     ///
     /// # Errors
     /// If the connection fails.
@@ -146,11 +143,11 @@ impl DownstreamStream {
         self.set_body_timeout(BodyTimeout::Enforced);
         self.timer.restart();
         self.deadline = None;
-        // If the buffer is given away whole, it stays unshared, and is later frozen without a copy.
+        // Giving away the whole buffer avoids a copy later.
         if self.unparsed.len() == head { std::mem::take(&mut self.unparsed) } else { self.unparsed.split_to(head) }
     }
 
-    /// Makes the requests of the connection end at once when the process exits. `receiver` subscribes to a channel whose value
+    /// Makes the requests of the connection end at once when the process exits. `receiver` subscribes to a channel that
     /// becomes true at the exit.
     pub(crate) fn cut_at_exit(&mut self, receiver: impl FnOnce() -> Receiver<bool>) {
         self.cut.begin(receiver);
@@ -166,13 +163,12 @@ impl DownstreamStream {
         self.deadline = None;
     }
 
-    /// Makes the next read poll the socket, even if the socket has not woken the task. Needed when other code polls the socket,
-    /// because the waker of that poll replaces the waker of the read.
+    /// Makes the next read poll the socket. Needed when other code has polled the socket with another waker.
     pub(super) fn rearm(&mut self) {
         self.readable.rearm();
     }
 
-    /// Notes that a part of the body has arrived, and so restarts the timeout of the body.
+    /// Restarts the timeout of the body, because a part of the body has arrived.
     pub(super) fn body_arrived(&mut self) {
         self.body_deadline = None;
         if self.body_timeout == BodyTimeout::AfterFirstByte {
@@ -217,7 +213,7 @@ impl DownstreamStream {
     /// Becomes ready at the deadline of the request, if the request has a deadline.
     pub(super) fn poll_request_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = self.deadline else { return Poll::Pending };
-        // The deadline is reported once. Afterwards, the response about it may still be written.
+        // The deadline is reported only once, so that a response can still be written.
         if self.end.is_some() {
             return Poll::Pending;
         }
@@ -250,7 +246,7 @@ impl Drop for DownstreamStream {
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.is_interrupted() {
-            // The stream is moved out, and a stream that is connected to nothing takes its place.
+            // The stream is moved out, and an unconnected stream takes its place.
             let (placeholder, _) = tokio::io::duplex(1);
             let stream = std::mem::replace(&mut self.inner, Box::new(placeholder));
             let slot = self.slot.take();

@@ -125,15 +125,14 @@ async fn respond(
 ) {
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
-    // gRPC calls get no error page. A request without a content type may be a gRPC call only where another proxy asks
-    // about requests.
+    // gRPC calls get no error page. On a listener for other proxies, a call may have no content type.
     let may_be_grpc = match only_field(stream.unparsed(), b"content-type:") {
         Some(kind) => is_grpc_type(&kind),
         None => response.recipient != Recipient::Client && rejected_head::whole_head(stream.unparsed()).is_none(),
     };
     let page =
         pages.filter(|_| !may_be_grpc).and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
-    // The route of the request is not known, so the format is that of the file.
+    // The route is not known, so the format of the whole file is used.
     let is_http = response.recipient == Recipient::Client && !may_be_grpc;
     let format = snapshot.config.error_formats.of_file.filter(|_| is_http);
     let mut own = ProblemResponse { page, format, cors: cors.as_ref(), ..*response }.response_to_unread(request_id);
@@ -186,8 +185,7 @@ pub(crate) fn count(
     }
 }
 
-/// Returns the first word of a head, which is used as the method. Any bytes are fine, because the word is only
-/// compared.
+/// Returns the first word of a head, which is used as the method.
 fn method(bytes: &[u8]) -> &str {
     let word = bytes.iter().take(16).position(|byte| *byte == b' ').and_then(|end| bytes.get(..end));
     word.and_then(|word| std::str::from_utf8(word).ok()).unwrap_or_default()

@@ -63,8 +63,8 @@ impl DownstreamStream {
         matches!(self.framing, BodyFraming::Nothing)
     }
 
-    /// Ends a request for a tunnel that is not granted. Returns `false` if bytes of the tunnel have arrived, because then no
-    /// other request can follow on the connection.
+    /// Ends a request for a tunnel that is not granted. Returns `false` if no other request can follow on the
+    /// connection.
     pub(crate) fn refuse_tunnel(&mut self) -> bool {
         if self.framing == BodyFraming::Tunnel {
             self.framing = BodyFraming::Nothing;
@@ -183,8 +183,7 @@ impl DownstreamStream {
 
     /// Becomes ready when the client has closed the connection. Bytes that arrive before the close are kept.
     pub(crate) fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
-        // Once bytes have arrived, no more are read, so a client cannot send far ahead. From then on, only the upstream
-        // wakes the task.
+        // Once bytes have arrived, no more are read, so that a client cannot send far ahead.
         if self.unparsed().is_empty()
             && let Poll::Ready(Ok(0) | Err(_)) = self.poll_read_ahead(cx)
         {
@@ -224,8 +223,8 @@ impl DownstreamStream {
         self.end = None;
     }
 
-    /// Makes the connection close with a reset, without the `close_notify` of TLS. Otherwise a client that reads to the end of
-    /// the connection would take the incomplete response for a complete one.
+    /// Makes the connection close with a reset, so that the client does not take an incomplete response for a complete
+    /// one.
     pub(crate) fn reset_at_close(&mut self) {
         if let Some(encrypted) = (*self.inner).as_any().downcast_ref::<EncryptedStream>() {
             encrypted.end_without_notice();

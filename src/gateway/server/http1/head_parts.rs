@@ -41,8 +41,8 @@ pub(crate) fn target(head: &[u8]) -> &[u8] {
     head.split(|byte| matches!(byte, b' ' | b'\r')).nth(1).unwrap_or_default()
 }
 
-/// Whether the client wants the connection kept after the request. With HTTP/1.1 this is so unless the client asks to close it.
-/// With HTTP/1.0 this is so only if the client asks to keep it.
+/// Whether the client wants the connection kept after the request. This is the default in HTTP/1.1, but not in
+/// HTTP/1.0.
 pub(crate) fn wants_connection_kept(head: &Parts) -> bool {
     let has = |wanted: &[u8]| {
         let values = head.headers.get_all(CONNECTION).iter();

@@ -61,8 +61,8 @@ pub(super) async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, st
     }
 }
 
-/// Checks the part of the body that is known before the request is charged: its length, or the chunks that arrived with
-/// the head. `bytes` begins with the head.
+/// Checks what is known of the body: its length, or the chunks that arrived with the head. `bytes` begins with the
+/// head.
 fn check_body(head: Head, bounds: &Bounds, bytes: &[u8]) -> Result<Head, BodyError> {
     let most = bounds.body_bytes.unwrap_or(u64::MAX);
     match head.body {

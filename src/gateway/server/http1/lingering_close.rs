@@ -1,7 +1,7 @@
 //! Closes connections on which the client is still sending (lingering close), or resets them.
 //!
-//! Closing a connection with bytes unread resets it, and a reset discards what the client has not read yet. A lingering close
-//! therefore closes our side first, and reads and discards what arrives for a while (RFC 9112, section 9.6).
+//! Closing a connection with unread bytes resets it, and the client may lose the response. So the gateway closes its
+//! own side first, and then discards what still arrives (RFC 9112, section 9.6).
 
 use std::future::poll_fn;
 use std::io;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
-/// The maximum number of bytes that are discarded. A client with a fast connection sends this much in two seconds.
+/// The maximum number of bytes that are discarded.
 const MAX_BYTES: usize = 64 << 20;
 
 pub(super) async fn linger(mut stream: Stream) {
@@ -43,8 +43,7 @@ pub(super) fn reset_at_close(stream: &Stream) -> io::Result<()> {
     socket2_raw::SockRef::from(&Descriptor((**stream).id())).set_linger(Some(Duration::ZERO))
 }
 
-/// The socket of a stream. Pingora returns only its number, and newer versions of `socket2` need a type that implements
-/// `AsRawFd`.
+/// The number of a stream's socket, as a type that implements `AsRawFd` for `socket2`.
 struct Descriptor(RawFd);
 
 impl AsRawFd for Descriptor {

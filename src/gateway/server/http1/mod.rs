@@ -1,7 +1,6 @@
 //! The HTTP/1.1 server: reads and checks the head of every request, and keeps a connection open for the next request.
 //!
-//! The application is a type parameter. It gets a request whose head is valid, and a stream that ends at the end of the
-//! request. An invalid head is answered before anything is charged.
+//! The application gets a request whose head is valid, and a stream that ends at the end of the request.
 
 pub(crate) mod application;
 pub(crate) mod client;
@@ -80,8 +79,7 @@ impl<A: Http1Application> Http1Server<A> {
             let head = match read_head(&mut stream, &bounds, &self.state).await {
                 NextHead::Valid(head) => head,
                 NextHead::Rejected { rejection, duration } => {
-                    // Rejections are rare. Their future is on the heap, so that it does not enlarge the task of every
-                    // connection.
+                    // Boxed, to keep the task of every connection small.
                     return Box::pin(early_response::reject_head(&self.state, stream, rejection, duration)).await;
                 }
                 NextHead::Closed => return,
@@ -92,8 +90,7 @@ impl<A: Http1Application> Http1Server<A> {
                 Some(stream) => stream,
                 None => return,
             };
-            // Checked here too, because a client that sends each request before the previous response arrives never
-            // waits between requests.
+            // Checked here too, because a client that pipelines its requests never waits between them.
             if idle_timeout.is_client_excluded().await {
                 return;
             }

@@ -7,7 +7,7 @@ use std::fmt;
 use super::request_head::Body;
 use super::syntax::{is_token, is_value};
 
-/// The maximum number of bytes in one body that are extensions of chunks or zeros before chunk sizes. Both are rare.
+/// The maximum number of bytes of chunk extensions, and of zeros before chunk sizes, in one body.
 const MOST_EXTENSIONS: u32 = 4 << 10;
 /// The maximum number of bytes of trailers.
 const MOST_TRAILERS: u32 = 8 << 10;
@@ -61,8 +61,7 @@ pub enum BodyFraming {
 }
 
 impl BodyFraming {
-    /// Makes the framing of the body that a head announces. `most` is the largest allowed length of a body. It bounds only a
-    /// body in chunks, because a `Content-Length` was checked when the head was read.
+    /// Makes the framing of the body that a head announces. `most` is the largest allowed length of a body in chunks.
     pub fn of(body: Body, most: u64) -> BodyFraming {
         match body {
             Body::Nothing => BodyFraming::Nothing,
@@ -110,8 +109,7 @@ impl BodyFraming {
         }
     }
 
-    /// Returns how many bytes may be read into a buffer of this size without reading beyond the request. If the end of the
-    /// request is not known, this is the size of the buffer.
+    /// Returns how many of `buffer` bytes may be read without reading beyond the known end of the request.
     pub fn readable(&self, buffer: usize) -> usize {
         match self {
             BodyFraming::Length(left) => at_most(buffer, *left),
@@ -156,8 +154,7 @@ pub struct Chunks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExtensionBudget {
     Body,
-    /// Used for responses, because a server that adds extensions adds one to every chunk, and a response may have any
-    /// number of chunks.
+    /// Used for responses, because a server may add an extension to every chunk.
     Chunk,
 }
 

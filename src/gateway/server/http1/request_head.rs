@@ -1,8 +1,7 @@
 //! Parses the head of an HTTP/1.x request as its bytes arrive. A head that is accepted can be read in one way only.
 //!
-//! The result is a head, an error, or the information that the head is incomplete. It depends only on the bytes, never
-//! on how they were split. This parser accepts less than other parsers do. So no request that was charged is later
-//! rejected for its syntax.
+//! The result depends only on the bytes, never on how they were split. The parser is stricter than other parsers, so
+//! that no request is rejected for its syntax after it was charged.
 
 use memchr::memchr;
 
@@ -70,14 +69,12 @@ impl HeadError {
 
 type Result<T> = std::result::Result<T, HeadError>;
 
-/// The length of the longest accepted name of a field. The `http` crate would accept longer names, but no common field has a
-/// longer name.
+/// The length in bytes of the longest accepted field name.
 pub const LONGEST_NAME: usize = 1024;
-/// The maximum number of options in all `Connection` fields together. No honest client sends more.
+/// The maximum number of options in all `Connection` fields together.
 const MOST_OPTIONS: usize = 9;
 
-/// Fields that `Connection` must not name as hop-by-hop. If such a field were missing or had another value, the message
-/// would have another meaning.
+/// Fields that `Connection` must not name as hop-by-hop. Without them, the message would have another meaning.
 const ESSENTIAL: [&[u8]; 12] = [
     b"host",
     b"content-length",
@@ -156,8 +153,7 @@ impl HeadParser {
             self.method = method;
         }
         loop {
-            // The limit is checked before the line is parsed, so that the result is the same whether the line's end has
-            // arrived or not.
+            // The length is checked first, so that the result does not depend on whether the line's end has arrived.
             let (last, error) = self.line_limit(size);
             let Some(found) = bytes.get(self.searched..).and_then(|rest| memchr(b'\n', rest)) else {
                 self.searched = bytes.len();
@@ -210,7 +206,7 @@ impl HeadParser {
             Some(b'/') => {}
             Some(b'*') if target == b"*" && line.starts_with(b"OPTIONS ") => {}
             _ => {
-                // A request with another scheme than the connection's asks for another resource.
+                // The scheme in the target must be the scheme of the connection.
                 let own: &[u8] = if self.encrypted { b"https://" } else { b"http://" };
                 let scheme = own.len();
                 let absolute = target.get(..scheme).is_some_and(|begin| begin.eq_ignore_ascii_case(own));
@@ -230,7 +226,7 @@ impl HeadParser {
         if self.fields > size.fields {
             return Err(HeadError::TooLarge("too many fields"));
         }
-        // The continuation of a folded line begins with a space, so it has no name and is rejected here.
+        // A folded line begins with a space, and is rejected here.
         let colon =
             line.iter().position(|byte| !is_token(*byte)).ok_or(HeadError::Malformed("field without a colon"))?;
         let (name, value) = match line.split_at_checked(colon) {
@@ -298,8 +294,7 @@ impl HeadParser {
         if self.hosts > 1 || (self.hosts == 0 && !http10) {
             return Err(HeadError::Malformed("not exactly one Host"));
         }
-        // In HTTP/1.0, `Host` may be missing. The upstream would then read the host in the target, which rules do not
-        // see.
+        // The upstream would use the host in the target, but rules see only `Host`.
         if let Some((begin, end)) = self.authority
             && bytes.get(begin..end) != bytes.get(self.host.0..self.host.1)
         {

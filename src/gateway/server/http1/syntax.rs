@@ -36,8 +36,8 @@ pub(crate) fn is_authority(bytes: &[u8]) -> bool {
     host && port.len() <= 5 && port.iter().all(u8::is_ascii_digit)
 }
 
-/// Whether a server that reads `_` or `.` as `-` would read this name as `Content-Length` or `Transfer-Encoding`. Servers that
-/// turn names into variables do this: for uWSGI, `Content_Length` is a second length.
+/// Whether a server that reads `_` or `.` as `-` would read this name as `Content-Length` or `Transfer-Encoding`. For
+/// uWSGI, `Content_Length` is a second length.
 pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
     let is_like = |framing: &[u8]| {
         let reads_as = |byte: u8, wanted: u8| match wanted {
@@ -49,8 +49,7 @@ pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
     is_like(b"content-length") || is_like(b"transfer-encoding")
 }
 
-/// Parses the value of `Content-Length`. `None` if it contains other bytes than digits, or more than 18 digits, because not
-/// every parser can read more.
+/// Parses the value of `Content-Length`. `None` if it is not one to 18 digits.
 pub(crate) fn content_length(digits: &[u8]) -> Option<u64> {
     let plain = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     plain.then(|| digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))

@@ -80,7 +80,7 @@ impl Http2Client {
     pub(crate) fn new(request: ClientStream, lifecycle: &Lifecycle) -> Http2Client {
         let mut cut = ConnectionCut::default();
         cut.begin(|| lifecycle.tunnel());
-        // If the stream is cut, the connection must still write the RST_STREAM frame. So the exit is delayed.
+        // The exit is delayed, so that the connection can still write the RST_STREAM frame.
         request.guard.delay_exit(|| lifecycle.tunnel());
         Http2Client {
             body: request.body,
@@ -155,8 +155,7 @@ impl Http2Client {
                 Poll::Ready(Ok(part))
             }
             Poll::Ready(Err(error)) => {
-                // A malformed body is found by the gateway, so the gateway resets the stream. After an error that the
-                // h2 crate has found, the stream is already reset.
+                // After an error that the h2 crate has found, the stream is already reset.
                 if is_malformed(&error) {
                     self.reset_for(Reason::PROTOCOL_ERROR);
                 }
@@ -322,7 +321,7 @@ impl RequestClient for Http2Client {
         self.poll_reset(cx)
     }
 
-    /// Returns `true`, because the check whether the client has left costs no system call in HTTP/2.
+    /// In HTTP/2, it costs no system call to find out whether the client has left.
     fn asks_before_wait(&self) -> bool {
         true
     }
@@ -359,8 +358,7 @@ impl Drop for Http2Client {
         if !matches!(self.responder, Responder::Done) {
             return self.reset();
         }
-        // Lingers also for a client that waits for 100 Continue and sends no body. Otherwise such a client would not
-        // see the response.
+        // Lingers also for a client that waits for 100 Continue, so that the client sees the response.
         if let Some(body) = self.body.take() {
             linger(body, self.guard.take());
         }

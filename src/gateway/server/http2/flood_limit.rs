@@ -1,16 +1,15 @@
-//! Decides when a client causes so much work without requests that its connection is closed.
+//! Finds clients that cause much work without requests. Their connections are closed.
 
 use super::frame_counts::FrameCounts;
 use base::time::{Micros, Timestamp};
 
 const PERIOD: Micros = Micros(10_000_000);
 
-/// The maximum number of streams that a client may reset in a period. It may reset more if at most half of its streams
-/// are reset.
+/// The maximum number of streams that a client may reset in a period. More are allowed if they are at most half of its
+/// streams.
 const MOST_RESETS: u32 = 200;
 
-/// The maximum number of frames without content in a period. A client that measures the connection sends some tens of
-/// pings a second.
+/// The maximum number of frames without content in a period.
 const MOST_IDLE_FRAMES: u32 = 10_000;
 
 /// Counts the frames of the current period, to detect a client that floods the gateway with frames.

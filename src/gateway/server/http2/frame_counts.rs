@@ -1,8 +1,6 @@
 //! Counts the frames that a client sends, from the heads of the frames alone (RFC 9113, section 4.1).
 //!
-//! The counts show whether a block of header fields is incomplete, how many streams were opened, and how often a client
-//! resets streams or sends frames without content. The fields of trailers are counted too
-//! ([`TrailerCounts`]). The h2 crate reads all other content.
+//! The fields of trailers are counted too ([`TrailerCounts`]). The h2 crate reads all other content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -23,7 +21,7 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// The counts of the frames on one connection, which the task of the connection reads. Every count wraps around.
+/// The counts of the frames on one connection. Every count wraps around.
 #[derive(Debug, Default)]
 pub struct FrameCounts {
     /// Whether a block of header fields is incomplete.

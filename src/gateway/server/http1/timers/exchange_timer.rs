@@ -1,5 +1,4 @@
-//! Measures the waits of an exchange over HTTP/1.x: for the next byte of its upstream (`read_timeout`), and for the deadline of the
-//! whole request (`timeouts.total`).
+//! Enforces `read_timeout` and `timeouts.total` for a request over HTTP/1.x.
 
 use std::task::{Context, Poll, ready};
 

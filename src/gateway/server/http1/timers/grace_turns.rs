@@ -1,14 +1,13 @@
 //! Gives a task a few more turns after a wait for a peer has timed out, before the peer is given up.
 //!
-//! After a stall of this process, for example by a CPU quota or SIGSTOP, the timer may be polled before the socket.
-//! These turns find the bytes that have arrived in time.
+//! If this process was stopped for a while, bytes may have arrived in time. The task reads them in these turns.
 
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The number of turns. In the first turn, the runtime looks at its sockets. In the second, the task reads. In the
-/// third, the task passes the bytes on. The fourth turn is for a task that reads through another task, as with HTTP/2.
+/// The number of turns: one in which the runtime looks at its sockets, and three in which tasks read the bytes and pass
+/// them on.
 const TURNS: u8 = 4;
 
 #[derive(Default)]

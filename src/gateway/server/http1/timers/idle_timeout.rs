@@ -14,8 +14,8 @@ use crate::gateway::server::server_state::ServerState;
 use crate::gateway::server::tls::client_exclusion::ClientExclusion;
 use base::time::{Clock, Timestamp};
 
-/// Waits for the first byte of a head. Returns `false` if the connection must be closed: the client has closed it or has sent
-/// nothing for the idle timeout, the process shuts down, or the certificates in force no longer admit the client.
+/// Waits for the first byte of a head. Returns `false` if the connection must be closed, for example after the idle
+/// timeout.
 ///
 /// Some clients send an empty line after a body. This line is skipped (RFC 9112, section 2.2).
 pub(crate) async fn wait_for_first_byte(
@@ -58,8 +58,7 @@ fn begins_head(stream: &mut DownstreamStream, skipped: &mut bool) -> bool {
     }
 }
 
-/// Reads the bytes that have arrived by the end of the wait. Without this, closing the connection would reset it, and a
-/// request that has arrived would be lost.
+/// Reads the bytes that have arrived by the end of the wait, because there may be a request among them.
 async fn read_what_arrived(stream: &mut DownstreamStream) {
     // Before the task continues, the runtime looks at its sockets.
     tokio::task::yield_now().await;
@@ -67,8 +66,8 @@ async fn read_what_arrived(stream: &mut DownstreamStream) {
     let _ = poll_fn(|cx| Poll::Ready(stream.poll_read_ahead(cx))).await;
 }
 
-/// The reasons to end the wait between two requests: the idle timeout, the shutdown of the process, and the exclusion of the
-/// client. They are kept until the connection is closed, because every request polls them again.
+/// The reasons to end the wait between two requests: the idle timeout, the shutdown of the process, and the exclusion
+/// of the client.
 pub(crate) struct IdleTimeout<S> {
     shutdown: S,
     shutdown_woken: PollOnWake,

@@ -1,8 +1,7 @@
 //! Polls a future only if its own waker has been called since the last poll.
 //!
-//! A task that waits for several futures polls all of them whenever one wakes it, and a connection does so several
-//! times for every request. Most of these futures have not changed. Here, it costs one load to find out that a
-//! future has not changed, instead of a lock and a list.
+//! A task that waits for several futures polls all of them when one of them wakes it. Most of them have not changed,
+//! and to poll them would take locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +18,8 @@ struct WakeFlag {
 }
 
 impl PollOnWake {
-    /// Polls the future by `poll`. Returns `Pending` without polling if the future has not woken the task. A caller that also
-    /// polls the future elsewhere must then call [`PollOnWake::rearm`].
+    /// Polls the future by `poll`. Returns `Pending` without polling if the future has not woken the task. A caller
+    /// that polls the future in another way must call [`PollOnWake::rearm`].
     pub(crate) fn poll<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let current = self.0.take().filter(|(flag, _)| flag.task.will_wake(cx.waker()));
         let (flag, waker) = self.0.insert(current.unwrap_or_else(|| {
@@ -40,8 +39,8 @@ impl PollOnWake {
         polled
     }
 
-    /// Makes the next call of [`PollOnWake::poll`] poll the future, even if the future has not woken the task. Needed when
-    /// other code has polled the future with another waker, or when the next call polls a different future.
+    /// Makes the next call of [`PollOnWake::poll`] poll its future. Needed when other code has polled the future, or
+    /// when the next call polls a different future.
     pub(crate) fn rearm(&self) {
         if let Some((flag, _)) = &self.0 {
             flag.woken.store(true, Ordering::Release);
@@ -84,8 +83,7 @@ mod tests {
         (Arc::clone(&task), Waker::from(task))
     }
 
-    /// Polls once. The future would return `answer`. Also returns the waker that the future was polled with, if it was
-    /// polled.
+    /// Polls a future that returns `answer`. Also returns the waker of the poll; `None` if the future was not polled.
     fn poll(poll_on_wake: &mut PollOnWake, by: &Waker, answer: Poll<()>) -> (Poll<()>, Option<Waker>) {
         let mut given = None;
         let polled = poll_on_wake.poll(&mut Context::from_waker(by), |cx| {
@@ -144,7 +142,7 @@ mod tests {
         assert!(poll(&mut poll_on_wake, &other, Poll::Pending).1.is_some());
     }
 
-    /// The last wake is seen whenever it happens, although the two threads share only the flag.
+    /// The last wake is never lost, although the two threads share only the flag.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "waits in real time")]
     fn no_wake_of_another_thread_is_lost() {

@@ -1,7 +1,7 @@
-//! A timer that is used again for each request, instead of a new timer for each.
+//! A timer that a connection uses for all its requests.
 //!
-//! To set and drop a timer takes 1300 of the 90 000 instructions of a request. So a connection keeps one timer for its
-//! whole life. The timer may fire before the current deadline.
+//! To set and drop a timer takes 1300 of the 90 000 instructions of a request. The timer may fire before the current
+//! deadline. It is then set again.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,11 +12,9 @@ use super::poll_on_wake::PollOnWake;
 use base::time;
 use base::time::{Clock, Micros, Timestamp};
 
-/// The longest time for which the timer is set. It is bounded because a timer that nobody waits for is held until it
-/// fires.
+/// The longest time for which the timer is set. A timer that nobody waits for stays in memory until it fires.
 const LONGEST: Micros = Micros(60_000_000);
-/// The shortest time for which the timer is set. A timer that fires while it is polled for the first time wakes nobody.
-/// With this bound no timer does, and no precision is lost, because Pingora's timers may be 20 ms late in any case.
+/// The shortest time for which the timer is set. A timer that fires during its first poll wakes nobody.
 const SHORTEST: Micros = Micros(20_000);
 
 pub(crate) struct ReusableTimer {
@@ -52,7 +50,7 @@ impl ReusableTimer {
                     if now >= deadline {
                         return Poll::Ready(());
                     }
-                    // The recorded time is at most `deadline`. If it were later, each poll would set the timer again.
+                    // If the recorded time were later than `deadline`, each poll would set the timer again.
                     let left = deadline.since(now).min(LONGEST);
                     self.set = Some((now.plus(left), (self.timer)(left.max(SHORTEST).into())));
                     self.woken.rearm();
