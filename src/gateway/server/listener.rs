@@ -103,7 +103,7 @@ impl ListeningSockets {
     ) -> Vec<SocketService<A>> {
         let address = self.address.to_string();
         let service = |(number, socket)| {
-            // The name under which a socket is handed to the next process. Pingora's table of sockets is keyed by text.
+            // The name under which a socket is handed to the next process.
             let key = format!("{address}#{number}");
             let unstarted = UnstartedSocket {
                 socket,
@@ -139,7 +139,7 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// How long a socket waits for a free file descriptor, when the socket could not be duplicated or accept failed.
+/// How long a socket waits for a free file descriptor before it tries again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Accepts connections from one socket, as long as the [`Lifecycle`] allows it.
@@ -148,7 +148,7 @@ pub struct SocketService<A> {
     name: String,
     key: String,
     address: String,
-    /// The socket. It is taken out when the service starts. It is in a lock, because a service must be `Sync`.
+    /// The socket; `None` once the service has started. It is in a lock, because a service must be `Sync`.
     unstarted: Mutex<Option<UnstartedSocket<A>>>,
 }
 
@@ -256,9 +256,8 @@ impl<A> SocketService<A> {
             end.send_replace(true);
         };
         tokio::join!(service.start_service(Some(Arc::new(Mutex::new(own))), accepting_ends, per_fd), end_accepting);
-        // A connection that Pingora has accepted is counted when our task for it is first polled. A thread polls its
-        // tasks in the order in which they were spawned. After one yield, all of Pingora's tasks have been polled.
-        // After the second yield, all of our tasks have been polled.
+        // A connection is counted when our task for it is first polled. After the first yield, all tasks of Pingora
+        // have been polled. After the second yield, all of our tasks have been polled.
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
     }
@@ -272,8 +271,7 @@ async fn accepting_end(phase: &mut watch::Receiver<AcceptPhase>, leaving: &mut S
     }
 }
 
-/// Accepts the connections of a path until `end`. Pingora is not used here. It would give everyone the permission to
-/// connect, and would fail if the file has been removed.
+/// Accepts the connections of a path until `end`. Pingora is not used, because it would let every user connect.
 async fn accept_local<A: ServerApp + Send + Sync + 'static>(
     socket: UnixListener,
     app: &Arc<A>,
@@ -306,7 +304,7 @@ async fn accept_local<A: ServerApp + Send + Sync + 'static>(
             }
         }
     }
-    // After this yield, all accepted connections are counted. One yield is enough, because Pingora has no tasks here.
+    // After this yield, all accepted connections are counted.
     tokio::task::yield_now().await;
 }
 
@@ -318,8 +316,7 @@ async fn until(phase: &mut watch::Receiver<AcceptPhase>, holds: impl Fn(AcceptPh
 }
 
 /// An application that is still used after Pingora has dropped its service. Its connections watch the shutdown of the
-/// process, not the shutdown of Pingora. If a next process takes over, the shutdown of Pingora comes first: accepting
-/// ends, but the connections continue.
+/// process, not the earlier shutdown of Pingora.
 struct SharedApp<A> {
     app: Arc<A>,
     filter: Option<Arc<FileFilter>>,
@@ -327,8 +324,7 @@ struct SharedApp<A> {
 }
 
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
-    /// Spawns a task for the connection. Pingora's task is not used, because it holds 8 KiB for a TLS handshake
-    /// as long as it runs.
+    /// Spawns a task for the connection. Pingora's own task would hold 8 KiB for a TLS handshake.
     fn process_new<'s, 'w, 'f>(
         self: &'s Arc<Self>,
         stream: Stream,
@@ -350,8 +346,7 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
     }
 }
 
-/// Closes a new connection at once if no file descriptor is left for it. Decides without waiting: if the filter still
-/// waited when accepting ends, Pingora would drop the connection.
+/// Closes a new connection at once if no file descriptor is left for it. This filter never waits.
 #[derive(Debug)]
 pub struct FileFilter {
     /// What the connections of the listener are for.
@@ -371,7 +366,7 @@ impl ConnectionFilter for FileFilter {
 pub(crate) struct Thread {
     name: String,
     sockets: Vec<Box<dyn Service>>,
-    /// The background task. It is in a lock because a service must be `Sync`, and this future is not.
+    /// The background task. It is in a lock, because a service must be `Sync`.
     background: Mutex<Option<BoxFuture>>,
 }
 

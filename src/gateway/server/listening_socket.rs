@@ -1,8 +1,7 @@
 //! Holds one listening socket, over TCP or at a path, and the connections that it accepts.
 //!
-//! A path has one socket, and each thread has a duplicate of it, because SO_REUSEPORT exists only for IP sockets.
-//! Clients of a path are processes of this machine and have no address. Their peer address is the loopback address, so
-//! that settings for addresses apply to them.
+//! All threads share the socket of a path, because SO_REUSEPORT exists only for IP sockets. Clients of a path have no
+//! address, so the loopback address is used for them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -19,9 +18,8 @@ use base::endpoint_address::EndpointAddress;
 /// The length of the queue of a listening socket. The kernel reduces it to net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
 
-/// The maximum number of bytes of a response that wait in the kernel without having been sent. Bytes in flight do not
-/// count, so this limit slows no client. Without the limit, a socket takes megabytes of a response that its client does
-/// not read.
+/// The maximum number of bytes of a response that wait unsent in the kernel. Without this limit, a socket takes
+/// megabytes for a client that does not read.
 const UNSENT: u32 = 32 << 10;
 
 /// The address that clients of a path get as their peer address.
@@ -50,8 +48,7 @@ impl ListeningSocket {
     pub fn bind(address: &EndpointAddress, mode: Option<u32>, count: usize) -> io::Result<Vec<ListeningSocket>> {
         match address {
             EndpointAddress::Inet(address) => {
-                // The first bind is without SO_REUSEPORT. With it, another process that also shares the port would go
-                // unnoticed.
+                // Without SO_REUSEPORT, this bind fails if another process uses the port.
                 let probe = tcp(*address, PortSharing::Exclusive)?;
                 let address = probe.local_addr()?;
                 drop(probe);

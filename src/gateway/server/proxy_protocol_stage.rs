@@ -1,8 +1,7 @@
 //! Reads the PROXY protocol header at the beginning of a connection, and gives the connection the client's address.
 //!
-//! Only the header is read; the bytes after it stay unread. The client's address then replaces the peer's. Where the
-//! configuration names the peers that may send a header, connections of other peers are closed before a byte is read. A
-//! connection without a valid header is closed without a response, because its client is not known.
+//! Only the header is read. If the configuration names the peers that may send a header, connections of other peers are
+//! closed before a byte is read. A connection without a valid header is closed without a response.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,16 +22,13 @@ use base::time::{Clock, Micros};
 use config::HeaderSenders;
 use identity::proxy_protocol::{HeaderError, Progress, Source, parse};
 
-/// The longest time until the header is complete. It begins when the connection has been accepted. The slowest TCP
-/// stacks retransmit a lost segment after 3 seconds.
+/// The longest time until the header is complete, counted from the accept of the connection.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// How long a client may take for its header if its connection is accepted while the process shuts down. It is not
-/// zero, because the first read of a new connection is never ready at once.
+/// The longest time until the header is complete, while the process shuts down.
 const LAST_HEADER: Duration = Duration::from_millis(100);
 
-/// The interval between two log lines about peers that are not allowed to connect. The interval is long, because
-/// any host that reaches the address can cause these lines.
+/// The interval between two log lines about peers that are not allowed to connect.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
 /// The stage that reads the PROXY protocol headers of one listener, for all threads.
@@ -63,8 +59,7 @@ enum Failure {
     Timeout,
     /// The connection closed within the header.
     Closed,
-    /// The connection closed before its first byte, as the check of a load balancer does, or the process shuts down.
-    /// Neither is an error.
+    /// No error: the connection closed before its first byte, or the process shuts down.
     Empty,
 }
 
@@ -170,8 +165,7 @@ async fn read_header(stream: &mut Stream) -> Result<Source, Failure> {
         };
         let length = header.len();
         header.resize(length + missing, 0);
-        // `read_exact` is not used, because an invalid header is recognised at its first wrong byte, and more bytes
-        // may never arrive.
+        // Not `read_exact`, because an invalid header is rejected at its first wrong byte.
         let read: io::Result<usize> = stream.read(header.get_mut(length..).unwrap_or_default()).await;
         match read {
             Ok(read @ 1..) => header.truncate(length + read),

@@ -1,8 +1,7 @@
 //! Serves the connections that still wait in a listening socket when the process drains.
 //!
-//! Pingora stops accepting as soon as the shutdown begins. Connections that the kernel holds in the queue of the socket are open
-//! to their clients, which may have sent requests; closing the socket would reset them. So each socket is kept open until its
-//! queue is empty, and draining waits for that.
+//! Pingora stops accepting as soon as the shutdown begins. Closing a socket would reset the connections in its queue,
+//! so each socket is kept open until its queue is empty.
 
 use std::io;
 use std::sync::Arc;
@@ -14,8 +13,8 @@ use pingora::services::listening::Service as ListeningService;
 
 use super::listening_socket::{AcceptedConnection, ListeningSocket};
 
-/// The number of listening sockets that may still have queued connections. The count of open connections does not
-/// include queued connections, so a drain does not end before this number is zero.
+/// The number of listening sockets that may still have queued connections. A drain does not end before this number is
+/// zero.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptingSockets(Arc<AtomicUsize>);
 
@@ -48,8 +47,7 @@ pub(super) fn serve<A: ServerApp + Send + Sync + 'static>(
     guard: AcceptingGuard,
     shutdown: &ShutdownWatch,
 ) {
-    // There is no pause between the accepts, so that as few clients as possible connect between the last accept and the
-    // close.
+    // There is no pause here, because clients that connect after the last accept are reset.
     let accepted: Vec<_> = std::iter::from_fn(|| accept(&queue)).collect();
     drop(queue);
     let guard = Arc::new(guard);

@@ -1,5 +1,4 @@
-//! Reads the head of a request that is rejected, because the request is invalid or its body is too long. From the head
-//! follows whether pages of other origins may read the response (CORS).
+//! Reads the head of a rejected request, to find out whether pages of other origins may read the response (CORS).
 
 use http::header::{HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;

@@ -1,5 +1,4 @@
-//! Defines the interface to a client, which is the same for all protocols: how a request waits, and how the gateway
-//! writes its own response.
+//! Defines the interface to a client, for all versions of HTTP.
 
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -51,9 +50,8 @@ pub(crate) trait RequestClient: Send {
     /// Becomes ready when the client of a waiting request has left, or the process exits.
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
 
-    /// Whether [`RequestClient::until`] checks before a wait whether the client has left. If the client has left, the
-    /// request is not sent to an upstream. For a client of HTTP/1, this check is a system call, which is made only if the request has
-    /// waited before.
+    /// Whether [`RequestClient::until`] checks before a wait whether the client has left. In HTTP/1, this check is a
+    /// system call, and is made only if the request has waited before.
     fn asks_before_wait(&self) -> bool;
 
     /// Notes that the request waits.
@@ -82,7 +80,7 @@ pub(crate) trait RequestClient: Send {
     ) -> impl Future<Output = Result<T, ClientFault>> + Send {
         async move {
             let mut wait = pin!(wait);
-            // After the first poll, the client is always checked, because waiting has already cost more than the check.
+            // After the first poll, the client is always checked.
             let mut asks = self.asks_before_wait();
             std::future::poll_fn(|cx| {
                 if asks && let Poll::Ready(fault) = self.poll_end(end, cx) {

@@ -1,5 +1,4 @@
-//! Holds the part of the gateway's state that a server needs. So a server can also run an application that has no other
-//! part of this state.
+//! Holds the part of the gateway's state that a server needs.
 
 use std::sync::Arc;
 
@@ -10,8 +9,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::HttpMetrics;
 use base::time::Clock;
 
-/// The parts of the gateway's state that servers need. This struct holds the parts itself, so reading a part is as fast
-/// as reading it from the gateway's state.
+/// The parts of the gateway's state that servers need.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerState {
     /// The configuration in force, with the bounds, the trusted proxies and the access log.

@@ -1,8 +1,7 @@
 //! Binds a Unix domain socket to its path, where an earlier process may have left its socket file.
 //!
-//! The kernel does not remove a socket file when its process ends. The file is replaced if no process listens at it.
-//! Two processes may start at the same time. A lock on the folder ensures that neither removes the socket that the
-//! other has just bound.
+//! The kernel does not remove a socket file when its process ends, so the file is replaced if no process listens at it.
+//! A lock on the folder keeps two processes from doing this at the same time.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -19,8 +18,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Binds a Unix domain socket to its path, and replaces the file of an earlier process. The permissions of the folder and of
-/// the file determine who may connect. `mode` is the permissions of the file. `None` leaves them to the umask of the process.
+/// Binds a Unix domain socket to its path, and replaces the file of an earlier process. `mode` is the permissions of
+/// the file. `None` leaves them to the umask of the process.
 ///
 /// # Errors
 /// If a process listens at the path, if a file of another kind is there, or if the file cannot be replaced.

@@ -17,8 +17,7 @@ pub struct UpstreamFiles {
 }
 
 impl UpstreamFiles {
-    /// Adds a pool. Near the open-file limit, `close_idle` is called. It closes one unused connection of the pool, and
-    /// returns `false` if the pool has no unused connection.
+    /// Adds a pool. `close_idle` closes one unused connection of the pool, or returns `false` if there is none.
     pub fn add_pool(&self, close_idle: impl Fn() -> bool + Send + Sync + 'static) {
         self.pools.lock().push(Box::new(close_idle));
     }

@@ -1,8 +1,7 @@
 //! Recognises the opening handshake of a WebSocket (RFC 6455, section 4): the request, and the response that accepts
 //! it.
 //!
-//! A connection becomes a tunnel only after both messages. If the gateway made a tunnel and the upstream still read
-//! HTTP requests, these requests would pass through the tunnel unseen.
+//! A connection becomes a tunnel only after both messages, so that no HTTP requests pass through the tunnel unseen.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

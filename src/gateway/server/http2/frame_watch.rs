@@ -1,4 +1,4 @@
-//! Counts the frames of a client while its bytes pass to the h2 crate, which does not report them.
+//! Counts the frames of a client while its bytes pass to the h2 crate.
 
 use std::io;
 use std::pin::Pin;
@@ -20,8 +20,7 @@ const FRAMES_PER_TURN: u32 = 256;
 #[derive(Debug)]
 pub(super) struct FrameWatch {
     inner: Stream,
-    /// Whether there may be something to read. Requires a stream that reads only when it is polled for reading, as
-    /// sockets and [`crate::gateway::server::tls::EncryptedStream`] do.
+    /// Whether there may be something to read. The stream must read only when it is polled for reading.
     readable: PollOnWake,
     /// The bytes that were read from the connection before this stream was made.
     prefix: Bytes,

@@ -11,7 +11,7 @@ use super::streams::StreamGuard;
 use base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
-/// The maximum number of bytes that are discarded. A client with a fast connection sends this much in two seconds.
+/// The maximum number of bytes that are discarded.
 const MAX_BYTES: usize = 64 << 20;
 
 /// Reads and discards the rest of a body for a while, so that the client sees the response. Holds `guard` for that time.

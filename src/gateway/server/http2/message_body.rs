@@ -18,8 +18,7 @@ pub(crate) fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Resul
     loop {
         match ready!(body.poll_part(cx)) {
             Some(Ok(data)) if body.is_at_end() => {
-                // The h2 crate reports the end of the body also for a stream that has failed. `poll_end` tells these
-                // two cases apart.
+                // The stream may also have failed. `poll_end` finds this out.
                 return Poll::Ready(match poll_end(body, cx) {
                     Poll::Ready(end) => end.map(|BodyPart { end, .. }| BodyPart { data, end }),
                     Poll::Pending => Ok(BodyPart::data(data)),
@@ -33,7 +32,7 @@ pub(crate) fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Resul
     }
 }
 
-/// Whether the message violates the protocol in a way that was found here, and not by the h2 crate.
+/// Whether the message violates the protocol, and the gateway has found this, not the h2 crate.
 pub(crate) fn is_malformed(error: &h2::Error) -> bool {
     error.reason() == Some(Reason::PROTOCOL_ERROR) && !error.is_reset() && !error.is_go_away()
 }

@@ -1,9 +1,8 @@
 //! The HTTP/2 server: accepts the streams of a connection, checks the head of each, and passes each to the application
 //! as a request.
 //!
-//! The h2 crate implements the protocol, over a stream that counts the frames ([`frame_counts`]). Bytes are read and
-//! written only while the loop in [`Http2Server::serve`] polls the connection. So a request runs in a task of its own,
-//! never in the loop. Limits of a connection are enforced here, those of a request in its [`client`].
+//! The h2 crate implements the protocol, over a stream that counts the frames ([`frame_counts`]). Each request runs in
+//! a task of its own, because the loop in [`Http2Server::serve`] must poll the connection.
 
 pub(crate) mod application;
 pub(crate) mod client;
@@ -55,8 +54,7 @@ use frame_watch::FrameWatch;
 use received_body::{ReceivedBody, WaitingBody};
 use streams::Streams;
 
-/// How long a connection without open streams is kept after a GOAWAY. Also the longest time in which a client may read
-/// why its connection has failed.
+/// How long a connection without open streams is kept after a GOAWAY, and how long a failed connection is kept.
 const FAREWELL: Micros = Micros(2_000_000);
 
 /// How long a client may still take for its preface when the process begins to shut down.
@@ -66,12 +64,11 @@ const MOST_STREAMS: u32 = 100;
 /// The largest size of a request's fields, in bytes as HTTP/2 counts them (RFC 9113, section 6.5.2).
 const HEADER_LIST: u32 = 64 << 10;
 
-/// The maximum number of bytes of a body that a client may send before they are read, for each stream. The window of
-/// the connection has room for all streams, so no stream can use up the window of others.
+/// The maximum number of bytes of a body that a client may send on a stream before they are read.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 
-/// Each time when this many body parts have arrived, the parts that nobody has read are taken out of the h2 crate.
+/// The number of body parts that may arrive before unread parts are taken out of the h2 crate.
 const PARTS_PER_SWEEP: u32 = 64;
 
 /// The largest number of bytes of a response that wait in a stream until the client reads them.
@@ -149,8 +146,7 @@ impl<A: Http2Application> Http2Server<A> {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
-            // This budget is not used, because the h2 crate counts the unread small body parts of all streams together,
-            // also of streams that have ended. Parts do not stay in the h2 crate for long: see `take_out_bodies`.
+            // No budget is needed, because `take_out_bodies` takes unread parts out of the h2 crate.
             .data_frame_budget(usize::MAX)
             .max_local_error_reset_streams(Some(MOST_ERRORS))
             .max_pending_accept_reset_streams(MOST_ERRORS);
@@ -189,8 +185,7 @@ struct Http2Connection<'s, A> {
     block: Option<(u32, Timestamp)>,
     /// The time at which the GOAWAY was sent. After the GOAWAY, no more streams are accepted.
     left_at: Option<Timestamp>,
-    /// The time at which the connection failed. Afterwards only the reason is sent, and a client that reads nothing
-    /// can delay this.
+    /// The time at which the connection failed. Afterwards only the reason is sent.
     failed_at: Option<Timestamp>,
 }
 
@@ -231,8 +226,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
     fn count_rejected(&mut self) {
         let incomplete = u32::from(self.frames.open_block().is_some());
         let missing = self.frames.opened().wrapping_sub(self.accepted);
-        // The difference can be -1, because the incomplete block may belong to a stream that is already open. Without a
-        // sign, -1 is a number above half of the range.
+        // The difference is -1, a very large `u32`, if the incomplete block belongs to a stream that is already open.
         let rejected = missing.wrapping_sub(incomplete);
         if rejected > self.rejected && rejected < u32::MAX / 2 {
             self.server.errors.stream.increment(u64::from(rejected - self.rejected));
@@ -268,8 +262,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
             }
             self.take_out_bodies();
         }
-        // If no stream is open, nothing waits to be written. The h2 crate has then handled all bytes that were read, so
-        // the streams that it has rejected are known.
+        // If no stream is open, the h2 crate has handled all bytes that were read, so its rejections are known.
         if self.streams.open() == 0 {
             self.count_rejected();
         }
@@ -282,8 +275,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         }
         let state = &self.server.state;
         if let Some(failed) = self.failed_at {
-            // The limits are not checked again, because what made the connection fail would end every turn of the loop
-            // at once.
+            // The limits are not checked again, because the connection has already failed.
             return timer.poll(failed.plus(FAREWELL), clock, cx).map(|()| Event::Deadline);
         }
         let now = now.unwrap_or_else(|| clock.now());
@@ -297,8 +289,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         timer.poll(deadline, clock, cx).map(|()| Event::Deadline)
     }
 
-    /// Takes body parts out of the h2 crate when many have arrived. [`FrameWatch`] limits how many arrive in one turn
-    /// of the loop.
+    /// Takes body parts out of the h2 crate when many have arrived.
     fn take_out_bodies(&mut self) {
         let parts = self.frames.data();
         if parts.wrapping_sub(self.swept_at) >= PARTS_PER_SWEEP {

@@ -46,7 +46,7 @@ pub(crate) async fn find_protocol(
         }
         Some(())
     };
-    // A timeout is no error here: the bytes may begin an HTTP/1.1 head, and the HTTP/1.1 server then answers.
+    // A timeout is no error here, because the HTTP/1.1 server answers an incomplete head.
     if let Ok(ended) = time::timeout(bounds.header_timeout.into(), rest).await {
         ended?;
     }

@@ -1,9 +1,8 @@
 //! Holds the parts of a message's body that have arrived, until they are read.
 //!
-//! The h2 crate keeps every frame separately, with some 270 bytes besides its content, and the memory into which it was read.
-//! So the loop of a connection [takes out](WaitingBody::take_out) the parts of bodies that nobody reads yet, because the
-//! request waits for a store, for a delay or for its upstream. Small parts are joined. So a body takes as much memory as it
-//! has bytes, however the client has split it. The parts count in the flow-control window until they are read.
+//! The h2 crate keeps every frame with some 270 bytes besides its content. So the loop of a connection [takes
+//! out](WaitingBody::take_out) the parts of bodies that nobody reads yet, and small parts are joined. The parts count
+//! in the flow-control window until they are read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -16,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::frame_counts::FrameCounts;
 
-/// Shorter parts are copied, so that they do not hold the memory into which other parts were read.
+/// Shorter parts are copied, so that a short part does not hold a large buffer.
 const SMALL: usize = 8 << 10;
 /// The size of the parts into which small parts are joined.
 const JOINED: usize = 16 << 10;
@@ -25,8 +24,7 @@ const JOINED: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct ReceivedBody(Arc<Mutex<State>>);
 
-/// A weak reference to the body of a request. With it, the task of the connection takes received data out of the h2 crate. When
-/// the reader of the body has been dropped, the reference leads to no body.
+/// A weak reference to the body of a request. With it, the connection takes received data out of the h2 crate.
 #[derive(Debug)]
 pub(crate) struct WaitingBody(Weak<Mutex<State>>);
 
@@ -122,8 +120,7 @@ impl WaitingBody {
     pub(crate) fn take_out(&self) {
         let Some(body) = self.0.upgrade() else { return };
         let state = &mut *body.lock();
-        // The h2 crate keeps one waker for each stream. It must be the waker of the body's reader, whom the next event
-        // has to wake.
+        // The h2 crate keeps only one waker for each stream, so the reader's waker is passed.
         let reader = state.reader.clone();
         state.take_out(&mut Context::from_waker(reader.as_ref().unwrap_or(Waker::noop())));
     }
@@ -138,7 +135,7 @@ impl Drop for State {
 
 impl State {
     fn take_out(&mut self, cx: &mut Context<'_>) {
-        // The loop stops at the end of the body, or at an error. The reader polls the stream again and finds out which.
+        // After the end of the body or an error, the reader polls the stream again.
         while let Poll::Ready(Some(Ok(part))) = self.stream.poll_data(cx) {
             self.push(part);
         }

@@ -1,8 +1,7 @@
 //! Checks the head of an HTTP/2 request by the rules of HTTP/1.1, and converts it to the form of an HTTP/1.1 head.
 //!
-//! The h2 crate has rejected heads that HTTP/2 forbids (RFC 9113, section 8.2): with connection-specific fields, with
-//! names in upper case, or with missing or repeated pseudo-header fields. A converted head has its authority only in
-//! `Host`, and at most one `Cookie` field. So readers of a head need not know the protocol.
+//! The h2 crate has already rejected heads that HTTP/2 forbids (RFC 9113, section 8.2). A converted head has its
+//! authority only in `Host`, and at most one `Cookie` field.
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::request::Parts;
@@ -117,7 +116,7 @@ fn check_fields(headers: &HeaderMap) -> Result<Fields, HeadError> {
         if name.len() > LONGEST_NAME {
             return Err(HeadError::TooLarge("field name too long"));
         }
-        // HTTP/1.1 strips such spaces. An upstream with HTTP/1.1 would read another value than our rules.
+        // HTTP/1.1 strips these spaces, so an upstream would read another value than our rules.
         if [value.first(), value.last()].into_iter().flatten().any(|byte| matches!(byte, b' ' | b'\t')) {
             return Err(HeadError::Malformed("space around the value of a field"));
         }

@@ -14,7 +14,7 @@ use crate::gateway::server::connection_limits::ConnectionLimit;
 use crate::gateway::server::http1::reusable_timer::ReusableTimer;
 use base::time::{Clock, Timestamp};
 
-/// The maximum number of timers of one connection that are kept for later streams. Each takes some hundred bytes.
+/// The maximum number of timers of one connection that are kept for later streams.
 const MOST_TIMERS: usize = 16;
 
 /// Counts the open streams of one connection, and holds what these streams share.
@@ -24,8 +24,7 @@ pub(crate) struct Streams(Arc<State>);
 #[derive(Debug)]
 struct State {
     open: AtomicUsize,
-    /// Whether the first stream is open. The connection and this stream are counted as one, as an HTTP/1.1
-    /// connection and its request are.
+    /// Whether the first stream is open. The connection and this stream are counted as one.
     is_first_open: AtomicBool,
     /// The time at which the last stream ended, in microseconds.
     ended: AtomicU64,
@@ -36,7 +35,7 @@ struct State {
     /// The timers that no stream has borrowed.
     timers: Mutex<Vec<ReusableTimer>>,
     handle: ConnectionHandle,
-    /// A process that exits waits until this receiver is dropped. Held from the first stream until the connection is
+    /// The process does not exit before this receiver is dropped. Set from the first stream until the connection is
     /// closed.
     exit: Mutex<Option<watch::Receiver<bool>>>,
     /// The guard of the connection. Streams hold it too, because they may outlive the connection.
@@ -119,15 +118,13 @@ impl StreamGuard {
         &self.streams.0.handle
     }
 
-    /// Makes the process wait for the connection when it exits, so that the last frames of the streams are written.
-    /// `exit` returns a receiver of a channel. The process waits until no receiver of this channel is left. Called for
-    /// each stream, but only the first call has an effect.
+    /// Makes the process wait for the connection when it exits, so that the last frames of the streams are written. The
+    /// process waits until the receiver from `exit` is dropped. Only the first call has an effect.
     pub(crate) fn delay_exit(&self, exit: impl FnOnce() -> watch::Receiver<bool>) {
         self.streams.0.exit.lock().get_or_insert_with(exit);
     }
 
-    /// Lends a timer to the stream: a new timer, or a timer that is still set for a stream that has ended. The stream
-    /// gives the timer back by [`StreamGuard::return_timer`].
+    /// Lends a timer to the stream, until [`StreamGuard::return_timer`]. It may still be set for an earlier stream.
     pub(crate) fn borrow_timer(&self) -> ReusableTimer {
         self.streams.0.timers.lock().pop().unwrap_or_else(ReusableTimer::coarse)
     }
@@ -152,8 +149,7 @@ impl Drop for StreamGuard {
             client.end_stream();
         }
         if state.open.load(Ordering::Acquire) == 1 {
-            // While other streams are open, nobody reads the time, so the clock is not read. All streams of a
-            // connection are on one thread, so no two streams end at the same time.
+            // Nobody reads this time while other streams are open.
             state.ended.store(state.clock.now().0, Ordering::Relaxed);
         }
         let was_last = state.open.fetch_sub(1, Ordering::AcqRel) == 1;

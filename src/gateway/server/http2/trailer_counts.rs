@@ -1,17 +1,14 @@
 //! Counts the fields of trailers as the peer sends them, to find pseudo-header fields among them.
 //!
-//! Trailers must not contain pseudo-header fields (RFC 9113, section 8.1). The h2 crate leaves out such fields without
-//! an error. So the fields that the peer has sent are counted here. If the h2 crate returns fewer, the message is
-//! malformed. Counting needs only the end of each field in a block (RFC 7541, section 6), so no name is decoded and no
-//! table of fields is kept.
+//! Trailers must not contain pseudo-header fields (RFC 9113, section 8.1), and the h2 crate leaves them out without an
+//! error. If the h2 crate returns fewer fields than were counted here, the message is malformed.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// The largest number of trailers on one connection that have not been read. If there are more, the oldest trailers are
-/// forgotten, and their messages count as malformed. A connection has at most 100 streams at the same time. All other
-/// unread trailers arrived after their stream had been reset here.
+/// The largest number of unread trailers on one connection. If there are more, the oldest trailers are forgotten, and
+/// their messages count as malformed.
 const MOST_TRAILERS: usize = 1024;
 
 const PADDED: u8 = 8;

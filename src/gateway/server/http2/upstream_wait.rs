@@ -1,7 +1,6 @@
 //! Enforces the upstream read timeout of a stream.
 //!
-//! To set and drop a timer for every stream costs three clock readings, two allocations and a search among all timers
-//! of the thread. So a stream borrows a timer of its connection that is still set for an earlier stream.
+//! A timer for every stream would cost much. So a stream borrows a timer of its connection.
 
 use std::task::{Context, Poll, ready};
 

@@ -1,5 +1,5 @@
-//! Ends the connection of a client that the current certificates no longer admit, because the authorities or revocation
-//! lists have changed, or because a client certificate is now required.
+//! Ends the connection of a client that the current certificates no longer admit, for example after a change of the
+//! revocation lists.
 //!
 //! Each change wakes every encrypted connection once. Between changes, a request only checks a flag.
 

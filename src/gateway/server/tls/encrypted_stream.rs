@@ -1,8 +1,8 @@
 //! Holds an encrypted connection as a stream of its plaintext.
 //!
-//! The HTTP/1.1 server relies on two properties. First, the stream reads only when it is polled for reading, never in a
-//! write. Second, `Pending` means that the waker has been registered with the socket or has already been called. After
-//! `Ready`, the stream must be polled for reading again, because more bytes may have been decrypted than were returned.
+//! The HTTP/1.1 server relies on this: the stream reads only when it is polled for reading, and `Pending` means that
+//! the waker will be called. After `Ready`, the stream must be polled again, because more bytes may have been
+//! decrypted.
 
 use std::io;
 use std::pin::Pin;

@@ -1,8 +1,6 @@
 //! The TLS stage of a connection: reads the name that the client asks for, chooses the certificate, and makes the handshake.
 //!
-//! The connection has already been counted, also for its client. A deadline bounds the time of the handshake, and
-//! `limits.handshakes_at_once` the number of handshakes that are computed at once. A single client may have at most a
-//! tenth of this number.
+//! A deadline bounds the time of a handshake, and `limits.handshakes_at_once` the number of handshakes at once.
 
 pub(crate) mod client_exclusion;
 mod encrypted_stream;
@@ -36,8 +34,7 @@ pub use encrypted_stream::EncryptedStream;
 /// has been read.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The longest wait for the first request of a client whose handshake ended while this process shuts down. The client
-/// could not send it earlier.
+/// The longest wait for the first request after a handshake, while the process shuts down.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// The fatal alert `unrecognized_name`, as a record that is not encrypted yet.
@@ -46,7 +43,7 @@ const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 /// The stage that encrypts the connections of one listener, for all threads.
 #[derive(Debug)]
 pub(crate) struct TlsStage {
-    /// The index of the listener in the configuration. The listener has the certificates.
+    /// The index of the listener in the configuration.
     listener: usize,
     handshakes: Arc<HandshakeMetrics>,
     throttle: LogThrottle,
@@ -144,7 +141,7 @@ impl TlsStage {
             Failure::Failed(error) => (result(error), certificate_error::of_client(&error.to_string()).into_owned()),
         };
         self.handshakes.count(result);
-        // The client has closed the connection, as a load balancer does that only checks the port. This is no error.
+        // Load balancers connect and close only to check the port. This is no error.
         if result == HandshakeResult::Closed {
             return;
         }
