@@ -57,8 +57,8 @@ pub(crate) trait RequestClient: Send {
     /// Notes that the request waits.
     fn note_wait(&mut self);
 
-    /// Writes a response of the gateway itself. `rest` says whether the rest of the request is read afterwards, with
-    /// [`RequestClient::read_rest`], if the connection is to be kept.
+    /// Writes a response of the gateway itself. `rest` says whether the rest of the request may be read afterwards,
+    /// with [`RequestClient::read_rest`].
     fn write_own(
         &mut self,
         request: AnsweredRequest<'_>,

@@ -12,7 +12,7 @@ use base::time::Timestamp;
 /// Ejects endpoints of one upstream after failures: an ejected endpoint gets no requests for a while.
 #[derive(Debug, Default)]
 pub(super) struct Ejector {
-    /// Held while an endpoint is ejected, so that two threads together do not eject more endpoints than are allowed.
+    /// Locked to eject an endpoint, so that two threads together do not eject too many endpoints.
     ejecting: Mutex<()>,
 }
 
@@ -40,8 +40,7 @@ impl Ejector {
         }
         let until = now.plus(settings.duration).0.max(1);
         endpoint.condition.ejected_until.store(until, Ordering::Relaxed);
-        // After the ejection, a single failure ejects the endpoint again, unless a request has succeeded in the
-        // meantime.
+        // After the ejection, the next failure ejects the endpoint again.
         endpoint.condition.failures.store(settings.consecutive.saturating_sub(1), Ordering::Relaxed);
         true
     }
@@ -52,7 +51,7 @@ impl Ejector {
         if condition.failures.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        // The response may be to a request from before the ejection, so it does not end the ejection.
+        // A response to an earlier request does not end the ejection.
         if endpoint.is_ejected(now) {
             return false;
         }

@@ -16,21 +16,20 @@ use base::endpoint_address::EndpointAddress;
 use base::time::{Micros, Timestamp};
 use config::{Protocol, Scheme};
 
-/// The receive buffer of a narrow connection ([`Window::Narrow`]), in bytes. The kernel doubles it for its own
-/// overhead.
+/// The receive buffer of a narrow connection ([`Window::Narrow`]), in bytes.
 const NARROW: usize = 8 << 10;
 
 /// The maximum number of concurrent requests on one HTTP/2 connection. A server may allow fewer.
 const MAX_STREAMS: usize = 100;
 
-/// The maximum number of unread bytes of one response over HTTP/2, on an ordinary connection. With 64 KiB, nginx as an
-/// upstream would send a single response at only 2 MB/s, because it waits for acknowledgements that TCP delays.
+/// The maximum number of unread bytes of one response over HTTP/2, on an ordinary connection. With 64 KiB, a single
+/// response of nginx reaches only 2 MB/s.
 const STREAM_WINDOW: u32 = 128 << 10;
 /// The maximum number of unread bytes of one response over HTTP/2, on a narrow connection.
 const NARROW_STREAM_WINDOW: u32 = 16 << 10;
 
-/// The maximum number of unread bytes of all responses of an HTTP/2 connection. It is the maximum of the protocol, so
-/// that a response that no client reads uses up only its own window and does not delay other responses.
+/// The maximum number of unread bytes of all responses of an HTTP/2 connection. With this maximum, an unread response
+/// does not delay other responses.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
 const PING_INTERVAL: Duration = Duration::from_secs(10);

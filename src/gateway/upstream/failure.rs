@@ -12,7 +12,7 @@ pub enum UpstreamError {
     Certificate,
     /// TLS failed for another reason than the certificate.
     Tls,
-    /// The first byte of a response did not arrive in time, and has a timeout of its own.
+    /// The first byte of a response did not arrive within its own timeout.
     FirstByteTimeout,
     ReadTimeout,
     WriteTimeout,

@@ -1,11 +1,9 @@
 //! Selects an endpoint by a value of the request, so that requests with the same value go to the same endpoint.
 //!
-//! Each endpoint gets a score from the value, its address and its weight; the endpoint with the highest score is chosen
-//! (rendezvous hashing). So if an endpoint is removed, only the values of this endpoint move to other endpoints. A new
-//! endpoint takes some values from every other endpoint. All gateways choose the same endpoint.
+//! Each endpoint gets a score from the value, its address and its weight. The endpoint with the highest score is chosen
+//! (rendezvous hashing). If an endpoint is removed, only its own values move to other endpoints.
 //!
-//! The load is limited: an endpoint with more than [`FACTOR`] times its share of the requests under way is skipped, and
-//! the endpoint with the next highest score is chosen.
+//! An endpoint with more than [`FACTOR`] times its share of the requests under way is skipped.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

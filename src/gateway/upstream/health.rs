@@ -1,7 +1,6 @@
 //! Checks the endpoints of an upstream repeatedly, and determines which of them are down.
 //!
-//! Each upstream has one task for the whole process, not one for each thread. An endpoint is up until `fall` checks in a row
-//! have failed.
+//! Each upstream has one task for the whole process. An endpoint is up until `fall` checks in a row have failed.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;

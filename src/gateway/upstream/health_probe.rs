@@ -20,7 +20,7 @@ use config::{Health, HealthCheck, Protocol, Scheme};
 
 /// The maximum number of bytes that are read for a status line.
 const LONGEST_STATUS_LINE: usize = 1 << 10;
-/// The maximum number of bytes of a response body that are read. The response to a gRPC check has seven bytes.
+/// The maximum number of bytes of a response body that are read.
 const LONGEST_MESSAGE: usize = 1 << 10;
 
 /// The reason why a health check of an endpoint has failed.

@@ -51,8 +51,7 @@ use tls::PeerTls;
 pub(crate) enum Window {
     /// The ordinary size of the connection.
     Whole,
-    /// A small size, so that a response that its client does not read takes little memory. Over a long distance, a
-    /// connection with a small buffer is slow.
+    /// A small size, so that a response that its client does not read takes little memory.
     Narrow,
 }
 
@@ -69,7 +68,7 @@ pub(crate) struct Upstream {
     retry_budget: RetryBudget,
     /// Whether the first look-ups have ended, successfully or not.
     looked_up: watch::Sender<bool>,
-    /// True if a task resolves the names repeatedly. Also true if no such task is needed.
+    /// `false` while a task that resolves the names must still be started.
     has_resolver: AtomicBool,
     /// Whether a task checks the endpoints repeatedly.
     has_checks: AtomicBool,
@@ -98,8 +97,8 @@ impl Upstream {
         Upstream::made(settings, None)
     }
 
-    /// Returns the upstream for these settings: this upstream if the settings are unchanged, and otherwise a new upstream that
-    /// replaces it. An endpoint of this upstream that is also in the new upstream keeps its state.
+    /// Returns this upstream if the settings are unchanged, or else a new upstream that replaces it. Endpoints that are
+    /// in both upstreams keep their state.
     pub(crate) fn reconfigured(self: &Arc<Upstream>, settings: &config::Upstream) -> Arc<Upstream> {
         if self.settings == *settings {
             return Arc::clone(self);
@@ -186,7 +185,8 @@ impl Upstream {
         self.settings.timeouts.total
     }
 
-    /// Returns the longest wait for the first byte of a response. A route may replace this timeout. `None`: as the read timeout.
+    /// Returns the longest wait for the first byte of a response. A route may replace it. `None` if the read timeout
+    /// applies.
     pub(crate) fn first_byte_timeout(&self) -> Option<Micros> {
         self.settings.timeouts.first_byte
     }

@@ -16,8 +16,7 @@ const REFRESH: Duration = Duration::from_secs(30);
 /// The interval between look-ups while a name of the upstream has not been resolved yet.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The number of shares into which one endpoint's weight is divided. It is a multiple of every number up to 12, so that
-/// the weight can be divided among up to 12 addresses without a remainder.
+/// The number of shares of one endpoint's weight. Up to 12 addresses can share this number without a remainder.
 const SHARES: u64 = 27_720;
 
 /// The known addresses of an upstream, for each endpoint of its configuration.

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The cost of a retry, in hundredths of a request.
 const RETRY: u32 = 100;
-/// The maximum of a budget. A new budget begins with this amount, so that retries are possible before many requests
-/// have been sent.
+/// The maximum of a budget, and the amount of a new budget.
 const MAX_SAVED: u32 = 10 * RETRY;
 
 /// The budget that bounds the retries at an upstream. Every request adds a part of a retry to it.

@@ -19,8 +19,7 @@ impl Schedule {
                 *weight = (weight.saturating_mul(MAX_TURNS) / total).max(1);
             }
         }
-        // Credits may be negative, because an endpoint pays for a turn at once and earns the credit over the following
-        // turns.
+        // Credits may be negative, because an endpoint pays for its turn in advance.
         let weights: Vec<i64> = weights.into_iter().filter_map(|weight| weight.try_into().ok()).collect();
         let turns: i64 = weights.iter().sum();
         let mut credits = vec![0i64; weights.len()];

@@ -1,8 +1,7 @@
 //! Selects the endpoint to which a request is sent.
 //!
-//! Endpoints that are down or ejected, and endpoints at which the request has already failed, are skipped while others
-//! remain. If none remains, ejected endpoints are used; if all are down, all are used. So an upstream that seems to fail as a
-//! whole still gets requests.
+//! Endpoints that are down or ejected, or at which the request has already failed, are skipped while others remain. An
+//! upstream whose endpoints all fail still gets requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,8 +28,7 @@ pub(crate) struct Choice {
 pub(crate) enum Turn {
     /// The endpoints have turns one after the other. Used for the first attempt of a request.
     Next,
-    /// An endpoint is selected at random. Used for a retry. A retry takes no turn, because the turn after it might
-    /// bring the next request to the failed endpoint.
+    /// An endpoint is selected at random. Used for a retry.
     Drawn,
 }
 
@@ -58,8 +56,7 @@ impl Upstream {
         };
         match self.settings.max_connections {
             None => Ok(Attempt::new(Arc::clone(endpoint))),
-            // If several requests see the last free place of an endpoint at the same time, only one of them gets the
-            // place.
+            // Another request may just have taken the last free place of the endpoint.
             Some(most) => Attempt::within(most, Arc::clone(endpoint)).ok_or(UpstreamError::Busy),
         }
     }
@@ -110,8 +107,8 @@ impl Upstream {
         below > 0 && available().saturating_mul(100) < pool.endpoints.len().saturating_mul(below)
     }
 
-    /// Returns an endpoint for which `fits` holds. With a key, the key selects the endpoint. For a retry, or with the
-    /// balance `least_requests`, the endpoint is random. Otherwise, it is the next endpoint in turn.
+    /// Returns an endpoint for which `fits` holds: the endpoint of the key, a random endpoint, or the next endpoint in
+    /// turn.
     fn take_turn<'p>(
         &self,
         pool: &'p Pool,
@@ -136,8 +133,7 @@ impl Upstream {
 
     /// Returns a random endpoint for which `fits` holds. The probability is proportional to the weight.
     fn draw<'p>(&self, pool: &'p Pool, fits: impl Fn(&Endpoint) -> bool) -> Option<&'p Arc<Endpoint>> {
-        /// The maximum number of random draws. If half of the endpoints fit, these draws nearly always find one of
-        /// them.
+        /// The maximum number of random draws.
         const DRAWS: usize = 8;
         for _ in 0..DRAWS {
             if let Some(endpoint) = pool.at_turn(fastrand::usize(..)).filter(|endpoint| fits(endpoint)) {

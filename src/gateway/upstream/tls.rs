@@ -1,8 +1,7 @@
 //! Converts TLS settings to those of Pingora's connector.
 //!
-//! Pingora makes a new TLS configuration for every connection that uses configured authorities or a client certificate,
-//! so TLS sessions are not resumed. Pingora verifies nothing if a connection has no server name, and panics on a
-//! certificate that its parser cannot read. So Pingora never gets such a connection or such a certificate.
+//! Pingora verifies nothing if a connection has no server name, and panics on a certificate that it cannot parse. So
+//! every connection gets a server name, and certificates are parsed before Pingora gets them.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -55,8 +54,7 @@ impl PeerTls {
         let verified = self.verification == Verification::Required;
         peer.options.verify_cert = verified;
         peer.options.verify_hostname = verified;
-        // The pool compares the group keys of connections, but not the certificate authorities that they trust. So the
-        // hash of the authorities is part of the group key.
+        // The pool does not compare certificate authorities, so their hash is part of the group key.
         peer.group_key ^= self.group & !1;
     }
 

@@ -33,8 +33,7 @@ pub struct FrameCounts {
     resets: AtomicU32,
     /// The number of parts of bodies.
     data: AtomicU32,
-    /// The number of frames that carry no part of a message and no flow-control credit: SETTINGS, PING, PRIORITY and
-    /// frames of unknown type.
+    /// The number of frames that carry no part of a message, such as SETTINGS and PING.
     idle_frames: AtomicU32,
     /// The number of frames in the current turn of the connection.
     turn: AtomicU32,
@@ -184,8 +183,7 @@ impl FrameCounter {
             HEADERS | CONTINUATION => {
                 if kind == HEADERS {
                     add(&self.counts.blocks);
-                    // The reserved bit is removed. Streams of clients have odd numbers, and each number is higher than
-                    // the one before.
+                    // Stream numbers of clients are odd and grow. The reserved bit is removed.
                     let stream = u32::from_be_bytes(stream) & 0x7fff_ffff;
                     self.block = None;
                     if stream % 2 == 1 && stream > self.last_stream {
@@ -265,8 +263,7 @@ mod tests {
         let bytes = [
             frame(HEADERS, END_HEADERS, 1, 3),
             frame(HEADERS, END_HEADERS, 5, 3),
-            // These three frames open no stream: stream 1 is open already, number 3 is lower than 5 and so cannot be
-            // opened any more, and clients do not use even numbers.
+            // These three frames open no stream: 1 is already open, 3 is lower than 5, and clients use odd numbers.
             frame(HEADERS, END_HEADERS, 1, 3),
             frame(HEADERS, END_HEADERS, 3, 3),
             frame(HEADERS, END_HEADERS, 8, 3),
