@@ -1,8 +1,6 @@
 //! Keeps the last events of this gateway as short texts, for the status page.
 //!
-//! The log has more details and is permanent; this list is bounded and ends with the process. An event that recurs
-//! within [`AGAIN`] is counted with the earlier one, so that a state that changes often does not displace other events.
-//! No event contains text from a client.
+//! An event that recurs within [`AGAIN`] is counted with the earlier event. No event contains text from a client.
 
 use std::collections::VecDeque;
 
@@ -14,8 +12,7 @@ use base::time::{Clock, Micros, Timestamp};
 
 /// The maximum number of events that are kept.
 const MOST: usize = 50;
-/// The maximum length of a detail, in characters. A detail may contain text from outside, such as an error of a file
-/// system.
+/// The maximum length of a detail, in characters.
 const LONGEST: usize = 200;
 /// The maximum length, in characters, of a detail that contains only names from gateway.yaml. A longer detail is cut.
 pub(crate) const LONGEST_OF_NAMES: usize = 1000;

@@ -1,7 +1,6 @@
 //! Keeps the buckets of which requests of this process hold slots, for the status page.
 //!
-//! The number of entries is at most the number of requests in flight that hold slots. The entries are in [`SHARDS`]
-//! parts. The status page locks and copies one part after the other, so a request waits at most for a short copy.
+//! The entries are in [`SHARDS`] parts, so that a request waits at most while one part is copied.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -52,8 +51,8 @@ impl HeldBuckets {
         }
     }
 
-    /// Returns the `max` buckets with the most slots held, in descending order. Buckets of limits of other configurations are
-    /// left out, because these limits may have had other names.
+    /// Returns the `max` buckets with the most slots held, in descending order. Buckets of other configurations are
+    /// left out.
     pub(crate) fn top(&self, max: usize, configuration: u32) -> Vec<HeldBucket> {
         let mut buckets: Vec<HeldBucket> = Vec::new();
         for shard in &self.shards {

@@ -59,7 +59,7 @@ enum NodeState {
 
 #[derive(Debug)]
 struct Links {
-    /// The error of each worker that has no connection although it should have a connection.
+    /// The error of each worker that should have a connection, but has none.
     down: Vec<Option<StoreError>>,
     /// The last state that was reported; `None` before the first report.
     reported: Option<Result<(), StoreError>>,
@@ -119,8 +119,7 @@ impl StoreHealth {
     /// gateways cannot be read.
     pub(crate) fn others(&self, configuration: &str) -> Vec<RunningGateway> {
         let other_gateways = self.other_gateways.lock();
-        // The list may be old even if the store is up, because the store may answer all calls except the one that reads
-        // this list.
+        // The list may be old even if the store is up, because the call that reads this list may fail.
         if !self.is_up() || self.clock.now().since(other_gateways.at) >= gateway_ttl() {
             return Vec::new();
         }
@@ -287,8 +286,7 @@ impl StoreHealth {
         }
     }
 
-    /// Records the state of a worker's connection. The connections of all threads mostly fail and recover at the same
-    /// time. So only a change of their common state is reported.
+    /// Records the state of a worker's connection. Reports only a change of the common state of all workers.
     fn record_change(&self, worker: usize, now: Result<(), StoreError>, detail: &str) {
         let mut links = self.links.lock();
         if let Some(link) = links.down.get_mut(worker) {

@@ -3,11 +3,9 @@
 //! Each thread has its own tables, one for each half minute. A table has [`TABLE_SIZE`] buckets and is filled by the
 //! algorithm "space-saving" (Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data
 //! streams, 2005). If a table is full, a new bucket replaces the bucket with the lowest count and inherits this count.
-//! The inherited count is the maximum error of the new bucket's count. So every bucket with more than 1/[`TABLE_SIZE`]
-//! of a thread's refusals is in the table.
+//! The inherited count is the maximum error of the new bucket's count.
 //!
-//! Only refusals are counted, and no thread ever waits. While a table is read, refusals are skipped. The number of skipped
-//! refusals is kept.
+//! No thread ever waits. While a table is read, refusals are skipped, and only their number is kept.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +29,7 @@ pub(crate) struct TopRefused {
     skipped: AtomicU64,
 }
 
-/// A limit, with the number of the configuration that has it. Used because limits of different configurations may share an id.
+/// A limit, with the number of the configuration that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitVersion {
     pub configuration: u32,
@@ -86,8 +84,8 @@ impl TopRefused {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// Returns the `max` buckets with the most refusals, in descending order. Refusals under other configurations are left out,
-    /// because their limits may have had other names.
+    /// Returns the `max` buckets with the most refusals, in descending order. Refusals under other configurations are
+    /// left out.
     pub(crate) fn top(&self, max: usize, now: Timestamp, configuration: u32) -> Top {
         let window = now.0 / WINDOW.0;
         let mut sums: HashMap<BucketKey, RefusedBucket> = HashMap::new();
@@ -138,7 +136,7 @@ impl Windows {
     }
 }
 
-/// The counts of one half minute. Stored in columns, so that a search reads little, contiguous memory.
+/// The counts of one half minute. Stored in columns, so that a search reads little memory.
 #[derive(Debug)]
 struct Table {
     window: u64,
@@ -209,8 +207,7 @@ impl Table {
         index
     }
 
-    /// Returns the index of an entry with the lowest count. Counts only grow, so each entry is visited at most once for each
-    /// value of the lowest count.
+    /// Returns the index of an entry with the lowest count.
     fn find_fewest(&mut self) -> usize {
         let has = |index: &usize| self.counts[*index] == self.fewest;
         let found = (self.from..TABLE_SIZE).find(has);

@@ -13,7 +13,7 @@ pub(super) struct DropCounter {
     counter: Counter,
     events: Arc<Events>,
     unreported: Mutex<Option<DropReport>>,
-    /// Whether a thread is writing a report. Only one thread does so at a time, because the write may block.
+    /// Whether a thread is writing a report.
     reporting: AtomicBool,
 }
 
@@ -42,8 +42,7 @@ impl DropCounter {
         unreported.get_or_insert_with(|| DropReport { lines: 0, error: error.to_string() }).lines += lines;
     }
 
-    /// Returns whether the caller must call `report` now: lines were dropped since the last report, and no report is being
-    /// written.
+    /// Returns whether the caller must call `report` now.
     pub(super) fn begin_report(&self) -> bool {
         self.unreported.lock().is_some() && !self.reporting.swap(true, Ordering::AcqRel)
     }

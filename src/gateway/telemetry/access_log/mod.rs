@@ -1,8 +1,6 @@
 //! Writes the access log. Each destination has one thread and a queue; requests never wait for the queue.
 //!
-//! A line that does not fit into the queue, or that the destination does not accept, is dropped and counted. A snapshot holds
-//! the writer of its destination. The next snapshot takes over the writer if it has the same destination. Otherwise the
-//! writer ends.
+//! A line that does not fit into the queue, or that the destination does not accept, is dropped and counted.
 
 mod drops;
 mod queue;
@@ -79,12 +77,10 @@ impl AccessLogs {
         self.living().iter().for_each(|queue| queue.finish(FLUSH_TIMEOUT));
     }
 
-    /// Reports the lines that were dropped since the last report. Does not block the caller, who should call this about once
-    /// per second.
+    /// Reports the lines that were dropped since the last report. Does not block. To be called about once per second.
     pub(crate) fn report_drops(&self) {
         if self.dropped.begin_report() {
-            // The report may go to the destination of the access log, and the write may block. So the report has its
-            // own thread.
+            // The report is written in another thread, because the write may block.
             let dropped = Arc::clone(&self.dropped);
             tokio::task::spawn_blocking(move || dropped.report());
         }

@@ -48,9 +48,8 @@ impl Queue {
         true
     }
 
-    /// Waits until there are enough lines to write, and moves all of them into `lines`, which must be empty. Returns whether
-    /// the log file must be reopened before the write, or `None` if no more lines will follow. A call means that the lines of
-    /// the previous call have been written.
+    /// Waits until there are enough lines to write, and moves all of them into `lines`, which must be empty. Returns
+    /// whether the log file must be reopened before the write. `None` if no more lines will follow.
     pub(super) fn next(&self, lines: &mut Vec<u8>) -> Option<bool> {
         let mut waiting = self.waiting.lock();
         waiting.writing = false;

@@ -34,7 +34,7 @@ pub(crate) struct RequestEnd<'a> {
 
 impl<'a> RequestEnd<'a> {
     /// Returns the time at which the head of this request arrived, by the wall clock. To be called as soon as the
-    /// request has ended, because the duration is subtracted from the present time.
+    /// request has ended.
     pub(crate) fn began(&self, clock: &Clock) -> Timestamp {
         Timestamp(clock.wall().0.saturating_sub(self.duration.0))
     }

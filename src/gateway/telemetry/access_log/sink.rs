@@ -1,7 +1,7 @@
 //! Writes whole lines to a stream, or to a file that may be renamed, deleted or full.
 //!
 //! Several processes may write to the same file, so bytes are only appended. If the disk was full in the middle of a
-//! line, the rest of this line is written before anything else. The lines that followed this line were dropped.
+//! line, the rest of this line is written before anything else.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use config::access_log::Destination;
 
-/// The pause before a write is repeated on a stream that another process has set to non-blocking mode.
+/// The pause before a write is repeated on a non-blocking stream.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -97,8 +97,7 @@ impl Sink {
                     return Err(lost(lines, error));
                 }
             } else {
-                // The rest of the line is lost, because the path has another file now, or another process has appended
-                // to the file.
+                // The rest of the line is lost, because the file was replaced, or another process has appended to it.
                 left_torn = 1;
             }
         }

@@ -7,8 +7,7 @@ use crate::gateway::telemetry::labels::DecisionResult;
 use request::door::Door;
 use stores::{Settings, Source};
 
-/// The counters of decisions by result, for one value of the label `door`: proxied requests, or one kind of calls from other
-/// proxies.
+/// The counters of decisions by result, for one value of the label `door`.
 #[derive(Debug)]
 pub(crate) struct DoorDecisions {
     allowed: Counter,
@@ -59,8 +58,7 @@ pub(crate) struct RateLimitMetrics {
     pub unlimited: Counter,
     /// The number of limits that callers have sent with their descriptors. The gateway ignores such limits.
     pub ignored_limits: Counter,
-    /// The number of descriptors with negative hits, with which a caller wants to give tokens back. The gateway ignores such
-    /// hits.
+    /// The number of descriptors with negative hits, which the gateway ignores.
     pub ignored_refunds: Counter,
 }
 
@@ -82,8 +80,7 @@ impl RateLimitMetrics {
 impl DecisionMetrics {
     pub(crate) fn new(store: &Settings, registry: &Registry) -> DecisionMetrics {
         let latency = |source| registry.histogram("rate_limiter_latency_seconds", &[("source", source)]);
-        // A memory store decides every request itself, so the sources `cached` and `fallback` never occur with this
-        // store.
+        // The sources `cached` and `fallback` never occur with a memory store.
         let without_store = |source| if store.is_shared() { latency(source) } else { Histogram::noop() };
         DecisionMetrics {
             proxied: DoorDecisions::new(Door::Proxy, registry),

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{HistogramFn, Key};
 
-/// The factor by which the sum of the samples is multiplied, because the sum is kept as an integer. A sum of seconds is
-/// kept in microseconds.
+/// The factor by which the sum of the samples is multiplied. A sum of seconds is kept in microseconds.
 const SUM_UNITS: f64 = 1e6;
 
 /// The numbers of one histogram: how many samples each range of values has, and the sum of all samples.

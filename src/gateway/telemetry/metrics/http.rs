@@ -51,8 +51,7 @@ impl HttpMetrics {
         self.registry.gauge("tollgate_http_connections", &[("listener", listener), ("protocol", protocol)])
     }
 
-    /// Makes the HTTP/2 counters of a listener. To be called only for a listener with HTTP/2, because the call makes
-    /// the counters appear in `/metrics`.
+    /// Makes the HTTP/2 counters of a listener. The call makes them appear in `/metrics`.
     pub(crate) fn http2_errors(&self, listener: &str) -> Http2Errors {
         let counter =
             |kind| self.registry.counter("tollgate_http2_errors_total", &[("listener", listener), ("kind", kind)]);
@@ -78,8 +77,7 @@ impl HttpMetrics {
         }
     }
 
-    /// Makes the counters of TLS handshakes. To be called only if a listener has TLS, because the call makes the
-    /// counters appear in `/metrics`.
+    /// Makes the counters of TLS handshakes. The call makes them appear in `/metrics`.
     pub(crate) fn handshakes(&self) -> HandshakeMetrics {
         HandshakeMetrics::new(&self.registry)
     }

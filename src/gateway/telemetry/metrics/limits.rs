@@ -41,8 +41,8 @@ pub(crate) struct LimitMetrics {
 }
 
 impl LimitMetrics {
-    /// Makes the metrics of every limit of a rule set, in the order of the limits. This call makes the series that this
-    /// configuration can increase appear in `/metrics`, with the value 0. The other series do not appear.
+    /// Makes the metrics of every limit of a rule set, in the order of the limits. Only series that this configuration
+    /// can increase appear in `/metrics`.
     pub(crate) fn of(rules: &RuleSet, store: &Settings, series: ConfigSeries<'_>) -> Vec<LimitMetrics> {
         let mut limits = rules.limits();
         let denying: HashSet<&str> = limits.iter().filter(|limit| denies(limit)).map(|limit| &*limit.policy).collect();
@@ -50,9 +50,8 @@ impl LimitMetrics {
         for policy in &rules.source().policies {
             let elsewhere = denying.iter().any(|other| *other != policy.name);
             for rule in &policy.rules {
-                // Without the store, one limit with `deny` refuses a request for all limits that apply to the request.
-                // Of each policy, only one enforced rule applies. So the limit with `deny` is in this rule or in
-                // another policy.
+                // Without the store, one limit with `deny` refuses a request for all limits of the request. The limit
+                // with `deny` is in this rule or in another policy.
                 let count = usize::try_from(rule.limit_count()).unwrap_or(usize::MAX);
                 let Some((own, later)) = limits.split_at_checked(count) else { return metrics };
                 let denied = (elsewhere || own.iter().any(denies)).then_some(OnStoreFailure::Deny);
@@ -148,7 +147,7 @@ impl LimitMetrics {
     /// Counts a decision of the limit without the store. `action` is the action that was taken, and `cause` is the error of the
     /// store.
     pub(crate) fn count_fallback(&self, action: OnStoreFailure, cause: StoreError) {
-        // The bit is checked first, so that the shared value is written once a second and not by every request.
+        // The bit is checked first, so that not every request writes the shared value.
         if self.done_without_store.load(Ordering::Relaxed) & bit(action) == 0 {
             self.done_without_store.fetch_or(bit(action), Ordering::Relaxed);
         }

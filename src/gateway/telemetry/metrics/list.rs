@@ -9,11 +9,11 @@ pub(crate) enum Kind {
     Summary,
 }
 
-/// The bounds for durations of decisions: 10 µs to 1 s. The default timeout of the store is among them.
+/// The bounds for durations of decisions: 10 µs to 1 s.
 const DECISION: &[f64] = &[
     10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0,
 ];
-/// The bounds for the number of requests in a call. A call to Redis has at most 512, a call to PostgreSQL at most 1024.
+/// The bounds for the number of requests in a call.
 const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 const DELAY: &[f64] = &[1e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 const REQUEST: &[f64] = &[1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];

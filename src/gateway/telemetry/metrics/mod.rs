@@ -1,8 +1,7 @@
 //! Counts and measures the gateway's work: groups of metric handles, and the text of `/metrics`.
 //!
-//! Handles are made when the process starts or a configuration is loaded; requests never look up a handle. Labels come from
-//! the configuration and from closed lists, never from a client. To add a metric, add a line in [`list`], a handle in its
-//! group, and one call.
+//! Handles are made when the process starts or a configuration is loaded. Labels never come from a client. To add a
+//! metric, add a line in [`list`], a handle in its group, and one call.
 
 mod config;
 mod counters_by;
@@ -52,7 +51,7 @@ pub(crate) struct Metrics {
     pub buckets: Gauge,
     /// The number of buckets that were evicted although tokens were missing from them.
     pub evicted: Counter,
-    /// The number of times when one process of an upgrade did not learn which slots the other holds.
+    /// The number of failed handovers of slots between the two processes of an upgrade.
     pub slot_handover_errors: Counter,
     pub access_log_dropped: Counter,
     pub admin_connections_closed: Counter,

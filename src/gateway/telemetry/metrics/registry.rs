@@ -1,9 +1,8 @@
 //! Makes the handles of metrics, reads their values, and writes them in Prometheus' text format.
 //!
-//! Handles of the `metrics` crate count into cells of this registry, so that the status page can read the numbers. Whenever
-//! `/metrics` is rendered, a new exporter gets the values of counters and gauges, because an exporter cannot forget series
-//! and this registry can. The exporter's histograms keep every sample until it is aggregated, so this registry renders
-//! histograms.
+//! Handles of the `metrics` crate count into cells of this registry. Whenever `/metrics` is rendered, a new exporter
+//! gets the values of counters and gauges, because an exporter cannot forget series. This registry renders histograms
+//! itself.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -70,8 +69,8 @@ impl Registry {
         ConfigSeries { registry: self, lifetime: Lifetime::Config(number) }
     }
 
-    /// Removes the series that only earlier configurations have, because a reload has put the configuration with this number in
-    /// force. Removed series are still shown for two scrapes.
+    /// Removes the series that only configurations before this number have. Removed series are still shown for two
+    /// scrapes.
     pub(crate) fn reloaded(&self, config: u32) {
         self.series.lock().reloaded(config);
     }
@@ -145,10 +144,10 @@ impl Registry {
         series.of(name).filter_map(|(key, cells)| Some(Reading { key: key.clone(), value: value(cells)? })).collect()
     }
 
-    /// Returns all series in Prometheus' text format. `collect` adds further series: through the `metrics` crate, or as the
-    /// text that it returns. Each call counts as a scrape: removed series are forgotten after two scrapes.
+    /// Returns all series in Prometheus' text format. `collect` adds further series, also as the text that it returns.
+    /// Each call counts as a scrape.
     pub(crate) fn render(&self, collect: impl FnOnce() -> String) -> String {
-        // The lock is not held while text is written, because a request that makes a new counter takes the lock too.
+        // The lock is not held while text is written, because requests take this lock too.
         let scraped = self.series.lock().scrape();
         let recorder = recorder();
         let mut histograms = Vec::new();

@@ -10,9 +10,8 @@ use crate::gateway::telemetry::labels::{METHODS, Origin};
 const CODES: usize = 100;
 const CLASSES: usize = 5;
 
-/// One counter of responses for each method, status code and origin (gateway or upstream). The 100 counters of codes with the
-/// same first digit form a block. Blocks and counters are made when they are first needed, because most routes need few of
-/// them.
+/// One counter of responses for each method, status code and origin (gateway or upstream). The counters of 100 codes
+/// form a block. Blocks and counters are made when they are first needed.
 #[derive(Debug)]
 pub(super) struct ResponseCounts(Vec<OnceLock<Box<[OnceLock<Counter>]>>>);
 

@@ -1,8 +1,7 @@
 //! Keeps every series, and forgets the series of rules, policies and issuers that a reload has removed.
 //!
-//! The last values of removed series must still be scraped, so these series stay for two scrapes of `/metrics`. Without
-//! scrapes, later reloads remove them. So the number of series depends on the size of the configuration, not on the number of
-//! reloads.
+//! Removed series stay for two scrapes of `/metrics`, so that their last values are scraped. Without scrapes, later
+//! reloads remove them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use super::histogram_cells::HistogramCells;
 
 /// The number of scrapes for which a removed series stays.
 const SCRAPES: u8 = 2;
-/// At least this many removed series may wait for scrapes, even if the configuration has fewer series.
+/// The number of removed series that may always wait for scrapes.
 const WAITING: usize = 200;
 
 /// All series of the process, by the name of their metric and their labels.
@@ -74,8 +73,7 @@ impl SeriesTable {
         &series.cells
     }
 
-    /// Gives a new lifetime to those series of a metric for which `stays` returns true. Used to keep them for a new
-    /// configuration.
+    /// Gives a new lifetime to those series of a metric for which `stays` returns true.
     pub(super) fn renew(&mut self, name: &str, lifetime: Lifetime, stays: impl Fn(&Key) -> bool) {
         for (key, series) in self.by_name.get_mut(name).into_iter().flatten() {
             if series.lifetime != Lifetime::Process && stays(key) {
@@ -111,11 +109,10 @@ impl SeriesTable {
         all
     }
 
-    /// Removes the series that only earlier configurations have, because the configuration with this number has come into
-    /// force.
+    /// Removes the series that only configurations before this number have.
     ///
-    /// Some series that earlier reloads removed may not have been scraped twice since then. The newest of them are kept: at
-    /// most as many as there are series in force, or [`WAITING`] if that is more.
+    /// Of the removed series that wait for scrapes, the newest are kept: at most as many as there are series in force,
+    /// or [`WAITING`] if that is more.
     pub(super) fn reloaded(&mut self, config: u32) {
         self.config = config;
         let (mut in_force, mut removed) = (0, BTreeMap::<u32, usize>::new());
@@ -132,7 +129,7 @@ impl SeriesTable {
         let (mut waiting, mut oldest) = (0, config);
         for (by, count) in removed.into_iter().rev() {
             waiting += count;
-            // Series that this reload has removed stay, however many they are, because they cannot have been scraped yet.
+            // Series that this reload has removed stay, because they cannot have been scraped yet.
             if by != config && waiting > in_force.max(WAITING) {
                 break;
             }
@@ -141,8 +138,8 @@ impl SeriesTable {
         self.retain(|_, _, lifetime| !matches!(lifetime, Lifetime::Removed { by, .. } if *by < oldest));
     }
 
-    /// Removes the series for which `goes` returns true. Counters are kept for two more scrapes. Other series are forgotten at
-    /// once, because the state that they describe no longer exists.
+    /// Removes the series for which `goes` returns true. Counters are kept for two more scrapes. Other series are
+    /// forgotten at once.
     pub(super) fn forget(&mut self, goes: impl Fn(&Key) -> bool) {
         let by = self.config;
         let is_removed = |series: &&Series| matches!(series.lifetime, Lifetime::Removed { .. });

@@ -60,8 +60,7 @@ impl StoreMetrics {
     }
 
     /// Sets the gauge that says whether the store may evict buckets. The gauge appears in `/metrics` with the first
-    /// call. There is no call while the store's eviction policy is unknown, for example because the gateway's user may
-    /// not read the policy.
+    /// call.
     pub(crate) fn set_may_evict(&self, may_evict: bool) {
         self.registry.gauge("rate_limiter_store_may_evict", &[]).set(if may_evict { 1.0 } else { 0.0 });
     }

@@ -1,10 +1,10 @@
 //! Traces requests and sends the spans to an OpenTelemetry collector, in a build with the feature `opentelemetry`.
 //!
-//! The rest of the gateway uses two types: [`Tracer`], one for the process, and [`RequestTrace`], one for each request. A
-//! build without the feature replaces both by types of size 0 that do nothing, so no other code depends on the feature.
+//! The rest of the gateway uses two types: [`Tracer`], one for the process, and [`RequestTrace`], one for each request.
+//! A build without the feature replaces both by types that do nothing.
 //!
-//! No request waits for a span or fails because of a span. A span contains data from a client only if the access log
-//! line also contains these data: the span takes them from that line.
+//! No request waits for a span. A span contains data from a client only if the access log line also contains these
+//! data.
 
 #[cfg(not(feature = "opentelemetry"))]
 mod disabled;

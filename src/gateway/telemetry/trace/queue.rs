@@ -1,8 +1,7 @@
 //! Holds spans until they are sent, in bounded memory. Adding a span never blocks. Spans that do not fit are dropped
 //! and counted.
 //!
-//! The SDK's queue and thread do the work. The SDK does not report that it drops a span. So the SDK gets a span only if
-//! its queue has room.
+//! The SDK does not report that it drops a span. So the SDK gets a span only if its queue has room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
-//! Chooses the requests that are traced. The choice comes first, so that an untraced request costs no further work.
+//! Chooses the requests that are traced.
 //!
-//! A client can set the sampled flag of its `traceparent`, and can choose a trace id that passes any ratio. So the number of
-//! traces per second with a client's id is limited, unless every request is traced.
+//! A client can choose a `traceparent` that is always traced. So the number of traces per second with a client's id is
+//! limited if not every request is traced.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -88,8 +88,7 @@ impl Sampling {
     fn is_below_bound(&self, now: Timestamp) -> bool {
         let (second, most) = (now.0 / 1_000_000, u64::from(self.settings.from_clients.min(MAX_FROM_CLIENTS)));
         let next = |before: u64| {
-            // Threads may call this out of order. A second that is over must not begin again, because its count is no
-            // longer known.
+            // Threads may call this out of order, but a second that is over must not begin again.
             let current = second.max(before >> COUNT);
             let count = if before >> COUNT == current { before & u64::from(MAX_FROM_CLIENTS) } else { 0 };
             (count < most).then_some((current << COUNT) | (count + 1))

@@ -1,7 +1,7 @@
 //! Reads the settings of traces from the environment: OpenTelemetry's variables, and one of Tollgate.
 //!
-//! The SDK ignores invalid values, and would then do something that the operator does not want. So every variable is checked here
-//! first, and the gateway does not start if one is invalid.
+//! The SDK ignores invalid values. So every variable is checked here first, and the gateway does not start if one is
+//! invalid.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -14,8 +14,7 @@ use super::endpoint::ENDPOINTS;
 use super::env::{Variable, Variables};
 use super::sampling::{Basis, MAX_FROM_CLIENTS, SamplingSettings};
 
-/// The default share of traced requests among those without a trace context. It is small, because the gateway receives
-/// the requests of all clients.
+/// The default share of traced requests among those without a trace context.
 const RATIO: f64 = 0.01;
 const FROM_CLIENTS: u32 = 100;
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,7 +37,7 @@ pub(crate) struct Settings {
     pub service: Option<&'static str>,
 }
 
-/// The settings for traces. Contains `None` if requests are not traced, for example because the environment names no collector.
+/// The settings for traces. Contains `None` if requests are not traced.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TraceSettings(pub Option<Settings>);
 
@@ -54,7 +53,7 @@ impl TraceSettings {
 
 fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, Vec<String>> {
     let mut variables = Variables::new(variable);
-    // If no variable names a collector, the other variables are for other programs, and are not checked.
+    // Without a collector, the other variables are not checked.
     let Some(endpoint) = variables.first(&ENDPOINTS) else { return variables.done(None) };
     let disabled = variables.read(&["OTEL_SDK_DISABLED"], "must be true or false", boolean);
     let exporter = variables.read(&["OTEL_TRACES_EXPORTER"], "must be otlp or none", |text| match text {

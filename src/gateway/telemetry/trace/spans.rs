@@ -1,9 +1,8 @@
 //! Makes the spans of a request from its access log line. Data from a client are in a span only if they are in this
 //! line too.
 //!
-//! Attributes have the names of OpenTelemetry's HTTP conventions where these define one; other names begin with `tollgate.`.
-//! The attributes `url.path`, `url.query`, `client.address` and `user_agent.original` contain data of the client, and are
-//! left out.
+//! Attributes have the names of OpenTelemetry's HTTP conventions, or begin with `tollgate.`. The attributes `url.path`,
+//! `url.query`, `client.address` and `user_agent.original` contain data of the client, and are left out.
 
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry::{Array, InstrumentationScope, Key, KeyValue, SpanId, StringValue, Value};

@@ -1,7 +1,7 @@
 //! Makes the span of a call to the store.
 //!
-//! A call serves many requests at once. So the call's span has a link to each traced decision. The first of these
-//! decisions is the parent of the span, so that the span is part of a trace.
+//! A call serves many requests at once, so its span has a link to each traced decision. The first of these decisions is
+//! the parent of the span.
 
 use std::sync::Arc;
 use std::time::SystemTime;

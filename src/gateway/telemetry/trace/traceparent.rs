@@ -66,8 +66,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// Writes the trace and this gateway's span into the header fields, as the parent of the upstream's span. `known` is the
-/// caller's span. If it is `None`, the field `tracestate` belongs to no known trace and is removed.
+/// Writes the trace and this gateway's span into the header fields, as the parent of the upstream's span. `known` is
+/// the caller's span. If it is `None`, the field `tracestate` is removed.
 pub(super) fn write(headers: &mut HeaderMap, trace: u128, span: u64, known: Option<u64>) {
     let Ok(value) = HeaderValue::try_from(format!("00-{trace:032x}-{span:016x}-01")) else { return };
     headers.insert(TRACEPARENT, value);

@@ -80,8 +80,7 @@ impl Tracer {
         let Some(ids) = trace.span_ids() else { return };
         let request = request();
         let spans = RequestSpans { ids, request: &request };
-        // The request's own span is added last. So a trace that is viewed while it arrives never shows this span
-        // without its child spans.
+        // The request's own span is added last, so that it is never shown without its child spans.
         if let Some(upstream) = &request.upstream {
             self.add(|scope| spans.upstream(upstream, scope));
         }

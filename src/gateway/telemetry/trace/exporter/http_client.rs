@@ -1,7 +1,6 @@
 //! Posts the exporter's batches over HTTP, and keeps the reason for the last failure.
 //!
-//! The client blocks only the thread of the queue. Connections are not kept, because a batch would be lost if the
-//! collector had closed the kept connection. A new connection every few seconds costs little.
+//! The client blocks only the thread of the queue. Connections are not kept, because the collector may close them.
 
 use std::fmt;
 use std::io::Read;
@@ -19,7 +18,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
 use crate::gateway::telemetry::trace::settings::Settings;
 use base::tls::{certificate_error, system_roots};
 
-/// The maximum number of bytes that are read of a collector's response. The response is nearly empty.
+/// The maximum number of bytes that are read of a collector's response.
 const LARGEST: u64 = 64 << 10;
 
 pub(super) struct SpanClient {

@@ -1,6 +1,6 @@
 //! Sends spans to the collector in batches, counts the results, and logs when sending begins to fail and when it works again.
 //!
-//! After a failed attempt to send a batch, another attempt may succeed. So only the final result of a batch is counted.
+//! Only the final result of a batch is counted, not each attempt to send the batch.
 
 mod http_client;
 
@@ -58,15 +58,13 @@ impl Exporter {
         Ok(Exporter { otlp, failure, failing: AtomicBool::new(false), waiting, sent, lost })
     }
 
-    /// Logs the first failure, and then the next success. Later failures are not logged, because a batch is sent every few
-    /// seconds.
+    /// Logs the first failure, and then the next success.
     fn log(&self, outcome: &OTelSdkResult) {
         let failure = self.failure.take();
         match outcome {
             Ok(()) if self.failing.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
             Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
-                // If the HTTP client sent nothing, it knows no reason for the failure. In this case, the SDK's error is
-                // logged.
+                // If the HTTP client knows no reason for the failure, the SDK's error is logged.
                 let error = failure.unwrap_or_else(|| error.to_string());
                 log::warn!(error; "traces not sent");
             }
