@@ -63,8 +63,8 @@ impl ApiKeyWatch {
             self.last_seen = None;
             return None;
         }
-        // If only one check has found the file in this form, the file may change again so soon that its timestamp stays
-        // the same. So the file is read again later.
+        // If only one check has found the file in this form, the file may change again at once, so it is read again
+        // later.
         self.last_read = settled.then_some(fingerprint);
         let hash = bytes.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
         let is_new = std::mem::replace(&mut self.hash, hash) != hash;

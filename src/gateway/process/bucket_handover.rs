@@ -1,10 +1,8 @@
 //! Transfers buckets in memory from one process to the next, so that an upgrade does not refill them.
 //!
-//! The previous process sends its buckets when the next one is ready. Before that, the previous process stops accepting
-//! connections. From then on it closes each open connection after the current request. Grants after a bucket was copied
-//! are lost. These are at most one request for each open connection, or with HTTP/2 the requests that are sent before
-//! `GOAWAY` arrives. The next process reports that it has the buckets, and only then accepts connections. If the next
-//! process ends before this report, the previous process accepts connections again, see [`resume`].
+//! The previous process stops accepting connections, closes each open connection after the current request, and sends
+//! its buckets. Grants after a bucket was copied are lost. The next process accepts connections when it has the
+//! buckets. If the next process ends before that, the previous process accepts connections again, see [`resume`].
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +15,7 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::state::lifecycle::AcceptPhase;
 use stores::memory::bucket_stream::InvalidBuckets;
 
-/// The longest time for listening sockets to stop. A socket that finds no free file descriptor pauses for a second.
+/// The longest time for listening sockets to stop.
 const STOP_ACCEPTING: Duration = Duration::from_secs(2);
 
 /// Receives the buckets of the previous process, or reads the file of buckets if that process sends no buckets.
@@ -132,8 +130,7 @@ pub(crate) async fn send(
         return Ok(None);
     }
     // From here on, every response closes its connection. So each connection charges at most once after its bucket was
-    // copied. Such a charge locks the bucket's shard after the copy has locked it. So its response is made after the
-    // drain has begun.
+    // copied.
     gateway.lifecycle.begin_draining();
     gateway.lifecycle.set_accept_phase(AcceptPhase::Paused);
     if tokio::time::timeout(STOP_ACCEPTING, gateway.lifecycle.accepts_no_more()).await.is_err() {
@@ -142,8 +139,7 @@ pub(crate) async fn send(
     let (sending, saver, pid) = (Arc::clone(gateway), saver.cloned(), next.process_id());
     let sent = tokio::task::spawn_blocking(move || {
         if let Some(saver) = saver {
-            // The next process claims the file before it reports that it is ready, so this process unlocks the file
-            // now.
+            // Unlocks the file, because the next process claims it before it reports that it is ready.
             saver.give_up();
         }
         let buckets = match write_buckets(&sending, &stream) {

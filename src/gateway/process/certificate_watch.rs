@@ -47,8 +47,8 @@ impl CertificateWatch {
             return None;
         }
         let reread = self.server.reread(now);
-        // A file may change again so soon that its timestamp stays the same. So a read is final only if two checks in
-        // a row have found the same files. Otherwise the files are read again later.
+        // A read is final only if two checks in a row have found the same files, because a file may change again at
+        // once.
         self.last_read = (settled && self.fingerprints() == fingerprints).then_some(fingerprints);
         match reread {
             Ok(reread) => {

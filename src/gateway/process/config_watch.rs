@@ -1,8 +1,7 @@
 //! Watches gateway.yaml and the files that it names, and reads them when one has changed.
 //!
 //! Changed files are read when two checks in a row have found all files the same, because a write may not be complete.
-//! A report depends on the content of the files, so files with the same content, or with the same fault as before, are
-//! not reported again.
+//! Files with the same content, or with the same fault as before, are not reported again.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,8 +64,7 @@ impl ConfigWatch {
         }
         let path = &self.sources.first()?.path;
         if self.sources == self.in_force && self.sources.iter().all(Source::is_as_read) {
-            // The file of API keys is not checked here, because it is not among the sources. If it is invalid, its own watch
-            // reports this.
+            // The file of API keys is not checked here, because it has its own watch.
             self.last_read = settled.then_some(fingerprints);
             return (trigger == Trigger::Operator).then_some(ConfigChange::Unchanged);
         }
@@ -87,8 +85,7 @@ impl ConfigWatch {
             Ok(_) if self.sources == self.in_force => is_new.then_some(ConfigChange::Unchanged),
             Ok(config) => {
                 if let Some(problems) = self.shrunk_lists(&config) {
-                    // The watch of API keys also reads their file, but only this watch tries the configuration again.
-                    // So this watch must notice a change of that file.
+                    // This watch must also notice a change of the file of API keys, to try the configuration again.
                     let is_of_keys = |problem: &Problem| problem.path == API_KEYS_FILE;
                     let keys = config.api_keys.filter(|_| problems.problems.iter().any(is_of_keys));
                     self.shrunk_keys = keys.map(|keys| keys.file.clone());

@@ -26,9 +26,8 @@ const CUT_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the exit waits until the store knows which slots have ended.
 const REPORT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Announces the drain. For `delay`, connections are still accepted, but responses say `Connection: close` and `/readyz` fails,
-/// so that load balancers stop sending requests. A second signal to exit ends the delay, and the process then waits for
-/// nothing.
+/// Announces the drain. For `delay`, connections are still accepted, but responses say `Connection: close` and
+/// `/readyz` fails, so that load balancers stop sending requests. A second signal to exit ends the delay.
 pub(crate) async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut SignalListener) -> ShutdownSignal {
     gateway.lifecycle.begin_draining();
     gateway.events.note(EventKind::Draining, "");
@@ -60,8 +59,8 @@ pub(crate) async fn end_slots(gateway: &GatewayState) {
     let _ = tokio::time::timeout(REPORT_TIMEOUT, reported).await;
 }
 
-/// Whether this process still reports to the next process which slots the previous process holds. This is so when two
-/// upgrades follow each other closely: only this process knows both other processes.
+/// Whether this process still tells the next process which slots the previous process holds. This happens after two
+/// quick upgrades.
 fn reports_for_previous(gateway: &GatewayState) -> bool {
     gateway.lifecycle.is_handed_over() && gateway.store.local_buckets().is_some_and(|memory| memory.counts_elsewhere())
 }
@@ -78,8 +77,7 @@ pub(crate) async fn wait_and_exit(
     let (clock, tracer) = (&gateway.clock, &gateway.tracer);
     let (began, timeout) = (clock.now(), Duration::from(gateway.snapshot.load().config.drain.timeout));
     let drained = async {
-        // The queues are counted before the open connections. A connection that leaves a queue between the two
-        // counts is then counted as open, so none is missed.
+        // The queues are counted first, so that a connection that leaves a queue is then counted as open.
         while accepting.count() > 0 || limits.open() > 0 || reports_for_previous(gateway) {
             tokio::time::sleep(POLL).await;
         }
@@ -88,7 +86,7 @@ pub(crate) async fn wait_and_exit(
     };
     let timed_out = async {
         tokio::time::sleep(timeout.saturating_sub(FLUSH_TIMEOUT)).await;
-        // At the timeout, an open request would have no time left to send its spans, so spans are sent before.
+        // Spans are sent now, because no time is left for them at the timeout.
         tracer.flush_soon();
         tokio::time::sleep(timeout.min(FLUSH_TIMEOUT)).await;
     };

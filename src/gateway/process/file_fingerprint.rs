@@ -7,8 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The interval at which watched files are checked. A changed file comes into force after two intervals and the time for
-/// reading the file.
+/// The interval at which watched files are checked.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The reason for a check of files: the interval has passed, or an operator has sent a signal.

@@ -13,7 +13,7 @@ use base::time::{Clock, Micros, Timestamp};
 
 /// How long the reloader waits for a check before it continues with other files.
 const MOMENT: Duration = Duration::from_millis(200);
-/// The time after which a running check is reported. To read a million lines takes about a second.
+/// The time after which a running check is reported.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Checks watched files on another thread, with at most one check under way. `W` is the watch, and `C` is the result of a
@@ -23,8 +23,7 @@ pub(crate) struct FileLook<W, C> {
     /// The watch; `None` while a check is under way.
     watch: Option<W>,
     under_way: Option<UnderWay<W, C>>,
-    /// Whether an operator has asked for a reload during a check. The check may have read the files before this
-    /// request, so another check follows.
+    /// Whether an operator has asked for a reload during a check. Another check then follows.
     asked: bool,
     /// The time at which the last check ended.
     ended: Timestamp,

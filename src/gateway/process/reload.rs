@@ -1,7 +1,7 @@
 //! Reloads the configuration, the API keys and the certificates while requests continue.
 //!
-//! The new snapshot is built beside the current one and replaces it in one step. A request keeps the snapshot with which it
-//! began. Spent amounts stay, because buckets are in the store, which is not replaced. An invalid file changes nothing.
+//! The new snapshot is built beside the current one and replaces it in one step. A request keeps the snapshot with
+//! which it began. Spent amounts stay, because the store is not replaced. An invalid file changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +34,7 @@ use identity::jwt::remote_key_set::RemoteKeySet;
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
 
-/// A function that changes the format and the level of the log. The command line owns the log, and provides this function to
-/// the gateway.
+/// A function that changes the format and the level of the log.
 pub(crate) type Relog = Box<dyn Fn(Log) + Send + Sync>;
 
 /// Reloads the configuration, the API keys and the certificates when their files change, and runs the tasks of a configuration.
@@ -51,8 +50,7 @@ pub(crate) struct Reload {
     /// The gauges for the time of the last check of each kind of file.
     last_looks: Vec<(File, Gauge)>,
     fetches: JwksFetches,
-    /// Old snapshots that requests may still use. They are kept until no request uses them, so that no request has to free a
-    /// snapshot.
+    /// Old snapshots that requests may still use. Kept, so that no request has to free a snapshot.
     retired: Vec<Arc<Snapshot>>,
 }
 
@@ -196,8 +194,7 @@ impl Reload {
                 remote.first_attempt().await;
             }
         };
-        // The rest of the configuration must not wait for a missing issuer, so it comes into force even without the issuer's
-        // keys.
+        // The configuration comes into force even without the issuer's keys.
         let _ = tokio::time::timeout(FIRST_KEYS, attempted).await;
         self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
         self.gateway.certificates_changed.send_replace(());

@@ -47,8 +47,8 @@ impl Changes {
     }
 }
 
-/// Returns the position of the first problem, for the status page. The invalid value is left out, because it may be a secret.
-/// Not everyone who may see the status page may read the log.
+/// Returns the position of the first problem, for the status page. The invalid value is left out, because it may be a
+/// secret.
 pub(crate) fn first_position(problems: &Problems) -> String {
     let Some(first) = problems.problems.first() else { return String::new() };
     let file = std::path::Path::new(first.file.as_ref().unwrap_or(&problems.file)).file_name().unwrap_or_default();

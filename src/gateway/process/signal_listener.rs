@@ -35,8 +35,7 @@ impl SignalAction {
 /// Signals that make the process exit.
 const EXIT: [Signal; 3] = [Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGINT];
 
-/// Signals after which the process continues. Before the process listens for them, their default action would end the
-/// process.
+/// Signals after which the process continues. Their default action would end the process.
 const RUNNING: [Signal; 3] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// Blocks the signals that do not request an exit, until [`SignalListener::running`] listens for them. Must be called first,
@@ -67,7 +66,7 @@ impl SignalListener {
     /// If the operating system does not let a signal be handled or unblocked.
     pub(crate) fn running() -> io::Result<SignalListener> {
         let listener = SignalListener::new(RUNNING)?;
-        // Unblocked in one thread only, because one thread that receives them is enough.
+        // One thread that receives the signals is enough.
         SigSet::from_iter(RUNNING).thread_unblock()?;
         Ok(listener)
     }

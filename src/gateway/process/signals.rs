@@ -15,8 +15,7 @@ use super::{bucket_handover, drain};
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 
-/// The shortest delay after a handover. In this time clients with busy connections are asked to reconnect, before idle
-/// connections are closed.
+/// The shortest delay after a handover, in which clients with busy connections are asked to reconnect.
 const MIN_DELAY_AFTER_HANDOVER: Duration = Duration::from_secs(1);
 
 /// Handles the signals to the process. Pingora's wait for a shutdown ends when the process is about to exit.
@@ -26,7 +25,7 @@ pub(crate) struct SignalWatch {
     /// The sockets from the previous process. They are removed when this process is ready.
     pub inherited: Mutex<InheritedSockets>,
     pub bucket_saver: Option<Arc<BucketSaver>>,
-    /// The function to call once signals are listened for and have their documented effects. `None` after the call.
+    /// The function to call once signals are handled. `None` after the call.
     pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// The listener for exit signals. It is kept here after the first exit signal, so that the drain notices a second signal.
     pub second_signal: SecondSignal,

@@ -1,5 +1,5 @@
-//! Tells the next process what the requests of this process still hold in memory, and what they have cost since the buckets
-//! were handed over, until this process ends. The limits of the next process then also count these requests.
+//! Tells the next process what the requests of this process hold and cost until this process ends, so that the next
+//! process counts these requests too.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// The longest wait of the next process for the first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 
-/// A process may close its streams this long before it ends.
+/// The longest time between the close of a process's streams and the end of the process.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The stream to the next process, and what was last sent on it.
@@ -109,9 +109,8 @@ pub(super) fn receive(gateway: &Arc<GatewayState>, slots: PreviousSlots) -> io::
     Ok(())
 }
 
-/// Counts the slots in each message of the previous process, until that process has ended. Then no slots are counted.
-/// If the stream ends before that process, calls `broken`. The slots of the last message then stay counted until that
-/// process ends.
+/// Counts the slots in each message of the previous process, until that process has ended. Calls `broken` if the stream
+/// ends before that process.
 fn follow_previous(
     stream: &UnixStream,
     count: impl Fn(&[HeldAmount]),

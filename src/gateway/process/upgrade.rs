@@ -1,14 +1,11 @@
 //! Hands the listening sockets to the next process, so that an upgrade loses no connection.
 //!
-//! At SIGUSR2 the program is started again, from its original path and with the same arguments. The standard input of
-//! this next process is a socket to the present process. Through this socket the next process receives the listening
-//! sockets, and reports when it has read the configuration and is ready. Only then does this process begin to exit. If
-//! the next process fails, this process continues.
+//! At SIGUSR2 the program is started again, with the same arguments. The standard input of this next process is a
+//! socket, through which it receives the listening sockets and reports that it is ready. Only then does this process
+//! begin to exit.
 //!
-//! With a shared store, both processes accept from the same queues for a while, so that every queue always has a
-//! reader. With buckets in memory, the next process accepts only after it has received the buckets, and this process
-//! stops accepting before it sends them: see `bucket_handover`. In between, connections wait in the queues, which both
-//! processes hold.
+//! With a shared store, both processes accept connections for a while. With buckets in memory, connections wait in the
+//! queues of the sockets while the buckets are sent: see `bucket_handover`.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -38,11 +35,10 @@ const VARIABLE: &str = "TOLLGATE_HANDOVER";
 const WITH_BUCKETS: &str = "3";
 
 /// The environment variable that tells the next process that the previous process can also say which slots it holds.
-/// The value is the id of the process that has set the variable. An older version passes on the variable that it got,
-/// and the next process then sees that the id is not that of its previous process.
+/// The value is the id of the process that has set the variable, because an older version passes the variable on.
 const SLOTS_VARIABLE: &str = "TOLLGATE_HANDOVER_HOLDS";
 
-/// The longest time for one read or write of buckets. The other process does nothing else in this time.
+/// The longest time for one read or write of buckets.
 const BUCKETS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum number of sockets in one message; the kernel allows 253.
@@ -139,7 +135,7 @@ impl InheritedSockets {
 
     /// Asks the previous process for its buckets, and returns the streams with the buckets and with the held slots. The
     /// streams are empty if the previous process has no buckets in memory. The previous process then waits for
-    /// [`InheritedSockets::ready`], and continues to serve if this process ends before that.
+    /// [`InheritedSockets::ready`].
     ///
     /// # Errors
     /// If the previous process has ended, or does not send buckets.
@@ -324,7 +320,7 @@ impl NextProcess {
     pub(crate) fn end(mut self) -> String {
         let ended = self.child.try_wait();
         if !matches!(ended, Ok(Some(_))) {
-            // If the next process has just exited, `kill` fails. This does not matter.
+            // `kill` fails if the next process has just exited. This does not matter.
             let _ = self.child.kill();
         }
         match self.child.wait() {

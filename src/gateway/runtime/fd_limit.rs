@@ -1,9 +1,8 @@
 //! Derives the maximum number of connections from the open-file limit.
 //!
-//! Each connection takes a file descriptor (here called a file), and most connections need a second file for the
-//! connection to the upstream. With HTTP/2, each request may need a second file. Without free files, no connection can
-//! be accepted, answered or rejected. So the number of connections is limited below the open-file limit, and only the
-//! excess connections are rejected.
+//! Each connection takes a file descriptor (here called a file), and often a second file for the connection to the
+//! upstream. Without free files, no connection can be accepted or even rejected. So the number of connections is
+//! limited below the open-file limit.
 
 use std::io;
 
@@ -23,10 +22,8 @@ const LARGEST_TABLE: usize = 1 << 20;
 
 /// Raises the open-file limit as far as possible, and returns the new limit.
 ///
-/// Also grows the kernel's table of this process's files to its final size. Otherwise the kernel would double the table
-/// whenever it is full. With several threads, a thread that opens a file would then wait for 10 to 30 ms, and so would all
-/// connections while thousands of clients connect at once. To be called while the process has one thread, because the kernel
-/// does not wait then.
+/// Also grows the kernel's table of this process's files, because a later growth can delay a thread by 30 ms. To be
+/// called while the process has one thread.
 ///
 /// # Errors
 /// If the limit could not be raised. The old limit then stays in force.
@@ -116,10 +113,9 @@ impl FdBudget {
         connections.saturating_add(open.deciding.max(self.deciding)) <= self.files
     }
 
-    /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of `open`
-    /// yet. The newest of them is a client's connection, so it must not use the files that are reserved for proxies
-    /// that ask for decisions.
-    /// `rejecting` is the number of connections that are being answered with 503.
+    /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of
+    /// `open` yet. Files that are reserved for proxies are not used. `rejecting` is the number of connections that are
+    /// being answered with 503.
     pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize) -> bool {
         let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);
         let others = open.deciding.max(self.deciding).saturating_add(rejecting).saturating_add(uncounted);

@@ -1,9 +1,7 @@
 //! Limits the bytes of responses that are held for clients which do not read them (`limits.response_buffers`).
 //!
-//! Only responses whose clients read too slowly are counted. For each of them, an upper bound of the held bytes is
-//! counted. Above the limit, responses are aborted until the rest fits. The oldest response of the client that holds
-//! most is always aborted first. So a client that reads nothing, on however many connections, loses its own responses
-//! first.
+//! Only responses whose clients read too slowly are counted. Above the limit, responses are aborted until the rest
+//! fits. The oldest response of the client that holds most is aborted first.
 
 use std::collections::BTreeMap;
 use std::fmt;

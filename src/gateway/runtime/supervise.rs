@@ -1,7 +1,7 @@
 //! Runs the tasks without which the gateway cannot work. If such a task panics, the process exits, so that its
 //! supervisor restarts it.
 //!
-//! The task of a connection is not supervised: a panic in it, which is a bug of this program, ends only this connection.
+//! The task of a connection is not supervised. A panic in it ends only this connection.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,9 +1,8 @@
 //! Limits the memory for slow readers: counts the responses whose clients do not read them, and aborts each of them after a
 //! timeout.
 //!
-//! The bytes of a stalled response are in the gateway's memory and in the receive buffer of the upstream's socket. So
-//! above a threshold, responses are read through a small receive window, and thousands of unread responses take little
-//! memory. [`super::response_buffers`] limits the memory of all stalled responses together.
+//! If many responses are stalled, responses are read through a small receive window, so that they take little memory.
+//! [`super::response_buffers`] limits the memory of all stalled responses together.
 
 use std::pin::Pin;
 use std::sync::Arc;

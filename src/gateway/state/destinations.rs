@@ -16,8 +16,7 @@ use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{Route, RouteChoice};
 use rules::route::target::{RouteAnswer, Target};
 
-/// The destination of requests: a route with one of its upstreams, or a route without upstreams and its answer. A
-/// destination also has the metrics of the route. A request keeps its destination until the request ends.
+/// The destination of requests: a route with one of its upstreams, or a route without upstreams and its answer.
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub route: Arc<RouteMetrics>,
@@ -65,8 +64,7 @@ pub(crate) struct Destinations {
     /// The destination of requests that were answered before a route was chosen. If the configuration has only one
     /// destination, these requests have that destination too.
     unrouted: Arc<Destination>,
-    /// The destination of requests about which other proxies ask. Such requests have no route. If no proxy may ask,
-    /// this is the same destination as `unrouted`.
+    /// The destination of requests about which other proxies ask. Equal to `unrouted` if no proxy may ask.
     decided: Arc<Destination>,
     upstreams: Vec<UpstreamOfRoute>,
 }

@@ -53,8 +53,7 @@ impl Lifecycle {
     /// Brings the process back to normal operation: undoes [`Lifecycle::hand_over`], [`Lifecycle::begin_draining`] and
     /// [`AcceptPhase::Paused`].
     pub fn resume(&self) {
-        // The flag for draining is cleared first. In the other order, the process would not count as ready for a
-        // moment, because it would be draining without a hand-over.
+        // The flag for draining is cleared first, so that the process counts as ready all the time.
         self.draining.store(false, Ordering::Release);
         self.handed_over.store(false, Ordering::Release);
         self.set_accept_phase(AcceptPhase::Open);

@@ -58,8 +58,7 @@ impl Snapshot {
         Snapshot::made(Some(before), config, metrics, access_logs, clock)
     }
 
-    /// Returns whether the client of a TLS session is still admitted. This may change, because a reload may have
-    /// replaced the listener's certificates since the session began.
+    /// Returns whether the current certificates of the listener still admit the client of a TLS session.
     pub(crate) fn admits_client(&self, session: &Session, listener: usize, now: Timestamp) -> bool {
         let server = self.config.listeners.get(listener).and_then(|listener| listener.tls.as_ref());
         server.is_none_or(|server| session.is_admitted_by(&server.in_force(), now))
@@ -91,8 +90,7 @@ impl Snapshot {
         let remotes = tokens.iter().flat_map(|tokens| tokens.verifier().remotes());
         let keys_fetched = |remote: &Arc<RemoteKeySet>| {
             let fetched = TokenMetrics::keys_fetched(remote.issuer(), series);
-            // The series may still have the time of an earlier fetch of this issuer's keys from another URL. These keys
-            // are no longer used.
+            // The series may still have the time of a fetch from another URL.
             if !before.is_some_and(|before| before.remotes().any(|known| Arc::ptr_eq(known, remote))) {
                 fetched.set(0.0);
             }
