@@ -1,7 +1,7 @@
 //! Watches the file of API keys, and applies a changed file.
 //!
-//! A changed file is read when two checks in a row have found it the same, because a write may not be complete. An invalid
-//! file changes nothing: the former keys stay in force, and the log reports the fault once.
+//! A changed file is read when two checks in a row have found it the same, because a write may not be complete. An
+//! invalid file changes nothing.
 
 use std::io;
 use std::sync::Arc;

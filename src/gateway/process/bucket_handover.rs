@@ -19,8 +19,7 @@ use stores::memory::bucket_stream::InvalidBuckets;
 const STOP_ACCEPTING: Duration = Duration::from_secs(2);
 
 /// Receives the buckets of the previous process, or reads the file of buckets if that process sends no buckets.
-/// Connections are accepted from then on. Does nothing if this process was not started by an upgrade, or if the store
-/// is shared. Returns `inherited`, for [`report_ready`].
+/// Connections are accepted from then on. Returns `inherited`, for [`report_ready`].
 pub(crate) async fn receive(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,

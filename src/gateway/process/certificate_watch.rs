@@ -1,8 +1,7 @@
 //! Watches the certificate files of a listener, and applies changed files.
 //!
 //! Changed files are read when two checks in a row have found all files the same, because a certificate and its key are
-//! written one after the other. If a file cannot be used, the former certificates stay in force, and the log reports the
-//! fault once.
+//! written one after the other. If a file cannot be used, the former certificates stay in force.
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! Checks watched files on a separate thread, so that a file system that does not respond blocks only this thread.
 //!
-//! The reloader waits briefly for a check, and looks for its result again at the next interval. Each watch has at most one
-//! check under way.
+//! The reloader waits briefly for a check, and looks for its result again at the next interval.
 
 use std::time::Duration;
 

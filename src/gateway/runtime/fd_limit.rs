@@ -70,8 +70,7 @@ impl FdBudget {
         FdBudget { files: files.max(2), deciding: 0, rejections, admin: admin.max(1) }
     }
 
-    /// Returns this budget with a quarter of the files reserved for proxies that ask for decisions. Other connections do not
-    /// get the reserved files.
+    /// Returns this budget with a quarter of the files reserved for proxies that ask for decisions.
     pub fn with_decisions(self) -> FdBudget {
         FdBudget { deciding: self.files / 4, ..self }
     }
@@ -114,8 +113,8 @@ impl FdBudget {
     }
 
     /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of
-    /// `open` yet. Files that are reserved for proxies are not used. `rejecting` is the number of connections that are
-    /// being answered with 503.
+    /// `open` yet. Files that are reserved for proxies that ask for decisions do not count. `rejecting` is the number
+    /// of connections that are being answered with 503.
     pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize) -> bool {
         let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);
         let others = open.deciding.max(self.deciding).saturating_add(rejecting).saturating_add(uncounted);
@@ -139,7 +138,7 @@ impl FdBudget {
     pub fn warn_if_clamped(self, bounds: &Bounds) {
         let connections = self.connections();
         if bounds.connections > connections {
-            // If the value is the default, the operator has not chosen it, so this is no warning.
+            // For the default value, no warning is needed.
             let chosen = bounds.connections != Bounds::DEFAULT_CONNECTIONS;
             let level = if chosen { Level::Warn } else { Level::Info };
             let hint = "a connection takes two files: raise the open-file limit, or lower limits.connections";

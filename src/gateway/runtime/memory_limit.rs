@@ -18,7 +18,7 @@ fn limit_below(root: &Path) -> Option<u64> {
 }
 
 /// Returns the files with the limits of a control group and of the groups that contain it. In a container, these files
-/// are at the root, even if the group has another name outside the container.
+/// are at the root.
 fn limit_files(line: &str) -> Vec<PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { return Vec::new() };

@@ -16,7 +16,7 @@ struct CutWait {
     woken: PollOnWake,
     /// The wait for the exit of the process; `None` once the exit has been reported.
     cut: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
-    /// The process does not exit before this receiver is dropped.
+    /// The exit of the process waits until this receiver is dropped.
     _receiver: Receiver<bool>,
 }
 

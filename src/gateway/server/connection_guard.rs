@@ -35,8 +35,7 @@ impl ConnectionGuard {
         self.client = Some(client);
     }
 
-    /// Returns the client for which the connection is counted. `None` if the connection is not counted for a client,
-    /// for example because it comes from a trusted proxy.
+    /// Returns the client for which the connection is counted, if there is one.
     pub fn client(&self) -> Option<&ClientGuard> {
         self.client.as_ref()
     }

@@ -81,8 +81,7 @@ impl ConnectionHandle {
         self.0.http2.as_ref().map(|http2| &http2.upstream_connections)
     }
 
-    /// Returns the counter of unread responses on the connection. `None` in HTTP/1, where a connection has one response at a
-    /// time.
+    /// Returns the counter of unread responses on the connection. `None` in HTTP/1.
     pub(crate) fn write_backpressure(&self) -> Option<&WriteBackpressure> {
         self.0.http2.as_ref().map(|http2| &http2.write_backpressure)
     }
@@ -134,8 +133,7 @@ impl ConnectionHandle {
         self.0.tls.as_ref()
     }
 
-    /// Makes the server close the connection after the requests that are under way. Used only in HTTP/2. In HTTP/1 each
-    /// response decides whether the connection is closed.
+    /// Makes the server close the connection after the requests that are under way. Used only in HTTP/2.
     pub(crate) fn close_when_done(&self) {
         self.0.closing.store(true, Ordering::Relaxed);
     }

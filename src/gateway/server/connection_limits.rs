@@ -22,8 +22,7 @@ use request::client_address::ClientAddress;
 pub struct ConnectionLimits {
     /// The number of open connections of clients whose requests are proxied.
     proxying: Arc<AtomicUsize>,
-    /// The number of open connections of proxies that ask for decisions. They are counted separately, so that clients
-    /// never keep such proxies out.
+    /// The number of open connections of proxies that ask for decisions.
     deciding: Arc<AtomicUsize>,
     /// The number of HTTP/2 streams that use a connection to an upstream. The first such stream of each client
     /// connection is not counted.
@@ -140,7 +139,7 @@ impl ConnectionLimits {
         let open = self.open_files();
         let is_admitted = match purpose {
             Purpose::Proxying => self.fd_budget.has_file_for_uncounted(open, rejecting, uncounted),
-            // A proxy that asks for decisions needs one file descriptor, because it needs no connection to an upstream.
+            // A proxy that asks for decisions needs only one file descriptor.
             Purpose::Deciding => {
                 self.fd_budget.excess(open, self.upstream_files.open(), rejecting.saturating_add(uncounted)) == 0
             }
@@ -152,8 +151,8 @@ impl ConnectionLimits {
         is_admitted
     }
 
-    /// Counts a connection to an upstream that is about to be opened. Near the open-file limit, closes connections to upstreams
-    /// that no request uses.
+    /// Counts a connection to an upstream that is about to be opened. Near the open-file limit, closes unused
+    /// connections.
     pub fn begin_upstream(&self) -> CountGuard {
         let guard = self.upstream_files.count();
         self.make_room();
@@ -196,7 +195,7 @@ impl ConnectionLimits {
         if is_within { Ok(guard) } else { Err(ConnectionLimit::Connections) }
     }
 
-    /// Counts a connection for its client. A trusted proxy, which connects for many clients, is not limited.
+    /// Counts a connection for its client. Connections of a trusted proxy are not limited.
     ///
     /// # Errors
     /// If the client already has as many connections as `bounds` allow.

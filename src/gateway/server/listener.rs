@@ -91,7 +91,7 @@ impl ListeningSockets {
         self.services_of(&Lifecycle::default(), name, accepting, None, app)
     }
 
-    /// Makes a service for each socket, like [`ListeningSockets::services`]. The service accepts connections as long as
+    /// Makes a service for each socket, like [`ListeningSockets::services`]. The service accepts connections while
     /// `lifecycle` allows it, and closes connections that `filter` does not admit.
     pub fn services_of<A: ServerApp + Send + Sync + 'static>(
         self,
@@ -142,7 +142,7 @@ impl std::error::Error for BindError {}
 /// How long a socket waits for a free file descriptor before it tries again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Accepts connections from one socket, as long as the [`Lifecycle`] allows it.
+/// Accepts connections from one socket, while the [`Lifecycle`] allows it.
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
 pub struct SocketService<A> {
     name: String,
@@ -225,8 +225,8 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
 }
 
 impl<A> SocketService<A> {
-    /// Accepts until the phase is no longer [`AcceptPhase::Open`] or the process is `leaving`, and then closes
-    /// `socket`. The caller's duplicate keeps the queue of the socket.
+    /// Accepts while the phase is [`AcceptPhase::Open`] and the process is not `leaving`, and then closes `socket`. The
+    /// caller's duplicate keeps the queue of the socket.
     async fn accept<S: ServerApp + Send + Sync + 'static>(
         &self,
         socket: TcpListener,

@@ -144,7 +144,7 @@ impl TryFrom<OwnedFd> for ListeningSocket {
 }
 
 impl AcceptedConnection {
-    /// Makes a stream of the connection, with the settings that Pingora gives to the TCP connections which it accepts itself.
+    /// Makes a stream of the connection, with the settings that Pingora uses for its own connections.
     ///
     /// # Errors
     /// If the connection has failed.

@@ -1,6 +1,6 @@
 //! The stages of a client connection, from the listening socket to the application that answers its requests.
 //!
-//! [`connection`] lists the stages in their order. The application is a type parameter, so no file here knows the proxy.
+//! [`connection`] lists the stages in their order.
 
 pub(crate) mod body_part;
 pub(crate) mod client_socket;

@@ -107,7 +107,7 @@ pub(crate) trait RequestClient: Send {
     }
 }
 
-/// The events that end a wait before its result is there.
+/// The events that end a wait early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
     /// The client leaves, or the process exits.

@@ -57,8 +57,7 @@ fn begins<'f>(method: &[u8], fields: impl Iterator<Item = (&'f [u8], &'f [u8])>)
     method == b"GET" && upgrade.is_to_websocket() && versions == Only::Valid && keys == Only::Valid
 }
 
-/// Whether a value is 16 bytes in base64. The unused last bits are not checked, because some clients do not set them to
-/// zero.
+/// Whether a value is 16 bytes in base64. The unused last bits are not checked.
 fn is_key(value: &[u8]) -> bool {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     value.strip_suffix(b"==").is_some_and(|digits| digits.len() == 22 && digits.iter().all(is_digit))

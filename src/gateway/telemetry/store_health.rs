@@ -27,7 +27,7 @@ pub(crate) struct StoreHealth {
     /// The address in the settings; empty for the embedded store.
     address: String,
     links: Mutex<Links>,
-    /// The server to which a worker has connected last.
+    /// The server to which a worker connected most recently.
     server: Mutex<Option<HostPort>>,
     other_gateways: Mutex<OtherGateways>,
     /// The state of each server, by its address. Empty if the store has only one server.

@@ -9,8 +9,8 @@ use super::health_state::HealthChange;
 use super::resolver::keep_resolving;
 use base::endpoint_address::EndpointAddress;
 
-/// Starts the background tasks of these upstreams that do not run yet. Logs a warning if a name resolves to one of
-/// `listeners`. `report` is called when the checks find an endpoint down, or up again.
+/// Starts the missing background tasks of these upstreams: look-ups of host names, and health checks. Logs a warning if
+/// a name resolves to one of `listeners`. `report` is called when the checks find an endpoint down, or up again.
 pub(crate) fn start_background_tasks<'u>(
     upstreams: impl Iterator<Item = &'u Arc<Upstream>>,
     listeners: &[SocketAddr],

@@ -43,18 +43,18 @@ pub(crate) struct Endpoint {
     pub scheme: Scheme,
     /// The hash of the address. Used to select the endpoint by a value of the request.
     pub(super) hash: u64,
-    /// The weight of the endpoint. Its share of the requests is in proportion to its weight.
+    /// The endpoint's share of the requests is proportional to this weight.
     pub weight: u64,
     peer: HttpPeer,
     /// Pingora's description of the endpoint for connections with [`Window::Narrow`].
     narrow: HttpPeer,
     /// The keys under which a pool keeps the ordinary connections, and those with [`Window::Narrow`].
     pool_keys: [u64; 2],
-    /// The recent results of the endpoint. They are kept when the configuration or the addresses of the name change.
+    /// The recent results of the endpoint. Kept when the configuration or the addresses change.
     pub condition: Arc<EndpointCondition>,
 }
 
-/// An address of an upstream, with its weight: its share of the requests is in proportion to the weight.
+/// An address of an upstream, with its weight.
 #[derive(Clone, Debug)]
 pub(crate) struct WeightedAddress {
     pub address: EndpointAddress,

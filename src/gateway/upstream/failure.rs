@@ -78,7 +78,7 @@ impl EndpointFailure {
         }
     }
 
-    /// Returns the index of the failure in a list of counters. Each failure has its own index below [`EndpointFailure::COUNT`].
+    /// Returns the index of the failure in a list of [`EndpointFailure::COUNT`] counters.
     pub(crate) fn index(self) -> usize {
         match self {
             EndpointFailure::Error(error) => error as usize,

@@ -32,7 +32,7 @@ impl HealthState {
         self.is_down.store(false, Ordering::Relaxed);
     }
 
-    /// Records the result of a health check. Returns the new state if the result has changed the state, and `None` otherwise.
+    /// Records the result of a health check. Returns the new state. `None` if the state has not changed.
     pub(super) fn checked<E>(&self, result: &Result<(), E>, settings: &Health) -> Option<HealthChange> {
         let mut contradictions = self.contradictions.lock();
         let is_down = self.is_down();

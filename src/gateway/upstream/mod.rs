@@ -179,14 +179,12 @@ impl Upstream {
         }
     }
 
-    /// Returns the timeout for a whole request with its retries. A route may replace this timeout. `None` if there is no such
-    /// timeout.
+    /// Returns the timeout for a whole request with its retries, if there is one. A route may replace this timeout.
     pub(crate) fn total_timeout(&self) -> Option<Micros> {
         self.settings.timeouts.total
     }
 
-    /// Returns the longest wait for the first byte of a response. A route may replace it. `None` if the read timeout
-    /// applies.
+    /// Returns the longest wait for the first byte of a response. `None` if the read timeout applies.
     pub(crate) fn first_byte_timeout(&self) -> Option<Micros> {
         self.settings.timeouts.first_byte
     }

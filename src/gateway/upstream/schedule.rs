@@ -8,8 +8,7 @@ const MAX_TURNS: u64 = 4096;
 pub(super) struct Schedule(Vec<u16>);
 
 impl Schedule {
-    /// Makes a schedule in which each endpoint has turns in proportion to its weight. The turns of an endpoint are spread
-    /// evenly over the schedule.
+    /// Makes a schedule in which each endpoint has turns in proportion to its weight.
     pub(super) fn new(weights: &[u64]) -> Schedule {
         let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
         let mut weights: Vec<u64> = weights.iter().map(|weight| weight / divisor).collect();

@@ -18,8 +18,7 @@ use config::Balance;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub turn: Turn,
-    /// The hash of the value that determines the endpoint. `None` if the upstream does not select by a value, or if the request
-    /// lacks the value.
+    /// The hash of the value that determines the endpoint. `None` if no value determines the endpoint.
     pub key: Option<BalanceKey>,
 }
 

@@ -135,8 +135,7 @@ impl DownstreamStream {
         Poll::Ready(Ok(part.filled().len()))
     }
 
-    /// Begins a request and returns its head. `head` is the length of the head, which is at the beginning of the unparsed
-    /// bytes. `framing` says how long the body is.
+    /// Begins a request and returns its head: the first `head` unparsed bytes. `framing` says how long the body is.
     pub(crate) fn begin(&mut self, head: usize, framing: BodyFraming, client_timeout: Duration) -> BytesMut {
         self.framing = framing;
         self.client_timeout = client_timeout;
@@ -242,7 +241,7 @@ pub(super) fn poll_deadline(
 }
 
 impl Drop for DownstreamStream {
-    /// Lingers if the client may still be sending, because closing at once might discard the response.
+    /// Reads on for a while if the client may still be sending, because closing at once might discard the response.
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.is_interrupted() {

@@ -132,7 +132,7 @@ async fn respond(
     };
     let page =
         pages.filter(|_| !may_be_grpc).and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
-    // The route is not known, so the format of the whole file is used.
+    // The route is not known, so the format for the whole configuration is used.
     let is_http = response.recipient == Recipient::Client && !may_be_grpc;
     let format = snapshot.config.error_formats.of_file.filter(|_| is_http);
     let mut own = ProblemResponse { page, format, cors: cors.as_ref(), ..*response }.response_to_unread(request_id);

@@ -38,7 +38,7 @@ pub(super) async fn linger(mut stream: Stream) {
 /// Makes a connection close with a reset, which discards the bytes that have not been sent yet.
 ///
 /// # Errors
-/// If the stream has no socket for which this can be set.
+/// If this option cannot be set on the socket of the stream.
 pub(super) fn reset_at_close(stream: &Stream) -> io::Result<()> {
     socket2_raw::SockRef::from(&Descriptor((**stream).id())).set_linger(Some(Duration::ZERO))
 }

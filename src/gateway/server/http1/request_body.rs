@@ -1,6 +1,6 @@
 //! Finds the end of a request body as its bytes arrive (RFC 9112, section 6).
 //!
-//! Chunks are parsed as strictly as heads, so that every other parser that accepts them finds the same end.
+//! Chunks are parsed strictly, so that every other parser finds the same end.
 
 use std::fmt;
 

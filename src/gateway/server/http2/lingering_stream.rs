@@ -1,4 +1,4 @@
-//! Reads and discards the rest of a request that was answered before it was complete, so that its client sees the response.
+//! Discards the rest of a request that was answered before it was complete.
 //!
 //! If a stream ends while its client is still sending, the stream is reset. Clients such as curl then discard the
 //! response.

@@ -82,8 +82,8 @@ impl ReceivedBody {
     ///
     /// # Errors
     ///
-    /// If the peer reset the stream, or its connection failed. `PROTOCOL_ERROR` if the peer has sent fields that the h2 crate
-    /// has left out: pseudo-header fields, or fields beyond its bound.
+    /// If the peer reset the stream, or its connection failed. `PROTOCOL_ERROR` if the h2 crate has left out fields of
+    /// the trailers.
     pub(crate) fn poll_trailers(&self, cx: &mut Context<'_>) -> Poll<Result<Option<HeaderMap>, h2::Error>> {
         let state = &mut *self.0.lock();
         let Some(trailers) = ready!(state.stream.poll_trailers(cx))? else { return Poll::Ready(Ok(None)) };
@@ -103,7 +103,7 @@ impl ReceivedBody {
         state.small.len() + state.waiting.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// Whether the whole body is already known to have been read. Does not read more to find out.
+    /// Whether the whole body is known to have been read. Reads nothing.
     pub(crate) fn is_at_end(&self) -> bool {
         let state = self.0.lock();
         state.waiting.is_empty() && state.small.is_empty() && state.stream.is_end_stream()

@@ -35,8 +35,7 @@ struct State {
     /// The timers that no stream has borrowed.
     timers: Mutex<Vec<ReusableTimer>>,
     handle: ConnectionHandle,
-    /// The process does not exit before this receiver is dropped. Set from the first stream until the connection is
-    /// closed.
+    /// The exit of the process waits until this receiver is dropped.
     exit: Mutex<Option<watch::Receiver<bool>>>,
     /// The guard of the connection. Streams hold it too, because they may outlive the connection.
     guard: ConnectionGuard,
@@ -118,8 +117,8 @@ impl StreamGuard {
         &self.streams.0.handle
     }
 
-    /// Makes the process wait for the connection when it exits, so that the last frames of the streams are written. The
-    /// process waits until the receiver from `exit` is dropped. Only the first call has an effect.
+    /// Makes the exit of the process wait for the connection, so that the last frames of the streams are written. The
+    /// wait ends when the receiver from `exit` is dropped. Only the first call has an effect.
     pub(crate) fn delay_exit(&self, exit: impl FnOnce() -> watch::Receiver<bool>) {
         self.streams.0.exit.lock().get_or_insert_with(exit);
     }

@@ -61,8 +61,7 @@ impl AsyncRead for EncryptedStream {
 forward_writes!(EncryptedStream, inner);
 
 impl Drop for EncryptedStream {
-    /// Sends `close_notify` if this is possible without waiting. Without it, the connection may look cut off to the
-    /// client.
+    /// Sends `close_notify` if this is possible without waiting.
     fn drop(&mut self) {
         if *self.is_truncated.get_mut() {
             return;

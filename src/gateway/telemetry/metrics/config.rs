@@ -63,8 +63,8 @@ impl ConfigMetrics {
         self.last_reload.set(if self.status.all_in_force() { 1.0 } else { 0.0 });
     }
 
-    /// Adds `tollgate_config_info` to the metrics that are being rendered. Its only series has the hash of the configuration in
-    /// force.
+    /// Adds `tollgate_config_info`, with the hash of the configuration in force, to the metrics that are being
+    /// rendered.
     pub(crate) fn collect_info(&self) {
         metrics::gauge!("tollgate_config_info", "hash" => self.hash.lock().clone()).set(1.0);
     }

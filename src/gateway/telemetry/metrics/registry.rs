@@ -69,7 +69,7 @@ impl Registry {
         ConfigSeries { registry: self, lifetime: Lifetime::Config(number) }
     }
 
-    /// Removes the series that only configurations before this number have. Removed series are still shown for two
+    /// Removes the series that only configurations with a lower number have. Removed series are still shown for two
     /// scrapes.
     pub(crate) fn reloaded(&self, config: u32) {
         self.series.lock().reloaded(config);

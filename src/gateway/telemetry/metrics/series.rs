@@ -109,7 +109,7 @@ impl SeriesTable {
         all
     }
 
-    /// Removes the series that only configurations before this number have.
+    /// Removes the series that only configurations with a lower number have.
     ///
     /// Of the removed series that wait for scrapes, the newest are kept: at most as many as there are series in force,
     /// or [`WAITING`] if that is more.

@@ -38,7 +38,7 @@ pub(crate) struct SamplingSettings {
 pub(super) struct Sampling {
     settings: SamplingSettings,
     own: Sampler,
-    /// In one number: the current second, and how many traces with an id from a client have begun in this second.
+    /// The current second, and the number of traces with a client's id that have begun in this second.
     from_outside: AtomicU64,
 }
 

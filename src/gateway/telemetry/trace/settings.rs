@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(plain.sampling, sampling);
         assert_eq!((plain.timeout, plain.delay), (Duration::from_secs(10), Duration::from_secs(5)));
         assert_eq!((plain.queue, plain.batch, plain.service), (2048, 512, Some("tollgate")));
-        // With a small queue, batches are smaller too, unless the environment sets their size.
+        // With a small queue, batches are smaller too.
         assert_eq!(named(&[("OTEL_BSP_MAX_QUEUE_SIZE", "100")]).batch, 100);
     }
 

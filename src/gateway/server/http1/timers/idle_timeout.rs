@@ -86,8 +86,8 @@ impl<S: Future<Output = ()> + Unpin> IdleTimeout<S> {
         poll_fn(|cx| Poll::Ready(self.exclusion.poll(cx).is_ready())).await
     }
 
-    /// Becomes ready when the process shuts down or the client is excluded, or at `deadline`. After that it must not be polled
-    /// again, except in [`IdleTimeout::is_client_excluded`].
+    /// Becomes ready when the process shuts down or the client is excluded, or at `deadline`. After that, only
+    /// [`IdleTimeout::is_client_excluded`] may be called.
     pub(crate) fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
         let shutdown = Pin::new(&mut self.shutdown);
         if self.shutdown_woken.poll(cx, |cx| shutdown.poll(cx)).is_ready() {
