@@ -17,7 +17,7 @@ pub struct UpstreamFiles {
 }
 
 impl UpstreamFiles {
-    /// Adds a pool. `close_idle` closes one unused connection of the pool, or returns `false` if there is none.
+    /// Adds a pool. `close_idle` closes one unused connection of the pool, or returns `false` if all are used.
     pub fn add_pool(&self, close_idle: impl Fn() -> bool + Send + Sync + 'static) {
         self.pools.lock().push(Box::new(close_idle));
     }
