@@ -1,5 +1,5 @@
-//! Holds slots of a limit of two, gives one back, and takes it again: with the memory store, and with a Redis on this
-//! machine if its port is given.
+//! Holds slots of a limit of two, gives one back, and takes it again. The argument is the port of a Redis on this
+//! machine.
 //!
 //! `cargo run --package tollgate-stores --example slots 6379`
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -63,14 +63,13 @@ async fn slots(settings: Settings) -> Result<Vec<bool>, Box<dyn Error>> {
         }
     }
     held.clear();
-    // Leaves time to send the last reports. Without them, the slots of a gateway that ends are free only after 7 s.
+    // Leaves time to send the last reports.
     tokio::time::sleep(Duration::from_millis(20)).await;
     connection.abort();
     Ok(granted)
 }
 
-/// Returns a plan that asks for one of two slots of this process. In a gateway, `ledger::bucket_key` makes the key of a
-/// bucket from a limit and a request.
+/// Returns a plan that asks for one of two slots.
 fn plan() -> Result<Plan, Box<dyn Error>> {
     let key = BucketKey(u128::from(std::process::id()).to_be_bytes());
     let algorithm = Algorithm::Concurrency(Concurrency::new(2).ok_or("no slots")?);

@@ -43,7 +43,7 @@ pub fn in_redis(port: u16) -> Settings {
 /// Takes from a bucket three times for one client: two requests are granted, and the third is refused.
 pub async fn three_takes(settings: Settings) -> Result<Vec<Outcome>, Box<dyn Error>> {
     let store = Arc::new(Store::open(&settings, 1, Clock::system(), EventSink::new(|_| {})));
-    // A remote store has one connection for each worker. A task must drive that connection.
+    // A task must drive the connection of a remote store.
     let connection = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.run(Worker(0)).await }

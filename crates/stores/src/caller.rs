@@ -1,14 +1,13 @@
-//! Defines what a store can ask about a request: whether the request's client is still connected, and to which span to
-//! link the call to the store.
+//! Defines the questions of a store about a request.
 
 use std::fmt;
 
-/// A request for which a store is called, with the answers to the questions that the store has about the request.
+/// A request for which a store is called.
 pub trait Caller: fmt::Debug + Send + Sync {
     /// Whether the client has disconnected, so that no answer is needed.
     fn has_left(&self) -> bool;
 
-    /// Returns the span of the request's decision, so that the call can be linked to it. `None` if the request is not traced.
+    /// Returns the span of the request's decision. `None` if the request is not traced.
     #[cfg(feature = "opentelemetry")]
     fn span_link(&self) -> Option<SpanLink> {
         None

@@ -27,21 +27,21 @@ pub enum StoreError {
     Refused,
     /// The answer did not come in time. Whether the plan was charged is unknown.
     Timeout,
-    /// The deadline passed before the request could be sent, because earlier calls took too long. Nothing was charged.
+    /// The deadline passed before the request could be sent. Nothing was charged.
     Unsent,
     /// Another server has taken the place of the connected server. Whether the plan was charged is unknown.
     Moved,
     /// The connection ended before the answer came. Whether the plan was charged is unknown.
     Closed,
-    /// The queue of the connection is so long that its last requests cannot be answered in time. Nothing was sent.
+    /// The queue of the connection is too long to answer the request in time. Nothing was sent.
     Backlog,
     /// The server's reply is not valid for the call.
     UnexpectedReply,
-    /// The call named calendar periods, but the server's time was outside of these periods. A second attempt had the
-    /// same result. Nothing was charged.
+    /// The server's time was outside of the calendar periods that the call named, in two attempts. Nothing was
+    /// charged.
     OutsidePeriod,
-    /// The request asks for slots, but a later call of this gateway has reached the server before this call. So the
-    /// server has ignored this call's reports. If this call has charged other buckets, their charges stay.
+    /// The call asks for slots, but reached the server after a later call of this gateway. So the server has ignored
+    /// its reports. Charges of other buckets stay.
     OldReport,
     /// Another node of the cluster has the hash slot of the bucket now. The call did not run.
     SlotMoved,
@@ -49,8 +49,7 @@ pub enum StoreError {
     SlotMoving,
     /// The buckets are on two nodes while their hash slot is moving. The call did not run.
     TryAgain,
-    /// The cluster does not serve the hash slot, because the hash slot has no master or the node is cut off. The call
-    /// did not run.
+    /// The cluster does not serve the hash slot, which has no master or a node that is cut off. The call did not run.
     ClusterDown,
     /// The circuit breaker is open after repeated errors. Nothing was sent.
     BreakerOpen,
@@ -114,28 +113,24 @@ impl StoreError {
 }
 
 impl StoreError {
-    /// Whether the error is a redirection: a node of a cluster has shown that the call did not run and may be sent again, to
-    /// the node that now has the bucket.
+    /// Whether the error is a redirection: the call did not run, and may be sent to another node of the cluster.
     pub(crate) fn is_redirection(self) -> bool {
         matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
 
-    /// Whether the error proves that the call did not run, because a server that must not decide about the buckets has answered.
+    /// Whether the error proves that the call did not run.
     pub(crate) fn did_not_run(self) -> bool {
         self.is_redirection() || matches!(self, StoreError::Replica | StoreError::ClusterDown)
     }
 
-    /// Whether the error shows that the server works although it has not decided. Such a server has redirected the
-    /// call, has reported a time outside of the calendar periods that the call names, knows a later call, or has said
-    /// that its cluster does not serve the hash slot.
+    /// Whether the error shows that the server works, although it has not decided.
     pub fn is_answer(self) -> bool {
         self.is_redirection()
             || matches!(self, StoreError::OutsidePeriod | StoreError::OldReport | StoreError::ClusterDown)
     }
 
-    /// Whether the server works, but has refused the call because of its state, such as full memory, or rows that other
-    /// transactions have locked. Such an error does not open the breaker: an open breaker would block requests that the
-    /// server can decide.
+    /// Whether a working server has refused the call, such as for lack of memory. Such an error does not open the
+    /// breaker.
     pub fn is_refusal(self) -> bool {
         matches!(self, StoreError::Busy | StoreError::OutOfMemory)
     }
@@ -148,13 +143,12 @@ pub struct Fault {
     pub detail: String,
     /// The address of the server with the error. `None` if the store has only one server.
     pub node: Option<Arc<str>>,
-    /// Whether it is proved that the server has rolled the call back, or will, so that nothing of it stays.
+    /// Whether it is proved that the server rolls the call back.
     pub is_rolled_back: bool,
 }
 
 impl Fault {
-    /// Whether the connection must be closed after this error. If not, the error comes from the state of the server, and a new
-    /// connection would meet the same error.
+    /// Whether the connection must be closed after this error. If not, a new connection would meet the same error.
     pub(crate) fn ends_connection(&self) -> bool {
         let stays = matches!(
             self.error,
@@ -167,13 +161,13 @@ impl Fault {
         Fault { error, detail: detail.into(), node: None, is_rolled_back: false }
     }
 
-    /// Returns the fault of a call that the server has rolled back, or will.
+    /// Returns the fault of a call that the server rolls back.
     #[must_use]
     pub(crate) fn rolled_back(self) -> Fault {
         Fault { is_rolled_back: true, ..self }
     }
 
-    /// Whether it is proved that nothing of the call stays: it did not run, or was rolled back.
+    /// Whether it is proved that the call has no effect: it did not run, or was rolled back.
     pub(crate) fn proves_no_effect(&self) -> bool {
         self.is_rolled_back || self.error.did_not_run()
     }

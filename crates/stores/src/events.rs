@@ -15,8 +15,7 @@ use base::time::Micros;
 
 const GATEWAY_TTL: Duration = Duration::from_secs(7);
 
-/// Returns the time for which a gateway counts as alive after its last heartbeat: three intervals of heartbeats, and a little
-/// more.
+/// Returns the time for which a gateway counts as alive after its last heartbeat: a little more than three heartbeats.
 pub fn gateway_ttl() -> Micros {
     Micros::from(fixed_interval("gateway_ttl", GATEWAY_TTL))
 }
@@ -26,12 +25,12 @@ pub fn gateway_ttl() -> Micros {
 pub enum Event {
     /// A call has ended, successfully or not.
     CallEnded(CallReport),
-    /// The deadline of this number of requests passed before they could be sent. `node` is the address of the server, if the
-    /// store has several servers.
+    /// The deadline of this number of requests passed before they could be sent. `node` is the server's address, if
+    /// there are several.
     Unsent { requests: usize, node: Option<Arc<str>> },
-    /// The last calls on a connection all took so long that requests miss their deadline. `fastest` is the duration of the
-    /// fastest of these calls, and `needed` is the `timeout` that such calls need. `node` is the address of the server, if the
-    /// store has several servers.
+    /// The last calls on a connection all took so long that requests miss their deadline. `fastest` is the duration of
+    /// the fastest of these calls, and `needed` the `timeout` that such calls need. `node` is the server's address, if
+    /// there are several.
     RoundTripTooLong { fastest: Micros, needed: Micros, node: Option<Arc<str>> },
     /// A worker's connection is ready. `server` is the address of the server, if the store has only one server.
     Up { worker: Worker, server: Option<HostPort> },
@@ -41,12 +40,12 @@ pub enum Event {
     BreakerClosed,
     /// A worker's connection could not be made, or was lost. `fault` is the reason.
     Down { worker: Worker, fault: Fault },
-    /// A heartbeat has returned the gateways that share the limits. `alive` is their number, and `others` are the other
-    /// gateways that have announced their configuration.
+    /// A heartbeat has returned the gateways that share the limits. `others` are those that have announced their
+    /// configuration.
     Gateways { alive: u64, others: Vec<RunningGateway> },
-    /// The state of one server has changed, in a store that has several servers.
+    /// The state of one of several servers has changed.
     Node { address: Arc<str>, change: NodeChange },
-    /// The name of the server's eviction policy, which selects the keys that the server removes when its memory is full.
+    /// The name of the server's eviction policy.
     EvictionPolicy(String),
     /// A warning that the server has sent, in its own words.
     ServerWarning(String),
@@ -56,16 +55,16 @@ pub enum Event {
     HeartbeatError(Fault),
 }
 
-/// A change of the state of one server, in a store that has several servers.
+/// A change of the state of one of several servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeChange {
     /// Every worker is connected to the server.
     Up,
-    /// A worker is not connected to the server, for the reason that the fault states.
+    /// A worker is not connected to the server.
     Down(Fault),
     BreakerOpened,
     BreakerClosed,
-    /// The server no longer belongs to the store, because the server has no buckets any more.
+    /// The server has no buckets any more, so it no longer belongs to the store.
     Gone,
 }
 
@@ -96,8 +95,7 @@ pub struct CallReport {
     /// Whether the server has decided at least one request of the call.
     pub any_decided: bool,
     pub took: Micros,
-    /// The number of *healed* buckets. The stored value of such a bucket was not a valid state, and was replaced by the state
-    /// of an empty bucket.
+    /// The number of *healed* buckets.
     pub healed: u64,
     pub fault: Option<Fault>,
     pub span_links: SpanLinks,

@@ -8,8 +8,7 @@ use super::remote;
 use super::settings::Settings;
 use base::secret::SecretSource;
 
-/// Prepares a database, so that gateways can use it as a store. The preparation must run once, before the first gateway needs
-/// the store.
+/// Prepares a database, so that gateways can use it as a store.
 #[derive(Debug)]
 pub struct Initialization<'s> {
     settings: &'s Settings,

@@ -10,7 +10,7 @@ use ledger::algorithm::{AlgorithmKind, State, budget};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// More than a bucket can have spent, in thousandths. Every store computes with it exactly.
+/// An amount above everything that a bucket can have spent, in thousandths.
 const EVERYTHING: u64 = (1 << 53) - 1;
 
 /// A connection to a shared store, for an operator who reads, finds and removes buckets.
@@ -36,8 +36,8 @@ impl Inspector {
         }
     }
 
-    /// Makes these buckets full. What requests hold of a budget, and what its owners have said, stays. The kind is `None` for a
-    /// bucket whose limit the caller does not know. Returns the time and the earlier states, as [`Inspector::states`] does.
+    /// Makes these buckets full. What requests hold stays held. The kind is `None` if the caller does not know the
+    /// bucket's limit. Returns the time and the earlier states, as [`Inspector::states`] does.
     ///
     /// # Errors
     ///

@@ -65,8 +65,8 @@ pub use settings::{Endpoint, Settings};
 pub use take_failure::TakeFailure;
 pub use worker::Worker;
 
-/// A store of buckets, of one of the supported kinds. A new kind needs its own file, a variant here and in [`Settings`], and an
-/// arm in each `match` on these two enums.
+/// A store of buckets, of one of the supported kinds. A new kind needs a file, a variant here and in [`Settings`], and
+/// an arm in each `match` on them.
 #[derive(Debug)]
 pub enum Store {
     Memory(Arc<Memory>),
@@ -96,8 +96,8 @@ impl Store {
         }
     }
 
-    /// Drives the connection of a worker: connects, and connects again whenever the connection is lost. Returns only if
-    /// the worker has no connection of its own. Must be called once for each worker, on the worker's thread.
+    /// Drives the connection of a worker, and connects again whenever it is lost. Returns only if the worker has no
+    /// connection of its own. Must be called once for each worker, on the worker's thread.
     pub async fn run(&self, worker: Worker) {
         match self {
             Store::Memory(_) => {}
@@ -117,13 +117,13 @@ impl Store {
         }
     }
 
-    /// Decides a plan: charges all of its buckets, or charges nothing. Returns `None` if the client had disconnected before the
-    /// store was called. Nothing is charged then.
+    /// Decides a plan: charges all of its buckets, or charges nothing. Returns `None` if the client had already
+    /// disconnected. Nothing is charged then.
     ///
     /// # Errors
     ///
-    /// When the store gave no answer, or an answer for only a part of the plan. [`StoreError`] says for each reason whether the
-    /// plan may have been charged.
+    /// When the store gave no answer to the plan, or to a part of it. [`StoreError`] says whether the plan may have
+    /// been charged.
     pub fn take(
         &self,
         worker: Worker,
@@ -133,9 +133,8 @@ impl Store {
         self.ask(worker, plan, caller, None)
     }
 
-    /// Decides a plan as [`Store::take`] does, for a caller that waits at most `most`, or the store's timeout if that is
-    /// shorter. If a part of the plan has no answer after that time, the call fails. If buckets are on several servers, the
-    /// error holds the answers for the other parts.
+    /// Decides a plan as [`Store::take`] does, for a caller that waits at most `most` and at most the store's timeout.
+    /// The error holds the answers for the parts that other servers decided.
     ///
     /// # Errors
     ///
@@ -160,16 +159,14 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(Some(memory.take(plan))),
             Store::Redis(redis) => Ok(redis.take(worker, plan, caller, answer_within).await?),
-            // This future is the largest by far. It is on the heap, so that it does not enlarge the tasks of requests
-            // to other stores.
+            // This future is by far the largest. On the heap, it does not enlarge the tasks of requests.
             Store::Cluster(cluster) => Box::pin(cluster.take(worker, plan, caller, answer_within)).await,
             Store::Postgres(postgres) => Ok(postgres.take(worker, plan, caller, answer_within).await?),
         }
     }
 
     /// Decides a plan in this process, with this gateway's share of each limit. For use after [`Store::take`] has
-    /// returned an error. The slots that this gateway already holds are counted, even if the store has not granted
-    /// them. The slots of the reply are reported as soon as the store answers again, so they need no [`Store::hold`].
+    /// returned an error. All slots that this gateway holds are counted. The new slots need no [`Store::hold`].
     pub fn take_fallback(&self, worker: Worker, plan: &Plan) -> TakeReply {
         match self {
             Store::Memory(memory) => memory.take(plan),
@@ -179,11 +176,9 @@ impl Store {
         }
     }
 
-    /// Holds the slots that a request asks for, although neither the store nor this gateway has granted them. For use
-    /// after [`Store::take`] has returned an error and the request was let pass without any limit. Other gateways see
-    /// the slots of this gateway as soon as the store answers again, even if they are more than the limit. Add the
-    /// result to the reservation of the request with [`Reservation::join`]. Holds nothing if the store is in memory,
-    /// because such a store always answers.
+    /// Holds the slots of a request that was let pass without a limit, after [`Store::take`] has returned an error.
+    /// Other gateways see these slots once the store answers again. Add the result to the request's reservation with
+    /// [`Reservation::join`]. The memory store holds nothing.
     pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
         match self {
             Store::Memory(_) => Reservation::default(),
@@ -193,9 +188,8 @@ impl Store {
         }
     }
 
-    /// Ends all slots of this gateway, because the process ends, and waits until the store knows that they have ended.
-    /// Otherwise the store would count these slots until the last reports expire. May wait as long as the store gives
-    /// no answer.
+    /// Ends all slots of this gateway at the end of the process. Waits until the store knows of it, however long that
+    /// takes.
     pub async fn end_all_slots(&self) {
         match self {
             Store::Memory(_) => {}
@@ -205,7 +199,7 @@ impl Store {
         }
     }
 
-    /// Waits until the store knows what the requests of this gateway hold. May wait as long as the store gives no answer.
+    /// Waits until the store knows what the requests of this gateway hold, however long that takes.
     pub async fn all_reported(&self) {
         match self {
             Store::Memory(_) => {}
@@ -225,9 +219,8 @@ impl Store {
         }
     }
 
-    /// Sets the limits whose charges may be undone, because a request charges their buckets together with other
-    /// buckets, of which one may refuse. Such a request may also come through another gateway with the same
-    /// configuration. What is cached about the buckets of these limits is valid for a shorter time.
+    /// Sets the limits whose charges may be undone, because another bucket of the same request may refuse. What is
+    /// cached about their buckets is valid for a shorter time.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if let Store::Cluster(cluster) = self {
             cluster.expect_undone_charges(limits);
@@ -245,7 +238,7 @@ impl Store {
         }
     }
 
-    /// Converts a time of this process's clock to the store's clock, as far as the difference of the clocks is known.
+    /// Converts a time of this process's clock to the store's clock. The difference of the clocks is estimated.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         match self {
             Store::Memory(memory) => memory.date_at(ours),
@@ -255,7 +248,7 @@ impl Store {
         }
     }
 
-    /// Removes what is cached about buckets, because the settings of limits have changed. What was spent stays spent.
+    /// Removes what is cached about buckets, after the settings of limits have changed. What was spent stays spent.
     pub fn invalidate(&self) {
         match self {
             Store::Memory(_) => {}
@@ -288,8 +281,7 @@ impl Store {
         self.local_buckets().is_none()
     }
 
-    /// Returns how many buckets are in this process: the buckets of the memory store, or those that replace a shared
-    /// store during an outage.
+    /// Returns the number of buckets in this process, including those that replace a shared store during an outage.
     pub fn buckets(&self) -> usize {
         match self {
             Store::Memory(memory) => memory.buckets(),

@@ -1,4 +1,4 @@
-//! Defines what a store returns: its answer to a plan, and the states of buckets before and after an operator's change.
+//! Defines what a store returns: its answer to a plan, and the states of changed buckets.
 
 use super::reservation::Reservation;
 use base::time::Timestamp;
@@ -18,21 +18,19 @@ pub struct TakeReply {
     /// The time of the decision on the store's clock.
     pub now: Timestamp,
     pub settlement: Settlement,
-    /// The number of buckets that were evicted to make room although something was still spent in them.
+    /// The number of buckets that were evicted although they were not full.
     pub evicted: u64,
     pub source: Source,
-    /// The slots that the request holds until it ends. Empty if all its limits are rates, or if the request was
-    /// refused.
+    /// The slots that the request holds until it ends.
     pub reservation: Reservation,
 }
 
-/// Where an answer comes from. Metrics and the access log distinguish answers by their source.
+/// Where an answer comes from, for metrics and the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Store,
-    /// This process's cache of what the store has shown about buckets. The store itself would have refused the plan
-    /// too.
+    /// This process's cache of what the store has shown about buckets.
     Cached,
-    /// This gateway's share of the limits, used because the store gave no answer.
+    /// This gateway's share of the limits, while the store gives no answer.
     Fallback,
 }

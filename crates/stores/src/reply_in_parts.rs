@@ -42,7 +42,7 @@ impl ReplyInParts {
         put(&mut whole.shadow, &part.shadow, &settlement.shadow);
     }
 
-    /// Notes that the next part is refused. The charges so far are given back, and the outcomes of shadow charges are removed.
+    /// Notes that the next part is refused. Removes the outcomes of shadow charges.
     pub fn refuse(&mut self, plan: &Plan) {
         let settlement = &mut self.0.settlement;
         settlement.delay = Default::default();

@@ -10,18 +10,15 @@ use ledger::cost::Cost;
 use ledger::holds::{self, ReservationOwner, SlotId, SlotTerms};
 use ledger::outcome::Verdict;
 
-/// Counts the slots that requests hold. A keeper is a connection, which reports the slots to its store, or a store in
-/// this process.
+/// Counts the slots that requests hold: a connection to a store, or a store in this process.
 pub(crate) trait SlotKeeper: ReservationOwner + fmt::Debug + Send + Sync {}
 
-/// The slots that a granted request holds until it ends. If all its limits are rates, the reservation is empty, because
-/// the charges of rates are kept.
+/// The slots that a granted request holds until it ends. Empty if all its limits are rates.
 ///
-/// Keep the reservation for as long as the request is under way, in whatever task. Dropping it gives all slots back, so
-/// they are given back however the request ends, even by a panic. Dropping never waits: the store learns of the drop in
-/// the next call, which is made at once if no call is under way.
+/// Dropping it gives all slots back, however the request ends. Dropping never waits: the store learns of it in the
+/// next call, which is made soon.
 ///
-/// Each slot is given back at most once: a slot with a `max_hold` may have ended before the drop.
+/// A slot with a `max_hold` may have ended before the drop.
 #[derive(Debug, Default)]
 #[must_use = "dropping it gives back what the request holds"]
 pub struct Reservation {
@@ -40,13 +37,13 @@ impl Reservation {
         self.parts.is_empty()
     }
 
-    /// Adds the slots of another reservation, for example those that a fallback has granted for the same request.
+    /// Adds the slots of another reservation.
     pub fn join(&mut self, mut other: Reservation) {
         self.parts.append(&mut other.parts);
     }
 
-    /// Ends what the request holds of this bucket now, because the request has spent `cost` of it. The store charges the cost,
-    /// even if it is more than what was held. Does nothing if the request holds nothing of the bucket.
+    /// Ends what the request holds of this bucket now, after it has spent `cost` of it. The store charges the cost,
+    /// even if it is more than what was held.
     pub fn settle(&mut self, bucket: &BucketKey, cost: Cost) {
         for part in &mut self.parts {
             if part.settle(bucket, cost) {
@@ -61,8 +58,8 @@ impl Reservation {
     }
 }
 
-/// Returns the asks of a plan that have a slot if they are granted. A request that reserves nothing of a budget has a slot too,
-/// because the request has a cost when it ends.
+/// Returns the asks of a plan that have a slot if they are granted. An ask of a budget has a slot even if it reserves
+/// nothing, because the cost comes at its end.
 pub(crate) fn held_asks(plan: &Plan) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
     plan.asks().filter(|(index, charge, terms)| {
         let is_budget = matches!(charge.algorithm, Algorithm::Budget(_));

@@ -19,7 +19,7 @@ pub enum Settings {
     Postgres(postgres::Settings),
 }
 
-/// The address of a shared store, and where the buckets are in it.
+/// The address of a shared store and its buckets.
 #[derive(Clone, Copy, Debug)]
 pub enum Endpoint<'s> {
     Redis {
@@ -71,8 +71,8 @@ impl Settings {
         }
     }
 
-    /// Returns the number of gateways among which limits are divided during an outage, unless more are alive. Returns 1 for a
-    /// store that is not shared.
+    /// Returns the number of gateways among which limits are divided during an outage, at least. 1 for a store that is
+    /// not shared.
     pub fn gateways(&self) -> u64 {
         match self {
             Settings::Memory(_) => 1,
@@ -92,7 +92,7 @@ impl Settings {
         }
     }
 
-    /// Whether both settings lead to the same buckets, as far as the settings show.
+    /// Whether both settings lead to the same buckets.
     pub fn has_same_buckets(&self, other: &Settings) -> bool {
         match (self.endpoint(), other.endpoint()) {
             (
@@ -107,8 +107,8 @@ impl Settings {
         }
     }
 
-    /// Returns how both settings distribute buckets over the nodes of the same cluster. `None` if the distributions are equal,
-    /// or if the settings do not lead to the same cluster.
+    /// Returns how both settings distribute buckets over the nodes of the same cluster. `None` if equally, or if the
+    /// clusters differ.
     pub fn other_place(&self, other: &Settings) -> Option<(Place, Place)> {
         let (Endpoint::Redis { target, prefix }, Endpoint::Redis { target: other, prefix: other_prefix }) =
             (self.endpoint()?, other.endpoint()?)
@@ -129,7 +129,7 @@ impl Settings {
         }
     }
 
-    /// Returns the settings of the file in which buckets are kept over a restart. `None` if there is no such file.
+    /// Returns the settings of the file in which buckets are kept over a restart.
     pub fn bucket_file(&self) -> Option<&BucketFileSettings> {
         match self {
             Settings::Memory(memory) => memory.file.as_ref(),
@@ -142,8 +142,8 @@ impl Settings {
         !self.is_shared() && self.bucket_file().is_none()
     }
 
-    /// Returns these settings with the login, the sentinels and the cluster's nodes of `newer`, because only these can
-    /// change without a restart. Returns the settings unchanged if `newer` leads to other buckets.
+    /// Returns these settings with the login, the sentinels and the cluster's nodes of `newer`. Returns them unchanged
+    /// if `newer` leads to other buckets.
     #[must_use]
     pub fn with_login_of(&self, newer: &Settings) -> Settings {
         match (self, newer) {
@@ -158,13 +158,11 @@ impl Settings {
         }
     }
 
-    /// Connects to a shared store, to read its buckets without a gateway. Must be called on a tokio runtime, which drives the
-    /// connection.
+    /// Connects to a shared store, to read its buckets without a gateway. Must be called on a tokio runtime.
     ///
     /// # Errors
     ///
-    /// When the store cannot be reached or refuses the user. Also always for buckets in a gateway's memory, because only that
-    /// gateway can read them.
+    /// When the store cannot be reached or refuses the user, and always for buckets in a gateway's memory.
     pub async fn inspect(&self) -> Result<Inspector, Fault> {
         match self {
             Settings::Memory(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are in a gateway's memory")),

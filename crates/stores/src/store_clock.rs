@@ -1,9 +1,7 @@
 //! Keeps the clock of a remote store, as the last reply showed it, for decisions that depend on the date.
 //!
-//! If a store has several servers, each of them has its own clock. The shares that a gateway grants in place of some of
-//! these servers use a single clock: that of the server that has been furthest ahead, even if it is behind this
-//! process's clock. This clock never goes back to the clock of another server, because a share would then refill a
-//! second time for the same period.
+//! If a store has several servers, each has its own clock. The fallback uses the clock that is furthest ahead, which
+//! never goes back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,7 +16,7 @@ const UNKNOWN: i64 = i64::MIN;
 pub struct StoreClock {
     /// The microseconds by which the store's clock is ahead of this process's clock, or [`UNKNOWN`].
     ahead: AtomicI64,
-    /// The clock of the store as a whole, if this is the clock of one of its servers.
+    /// The clock of the whole store, if this is the clock of one of several servers.
     whole: Option<Arc<StoreClock>>,
 }
 
@@ -29,15 +27,14 @@ impl Default for StoreClock {
 }
 
 impl StoreClock {
-    /// Makes the clock of one of several servers of a store. `whole` is the clock of the store as a whole.
+    /// Makes the clock of one of several servers. `whole` is the clock of the whole store.
     pub fn of_part(whole: Arc<StoreClock>) -> StoreClock {
         StoreClock { whole: Some(whole), ..StoreClock::default() }
     }
 
     /// Notes that the store's clock showed `theirs` during a call, between the times `started` and `ended` of this
-    /// process's clock. The known difference of the clocks is kept if it agrees with these times, so that a late reply
-    /// does not set the clock back. Returns the time of this process's clock when the store's clock showed `theirs`, as
-    /// far as it is known.
+    /// process's clock. The known difference of the clocks is kept if it agrees with these times. Returns the
+    /// estimated time of this process's clock at `theirs`.
     pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) -> Timestamp {
         let (least, most) = (difference(theirs, ended), difference(theirs, started));
         let ahead = self.ahead().min(most).max(least);
@@ -116,8 +113,7 @@ mod tests {
         clock.observe(Timestamp(9_000_010), moment, Timestamp(1_000_020));
         let ahead = clock.at(moment).since(moment).0;
         assert!((7_999_990..=8_000_010).contains(&ahead), "{ahead}");
-        // In the first case, the server decides at once and the reply takes a second. In the second case, the call
-        // takes a second to arrive.
+        // First the server decides at once, and the reply takes a second. Then the call takes a second to arrive.
         for theirs in [9_000_010, 9_999_980] {
             let decided = clock.observe(Timestamp(theirs), moment, Timestamp(2_000_000));
             assert_eq!((clock.at(moment).since(moment).0, decided), (ahead, Timestamp(theirs - ahead)));

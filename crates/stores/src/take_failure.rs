@@ -1,4 +1,4 @@
-//! Defines the failure of a take: the reason, and the charges that some of several servers have already granted.
+//! Defines the failure of a take, with the charges that some of several servers have granted.
 
 use std::fmt;
 
@@ -7,17 +7,16 @@ use super::reply::TakeReply;
 use super::reply_in_parts::{PartPositions, ReplyInParts};
 use ledger::charge::Plan;
 
-/// The error of a store that has decided nothing or only a part of a plan.
+/// The error of a store that has not decided a whole plan.
 #[derive(Debug)]
 pub struct TakeFailure {
     pub error: StoreError,
-    /// The charges that some servers have granted, if buckets are on several servers. `None` if no charge is known to be
-    /// granted.
+    /// The charges that some of several servers have granted. `None` if no charge is known to be granted.
     pub partial: Option<Box<PartialTake>>,
 }
 
 /// A plan of which some servers have granted their part, and other servers gave no answer. Dropping this value gives
-/// the granted charges back. Charges without an answer count as spent.
+/// the granted charges back.
 #[derive(Debug)]
 pub struct PartialTake {
     unanswered: Plan,
@@ -28,13 +27,13 @@ pub struct PartialTake {
 
 /// Charges that are given back when this value is dropped.
 pub trait ProvisionalCharges: fmt::Debug + Send {
-    /// Keeps the charges, so that they are not given back.
+    /// Keeps the charges.
     fn keep(self: Box<Self>);
 }
 
 impl PartialTake {
-    /// Makes a partial take. `unanswered` are the charges without an answer, and `positions` their positions in the whole plan.
-    /// `reply` has the replies to the other charges, and `granted` gives these charges back when it is dropped.
+    /// Makes a partial take. `unanswered` are the charges without an answer, and `positions` their positions in the
+    /// whole plan. `reply` has the replies to the other charges, which `granted` gives back when it is dropped.
     pub fn new(
         unanswered: Plan,
         positions: PartPositions,
@@ -49,8 +48,8 @@ impl PartialTake {
         &self.unanswered
     }
 
-    /// Returns the reply for the whole plan. `rest` is the reply to the unanswered charges, which were decided elsewhere. If
-    /// `rest` is a refusal, the granted charges are given back.
+    /// Returns the reply for the whole plan. `rest` is the reply to the unanswered charges. If it is a refusal, the
+    /// granted charges are given back.
     pub fn settle(self, plan: &Plan, rest: TakeReply) -> TakeReply {
         let PartialTake { positions, mut reply, granted, .. } = self;
         if rest.settlement.is_granted() {

@@ -1,5 +1,4 @@
-//! Tests slots that several gateways share in a real Redis: what is granted, what is given back, and what faults
-//! may cost.
+//! Tests slots that several gateways share in a real Redis.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 #![allow(clippy::disallowed_methods, reason = "a test measures real time")]
 #![allow(clippy::print_stdout, reason = "a child process says when it holds its slots")]
@@ -31,7 +30,7 @@ struct Server {
 
 impl Server {
     fn start() -> Server {
-        // The port is free when the server starts, unless another program takes it in this moment.
+        // Another program could take the free port in this moment.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let directory = TempDir::new().unwrap();
         let child = launch(port, &directory);
@@ -130,7 +129,7 @@ impl Gateway {
         Ok(reply.settlement.is_granted().then_some(reply.reservation))
     }
 
-    /// Makes this number of requests, one after the other. Returns the reservations of those that were granted.
+    /// Makes this number of requests. Returns the reservations of those that were granted.
     async fn take(&self, plan: &Plan, requests: usize) -> Vec<Reservation> {
         let mut held = Vec::new();
         for _ in 0..requests {
@@ -139,7 +138,7 @@ impl Gateway {
         held
     }
 
-    /// Makes requests until this number of slots is granted. Returns the slots, and how long it took to get them.
+    /// Makes requests until this number of slots is granted. Returns the slots, and how long it took.
     async fn take_all(&self, plan: &Plan, slots: usize) -> (Vec<Reservation>, Duration) {
         let (began, mut held) = (Instant::now(), Vec::new());
         while held.len() < slots {
@@ -229,7 +228,7 @@ async fn limits_of_one_bucket_share_its_slots_and_a_shadow_refuses_nobody() {
         let (free, paid) = (slots_of(2), slots_of(4));
         let mut held = gateway.take(&free, 3).await;
         assert_eq!(held.len(), 2);
-        // Both plans are asked for at the same time, so that one call may contain requests of both plans.
+        // One call may contain requests of both plans.
         let (more, none) = tokio::join!(gateway.take(&paid, 3), gateway.take(&free, 1));
         assert_eq!((more.len(), none.len()), (2, 0));
         held.extend(more);
@@ -288,8 +287,8 @@ async fn a_store_that_forgets_is_told_again_within_two_seconds() {
     other.take_all(&three, 3).await;
 }
 
-/// Starts a relay to a server, and returns the port of the relay. The relay can lose the answer to a call, and then
-/// closes the connection.
+/// Starts a relay to a server, and returns its port. The relay can lose the answer to a call, and then closes the
+/// connection.
 async fn relay(to: u16, loses: Arc<AtomicBool>) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -428,7 +427,7 @@ async fn a_gateway_that_was_stopped_says_again_what_it_holds() {
     let (held, _) = gateway.take_all(&sixty, 60).await;
     assert!(signal("-CONT").success());
     tokio::time::sleep(Duration::from_millis(2300)).await;
-    // 110 slots are held now, although the limit is 60. So more than 50 must be given back before a request is granted.
+    // 110 slots are held, although the limit is 60. So more than 50 must be given back before a request is granted.
     drop(held);
     let (held, _) = gateway.take_all(&sixty, 10).await;
     assert!(gateway.ask(&sixty).await.unwrap().is_none(), "{}", held.len());

@@ -1,12 +1,10 @@
 //! A circuit breaker: keeps requests from waiting for a store that does not answer.
 //!
 //! The breaker opens after a number of consecutive failed calls, or when half of the last hundred calls failed. While
-//! it is open, no calls are made. After a cool-down one request is let through as a probe: if the probe is answered,
-//! the breaker closes, otherwise the cool-down doubles. The cool-down is jittered, so that gateways do not probe at the
-//! same time.
+//! it is open, no calls are made. After a cool-down one request is let through as a probe: an answer closes the
+//! breaker, a failure doubles the cool-down.
 //!
-//! One pause of the store delays the calls of all connections at the same moment. Such a pause counts as one
-//! consecutive failure, however many connections there are: if timeouts overlap in time, only one of them counts.
+//! Of timeouts that overlap in time, only one counts, so a pause of the store is one failure.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -33,16 +31,15 @@ impl Default for Settings {
 /// The number of recent calls that are counted.
 const WINDOW: usize = 100;
 const SPAN: Micros = Micros(10_000_000);
-/// When half of the recent calls failed, the breaker opens only if there were also this many separate failures within
-/// `SPAN`. Timeouts that overlap in time count as one separate failure. So a single pause of the store does not open
-/// the breaker, even if it delays a hundred calls on many connections.
+/// When half of the recent calls failed, the breaker opens only after this many separate failures within `SPAN`. Of
+/// timeouts that overlap in time, only one counts. So a single pause of the store does not open the breaker.
 const SEPARATE: usize = 5;
 
 /// A circuit breaker: refuses calls to a store for a while after too many failures. All workers share it.
 #[derive(Debug)]
 pub struct Breaker {
     settings: Settings,
-    /// Whether a recent call failed, or the breaker is open. If neither is true, the state need not be locked.
+    /// Whether a recent call failed, or the breaker is open. If false, the state need not be locked.
     troubled: AtomicBool,
     state: Mutex<State>,
 }
@@ -53,8 +50,7 @@ struct State {
     /// The recent calls, oldest first: when each ended, and how.
     calls: VecDeque<(Timestamp, CallResult)>,
     failed: usize,
-    /// The end of the last timeout that counted as a separate failure. A timeout that began before this moment overlaps
-    /// with it.
+    /// The end of the last timeout that counted as a separate failure. A timeout that began earlier does not count.
     counted_until: Timestamp,
     /// The moments of the last separate failures, oldest first. There are at most [`SEPARATE`].
     separate: VecDeque<Timestamp>,
@@ -68,8 +64,8 @@ struct Open {
     cooldown: Micros,
     /// Whether a probe is running.
     probing: bool,
-    /// The time of the last new connection to a server that had left a call unanswered on the previous connection. 0 if
-    /// no such connection was made since the breaker opened.
+    /// The time of the last new connection that replaced one with an unanswered call. 0 if there was none since the
+    /// breaker opened.
     reconnected: Timestamp,
 }
 
@@ -120,7 +116,7 @@ impl Breaker {
         }
     }
 
-    /// Whether a recent call failed, or the breaker is open. If neither is true, a successful call need not be recorded.
+    /// Whether a recent call failed, or the breaker is open. If false, a successful call need not be recorded.
     pub(crate) fn is_troubled(&self) -> bool {
         self.troubled.load(Ordering::Acquire)
     }
@@ -141,7 +137,7 @@ impl Breaker {
                 state.open(cooldown, now);
                 Change::None
             }
-            // The call began before the breaker opened, so its result is outdated.
+            // The call began before the breaker opened.
             (Some(_), _) => Change::None,
             (None, _) => {
                 state.count(result, now);
@@ -156,12 +152,11 @@ impl Breaker {
         change
     }
 
-    /// Records that a call had no reply during the period `timeout`. The first period of a call begins when the call is
-    /// sent, and each further period begins when the previous period ends. If periods overlap, on any connections, only
-    /// one of them counts as a consecutive failure.
+    /// Records that a call had no reply during the period `timeout`. Of periods that overlap, on any connections, only
+    /// one counts as a consecutive failure.
     pub(crate) fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
         let mut state = self.state.lock();
-        // The call began before the breaker opened, so its result is outdated.
+        // The call began before the breaker opened.
         if state.open.is_some() {
             return Change::None;
         }
@@ -183,25 +178,22 @@ impl Breaker {
         Change::Opened
     }
 
-    /// Gives back the permit of a request whose result says nothing about the store. If the request was the probe, another
-    /// request may probe.
+    /// Gives back the permit of a request whose result says nothing about the store. After a probe, another request
+    /// may probe.
     pub fn release(&self, permit: Permit) {
         if let (Permit::Probe, Some(open)) = (permit, &mut self.state.lock().open) {
             open.probing = false;
         }
     }
 
-    /// Makes an open breaker let the next request through as a probe, without waiting for the end of the cool-down. Used after
-    /// a new connection to a server that had left a call unanswered. The breaker stays open until the probe succeeds,
-    /// because a connection alone does not show that the server answers calls.
+    /// Makes an open breaker let the next request through as a probe, without waiting for the end of the cool-down.
     pub(crate) fn probe_soon(&self, now: Timestamp) {
         if let Some(open) = &mut self.state.lock().open {
             (open.until, open.reconnected) = (open.until.min(now), now);
         }
     }
 
-    /// Resets the count of failures after a new connection. An open breaker stays open and lets the next request through as a
-    /// probe, because a connection alone does not show that the server answers calls.
+    /// Resets the count of failures after a new connection. An open breaker lets the next request through as a probe.
     pub(crate) fn begin_again(&self, now: Timestamp) {
         let mut state = self.state.lock();
         if let Some(open) = &mut state.open {
@@ -212,8 +204,8 @@ impl Breaker {
         self.troubled.store(false, Ordering::Release);
     }
 
-    /// Whether to ignore the failure of a probe. `connected` is the time at which the probe's connection was made. If a newer
-    /// connection was made since then, it may lead to another server, and that server needs its own probe.
+    /// Whether to ignore the failure of a probe, because a newer connection may lead to another server. `connected` is
+    /// the time at which the probe's connection was made.
     pub(crate) fn is_outdated(&self, connected: Timestamp) -> bool {
         self.state.lock().open.is_some_and(|open| connected < open.reconnected)
     }
@@ -252,8 +244,7 @@ impl State {
     }
 
     fn half_failed(&self, now: Timestamp) -> bool {
-        // Successes before the first failure are not recorded, so `calls` may hold fewer than `WINDOW`. The
-        // missing calls succeeded, so half of `WINDOW` is the right bound also then.
+        // Successes before the first failure are not in `calls`, but count among the last `WINDOW` calls.
         let half = self.failed * 2 >= WINDOW;
         let recent = self.separate.front().is_some_and(|first| now.since(*first) <= SPAN);
         half && recent && self.separate.len() == SEPARATE

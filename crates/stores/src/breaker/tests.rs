@@ -118,14 +118,14 @@ fn a_probe_whose_client_disconnects_leaves_the_next_request_to_probe() {
 fn half_of_a_hundred_calls_open_it_within_ten_seconds() {
     let (often, seldom) = (breaker(), breaker());
     let mut opened = false;
-    // A hundred calls are recorded, because the first success comes before any failure and is not recorded.
+    // The first success comes before any failure and is not recorded, so a hundred calls are.
     for number in 0..101 {
         let now = Timestamp(1_000 * SECOND + number * SECOND / 20);
         opened |= often.record(Permit::Granted, alternating(number), now) == Change::Opened;
     }
     assert!(opened);
     for number in 0..400 {
-        // Alternating successes and failures as in the loop above, but over several minutes.
+        // The loop above, but over several minutes.
         let now = Timestamp(1_000 * SECOND + number * SECOND / 2);
         assert_eq!(seldom.record(Permit::Granted, alternating(number), now), Change::None);
     }
@@ -158,13 +158,11 @@ fn calls() -> impl Strategy<Value = Vec<CallResult>> {
 }
 
 proptest! {
-    /// Compares the moment at which the breaker opens with a count over all calls, including the successes before the
-    /// first failure, which the breaker does not record.
+    /// Compares the moment at which the breaker opens with a count over all calls.
     #[test]
     fn it_opens_when_half_of_the_last_hundred_calls_failed_and_not_before(
         calls in calls(),
-        // The pause between two calls. With the shortest pause, a hundred calls take half a second. With the longest,
-        // they take 50 seconds.
+        // The pause between two calls.
         pause in prop::sample::select(vec![SECOND / 200, SECOND / 20, SECOND / 9, SECOND / 2]),
     ) {
         let (breaker, mut ended) = (breaker(), Vec::new());

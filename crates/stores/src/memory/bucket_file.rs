@@ -1,6 +1,6 @@
 //! Keeps the buckets of the memory store in a file, which only one process at a time may use.
 //!
-//! The lock is on a second file, `FILE.lock`, because each write replaces the file of the buckets by a new file.
+//! The lock is on a second file, `FILE.lock`, because each write replaces `FILE`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct BucketFileSettings {
     pub save_every: Micros,
 }
 
-/// The file in which a memory store keeps its buckets, locked against use by other processes.
+/// A locked file in which a memory store keeps its buckets.
 #[derive(Debug)]
 pub struct BucketFile {
     path: PathBuf,
@@ -64,8 +64,8 @@ impl BucketFile {
         }
     }
 
-    /// Reads the buckets in the file into `memory`, as [`Memory::read_buckets`] does. Returns the number of buckets that
-    /// `memory` has kept, or `None` if the file does not exist.
+    /// Reads the buckets in the file into `memory`, as [`Memory::read_buckets`] does. Returns the number of buckets
+    /// kept, or `None` if there is no file.
     ///
     /// # Errors
     /// If the file cannot be read or has no valid buckets. Then no bucket is kept.
@@ -77,8 +77,8 @@ impl BucketFile {
         }
     }
 
-    /// Writes the buckets of `memory` to a new file that only its owner can read, and replaces the old file in one step.
-    /// Returns the number of buckets in the file.
+    /// Writes the buckets of `memory` to a new file, which replaces the old file in one step. Returns the number of
+    /// buckets in the file.
     ///
     /// # Errors
     /// If the new file cannot be written. Then the old file is unchanged.
@@ -90,15 +90,14 @@ impl BucketFile {
         });
         match written {
             Ok(count) => {
-                // The folder is synced so that the renamed file survives a crash of the machine. An error is
-                // ignored, because some file systems cannot sync a folder.
+                // With a synced folder, the renamed file survives a crash. Some file systems cannot sync a folder.
                 if let Ok(folder) = File::open(folder_of(&self.path)) {
                     let _ = folder.sync_all();
                 }
                 Ok(count)
             }
             Err(error) => {
-                // An error is ignored, because the file may not exist.
+                // The file may not exist.
                 let _ = std::fs::remove_file(&new);
                 Err(error)
             }
@@ -107,8 +106,8 @@ impl BucketFile {
 }
 
 impl Drop for BucketFile {
-    /// Releases the lock explicitly, because closing the file may not release it: a process that is being started may
-    /// still have a duplicate of the file handle, which would keep the lock.
+    /// Releases the lock explicitly. A process that is being started may have a duplicate of the file handle, which
+    /// would keep the lock.
     fn drop(&mut self) {
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
@@ -173,7 +172,7 @@ mod tests {
         let path = folder.path().join("buckets.tgb");
         let file = BucketFile::lock(&path).unwrap();
         assert!(matches!(file.load(&memory()), Ok(None)));
-        // A file that a crash has left could be a symbolic link to another file.
+        // A file left by a crash could be a symbolic link to another file.
         std::fs::write(folder.path().join("precious"), "precious").unwrap();
         std::os::unix::fs::symlink(folder.path().join("precious"), folder.path().join("buckets.tgb.new")).unwrap();
         for _ in 0..2 {

@@ -16,14 +16,11 @@
 //! | 8 | the number of buckets |
 //! | 4 | CRC-32 of everything before it |
 //!
-//! Integers are little-endian. A key is a hash that includes the algorithm's name, so a state is only ever read by the
-//! algorithm that wrote it, in the unit that the state itself includes. The code in this file knows no algorithm.
+//! Integers are little-endian. A key includes the algorithm's name, so only the algorithm that wrote a state reads it.
 //!
-//! Times are those of [`base::time::Clock`]: the wall clock at the start of the process, plus the monotonic time since
-//! then. The next process continues with the wall clock. If the wall clock was set back meanwhile, a bucket is not
-//! refilled until the clock has caught up. If the wall clock was set back by more than an hour, every bucket stays
-//! empty for as long as its refill would have taken. If the clock was set forward, a bucket is also refilled for the
-//! skipped time.
+//! Times are those of [`base::time::Clock`]. If the wall clock was set back between two processes, buckets are not
+//! refilled until it has caught up. After more than an hour, they start empty. If it was set forward, buckets are also
+//! refilled for the skipped time.
 
 use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -43,8 +40,7 @@ const KEY_FORMAT: usize = FORMAT.len();
 /// The number of buckets that are copied each time a shard is locked.
 const BATCH: usize = 512;
 
-/// The longest time by which the time of the stream may be ahead of the clock. If it is further ahead, the buckets
-/// become empty, because their algorithms would refuse requests until the clock has caught up.
+/// The longest time by which the stream may be ahead of the clock. If it is further ahead, its buckets start empty.
 const AHEAD: Micros = Micros(3_600_000_000);
 
 /// The reason why buckets cannot be read from a stream.
@@ -54,7 +50,7 @@ pub enum InvalidBuckets {
     /// The bytes are not a stream of buckets.
     Foreign,
     Version(u8),
-    /// Another version of Tollgate wrote the stream. The keys or states of that version have another meaning.
+    /// Another version of Tollgate wrote the stream. Its keys or states have another meaning.
     KeyFormat,
     Truncated,
     Damaged,
@@ -78,7 +74,7 @@ impl fmt::Display for InvalidBuckets {
 
 impl std::error::Error for InvalidBuckets {}
 
-/// Writes and reads the buckets of a store, one shard at a time. Requests go on, because no lock is held for long.
+/// Writes and reads the buckets of a store, one shard at a time, so that requests go on.
 impl Memory {
     /// Writes all buckets that are not full to `to`, and returns their number.
     ///
@@ -120,8 +116,8 @@ impl Memory {
         Ok(count)
     }
 
-    /// Reads buckets until the end of the stream. Must be called before the first request. Returns the number of buckets that
-    /// were kept: buckets that are full by now are left out. If more buckets are read than fit, some are evicted as usual.
+    /// Reads buckets until the end of the stream. Must be called before the first request. Returns the number of
+    /// buckets that were kept. Full buckets are left out.
     ///
     /// # Errors
     /// If the stream is invalid. Then no bucket is kept.
@@ -140,7 +136,7 @@ impl Memory {
 
     fn read(&self, from: impl Read) -> Result<(), InvalidBuckets> {
         let mut from = ChecksumStream { inner: BufReader::new(from), hash: crc32fast::Hasher::new() };
-        // A stream that ends before the end of the magic bytes is not a stream of buckets.
+        // A stream shorter than the magic bytes is not a stream of buckets.
         let magic = from.bytes().map_err(|error| match error {
             InvalidBuckets::Truncated => InvalidBuckets::Foreign,
             error => error,
@@ -171,7 +167,7 @@ impl Memory {
             let entry = if is_believed {
                 entry
             } else {
-                // No algorithm has a state without integers, so the bucket counts as empty.
+                // A bucket with an invalid state counts as empty.
                 Entry { state: State::new(), kept_until: now.plus(entry.kept_until.since(written)) }
             };
             if entry.kept_until > now {
@@ -244,7 +240,7 @@ impl<S: Read> ChecksumStream<S> {
         let queue = QueueId(u32::from_le_bytes(self.bytes()?));
         let (key, kept_until) = (BucketKey(self.bytes()?), Timestamp(self.integer()?));
         let length = u32::from_le_bytes(self.bytes()?);
-        // The state grows with the integers that are read, so that a false length in the stream does not reserve memory.
+        // The state grows as integers are read, so a false length reserves no memory.
         let mut state = (0..length).map(|_| self.integer()).collect::<Result<State, _>>()?;
         state.shrink_to_fit();
         Ok((key, queue, Entry { state, kept_until }))

@@ -1,4 +1,4 @@
-//! Tests budgets in memory: what is held and what is spent are apart, and every cost is settled once.
+//! Tests budgets in memory.
 
 use proptest::prelude::*;
 use smallvec::smallvec;
@@ -157,7 +157,7 @@ fn a_flood_of_other_buckets_evicts_no_hold_and_evictions_by_a_settled_cost_are_c
     assert_eq!(books(&memory, hourly(10)), (7, 0));
 }
 
-/// Sends the amounts of a process to the next one as they are sent over the stream.
+/// Sends the amounts of one process to the next.
 fn tell(previous: &Memory, next: &Memory) {
     let mut message = Vec::new();
     slot_stream::write(&previous.held_amounts(), &mut message).unwrap();
@@ -187,7 +187,7 @@ fn costs_that_are_settled_after_a_hand_over_are_charged_by_the_next_process_once
         tell(&first, &second);
         tell(&first, &second);
         assert!(!first.has_unsent_costs());
-        // The second process hands over before a request of its own has charged what it heard.
+        // The second process hands over before it has charged the costs of the first.
         second.hand_over();
         let mut stream = Vec::new();
         second.write_buckets(&mut stream).unwrap();
@@ -244,7 +244,7 @@ fn callers_on_many_threads_spend_what_they_settle() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
-    /// Compares with two numbers: what is spent in the hour, and what is held.
+    /// Compares a budget with two numbers: the spent and the held amount.
     #[test]
     fn a_window_agrees_with_two_numbers(acts in prop::collection::vec((0u8..4, 0u64..8, 0usize..8), 1..60)) {
         let ((memory, clock), budget) = (memory(1_000), hourly(12));

@@ -1,16 +1,12 @@
 //! Determines which bucket of a shard is evicted first.
 //!
-//! Buckets that are full again are evicted first, whatever their limit. Otherwise the buckets of all limits are
-//! compared by their [`SpentClass`], and a bucket of the lowest class is evicted. So drained buckets are evicted last,
-//! whatever their rate, and however many buckets their limit has. Of the limits that have a bucket of the lowest class,
-//! the limit with the most such buckets loses the bucket that will be full first. The limits are sorted by their
-//! numbers of buckets. A limit is moved in this order only when its number of buckets has changed by more than an
-//! eighth, so almost no charge moves a limit. Therefore a limit with nearly as many buckets may lose one in place of
-//! the limit with the most.
+//! Full buckets are evicted first. After them, a bucket of the lowest [`SpentClass`] is evicted, so drained buckets
+//! are evicted last. The limit with the most buckets of that class loses its bucket that will be full first. Limits
+//! are sorted by their numbers of buckets. A limit is moved in this order only when its number has changed by more
+//! than an eighth, so almost no charge moves a limit.
 //!
-//! A limit with few buckets is spared, which means that it loses none. Otherwise a flood of new keys under a limit of
-//! one token per day, where one charge drains a bucket, would evict all buckets of a limit whose buckets are never
-//! drained. Few are a sixteenth of the average number per limit, or two if that is more.
+//! A limit with few buckets is spared: it loses none, so that a flood of new keys under another limit does not evict
+//! all of its buckets. Few are a sixteenth of the average number per limit, but at least two.
 //!
 //! No operation visits every limit, except when the number of spared buckets has to be doubled or halved.
 
@@ -23,8 +19,7 @@ use super::queue_id::{CLASSES, QueueId, SpentClass};
 use base::time::Timestamp;
 use ledger::bucket_key::LimitTag;
 
-/// A limit with at most this number of buckets is spared if the average limit has more. For example, a limit that all
-/// clients share has a single bucket.
+/// A limit with at most this number of buckets is spared if the average limit has more.
 const FEW: usize = 2;
 
 /// A limit is also spared if it has at most the average number of buckets divided by this number.
@@ -36,8 +31,7 @@ pub(crate) struct EvictionOrder {
     limits: HashMap<LimitTag, LimitQueues, RandomState>,
     /// The limits, ordered by the earliest moment at which one of their buckets can be full.
     soonest: BTreeSet<(Timestamp, LimitTag)>,
-    /// For each class, the limits that are not spared and have buckets of the class, ordered by the number in
-    /// [`LimitQueues::noted`].
+    /// For each class, the limits that can lose a bucket of it, ordered by the number in [`LimitQueues::noted`].
     largest: [BTreeSet<(usize, LimitTag)>; CLASSES],
     /// The largest number of buckets with which a limit is spared.
     spared: usize,
@@ -48,8 +42,7 @@ pub(crate) struct EvictionOrder {
 struct LimitQueues {
     none_full_before: Timestamp,
     classes: [FullQueue; CLASSES],
-    /// For each class, the number by which the limit is ordered: about how many buckets of the class it can lose. 0 if
-    /// it can lose none.
+    /// For each class, about how many buckets of it the limit can lose. The limit is ordered by this number.
     noted: [usize; CLASSES],
 }
 
@@ -107,8 +100,8 @@ impl EvictionOrder {
         self.limits.get(&queue.limit())?.class(queue.class()).get(position)
     }
 
-    /// Adds a bucket to a queue. Like the other operations, this calls `moved` for each bucket whose position in its
-    /// queue has changed, with the bucket's slot and new position.
+    /// Adds a bucket to a queue. Calls `moved` for each bucket whose position in its queue has changed, with the
+    /// bucket's slot and new position.
     pub(super) fn join(&mut self, queue: QueueId, item: Item, moved: impl FnMut(u32, usize)) {
         self.change(queue.limit(), |limit| {
             limit.none_full_before = limit.none_full_before.min(item.full_at);
@@ -156,8 +149,8 @@ impl EvictionOrder {
         None
     }
 
-    /// Returns the slot (the index in the shard) of the bucket whose loss matters least. Used when no bucket is full.
-    /// `buckets` is the number of all buckets.
+    /// Returns the slot (the index in the shard) of the bucket to evict when no bucket is full. `buckets` is the
+    /// number of all buckets.
     pub(super) fn least(&mut self, buckets: usize) -> Option<u32> {
         self.adapt_spared(buckets);
         let classes = SpentClass::ALL.into_iter().zip(&self.largest);
@@ -190,12 +183,11 @@ impl EvictionOrder {
         }
     }
 
-    /// Adapts `spared` to the average number of buckets per limit, if the average has changed much. Only then, this
-    /// visits every limit.
+    /// Adapts `spared` to the average number of buckets per limit, if the average has changed much.
     fn adapt_spared(&mut self, buckets: usize) {
         let average = buckets / self.limits.len().max(1);
         let wanted = if average > FEW { (average / SPARED).max(FEW) } else { 0 };
-        // At least one limit has more than `spared` buckets, because at least one limit has the average.
+        // At least one limit has the average or more, so it has more than `spared` buckets.
         let fits = self.spared < average.max(1) && self.spared <= 2 * wanted && wanted <= 2 * self.spared;
         if fits || (self.spared == 0 && average <= 2 * FEW) {
             return;
@@ -213,8 +205,7 @@ impl EvictionOrder {
     }
 }
 
-/// Whether a limit can keep its place in the order: its number of buckets has changed by at most an eighth, and not
-/// from or to 0.
+/// Whether a limit can keep its place in the order, because its number of buckets has changed little.
 fn is_near(noted: usize, buckets: usize) -> bool {
     (noted == 0) == (buckets == 0) && noted.abs_diff(buckets) <= noted / 8
 }
@@ -228,7 +219,7 @@ mod tests {
     use smallvec::smallvec;
     use std::collections::BTreeMap;
 
-    /// The buckets that a shard should hold, each with its limit, its class, and the moment at which it is full.
+    /// The expected buckets of a shard, each with its limit, its class, and the moment at which it is full.
     type ExpectedBuckets = BTreeMap<u16, (u32, SpentClass, u64)>;
 
     fn key(number: u16) -> BucketKey {
@@ -237,9 +228,8 @@ mod tests {
         BucketKey(bytes)
     }
 
-    /// Whether this bucket may be evicted next, by the rules at the top of this file. The numbers by which limits are
-    /// ordered may be wrong by an eighth. So a limit may lose a bucket if it has at least 7/9 as many buckets as the
-    /// limit with the most buckets.
+    /// Whether this bucket may be evicted next, by the rules at the top of this file. Limits are ordered by numbers
+    /// that may be wrong by an eighth, so 7/9 of the largest number is enough.
     fn may_go(kept: &ExpectedBuckets, spared: usize, number: u16) -> bool {
         let in_limit = |limit: u32| kept.values().filter(|(of, ..)| *of == limit).count();
         let losable = || kept.values().filter(|(limit, ..)| in_limit(*limit) > spared);
@@ -256,7 +246,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Adds, changes and evicts random buckets while time passes. A few limits have most of the buckets.
+        /// Adds, changes and evicts random buckets while time passes.
         #[test]
         fn the_next_to_go_is_full_or_of_the_lowest_class_of_the_limits_that_are_not_spared(
             steps in prop::collection::vec((0u16..120, 0u32..12, 0usize..CLASSES, 0u64..90, prop::bool::weighted(0.3)), 1..400)

@@ -1,21 +1,18 @@
 //! Orders buckets by the moment at which they are full. The bucket that is full first is in front.
 //!
-//! The queue is a heap that knows the position of each bucket, so that a bucket can be updated and removed. An item
-//! names its bucket by the slot, which is the bucket's index in the shard. The shard stores the bucket's position in
-//! the heap. Whenever a position changes, the heap calls `moved(slot, position)`, and the caller updates the bucket.
-//! The heap stores the moments itself, so that comparisons do not read the buckets.
+//! The queue is a heap. An item names its bucket by the slot, the bucket's index in the shard. The shard stores the
+//! bucket's position in the heap. Whenever a position changes, the heap calls `moved(slot, position)`.
 
 use super::segmented_vec::SegmentedVec;
 use base::time::Timestamp;
 
-/// The number of children of an item. Each move of an item writes to a bucket somewhere in memory, which takes longer than
-/// to compare neighbours. With four children there are half as many moves as with two.
+/// The number of children of an item. With four children, an item is moved half as often as with two.
 const CHILDREN: usize = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct FullQueue(SegmentedVec<PackedItem, 256>);
 
-/// An item of the queue: the slot of a bucket (its index in the shard), and the moment at which the bucket is full.
+/// An item of the queue: a bucket's slot (its index in the shard), and the moment at which the bucket is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub full_at: Timestamp,
@@ -67,7 +64,7 @@ impl FullQueue {
         }
     }
 
-    /// Removes the item at this position, which must be a position of the queue.
+    /// Removes the item at this position.
     pub(super) fn remove(&mut self, position: usize, moved: impl FnMut(u32, usize)) {
         let removed = self.0.swap_remove(position).map(Item::from);
         if let Some((removed, item)) = removed.zip(self.get(position)) {
@@ -88,7 +85,7 @@ impl FullQueue {
         }
     }
 
-    /// Puts an item at `position`, and restores the order. The former item at this position was full at `before`.
+    /// Puts an item at `position`, and restores the order. `before` is when the former item there was full.
     fn place(&mut self, position: usize, item: Item, before: Timestamp, moved: impl FnMut(u32, usize)) {
         if item.full_at < before {
             self.rise(position, item, moved);
@@ -133,8 +130,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Uses slots 0 to 39. After each random step, the first item is the one that is full first, and the reported
-        /// positions are right.
+        /// After each random step, the first item is the one that is full first, and the reported positions are right.
         #[test]
         fn the_soonest_full_is_first_and_every_item_is_where_it_was_reported(
             steps in prop::collection::vec((0u32..40, prop::option::weighted(0.7, 0u64..20)), 0..300)

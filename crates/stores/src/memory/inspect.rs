@@ -35,8 +35,8 @@ impl Memory {
         (self.time(), states)
     }
 
-    /// Gives back up to `amount` of what is spent in each of these buckets, one after another. Does not change when a bucket is
-    /// removed or evicted. Returns the time, and the states before and after the change.
+    /// Gives back up to `amount` of what is spent in each of these buckets, one after another. Returns the time, and
+    /// the states before and after.
     pub fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> (StoreTime, Vec<GivenBack>) {
         let give_back = |(key, kind): &(BucketKey, AlgorithmKind)| {
             let mut shard = self.shard(self.shard_of(key)).lock();
@@ -55,7 +55,7 @@ impl Memory {
         (self.time(), given)
     }
 
-    /// Returns the keys of all buckets, as one list for each shard. No lock is held while the caller iterates.
+    /// Returns the keys of all buckets, as one list for each shard.
     pub fn keys(&self) -> impl Iterator<Item = Vec<BucketKey>> {
         let stored = |shard: &Mutex<Shard>| shard.lock().keys().copied().collect::<Vec<_>>();
         self.shards.iter().enumerate().map(move |(index, shard)| {

@@ -1,11 +1,8 @@
 //! Counts what requests hold of buckets in memory, such as slots, and charges the plans of such requests.
 //!
-//! The fallback of a shared store also decides with this code. But the connections to the store keep the slots of the
-//! fallback, and report these slots to the store ([`SlotBook`]).
+//! The fallback of a shared store also uses this code, with slots that are kept elsewhere ([`SlotBook`]).
 //!
-//! There is one owner, this process, which knows exactly what its requests hold. So no reports are needed and nothing
-//! expires: for each plan, the state of a bucket is made from the sum of the slots that are held. This sum is not among
-//! the buckets that can be evicted, and is removed when nothing is held.
+//! The only owner is this process, so there are no reports, and nothing expires. What is held is never evicted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,13 +44,11 @@ struct Held {
     slots: Slots,
     /// For each slot of a budget, the limit that its cost is charged to.
     budgets: HashMap<SlotId, SlotBudget, RandomState>,
-    /// What the requests of the previous process hold. Includes what the previous process counts of the process before
-    /// it.
+    /// What the requests of the previous processes hold.
     elsewhere: HashMap<BucketKey, HeldBucket, RandomState>,
     /// The sums of settled costs in the last message of the previous process.
     settled_elsewhere: HashMap<BucketKey, Cost, RandomState>,
-    /// Settled costs that no bucket of this process is charged with yet: those of the previous process, and during a
-    /// hand-over those of this process.
+    /// Settled costs that no bucket of this process is charged with yet.
     uncharged: HashMap<BucketKey, UnchargedCost, RandomState>,
     is_handing_over: bool,
 }
@@ -66,17 +61,17 @@ struct UnchargedCost {
     at: Timestamp,
 }
 
-/// How much is held of a bucket, and the time since which something is held.
+/// How much is held of a bucket, and since when.
 #[derive(Debug)]
 struct HeldBucket {
     amount: Cost,
     since: Timestamp,
     is_budget: bool,
-    /// The budget that was last held of. `None` for slots, and for what another process holds.
+    /// The budget that was last held of. `None` for slots, and for holds of another process.
     budget: Option<Box<Budget>>,
 }
 
-/// The limit of a budget that a request holds something of.
+/// The limit of a budget of which a request holds something.
 #[derive(Clone, Copy, Debug)]
 struct SlotBudget {
     budget: Budget,
@@ -130,8 +125,7 @@ impl Held {
     }
 }
 
-/// Returns the state of a bucket of which this process holds an amount. `kept` is the part of the state that is kept among
-/// the buckets: what is spent of a budget.
+/// Returns the state of a bucket of which this process holds an amount. `kept` is what is spent of a budget.
 fn state(kept: Option<&[u64]>, held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
     let report = Report { owner: PROCESS, sequence: 1, held, settled: SettledSums::default() };
     algorithm.accept(kept, report, now).map(|entry| entry.state)
@@ -152,7 +146,7 @@ impl ReservationOwner for Memory {
         let Some(holds) = self.holds.get(number) else { return };
         let (mut shard, cost) = match ending {
             Ending::Released => (None, Cost::default()),
-            // The locks are taken in the same order as by a decision.
+            // These locks are taken in the same order as by a decision.
             Ending::Settled(cost) => (Some(self.shard(number).lock()), cost),
         };
         let mut held = holds.0.lock();
@@ -236,8 +230,7 @@ impl LocalHolds {
 type LockedHolds<'m> = SmallVec<[(usize, MutexGuard<'m, Held>); 2]>;
 
 impl Memory {
-    /// Decides a plan that holds something, as [`Memory::take`] does. All charges are taken at one moment, because all
-    /// locks are held: first the locks of the buckets are taken, then the locks of the held slots.
+    /// Decides a plan that holds something. Takes first the locks of the buckets, and then the locks of what is held.
     pub(super) fn take_and_hold(self: &Arc<Self>, plan: &Plan) -> TakeReply {
         let mut locked = self.lock(plan);
         let mut holds = self.lock_holds(plan);
@@ -250,8 +243,7 @@ impl Memory {
         TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
     }
 
-    /// Decides a plan as [`Memory::take`] does, but the slots of its buckets are those in `book`. During this decision,
-    /// this store makes no other decision about the same buckets.
+    /// Decides a plan as [`Memory::take`] does, but with the slots in `book`.
     pub(crate) fn take_with(&self, plan: &Plan, book: &impl SlotBook) -> TakeReply {
         let mut locked = self.lock(plan);
         let time = self.time();
@@ -263,8 +255,8 @@ impl Memory {
         TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
     }
 
-    /// Settles a plan. `held` returns how much of a bucket is held. Also returns how many buckets were evicted although
-    /// something was still spent in them.
+    /// Settles a plan. `held` returns how much of a bucket is held. Also returns how many buckets were evicted
+    /// although they were not full.
     fn settle_held(
         &self,
         plan: &Plan,
@@ -283,8 +275,7 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Does the same as [`Memory::peek`] for a plan that holds something: returns the result that the plan would have
-    /// now.
+    /// Returns the result that a plan that holds something would have now, without charging the plan.
     pub(super) fn peek_and_hold(&self, plan: &Plan) -> Settlement {
         let locked = self.lock(plan);
         let mut holds = self.lock_holds(plan);
@@ -296,8 +287,7 @@ impl Memory {
         settle(plan, &states.collect::<States<'_>>(), time).0
     }
 
-    /// Returns the state of a bucket for an operator, with what is held of the bucket. `kept` is the state that is kept among
-    /// the buckets.
+    /// Returns the state of a bucket for an operator, with what is held of it. `kept` is the stored state.
     pub(super) fn state_with_holds(&self, key: &BucketKey, kept: Option<State>, time: StoreTime) -> Option<State> {
         let Some(holds) = self.holds.get(self.shard_of(key)) else { return kept };
         let mut held = holds.0.lock();
@@ -312,14 +302,14 @@ impl Memory {
         match own.and_then(|own| own.budget.as_deref()) {
             _ if holders.is_empty() => kept,
             Some(budget) => Some(budget.state(kept.as_deref(), &holders, time.of(&Algorithm::Budget(*budget)))),
-            // Only another process holds some of a budget, and the numbers of this budget are not known here.
+            // Only another process holds some of this budget, whose limit is not known here.
             None if elsewhere.is_some_and(|elsewhere| elsewhere.is_budget) => kept,
             None => Some(concurrency::state(&holders, time.now)),
         }
     }
 
-    /// Charges the buckets of a plan with the costs that were settled during a hand-over. Returns how many buckets were
-    /// evicted although something was still spent in them.
+    /// Charges the buckets of a plan with the costs that were settled during a hand-over. Returns how many buckets
+    /// were evicted although they were not full.
     fn charge_uncharged(&self, plan: &Plan, locked: &mut LockedShards<'_>, holds: &mut LockedHolds<'_>) -> u64 {
         let mut evicted = 0;
         for charge in plan.charges() {
@@ -327,7 +317,7 @@ impl Memory {
             let number = self.shard_of(&charge.key);
             let Some((_, held)) = find_mut(holds, number).filter(|(_, held)| !held.is_handing_over) else { continue };
             let Some(UnchargedCost { cost, at, .. }) = held.uncharged.remove(&charge.key) else { continue };
-            // What was settled in an earlier period is over.
+            // Costs of an earlier period are over.
             let is_over = budget.period(None, at).is_some_and(|period| period.end <= self.time().of(&charge.algorithm));
             let shard = locked.iter_mut().find(|(own, _)| *own == number);
             if let Some((_, shard)) = shard.filter(|_| !is_over) {
@@ -337,8 +327,8 @@ impl Memory {
         evicted
     }
 
-    /// Charges a settled cost to the bucket of a budget. Returns how many buckets were evicted although something was still
-    /// spent in them.
+    /// Charges a settled cost to the bucket of a budget. Returns how many buckets were evicted although they were not
+    /// full.
     fn settle_cost(
         &self,
         shard: &mut MutexGuard<'_, Shard>,
@@ -399,8 +389,7 @@ impl Memory {
     }
 }
 
-/// Returns for each charge that holds something the state of its bucket, made from what is held and kept. `None` for any
-/// other charge.
+/// Returns for each charge the state of its bucket with what is held. `None` for a charge that holds nothing.
 fn said(
     plan: &Plan,
     kept: &States<'_>,

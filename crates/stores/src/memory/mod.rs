@@ -1,11 +1,11 @@
 //! Stores buckets in the memory of this process: the default store.
 //!
-//! Buckets are spread over shards, each with a lock of its own. A [`Shard`] determines which of its buckets can be freed, and
-//! which bucket is evicted when there are `max_buckets`.
+//! Buckets are spread over shards, each with a lock of its own. A [`Shard`] determines which bucket is evicted when
+//! there are `max_buckets`.
 //!
 //! Invariants: a plan holds the locks of all its shards at once, taken in the order of the shards. While there are
-//! fewer than `max_buckets` buckets, only buckets that are full again are removed. What requests hold of a bucket
-//! is kept apart, and never evicted.
+//! fewer than `max_buckets` buckets, only buckets that are full again are removed. What requests hold is never
+//! evicted.
 
 pub mod bucket_file;
 pub mod bucket_stream;
@@ -67,10 +67,9 @@ pub struct Memory {
     store_clock: Option<Arc<StoreClock>>,
     max_buckets: usize,
     buckets: AtomicUsize,
-    /// How many buckets were evicted, since the last decision about a budget, to make room for a bucket of a settled cost.
+    /// How many buckets were evicted for settled costs since the last decision about a budget.
     evicted_by_settling: AtomicU64,
-    /// The hasher that assigns keys to shards. The hasher's key is random, so that no client can choose values
-    /// whose buckets fill one shard.
+    /// Assigns keys to shards, by a random key of its own, so that no client can fill one shard.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
     /// What requests hold of the buckets, with one part for each shard.
@@ -88,13 +87,13 @@ impl Memory {
         Arc::new(Memory::with_clocks(settings, clock, None))
     }
 
-    /// Makes a memory store that replaces a remote store during an outage, and uses the clock of that store.
+    /// Makes a memory store that replaces a remote store during an outage, on the clock of that store.
     pub(crate) fn in_place_of_store(settings: &Settings, clock: Clock, store_clock: Arc<StoreClock>) -> Memory {
         Memory::with_clocks(settings, clock, Some(store_clock))
     }
 
     fn with_clocks(settings: &Settings, clock: Clock, store_clock: Option<Arc<StoreClock>>) -> Memory {
-        // A shard gets at least 1024 of the buckets, so that no shard is empty when the store is full.
+        // A shard gets at least 1024 buckets, so that no shard is empty when the store is full.
         let shards = (settings.max_buckets / 1024).clamp(1, 16);
         Memory {
             clock,
@@ -112,9 +111,8 @@ impl Memory {
         self.time().now
     }
 
-    /// Returns the time of the store. Periods of a calendar end by the machine's clock, also if that clock was set
-    /// forward or this process was suspended. If the machine's clock was set back, periods end by the clock of the
-    /// process, so that no period begins a second time.
+    /// Returns the time of the store. Periods of a calendar end by the machine's clock. If that clock was set back,
+    /// they end by the clock of the process, so that no period begins twice.
     fn time(&self) -> StoreTime {
         let now = self.clock.now();
         match &self.store_clock {
@@ -151,9 +149,8 @@ impl Memory {
         settle(plan, &states, time).0
     }
 
-    /// Lowers the bucket of a charge to at most `most` remaining tokens. Does not make the charge. `seen` is the state that
-    /// another store has shown for the bucket. Returns the number of buckets that were evicted although something was still
-    /// spent in them.
+    /// Lowers the bucket of a charge to at most `most` remaining tokens. `seen` is the state of the bucket in another
+    /// store. Returns the number of buckets that were evicted although they were not full.
     pub fn lower(&self, charge: &Charge, most: Cost, seen: &[u64]) -> u64 {
         let Charge { key, algorithm, tag, .. } = charge;
         let shard = &mut self.shard(self.shard_of(key)).lock();
@@ -174,7 +171,7 @@ impl Memory {
         begun.map_or(0, |entry| keep(shard, entry, held))
     }
 
-    /// Removes the buckets that are full again, and releases memory of shards that once held many more buckets.
+    /// Removes the buckets that are full again, and releases memory.
     pub fn sweep(&self) {
         let now = self.now();
         self.end_overdue_slots(now);
@@ -201,7 +198,7 @@ impl Memory {
 
     fn lock(&self, plan: &Plan) -> LockedShards<'_> {
         let mut numbers: SmallVec<[usize; 4]> = plan.charges().map(|charge| self.shard_of(&charge.key)).collect();
-        // The numbers are sorted, so that two requests which share two shards lock them in the same order.
+        // The numbers are sorted, so that two requests lock shared shards in the same order.
         numbers.sort_unstable();
         numbers.dedup();
         numbers.into_iter().map(|number| (number, self.shard(number).lock())).collect()
@@ -216,9 +213,8 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Stores the entries of a settled plan. `indices` says for each charge which of the held locks is the lock of its
-    /// bucket's shard. Returns how many buckets were evicted although something was still spent in them. Slots that
-    /// requests hold are not stored here.
+    /// Stores the entries of a settled plan. `indices` says for each charge which lock in `held` is the lock of its
+    /// shard. Returns how many buckets were evicted although they were not full.
     #[allow(clippy::indexing_slicing, reason = "the indices come from `index_of`, within the held locks")]
     fn store(
         &self,
@@ -230,8 +226,8 @@ impl Memory {
         now: Timestamp,
     ) -> u64 {
         let mut evicted = 0;
-        // When a request is refused, its shadow charges have no outcome, but their buckets may have a new state, which
-        // is stored too.
+        // When a request is refused, its shadow charges have no outcome, but the new state of their buckets is stored
+        // too.
         let unasked = std::iter::repeat(&Outcome::UNASKED);
         let outcomes = settlement.enforced.iter().chain(&settlement.shadow).chain(unasked);
         for (((charge, index), entry), outcome) in plan.charges().zip(indices).zip(entries).zip(outcomes) {
@@ -273,7 +269,7 @@ impl Memory {
         }
     }
 
-    /// Stores an entry. Returns how many buckets were evicted for the entry although something was still spent in them.
+    /// Stores an entry. Returns how many buckets were evicted for the entry although they were not full.
     fn keep(&self, shard: &mut Shard, key: BucketKey, queue: QueueId, entry: Entry, now: Timestamp) -> u64 {
         if shard.put(key, queue, entry.kept_until, entry.state) == Put::Replaced
             || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets

@@ -40,8 +40,8 @@ impl SpentClass {
     }
 }
 
-/// Identifies the queue of the buckets of one limit and one class. It has only four bytes, because every bucket stores
-/// its queue. The class is in the two lowest bits. The limit's tag without its two highest bits is in the other bits.
+/// Identifies the queue of the buckets of one limit and one class, in four bytes. The class is in the two lowest bits,
+/// and the limit's tag without its two highest bits in the other bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueId(pub u32);
 

@@ -1,7 +1,4 @@
-//! A vector in segments of equal size: it grows and shrinks without copying, and reserves at most one segment that is not used.
-//!
-//! A vector that doubles its capacity reserves up to twice the memory that it uses. A vector that grows in smaller
-//! steps copies all its elements at each step, and leaves unused gaps in the allocator's memory.
+//! A vector in segments of equal size: it grows and shrinks without copying, and reserves at most one unused segment.
 
 /// A vector that stores its elements in segments. Each segment but the last has `SEGMENT` elements.
 #[derive(Debug)]
@@ -32,7 +29,7 @@ impl<T, const SEGMENT: usize> SegmentedVec<T, SEGMENT> {
 
     pub(super) fn push(&mut self, value: T) {
         if self.len.is_multiple_of(SEGMENT) {
-            // The first segment starts empty and grows as needed, because there may be many short vectors.
+            // The first segment grows as needed, because there may be many short vectors.
             let reserved = if self.segments.is_empty() { 0 } else { SEGMENT };
             self.segments.push(Vec::with_capacity(reserved));
         }
@@ -56,7 +53,7 @@ impl<T, const SEGMENT: usize> SegmentedVec<T, SEGMENT> {
             self.segments.pop();
         }
         self.len -= 1;
-        // If the last element was at `index`, it is already removed, and nothing is left to replace.
+        // If the last element was at `index`, it is already removed.
         Some(match self.get_mut(index) {
             Some(place) => std::mem::replace(place, last),
             None => last,

@@ -1,4 +1,4 @@
-//! Keeps the buckets of one shard, which share a lock, and evicts them in the order of [`EvictionOrder`].
+//! Keeps the buckets of one shard, and evicts them in the order of [`EvictionOrder`].
 
 use std::hash::BuildHasher;
 
@@ -23,8 +23,7 @@ pub(crate) struct Shard {
     order: EvictionOrder,
 }
 
-/// The buckets of a shard. The slot of a bucket is its index here. 32 bits suffice for a slot, because a shard has at
-/// most a sixteenth of 10^9 buckets.
+/// The buckets of a shard. The slot of a bucket is its index here.
 type Buckets = SegmentedVec<Bucket, 128>;
 
 /// A bucket. The moment at which it is full is stored in its queue.
@@ -86,8 +85,7 @@ impl Shard {
         self.buckets.get_mut(to_index(slot)).map(|bucket| &mut bucket.state)
     }
 
-    /// Returns the eviction queue of a bucket, the moment at which the bucket is full, and its state. `None` if the shard does
-    /// not have the bucket.
+    /// Returns the eviction queue of a bucket, the moment at which the bucket is full, and its state.
     pub(super) fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
         let bucket = self.bucket(key)?;
         let item = self.order.get(bucket.queue, bucket.position())?;
@@ -127,7 +125,7 @@ impl Shard {
         self.buckets.iter().map(|bucket| &bucket.key)
     }
 
-    /// Evicts the bucket whose loss matters least at `now`, and returns whether something was lost. `None` if there is no
+    /// Evicts the first bucket in the order at `now`, and returns whether something was lost. `None` if there is no
     /// bucket.
     pub(super) fn evict(&mut self, now: Timestamp) -> Option<Eviction> {
         if let Some(slot) = self.order.full(now) {
@@ -170,8 +168,8 @@ impl Shard {
         if let Ok(entry) = slots.find_entry(hasher.hash_one(bucket.key), |kept| *kept == slot) {
             entry.remove();
         }
-        // The last bucket has moved to the free slot. First the queue of the moved bucket gets the new slot, because
-        // `leave` may move that bucket within the queue.
+        // The last bucket has moved to the free slot. Its queue must know the new slot before `leave`, which may move
+        // the bucket within the queue.
         if let Some(last) = buckets.get(to_index(slot)) {
             let former = to_number(buckets.len());
             if let Some(kept) = slots.find_mut(hasher.hash_one(last.key), |kept| *kept == former) {
@@ -189,7 +187,7 @@ fn hash_of(slot: u32, buckets: &Buckets, hasher: &RandomState) -> u64 {
     buckets.get(to_index(slot)).map_or(0, |bucket| hasher.hash_one(bucket.key))
 }
 
-/// Returns a function that stores the new position of a bucket that has moved within its queue.
+/// Returns a function that stores the new position of a bucket in its queue.
 fn mover(buckets: &mut Buckets) -> impl FnMut(u32, usize) {
     |slot, position| {
         if let Some(bucket) = buckets.get_mut(to_index(slot)) {
@@ -280,7 +278,7 @@ mod tests {
         for number in 0..100 {
             put_under(&mut shard, LimitTag(number.into()), number, SpentClass::Some, 10);
         }
-        // A bucket may also change its limit, for example when a limit was renamed to the name of another limit.
+        // A bucket may also change its limit.
         assert_eq!(put_under(&mut shard, LimitTag(0), 1, SpentClass::Some, 20), Put::Replaced);
         assert_eq!(shard.order.limits(), 99);
         assert_eq!(shard.remove(&key(1)), Some(smallvec![1]));

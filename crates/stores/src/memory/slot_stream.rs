@@ -1,10 +1,9 @@
-//! Writes to a stream what requests hold, and reads the stream in the next process. So the limits of the next process also
-//! count the requests that the previous process still answers, and the costs of these requests.
+//! Writes to a stream what requests hold, and reads the stream in the next process. So the limits of the next process
+//! also count the requests that the previous process still answers.
 //!
-//! A message has everything that is held: the number of buckets in 4 bytes, and for each bucket its key in 16 bytes and four
-//! integers of 8 bytes: the held amount in thousandths, the time since which something is held, the sum of the costs that
-//! were settled after the buckets were handed over, in thousandths, and 1 for a budget, otherwise 0. Integers are
-//! little-endian. A later message replaces an earlier one. The sums only grow.
+//! A message has everything that is held: the number of buckets in 4 bytes, and for each bucket its key in 16 bytes
+//! and the four other fields of [`HeldAmount`] as integers of 8 bytes. Integers are little-endian. A later message
+//! replaces an earlier one.
 
 use std::io::{self, Read, Write};
 
@@ -17,7 +16,7 @@ use ledger::cost::Cost;
 /// The number of bytes for one bucket.
 const BUCKET: usize = 48;
 
-/// How much the requests of a process hold of a bucket, and since when they hold something.
+/// How much the requests of a process hold of a bucket, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldAmount {
     pub key: BucketKey,
@@ -74,18 +73,18 @@ pub fn read(mut from: impl Read) -> io::Result<Vec<HeldAmount>> {
 }
 
 impl Memory {
-    /// Returns everything that the requests of this process hold, and what this process counts for another process.
+    /// Returns everything that the requests of this process hold, and what they hold in the processes before.
     pub fn held_amounts(&self) -> Vec<HeldAmount> {
         self.holds.iter().flat_map(|held| held.amounts()).collect()
     }
 
-    /// Whether this store counts something that the requests of another process hold.
+    /// Whether this store counts holds of another process.
     pub fn counts_elsewhere(&self) -> bool {
         self.holds.iter().any(|held| held.counts_elsewhere())
     }
 
-    /// Counts what the requests of another process hold. Replaces the amounts that were counted for that process
-    /// before. What that process has settled since its last message is charged by the next request of the bucket.
+    /// Counts what the requests of another process hold, in place of what was counted for that process before. The
+    /// next request of a bucket charges the newly settled costs.
     pub fn count_held_elsewhere(&self, held: &[HeldAmount]) {
         let now = self.now();
         for (index, shard) in self.holds.iter().enumerate() {
@@ -93,9 +92,8 @@ impl Memory {
         }
     }
 
-    /// Begins to hand over the buckets: until [`Memory::resume`], costs are not charged here when they are settled. They
-    /// are part of [`Memory::held_amounts`], so that the next process charges them. Must be called before
-    /// [`Memory::write_buckets`], so that no cost is both in the buckets and in these amounts.
+    /// Begins to hand over the buckets: until [`Memory::resume`], settled costs are not charged here, but are part of
+    /// [`Memory::held_amounts`]. Must be called before [`Memory::write_buckets`], so that no cost is counted twice.
     pub fn hand_over(&self) {
         self.holds.iter().for_each(LocalHolds::hand_over);
     }

@@ -1,4 +1,4 @@
-//! Tests the memory store as a whole: what it grants below `max_buckets`, and during a flood when it is full.
+//! Tests the memory store as a whole.
 
 use std::sync::Arc;
 
@@ -125,8 +125,7 @@ fn what_is_held_is_shown_since_when_and_found() {
     assert_eq!(memory.keys().flatten().count(), 0);
 }
 
-/// A charge of one token. The bucket has `burst` tokens that refill in `window`. Each `key` has its own bucket, and
-/// each `window` is another limit.
+/// A charge of one token. Each `key` has its own bucket, and each `window` is another limit.
 fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
     let rate = Rate { amount: Cost::from_tokens(burst), period: window };
     let mut bytes = [0; 16];
@@ -143,8 +142,8 @@ fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
 
 const DAY: Micros = Micros(86_400 * SECOND);
 
-/// Checks a flood. Each request has a key with a limit of `burst` at once and 1 per second, and a new account with a
-/// quota per day. After `accounts` requests, one key asks for three times its burst at once.
+/// Checks a flood of requests, each with a key and a new account. After `accounts` requests, one key asks for three
+/// times its burst at once.
 #[track_caller]
 fn check_flood(max_buckets: usize, accounts: u64, burst: u64, quota: u64) {
     const AFTERWARDS: u64 = 5_000;
@@ -184,8 +183,7 @@ fn a_flood_among_a_hundred_thousand_buckets_does_not_switch_a_limit_off() {
     }
 }
 
-/// The long form of this test has a million buckets, and takes 15 seconds of CPU in a debug build. Only `scripts/prove
-/// eviction` runs the long form.
+/// Only `scripts/prove eviction` runs the long form of this test.
 #[test]
 fn a_flood_among_three_hundred_thousand_buckets_or_a_million_does_not_switch_a_limit_off() {
     let is_long = std::env::var("TOLLGATE_PROOF").is_ok_and(|form| form == "long");
@@ -272,7 +270,7 @@ fn a_day_ends_when_the_machines_clock_is_set_forward_and_does_not_begin_again_wh
     set(begin);
     assert!(is_granted(&daily) && is_granted(&refilled));
     assert!(!is_granted(&daily));
-    // Twelve hours later the day is the same, and less of the day is left.
+    // Twelve hours later it is the same day.
     set(begin + 12 * 3_600);
     let reply = take(&daily);
     let left = reply.settlement.enforced[0].retry_after;
@@ -288,7 +286,7 @@ fn a_day_ends_when_the_machines_clock_is_set_forward_and_does_not_begin_again_wh
     assert!(!is_granted(&refilled), "only time refills a token bucket");
 }
 
-/// The number of tokens that a bucket forgets is documented in docs/algorithms.md, "When numbers change".
+/// docs/algorithms.md documents this number of tokens, under "When numbers change".
 #[test]
 fn a_bucket_is_forgotten_when_the_faster_numbers_that_charged_it_have_refilled_it() {
     let (memory, clock) = memory(4096);
@@ -312,8 +310,7 @@ fn a_bucket_is_forgotten_when_the_faster_numbers_that_charged_it_have_refilled_i
 #[test]
 fn callers_on_many_threads_never_get_more_than_the_burst_between_them() {
     let (memory, _) = memory(1_000_000);
-    // The two callers list the same buckets in opposite orders. If locks were taken in the listed order, they would
-    // deadlock.
+    // The callers list the same buckets in opposite orders. Locks taken in these orders would deadlock.
     let orders = [[1, 2, 3], [3, 2, 1]];
     let granted = std::thread::scope(|scope| {
         let memory = &memory;

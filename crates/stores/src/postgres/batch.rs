@@ -1,4 +1,4 @@
-//! Decides many plans from the states of their buckets. This is the part of a transaction that does no I/O.
+//! Decides many plans from the states of their buckets, without I/O.
 
 use crate::error::Fault;
 use crate::remote::transport::{BucketAfterCall, Reply};
@@ -12,8 +12,7 @@ use ledger::outcome::Verdict;
 
 use super::errors::unexpected_reply;
 
-/// The plans of a call, and the keys of their buckets. Each key is listed once, in the order in which the rows are
-/// locked.
+/// The plans of a call, and the keys of their buckets in the order in which the rows are locked.
 #[derive(Debug)]
 pub(crate) struct Batch<'p> {
     plans: &'p [&'p Plan],
@@ -29,7 +28,7 @@ pub(super) struct StoredBucket {
     pub packed: Option<Vec<u8>>,
 }
 
-/// The decisions of a call, and the rows to write. The rows must be stored before the decisions are reported.
+/// The decisions of a call, and the rows to write. The rows are stored before the decisions are reported.
 #[derive(Debug)]
 pub(crate) struct BatchDecision {
     pub reply: Reply,
@@ -42,7 +41,7 @@ pub(super) struct Writes {
     pub keys: Vec<Vec<u8>>,
     pub states: Vec<Vec<u8>>,
     pub until: Vec<i64>,
-    /// The keys of rows that were inserted only to be locked. They had no state, and still have no state.
+    /// The keys of rows that were inserted only to be locked.
     pub unused: Vec<Vec<u8>>,
 }
 
@@ -50,9 +49,9 @@ pub(super) struct Writes {
 #[derive(Debug, Default)]
 struct Bucket<'p> {
     state: Option<State>,
-    /// The moment until which to keep the state. `None` until a state has to be stored.
+    /// The moment until which to keep the state. `None` if no state has to be stored.
     kept_until: Option<Timestamp>,
-    /// The last enforced charge that spent from the bucket. It determines the level after the call.
+    /// The last enforced charge that spent from the bucket.
     last: Option<Last<'p>>,
 }
 
@@ -123,7 +122,7 @@ impl<'p> Batch<'p> {
                 if plan.checks_what_is_spent(charge) || charge.algorithm.slots().is_some() {
                     continue;
                 }
-                // A leaky bucket may refuse although it has room, if the request would have to wait too long.
+                // A leaky bucket that has room may refuse, because of too long a wait.
                 let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
                 if let Some(bucket) = buckets.get_mut(*index) {
                     bucket.last = Some(Last { short, reset_after: outcome.reset_after, algorithm: &charge.algorithm });
@@ -149,8 +148,7 @@ impl<'p> Batch<'p> {
         Ok(BatchDecision { reply: Reply { now, healed, settlements, left, accepted, out_of_memory: false }, writes })
     }
 
-    /// Writes the reports into the states. Returns for each report whether it was newer than the last report of
-    /// the same owner about its bucket.
+    /// Writes the reports into the states. Returns for each report whether it was newer than the owner's last report.
     fn accept(&self, buckets: &mut [Bucket<'_>], now: Timestamp) -> Vec<bool> {
         let accept = |call: &holds::Call, report: &BucketReport| {
             let bucket = self.index(&report.bucket).and_then(|index| buckets.get_mut(index));
@@ -173,7 +171,7 @@ impl<'p> Batch<'p> {
     }
 }
 
-/// Whether a plan asks something of a bucket whose report was not accepted, because it was not newer than the last report.
+/// Whether a plan asks something of a bucket whose report was not accepted.
 fn is_overtaken(plan: &Plan, call: &holds::Call, accepted: &[bool]) -> bool {
     if accepted.iter().all(|accepted| *accepted) {
         return false;
@@ -182,13 +180,12 @@ fn is_overtaken(plan: &Plan, call: &holds::Call, accepted: &[bool]) -> bool {
     plan.asks().any(|(_, charge, _)| is_old(charge.key))
 }
 
-/// Packs a state into bytes: each integer takes eight bytes, little-endian. States in Redis have the same format.
+/// Packs a state into bytes: each integer takes eight bytes, little-endian, as in Redis.
 pub(super) fn pack(state: &[u64]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Unpacks a state. `None` if the bytes are not a list of integers. The algorithm checks whether the integers are a valid
-/// state.
+/// Unpacks a state. `None` if the bytes are not a list of integers.
 pub(super) fn unpack(packed: &[u8]) -> Option<State> {
     let (reports, rest) = packed.as_chunks::<8>();
     rest.is_empty().then(|| reports.iter().map(|report| u64::from_le_bytes(*report)).collect())

@@ -1,11 +1,11 @@
-//! Cancels the work of a server for a connection that is given up. Otherwise a COMMIT that waits for an absent replica
-//! would go on, with its rows locked and its server process occupied.
+//! Cancels the work of a server for a connection that is given up. Without that, a COMMIT that waits for an absent
+//! replica would keep its rows locked.
 //!
-//! A cancelled call has no answer, so it counts as charged and is never repeated. The charge of a cancelled COMMIT stays.
+//! A cancelled call has no answer, so it counts as charged and is never repeated. The charge of a cancelled COMMIT
+//! stays.
 //!
-//! A pooler does not cancel the work if the client has disconnected, or if the connection with the cancel request was
-//! closed. So both connections stay open until their other side closes them, the call has ended, or `CANCEL_TIMEOUT`
-//! has passed.
+//! A pooler cancels the work only while the connections of the call and of the cancel request are open. So both stay
+//! open for a while, at most for `CANCEL_TIMEOUT`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,15 +31,15 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct Cancellation {
     pub token: CancelToken,
-    /// The address of the server. It is stored because the server's name may lead to another server later.
+    /// The address of the server. The server's name may lead to another server later.
     pub server: SocketAddr,
     pub tls: Option<Handshake>,
     /// Whether the request to cancel was sent.
     sent: Arc<AtomicBool>,
 }
 
-/// Moves the bytes of a connection. If the connection's work was cancelled, the bytes are still moved after this value
-/// is dropped, until the connection ends or for [`CANCEL_TIMEOUT`].
+/// Moves the bytes of a connection. After a cancellation it continues in the background, for at most
+/// [`CANCEL_TIMEOUT`].
 struct OpenUntilCancelled {
     /// What moves the bytes. `None` when the connection has ended.
     driver: Option<Driver>,
@@ -51,8 +51,7 @@ impl Cancellation {
         Cancellation { token, server, tls, sent: Arc::default() }
     }
 
-    /// Asks the server over a separate connection to cancel its work. Does not wait until the work is cancelled,
-    /// because the server does not report when it is.
+    /// Asks the server over a separate connection to cancel its work. Does not wait until the work is cancelled.
     pub(super) fn send(&self) {
         self.sent.store(true, Ordering::Relaxed);
         let Cancellation { token, server, tls, .. } = self.clone();

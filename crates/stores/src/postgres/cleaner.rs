@@ -1,10 +1,9 @@
 //! Removes the rows of buckets that are full again, in small pieces, from one gateway at a time. Also measures the
 //! table.
 //!
-//! Columns that change have no index, so all rows are visited in the order of their keys. A row of the same table
-//! records which gateway is cleaning, the last visited key, and when the next removal may begin. The key of this row is
-//! empty, unlike that of any bucket, so the row comes before all visited rows. After an error the gateway continues
-//! from the same key the next time. If that gateway does not clean again, another gateway continues.
+//! All rows are visited in the order of their keys. A row with an empty key records which gateway is cleaning, the
+//! last visited key, and when the next removal may begin. After an error, the next removal continues from the last
+//! visited key.
 
 use std::time::Duration;
 
@@ -25,26 +24,23 @@ use crate::remote::login::CurrentLogin;
 use base::interval::fixed_interval;
 
 const EVERY: Duration = Duration::from_secs(30);
-/// The shortest pause between the end of one removal and the beginning of the next, by any gateway, as a fraction of
-/// [`every`]. Each gateway sleeps at least this long between its own removals.
+/// The shortest pause between two removals by any gateways, as a fraction of [`every`].
 const SHORTEST_PAUSE: f64 = 0.75;
 /// The pause between two pieces of a removal, so that requests do not have to wait for the whole removal.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The longest time that one piece may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Begins the transaction of one piece of a removal. Its locks block requests, so the transaction must not wait long.
-/// The transaction waits only briefly for a lock, because the server process would go on waiting after the gateway has
-/// given up. The commit does not wait for a synchronous replica, because no timeout of the server ends that wait. A
-/// removal that a crash undoes is repeated. The isolation level is stated because a stricter default of the database
-/// would cause conflicts with requests.
+/// Begins the transaction of one piece of a removal. Its locks block requests, so it waits only briefly. The commit
+/// does not wait for a replica: a lost removal is repeated. A stricter isolation level would cause conflicts with
+/// requests.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off; \
                      SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '10s'";
 
-/// The number of rows in a piece, which one transaction visits.
+/// The number of rows that one transaction visits.
 const PIECE: i64 = 2_000;
 
-/// Identifies a gateway that removes rows. The gateway chooses the name at random.
+/// A random name of a gateway that removes rows.
 type CleanerName = [u8; 16];
 
 /// The name that is stored when no gateway is cleaning.
@@ -59,12 +55,12 @@ enum Piece {
     End,
 }
 
-/// Removes the rows of full buckets at intervals, and reports the size of the table. Never returns. A removal that
-/// fails is tried again at the next interval. The failure is not reported, because requests fail for the same causes, and that is reported.
+/// Removes the rows of full buckets at intervals, and reports the size of the table. Never returns. A failure is not
+/// reported, because requests report the same causes.
 pub(super) async fn run(settings: &Settings, login: &CurrentLogin, primary: &PrimaryWatch, events: &EventSink) {
     let name = fastrand::u128(1..).to_be_bytes();
     loop {
-        // The pause is jittered, so that gateways that started together do not all try at the same time.
+        // The pause is jittered, so that gateways do not all try at the same time.
         sleep(every().mul_f64(SHORTEST_PAUSE + fastrand::f64() / 2.0)).await;
         let Some(endpoint) = primary.last_primary() else { continue };
         let Ok(credentials) = login.read(STEP).await else { continue };
@@ -89,7 +85,7 @@ async fn clean_and_measure(client: &Client, table: &TableName, name: CleanerName
     patiently(table_size::measure(client, table)).await
 }
 
-/// Visits all rows once, unless another gateway is cleaning or has done so recently.
+/// Visits all rows once, if no other gateway is cleaning or has done so recently.
 async fn clean(client: &Client, table: &TableName, name: CleanerName) -> Result<(), Fault> {
     let pause = i64::try_from(every().mul_f64(SHORTEST_PAUSE).as_micros()).unwrap_or(i64::MAX);
     let begun = patiently(begin(client, &begin_statement(table), name, pause)).await?;
@@ -114,7 +110,7 @@ async fn begin(client: &Client, statement: &str, name: CleanerName, pause: i64) 
     row.try_get(0).map(Some).map_err(|_| unexpected_reply("the removal of old rows"))
 }
 
-/// Visits one piece of the table, in a single transaction, so that this also works through a pooler.
+/// Visits one piece of the table in one transaction, which also works through a pooler.
 async fn clean_piece(
     client: &Client,
     statement: &str,

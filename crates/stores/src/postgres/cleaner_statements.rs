@@ -6,10 +6,9 @@ use tokio_postgres::{Client, Error};
 use super::settings::TableName;
 use super::single_statement::Parameter;
 
-/// Returns the SQL statement with which a gateway takes the turn to clean, or keeps its own turn. It takes the turn of
-/// another gateway only if that gateway has ended or has not reported for a while. The statement returns how far the
-/// last cleaner had come. If a gateway's last report has a time that is too far ahead, the report counts as old,
-/// because it was written before the clock was set back.
+/// Returns the SQL statement with which a gateway takes or keeps the turn to clean. It takes the turn of another
+/// gateway only if that gateway has not reported for a while. A report from the future counts as old, because the
+/// clock was set back since. The statement returns how far the last cleaner had come.
 pub(crate) fn begin_statement(table: &TableName) -> String {
     format!(
         "INSERT INTO {} AS cleaning (key, state, until) \
@@ -21,8 +20,8 @@ pub(crate) fn begin_statement(table: &TableName) -> String {
     )
 }
 
-/// Returns the SQL statement that visits the next rows, if it is still this gateway's turn, and notes how far the gateway has
-/// come. The statement skips a row that a request has locked, because the row is about to be written.
+/// Returns the SQL statement that visits the next rows, if it is still this gateway's turn, and notes the last visited
+/// key. The statement skips rows that a request has locked.
 pub(crate) fn piece_statement(table: &TableName) -> String {
     let table = table.quoted();
     format!(

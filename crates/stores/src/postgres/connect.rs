@@ -27,8 +27,7 @@ use base::host_port::HostPort;
 use base::interval::fixed_interval;
 use base::secret::Secret;
 
-/// The longest time that one step of connecting may take. The time must be long enough for the server to start a process,
-/// and for several round trips to a distant server.
+/// The longest time that one step of connecting may take. A distant server needs several round trips.
 pub(super) const STEP: Duration = Duration::from_secs(2);
 
 /// The longest time that sent bytes may stay unacknowledged before the system closes the connection.
@@ -77,7 +76,7 @@ pub(super) async fn resolve(host: &HostPort) -> Result<Vec<SocketAddr>, Fault> {
     }
 }
 
-/// Connects to one server, logs in, and checks the server as `checks` says.
+/// Connects to one server, logs in, and does the checks.
 ///
 /// # Errors
 ///
@@ -91,10 +90,10 @@ pub(super) async fn connect(
 ) -> Result<ReadyConnection, Fault> {
     let stream = step("connecting", TcpStream::connect(address)).await?.map_err(unreachable)?;
     let ends = SocketAddresses { local: stream.local_addr().map_err(unreachable)?, peer: *address };
-    // A call is one small write, so waiting for more bytes to send with it would only delay it.
+    // A call is one small write, which would only be delayed.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
-    // Keepalive packets show that the peer has vanished, also when no call is sent.
+    // Keepalive packets show that the peer has vanished, even if no call is sent.
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
     socket.set_tcp_keepalive(&keepalive).map_err(unreachable)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(unreachable)?;
@@ -149,8 +148,7 @@ pub(super) async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result
     tokio::time::timeout(STEP, work).await.map_err(overdue)
 }
 
-/// Returns the fault of a failed login. An error that the server has sent is reported as it is. Any other error
-/// means that the server cannot be reached.
+/// Returns the fault of a failed login. An error that the server has sent is reported as it is.
 fn login_fault(error: tokio_postgres::Error) -> Fault {
     let answered = error.as_db_error().is_some();
     let fault = Fault::from(error);
@@ -165,8 +163,8 @@ fn server_name(host: &HostPort, tls: &Tls) -> Result<ServerName<'static>, Fault>
     }
 }
 
-/// Moves the bytes of a connection until it ends, and returns the reason. Reports warnings of the server. Drops the
-/// other notices of the server, which are meant for people who run a statement.
+/// Moves the bytes of a connection until it ends, and returns the reason. Reports warnings of the server, but not its
+/// other notices.
 async fn ended<S, T>(mut connection: Connection<S, T>, events: EventSink) -> Fault
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -184,8 +182,8 @@ where
     }
 }
 
-/// Wraps the driver of a connection. The returned driver ends when the connection ends, or when the host name no longer
-/// resolves to `address` because another server has replaced this one.
+/// Wraps the driver of a connection. The returned driver ends when the connection ends, or when the host name leads to
+/// another address.
 fn until_moved(connection: Driver, host: HostPort, address: IpAddr) -> Driver {
     if host.ip().is_some() {
         return connection;

@@ -22,7 +22,7 @@ use crate::remote::transport::{
 };
 use base::time::{Clock, Timestamp};
 
-/// A PostgreSQL database with the buckets, and what all connections to it share.
+/// A PostgreSQL database with the buckets. All connections to it share this value.
 #[derive(Debug)]
 pub struct Database {
     pub login: CurrentLogin,
@@ -36,8 +36,7 @@ pub struct Database {
     events: EventSink,
 }
 
-/// A connection to the database that several tasks may use. Only one transaction runs on it at a time, because a statement that
-/// is sent during a transaction becomes part of this transaction.
+/// A connection to the database that several tasks may use. Only one transaction runs on it at a time.
 #[derive(Clone)]
 pub struct Link {
     session: Arc<Session>,
@@ -63,11 +62,11 @@ impl Database {
 impl Transport for Database {
     type Link = Link;
 
-    // A larger transaction would hold its locks for longer. Calls are made one at a time, because statements that are
-    // sent while a transaction runs on the connection would become part of it.
+    // A larger transaction would hold its locks for longer. Calls are made one at a time, because they share a
+    // connection, which has one transaction at a time.
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, at_once: 1, parted: false };
 
-    // Connecting writes nothing, so it does not show that calls succeed. Only the answer of a call shows this.
+    // Connecting writes nothing, so only the answer of a call shows that calls succeed.
     const CONNECTED: ConnectionProof = ConnectionProof::Answers;
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
@@ -92,7 +91,7 @@ impl Transport for Database {
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 
-    /// Cancels the transaction of the call. Otherwise the transaction would keep its rows locked.
+    /// Cancels the transaction of the call, so that its rows are unlocked.
     fn give_up(&self, link: &Link) {
         link.cancellation.send();
     }

@@ -1,4 +1,4 @@
-//! Sorts errors of the database and of the connection by what they mean for a call.
+//! Sorts errors of the database and of the connection by their meaning for a call.
 
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
@@ -15,10 +15,9 @@ impl From<Error> for Fault {
             Some(answer) => Fault::new(kind(answer.code()), text(answer)),
             None if error.is_closed() => Fault::new(StoreError::Closed, "the connection was closed"),
             None => {
-                // The error's own text names only the step in which the error occurred.
+                // The error's own text names only the step that failed.
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-                // With TLS 1.3, a server refuses the gateway's certificate only after the handshake, with an error of
-                // the connection.
+                // With TLS 1.3, a server may refuse the gateway's certificate after the handshake.
                 let text = format!("{error}{cause}");
                 Fault::new(StoreError::Closed, certificate_error::of_server(&text))
             }
@@ -32,7 +31,7 @@ pub(crate) fn proves_rollback(error: &Error) -> bool {
     error.code().is_some_and(|code| conflict.contains(code))
 }
 
-/// Whether the server could not serialize the transaction with others, and rolled it back without waiting.
+/// Whether the server rolled the transaction back, because it conflicts with other transactions.
 pub(crate) fn is_serialization_failure(error: &Error) -> bool {
     error.code() == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
 }
@@ -58,15 +57,14 @@ fn kind(code: &SqlState) -> StoreError {
     }
 }
 
-/// Returns the server's message with its code. The code can be looked up in the manual of the server.
+/// Returns the server's message with its error code.
 pub(super) fn text(answer: &DbError) -> String {
     let message = answer.message();
     let end = (0..=LONGEST_TEXT.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
     format!("{} ({})", message.get(..end).unwrap_or_default(), answer.code().code())
 }
 
-/// Returns the fault of a reply that is not valid for the statement. `statement` is the name of the statement in the
-/// message.
+/// Returns the fault of a reply that is not valid for the statement with this name.
 pub(crate) fn unexpected_reply(statement: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{statement} was answered with something else"))
 }

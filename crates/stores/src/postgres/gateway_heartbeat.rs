@@ -16,8 +16,8 @@ use crate::remote::transport::LiveGateways;
 /// The maximum length of an announced host name, or of the hash of a configuration, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// Returns the SQL statement of a heartbeat. It announces this gateway, removes old announcements, and returns the other
-/// gateways. An announcement far in the future counts as old, because it was written before the clock was set back.
+/// Returns the SQL statement of a heartbeat. It announces this gateway, removes old announcements, and returns the
+/// other gateways. An announcement from the future counts as old, because the clock was set back since.
 pub(super) fn statement(table: &TableName) -> String {
     let gateways = table.gateways_quoted();
     format!(
@@ -48,15 +48,15 @@ pub(crate) async fn try_statement(client: &Client, table: &TableName) -> Result<
     Ok(())
 }
 
-/// Returns the SQL statement that begins the transaction of a heartbeat. Requests on the same connection wait for
-/// this transaction, so the transaction waits only briefly for a lock on the table.
+/// Returns the SQL statement that begins the transaction of a heartbeat. It waits only briefly for a lock, because
+/// requests on the same connection wait for it.
 pub(super) fn begin(settings: &Settings) -> String {
     let timeout = Duration::from(settings.timeout).as_millis().clamp(2, 2_147_483_647);
     let begin = transaction::begin(settings);
     format!("{begin}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {timeout}", timeout / 2)
 }
 
-/// Sends one heartbeat, and returns the live gateways. `begin` is the SQL statement that begins the transaction.
+/// Sends one heartbeat, and returns the live gateways.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ pub(crate) async fn beat(
     for row in &rows {
         let read = || Some(RunningGateway { host: row.try_get(0).ok()?, configuration: row.try_get(1).ok()? });
         let other = read().ok_or_else(|| unexpected_reply("the heartbeat"))?;
-        // Anybody with access to the table can write to it, so only values that a gateway could have written are shown.
+        // Anybody with access to the table can write to it, so only plausible values are shown.
         let is_plain = |text: &str| text.len() <= MAX_LENGTH && text.bytes().all(|byte| byte.is_ascii_graphic());
         if is_plain(&other.host) && is_plain(&other.configuration) && !other.configuration.is_empty() {
             others.push(other);

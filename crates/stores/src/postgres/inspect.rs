@@ -1,7 +1,6 @@
 //! Reads, finds and removes buckets in PostgreSQL for an operator, without a gateway.
 //!
-//! Gateways are not notified of changes. A gateway that has cached a bucket as empty asks the database again after at
-//! most a second.
+//! A gateway that has cached a bucket as empty notices a change after at most a second.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// The longest time that one statement may take. It is longer than for a request, because an operator can wait.
+/// The longest time that one statement may take. An operator can wait longer than a request.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of rows that are read at once.
 const BATCH_ROWS: i64 = 10_000;
@@ -42,7 +41,7 @@ impl std::fmt::Debug for Inspector {
 }
 
 impl Inspector {
-    /// Connects to the database for an operator. Must be called on a tokio runtime, which drives the connection.
+    /// Connects to the database for an operator. Must be called on a tokio runtime.
     ///
     /// # Errors
     ///
@@ -51,7 +50,7 @@ impl Inspector {
         let login = CurrentLogin::new(settings.login.clone());
         let ready = connect_to_primary(settings, &login, Checks::Schema, &nobody()).await?;
         tokio::spawn(ready.driver);
-        // `timeout` bounds the wait for locks. For an operator, this wait may take as long as a statement may take.
+        // `timeout` bounds the wait for locks. An operator can wait for as long as a statement may take.
         let settings = Settings { timeout: Micros::from(STATEMENT_TIMEOUT), ..settings.clone() };
         Ok(Inspector { client: ready.client, settings })
     }
@@ -137,7 +136,7 @@ impl Inspector {
         }
     }
 
-    /// Reads the states of buckets, and then the clock, so that no state is later than the returned moment.
+    /// Reads the states of buckets, and then the clock, so that no state is later than the returned time.
     async fn read(&self, keys: &[BucketKey], text: &str) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         let packed: Vec<&[u8]> = keys.iter().map(|key| &key.0[..]).collect();
         let rows = self.rows(text, &[(&packed, Type::BYTEA_ARRAY)]).await?;
@@ -156,7 +155,7 @@ impl Inspector {
     }
 }
 
-/// A sink that drops events, because a command has no log.
+/// A sink that drops events.
 fn nobody() -> EventSink {
     EventSink::new(|_| ())
 }

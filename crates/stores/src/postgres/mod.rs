@@ -1,6 +1,5 @@
 //! Stores buckets in PostgreSQL, where many gateways share them. A transaction locks the buckets of many requests and
-//! reads the server's clock. The gateway decides with the same code as for any other store, and one statement writes
-//! the new states.
+//! reads the server's clock. The gateway decides, and one statement writes the new states.
 
 mod batch;
 mod cancellation;
@@ -38,8 +37,7 @@ pub use url::{InvalidUrl, Url};
 pub type Postgres = Remote<Database>;
 
 impl Postgres {
-    /// Opens a store, without connecting to the database yet. `hooks` are the faults that a test injects. The default has no
-    /// faults.
+    /// Opens a store, without connecting to the database yet. `hooks` are the faults that a test injects.
     pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Postgres {
         let Settings { timeout, breaker, gateways, .. } = settings;
         let database = Database::new(settings, clock.clone(), events.clone());

@@ -1,5 +1,4 @@
-//! Tries the statements of a gateway on a server that is not PostgreSQL 14 or later. YugabyteDB, for example, has the
-//! version number of an older PostgreSQL. So only trying the statements shows whether the server can be used.
+//! Tries the statements of a gateway on a server that is not PostgreSQL 14 or later, such as YugabyteDB.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -16,12 +15,12 @@ use crate::error::{Fault, StoreError};
 const UNKNOWN: [SqlState; 4] =
     [SqlState::SYNTAX_ERROR, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_OBJECT, SqlState::FEATURE_NOT_SUPPORTED];
 
-/// Sets longer timeouts for the trial, which has more round trips than a call, and waits for the trials of other gateways.
+/// Sets longer timeouts for the trial, which has more round trips than a call.
 const PATIENCE: &str = "SET LOCAL idle_in_transaction_session_timeout = '2s'; SET LOCAL statement_timeout = '2s'; \
                         SET LOCAL lock_timeout = '2s'";
 
-/// Runs each statement of a gateway once, in a transaction that is rolled back, to test that the server accepts them. `server`
-/// is the version of the server, for the message.
+/// Tests that the server accepts the statements of a gateway, in a transaction that is rolled back. `server` is the
+/// version of the server, for the message.
 ///
 /// # Errors
 ///

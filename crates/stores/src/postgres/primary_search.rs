@@ -16,9 +16,8 @@ use base::host_port::HostPort;
 /// The time after which a server that could not be used is asked again.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Connects to the server that accepts writes. All servers are asked at once, so that a server that hangs does not delay the
-/// others. A server that cannot be used is asked again until the others have answered, because it may be promoted in the
-/// meantime.
+/// Connects to the server that accepts writes. All servers are asked at once. A server that cannot be used is asked
+/// again until the others have answered, because it may be promoted.
 ///
 /// # Errors
 ///
@@ -51,7 +50,7 @@ pub(crate) async fn connect_to_primary(
     if let [(_, fault)] = &faults[..] {
         return Err(fault.clone());
     }
-    // The error that a server has sent tells more than the fact that another server cannot be reached.
+    // An error that a server has sent tells more than a failed connection.
     let error = faults.iter().map(|(_, fault)| fault.error).find(|error| *error != StoreError::Unreachable);
     let details: Vec<String> = faults.iter().map(|(host, fault)| format!("{host}: {}", fault.detail)).collect();
     Err(Fault::new(error.unwrap_or(StoreError::Unreachable), details.join("; ")))
@@ -68,8 +67,8 @@ struct HostSearch {
 }
 
 impl HostSearch {
-    /// Asks every address of the host until a connection succeeds. Reports each round in which none succeeds. The name
-    /// is resolved in each round, so a new address is asked even while the former one hangs.
+    /// Asks every address of the host until a connection succeeds. Reports each round in which none succeeds. Each
+    /// round resolves the name again.
     async fn run(self, failed: mpsc::UnboundedSender<(HostPort, Fault)>) -> ReadyConnection {
         let fail = |fault: Fault| drop(failed.send((self.host.clone(), fault)));
         let (mut attempts, mut under_way) = (JoinSet::new(), Vec::new());

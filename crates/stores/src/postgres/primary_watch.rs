@@ -1,5 +1,5 @@
 //! Determines which server accepts writes (the primary), for all connections of a gateway. While there is no primary,
-//! only this watch logs in at the hosts. The connections wait for its result.
+//! only this watch logs in at the hosts.
 
 use tokio::sync::{Notify, watch};
 
@@ -22,7 +22,7 @@ pub(crate) struct PrimaryWatch {
 struct Search {
     /// The number of searches that have ended.
     ended: u64,
-    /// Whether the next search is under way, or follows after a pause.
+    /// Whether the next search is under way, or follows soon.
     under_way: bool,
     found: Result<Endpoint, Fault>,
 }
@@ -48,13 +48,13 @@ impl PrimaryWatch {
                 if !under_way {
                     break;
                 }
-                // The pause is jittered, so that gateways that lost their server together do not log in at the same time.
+                // The pause is jittered, so that gateways do not all log in at the same time.
                 tokio::time::sleep(ASK_AGAIN.mul_f64(0.5 + fastrand::f64())).await;
             }
         }
     }
 
-    /// Returns the server that accepts writes. Waits for the result of a search, which all connections share.
+    /// Returns the server that accepts writes. Waits for the result of a search.
     ///
     /// # Errors
     ///
@@ -68,18 +68,18 @@ impl PrimaryWatch {
         if !under_way {
             self.wanted.notify_one();
         }
-        // The wait fails only if the channel is closed, which cannot happen while `self.search` exists.
+        // The wait fails only if the channel is closed, which never happens.
         let search = searches.wait_for(|search| search.ended > ended).await;
         search
             .map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |search| search.found.clone())
     }
 
-    /// Returns the server that the last search found. `None` if the last search found no server.
+    /// Returns the server that the last search found.
     pub(crate) fn last_primary(&self) -> Option<Endpoint> {
         self.search.borrow().found.as_ref().ok().cloned()
     }
 
-    /// Waits until a search finds the primary. Only searches that end after this call count.
+    /// Waits until a search finds the primary. An earlier search does not count.
     pub(crate) async fn found_again(&self) {
         let mut searches = self.search.subscribe();
         let ended = searches.borrow_and_update().ended;

@@ -26,8 +26,8 @@ const COMMENT: &str = "Tollgate's buckets, schema ";
 /// The permissions that the gateway's role needs on both tables.
 const PERMISSIONS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 
-/// Returns the SQL statements that create or update the tables and the role that these settings name. A user who may
-/// create tables and roles can run them again at any time.
+/// Returns the SQL statements that create or update the tables and the role that these settings name. They can be run
+/// again.
 pub fn statements(settings: &Settings) -> String {
     let Settings { table, durability, .. } = settings;
     let (buckets, gateways) = (table.quoted(), table.gateways_quoted());
@@ -110,8 +110,8 @@ struct Findings {
     missing: Vec<String>,
 }
 
-/// Checks that the server accepts writes, and that it has the tables of this version with the `durability` of these settings.
-/// Also checks that the user may use the tables.
+/// Checks that the server accepts writes, that it has the tables of this version and `durability`, and that the user
+/// may use them.
 ///
 /// # Errors
 ///
@@ -194,7 +194,7 @@ fn identifier(name: &str) -> String {
 }
 
 fn literal(text: &str) -> String {
-    // In a text with the prefix E, a backslash is an escape under all settings of the server.
+    // With the prefix E, a backslash is an escape under all settings of the server.
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 

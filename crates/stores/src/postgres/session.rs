@@ -1,8 +1,5 @@
-//! Holds a connection for calls. Without a pooler in between, the statements of calls are prepared by name, so that the
-//! server need not parse them each time, and mostly need not plan them.
-//!
-//! Through a pooler, the next transaction can run on another server process, on which the name of a statement is
-//! unknown or belongs to another statement. So through a pooler, statements are sent as texts.
+//! Holds a connection for calls. The statements of calls are prepared by name, so that the server need not parse them
+//! each time. Through a pooler, statements are sent as texts, because the next server process may not know the name.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -28,7 +25,7 @@ pub(crate) enum CallStatement {
     Clock,
     Write,
     Remove,
-    /// Commits a transaction that changes no row. This commit waits until all earlier commits are durable.
+    /// Commits a transaction that changes no row. The commit waits until all earlier commits are durable.
     Flush,
 }
 
@@ -53,7 +50,7 @@ pub(crate) struct Statement {
 pub(super) struct Session {
     pub client: Client,
     statements: Arc<CallStatements<Statement>>,
-    /// The prepared statements. `None` if there is or may be a pooler between this process and the server.
+    /// The prepared statements. `None` if there may be a pooler between this process and the server.
     prepared: Option<CallStatements<tokio_postgres::Statement>>,
     can_flush: bool,
 }
@@ -76,8 +73,7 @@ impl<T> CallStatements<T> {
 }
 
 impl Session {
-    /// Makes a session on this connection. Prepares the statements of calls, if the connection leads to the server itself and
-    /// not to a pooler.
+    /// Makes a session on this connection. Prepares the statements of calls, if the connection leads to no pooler.
     ///
     /// # Errors
     ///
@@ -88,20 +84,19 @@ impl Session {
         statements: Arc<CallStatements<Statement>>,
     ) -> Result<Session, Error> {
         let is_direct = leads_to_the_server(&client, ends).await?;
-        // The second commit of a call (`Flush`) shows that the first commit is not lost. Behind a pooler the second
-        // commit does not show this, because it may come after a crash or go to another server.
+        // The second commit of a call (`Flush`) shows that the first is not lost. Behind a pooler it may go to another
+        // server.
         let can_flush = is_direct && can_flush(&client).await?;
         let prepared = if is_direct { Some(prepare(&client, &statements, can_flush).await?) } else { None };
         Ok(Session { client, statements, prepared, can_flush })
     }
 
-    /// Whether a later commit on this connection can wait until earlier commits are on the disk. If so, the commit of
-    /// a call does not wait for the disk.
+    /// Whether a later commit on this connection can wait until earlier commits are on the disk.
     pub(crate) fn can_flush(&self) -> bool {
         self.can_flush
     }
 
-    /// Runs a statement, and returns the rows. The statement is sent as soon as the future is polled.
+    /// Runs a statement, and returns the rows.
     ///
     /// # Errors
     ///
@@ -121,7 +116,7 @@ impl Session {
         }
     }
 
-    /// Runs a statement, and returns how many rows it has changed. The statement is sent as soon as the future is polled.
+    /// Runs a statement, and returns how many rows it has changed.
     ///
     /// # Errors
     ///
@@ -151,7 +146,7 @@ async fn prepare(
         let Statement { text, types } = statements.of(statement);
         client.prepare_typed(text, types)
     };
-    // Without permission to flush, the prepared statement for `Flush` is a copy of `Clock`, and is never used.
+    // Without permission to flush, `Flush` is never used.
     let flush = if can_flush { CallStatement::Flush } else { CallStatement::Clock };
     let (insert, lock, clock, write, remove, flush) = tokio::try_join!(
         prepare(CallStatement::Insert),
@@ -173,12 +168,12 @@ async fn can_flush(client: &Client) -> Result<bool, Error> {
     }
 }
 
-/// Whether the connection leads to the server without a pooler. If so, the server reports the addresses and ports that
-/// this process sees. Behind a pooler, at least one of them differs.
+/// Whether the connection leads to the server without a pooler. If so, the server reports the same addresses and ports
+/// as this process sees.
 async fn leads_to_the_server(client: &Client, SocketAddresses { local, peer }: SocketAddresses) -> Result<bool, Error> {
     let rows = match client.query_typed(ENDS, &[]).await {
         Ok(rows) => rows,
-        // Some servers do not report the addresses, or report them only to some users. So there may be a pooler.
+        // Some servers do not report the addresses. So there may be a pooler.
         Err(error) if error.as_db_error().is_some() => return Ok(false),
         Err(error) => return Err(error),
     };

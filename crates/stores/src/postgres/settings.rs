@@ -1,4 +1,4 @@
-//! The settings of a PostgreSQL store: how to connect to the database, and which changes it may lose in a crash.
+//! The settings of a PostgreSQL store.
 
 use crate::breaker;
 use crate::remote::login::Login;
@@ -13,9 +13,8 @@ const LONGEST_NAME: usize = 63;
 /// The table of heartbeats has the name of the table of buckets with this suffix.
 const GATEWAYS: &str = "_gateway";
 
-/// The largest number of connections of one gateway. Each runs one transaction at a time, and transactions on the same
-/// bucket wait for each other. So more connections would not decide more, and many gateways would use up the server's
-/// connections.
+/// The largest number of connections of one gateway. Each runs one transaction at a time. More connections would not
+/// decide more, because transactions on the same bucket wait for each other.
 const MOST_CONNECTIONS: usize = 2;
 
 /// Returns the number of connections that a gateway with this many workers makes.
@@ -43,7 +42,7 @@ pub struct Settings {
 pub enum Durability {
     /// No changes are kept, because the tables are not logged.
     None,
-    /// All changes but those of the last moments are kept, because a commit does not wait for the disk.
+    /// All changes but the last ones are kept, because a commit does not wait for the disk.
     #[default]
     Async,
     /// All grants are kept, because a commit waits for the disk.
@@ -75,7 +74,7 @@ impl Durability {
         }
     }
 
-    /// Whether changes of the tables are written to the write-ahead log. The server restores logged changes after a crash.
+    /// Whether changes of the tables are written to the write-ahead log, so that they survive a crash.
     pub fn is_logged(self) -> bool {
         self != Durability::None
     }
@@ -83,8 +82,8 @@ impl Durability {
 
 impl TableName {
     /// Parses the name of a table, which may begin with the name of a schema. Each name must consist of lower-case
-    /// letters, digits and `_`, must not begin with a digit, and must not be too long. A name that is valid here means
-    /// the same table with and without quotes. Returns `None` for any other name.
+    /// letters, digits and `_`, must not begin with a digit, and must not be too long. Returns `None` for any other
+    /// name.
     pub fn parse(text: &str) -> Option<TableName> {
         let is_name = |name: &str, longest: usize| {
             let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -104,7 +103,7 @@ impl TableName {
         &self.text
     }
 
-    /// Returns the name of the table in quotes, because the name may be a keyword of SQL.
+    /// Returns the name of the table in quotes.
     pub fn quoted(&self) -> String {
         format!("\"{}\"", self.text.replace('.', "\".\""))
     }

@@ -8,9 +8,8 @@ use super::errors::is_serialization_failure;
 /// The value of a statement's parameter, with its type.
 pub(super) type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
 
-/// Runs one statement in a transaction of its own, and returns the rows. `begin` is the statement that begins the transaction.
-/// All settings and locks end with the transaction, also through a pooler. After a serialization failure the statement is tried
-/// once more.
+/// Runs one statement in a transaction of its own, and returns the rows. `begin` begins the transaction. After a
+/// serialization failure the statement is tried once more.
 ///
 /// # Errors
 /// When the connection ends, or the server refuses the transaction or the statement.
@@ -32,7 +31,7 @@ async fn run_statement(
     statement: &str,
     parameters: &[Parameter<'_>],
 ) -> Result<Vec<Row>, Error> {
-    // The statements are sent in this order, without waiting for the answers in between.
+    // The statements are sent in this order, without waiting for the answers.
     let (begun, rows, committed) = tokio::join!(
         biased;
         client.batch_execute(begin),

@@ -1,4 +1,4 @@
-//! Measures the table of the buckets: how large it is, and how many of its row versions are dead.
+//! Measures the table of the buckets.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};

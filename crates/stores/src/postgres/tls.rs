@@ -21,8 +21,8 @@ pub(crate) struct Handshake {
     pub server_name: ServerName<'static>,
 }
 
-/// A connection that is encrypted with TLS. The server's certificate is verified, so the login need not be bound to the
-/// certificate (SCRAM channel binding).
+/// A connection that is encrypted with TLS. The server's certificate is verified, so the login needs no channel
+/// binding.
 #[derive(Debug)]
 pub(crate) struct EncryptedStream<S>(client::TlsStream<S>);
 

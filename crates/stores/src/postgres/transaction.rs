@@ -1,13 +1,11 @@
 //! Runs one call as one transaction, which locks the buckets, reads the clock, decides, writes and commits.
 //!
 //! Missing rows are inserted first. Then all rows are locked in the order of their keys, so that gateways cannot
-//! deadlock. A separate statement reads the clock after the locks, so that the time is not earlier than that of
-//! any earlier transaction on these buckets.
+//! deadlock. The clock is read after that, so that the times of a bucket never go back.
 //!
-//! The commit does not wait for the disk, so that rows are locked only for a moment, even if a disk or a replica is
-//! slow. If `durability` requires that wait, a second commit follows at once. It waits for everything that was logged
-//! before it, and requests are answered only then. Other transactions that decide on the rows in the meantime also wait
-//! in this way before they answer.
+//! The commit does not wait for the disk, so that rows are locked only for a moment. If `durability` requires that
+//! wait, a second commit follows. It waits for everything that was logged before it, and only then are requests
+//! answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,8 +28,8 @@ use ledger::holds;
 
 pub(crate) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// How many times a row may vanish before the call is given up. A row vanishes if it is cleaned up between its
-/// insertion and its lock.
+/// How many times a row may vanish before the call is given up. A row vanishes if it is cleaned up before it is
+/// locked.
 const MOST_VANISHED: usize = 3;
 
 const KEYS: &[Type] = &[Type::BYTEA_ARRAY];
@@ -39,11 +37,10 @@ const KEYS: &[Type] = &[Type::BYTEA_ARRAY];
 /// The types of the written columns: keys, states, and the moments until which the rows are kept.
 const ROWS: &[Type] = &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY];
 
-/// After this many transactions that found a row for every bucket, the next transaction does not insert rows.
+/// After this many transactions that found all rows, the next transaction does not insert rows.
 const QUIET: u8 = 16;
 
-/// Writes an empty log record in a transaction of its own. The only effect of the transaction is that its commit waits for
-/// everything that was logged before it.
+/// Writes an empty log record. The commit of this transaction waits for everything that was logged before it.
 const FLUSH: &str =
     "SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollgate', '')";
 
@@ -57,14 +54,13 @@ pub(crate) struct Statements {
     pub texts: Arc<CallStatements<Statement>>,
     durability: Durability,
     timeout: Micros,
-    /// Whether a commit was unanswered for longer than `timeout`, and no commit has succeeded since that commit was
-    /// sent. While this is set, a call that writes nothing also commits before it answers, to show that commits
-    /// succeed.
+    /// Whether a commit was unanswered for longer than `timeout`, and none that was sent later has succeeded. While
+    /// this is set, calls that write nothing also commit.
     in_doubt: AtomicBool,
 }
 
-/// Whether transactions on one connection must insert rows, because buckets may have no row yet. A transaction that inserts no
-/// rows is shorter. If such a transaction finds a row missing, it is repeated and inserts rows.
+/// Whether transactions on one connection must insert rows. A transaction without inserts is shorter, but must be
+/// repeated if a row is missing.
 #[derive(Debug, Default)]
 pub(crate) struct NewRows {
     /// The number of transactions since the last transaction that found a bucket without a row.
@@ -137,11 +133,11 @@ impl Statements {
         }
     }
 
-    /// Decides plans in one transaction. After a conflict that proves a rollback, tries once more if there is time.
+    /// Decides plans in one transaction. After a conflict, tries once more if there is time.
     ///
     /// # Errors
     ///
-    /// Returns the reason why nothing was decided. If the connection ended, whether plans were charged is unknown.
+    /// Returns the reason why nothing was decided. After a lost connection, plans may have been charged.
     pub(super) async fn take(
         &self,
         session: &Session,
@@ -161,8 +157,7 @@ impl Statements {
                     conflicts += 1;
                     fault.rolled_back()
                 }
-                // The next attempt inserts the row. It is another transaction, so earlier conflicts do not count for
-                // it.
+                // The next attempt inserts the row.
                 Err(TransactionError::Absent) => {
                     conflicts = 0;
                     continue;
@@ -172,7 +167,7 @@ impl Statements {
                     Fault::new(StoreError::Busy, "rows were removed before they were locked").rolled_back()
                 }
             };
-            // Once a transaction has waited for a lock as long as it may, the answer would be late after a second wait.
+            // After a second wait for a lock, the answer would be late.
             if conflicts > 1 || vanished > MOST_VANISHED || clock.now().since(started) >= lock_wait(self.timeout) {
                 return Err(fault);
             }
@@ -189,7 +184,7 @@ impl Statements {
         let undone = match self.locked(session, new_rows, batch).await {
             Ok((rows, now)) => match batch.decide(rows, injected.unwrap_or(now)) {
                 Ok(BatchDecision { reply, writes }) => match self.finish(session, &writes).await {
-                    // COMMIT has ended the transaction. If an earlier statement had failed, COMMIT has rolled it back.
+                    // If an earlier statement had failed, COMMIT has rolled the transaction back.
                     Ok(()) => return Ok(reply),
                     Err(undone) => return Err(undone),
                 },
@@ -197,7 +192,7 @@ impl Statements {
             },
             Err(undone) => undone,
         };
-        // Without a COMMIT, the end of the connection also rolls the transaction back.
+        // Without a COMMIT, the end of the connection also rolls back.
         match undone {
             TransactionError::Failed(fault) if fault.ends_connection() => Err(fault.rolled_back().into()),
             undone => {
@@ -222,7 +217,7 @@ impl Statements {
         let parameters: [&(dyn ToSql + Sync); 1] = [&keys];
         let insert = new_rows.are_likely();
         let inserted = async { if insert { session.execute(CallStatement::Insert, &parameters).await } else { Ok(0) } };
-        // The statements are sent in this order, without waiting for the answers in between.
+        // The statements are sent in this order, without waiting for the answers.
         let begin = if session.can_flush() { &self.begin } else { &self.begin_durable };
         let (begun, inserted, locked, clock) = tokio::join!(
             biased;
@@ -250,9 +245,8 @@ impl Statements {
 
     async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), TransactionError> {
         let Writes { keys, states, until, unused } = writes;
-        // If there is nothing to write, a rollback is faster than a commit, because a rollback does not wait for the
-        // disk. In doubt, the transaction is committed. It has locked rows, and locks are logged, so its commit shows
-        // that commits succeed.
+        // If there is nothing to write, a rollback is faster than a commit. In doubt, the transaction is committed, to
+        // show that commits succeed.
         if keys.is_empty() && !self.in_doubt.load(Ordering::Relaxed) {
             return Ok(session.client.batch_execute("ROLLBACK").await?);
         }
@@ -263,7 +257,7 @@ impl Statements {
             }
             session.execute(CallStatement::Write, &parameters).await
         };
-        // A refused request stores nothing, so rows that were inserted for it are removed.
+        // Rows that were inserted only for refused requests are removed.
         let removed = async {
             if unused.is_empty() {
                 return Ok(0);
@@ -293,7 +287,7 @@ impl Statements {
         Ok(())
     }
 
-    /// Waits until everything that was logged is as durable as `durability` requires.
+    /// Waits until everything that was logged is durable.
     async fn flush(&self, session: &Session) -> Result<(), Error> {
         if self.durability == Durability::Sync && session.can_flush() {
             session.query(CallStatement::Flush, &[]).await?;
@@ -315,8 +309,8 @@ impl Statements {
     }
 }
 
-/// Returns the error of a statement that was sent before the COMMIT of its transaction. If the server has answered with
-/// this error, it will not commit.
+/// Returns the error of a statement before the COMMIT of its transaction. If the server has sent the error, it will
+/// not commit.
 fn refused_statement(error: Error) -> TransactionError {
     let is_answer = error.as_db_error().is_some();
     match TransactionError::from(error) {
@@ -334,19 +328,16 @@ enum Commit {
     Durable,
 }
 
-/// How long a transaction waits for rows: half of `timeout`. The other half is left for the rest of the transaction, so
-/// that a locked row is reported in time.
+/// How long a transaction waits for rows: half of `timeout`. The other half is left for the rest of the transaction.
 fn lock_wait(timeout: Micros) -> Micros {
     Micros(timeout.0 / 2)
 }
 
-/// Returns the SQL statement that begins a transaction whose commit is as durable as `durability` says. The settings in the
-/// statement end with the transaction, so that a pooler can give the connection to others.
+/// Returns the SQL statement that begins a transaction whose commit is as durable as `durability` says. The settings
+/// in the statement end with the transaction.
 ///
-/// `lock_timeout` bounds the wait for each row, and `statement_timeout` the wait for all rows, because rows that are
-/// already locked must not be held for longer. No timeout bounds a COMMIT, not even `transaction_timeout` of PostgreSQL
-/// 17. Nothing interrupts the flush of its log. Only a cancel request interrupts the wait for a synchronous replica.
-/// The cancel request is sent when the call is given up.
+/// `lock_timeout` bounds the wait for each row, and `statement_timeout` the wait for all rows. No timeout bounds a
+/// COMMIT: only a cancel request interrupts its wait for a synchronous replica.
 pub(super) fn begin(settings: &Settings) -> String {
     begin_until_committed(settings, Commit::Durable)
 }
@@ -355,9 +346,8 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
     let milliseconds = |micros: Micros| Duration::from(micros).as_millis().clamp(1, 2_147_483_647);
     let (timeout, wait) = (milliseconds(settings.timeout), milliseconds(lock_wait(settings.timeout)));
     let commit = if commit == Commit::Durable && settings.durability == Durability::Sync { "on" } else { "off" };
-    // A batch has few keys. For a small table the planner prefers to read all rows, which takes longer, so other plans
-    // than index scans are disabled. If only a disabled plan is possible, its cost looks so high that the server would
-    // compile the plan first. This takes longer than `timeout`, so JIT is off.
+    // For a small table the planner prefers to read all rows, which takes longer, so other plans than index scans are
+    // disabled. JIT is off, because compiling the plan takes longer than `timeout`.
     let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {wait}; \
@@ -365,12 +355,12 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
     )
 }
 
-/// Returns the SQL statement that locks the rows with the given keys, in the order of the keys, and reads their states.
+/// Returns the SQL statement that locks the rows with the given keys, in their order, and reads their states.
 pub(super) fn lock(table: &TableName) -> String {
     format!("SELECT key, state FROM {} WHERE key = ANY($1) ORDER BY key FOR UPDATE", table.quoted())
 }
 
-/// Returns the SQL statement that writes rows which the transaction has locked.
+/// Returns the SQL statement that writes the locked rows.
 pub(super) fn write(table: &TableName) -> String {
     format!(
         "UPDATE {} AS bucket SET state = new.state, until = new.until \

@@ -18,7 +18,7 @@ pub struct Url {
     pub password: Option<Secret>,
 }
 
-/// The reason why a URL is invalid. The reason never contains the URL, because the URL could hold a password.
+/// The reason why a URL is invalid. It never contains the URL, which could hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidUrl {
     Shape,
@@ -53,7 +53,7 @@ impl Url {
         let ports = config.get_ports();
         let host = |(index, host): (usize, &ConfigHost)| match host {
             ConfigHost::Tcp(name) if !name.is_empty() => {
-                // A single port applies to all hosts.
+                // A single port is the port of all hosts.
                 let port = ports.get(index).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT);
                 Ok(HostPort::new(name.trim_start_matches('[').trim_end_matches(']'), port))
             }
@@ -64,7 +64,7 @@ impl Url {
             return Err(InvalidUrl::Shape);
         }
         let username = config.get_user().filter(|user| !user.is_empty()).ok_or(InvalidUrl::NoUser)?.to_owned();
-        // A control character would be unsafe on a terminal, because `store init --print` prints the user name.
+        // `store init --print` prints the user name, and a control character would be unsafe on a terminal.
         if username.contains(char::is_control) {
             return Err(InvalidUrl::Shape);
         }

@@ -1,5 +1,5 @@
-//! Finds the Redis server that accepts writes, and checks whether this server still accepts writes. The address is
-//! determined for each attempt to connect, because it can change.
+//! Finds the Redis server that accepts writes, and checks whether it still does. The address is determined for each
+//! attempt to connect.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Resolver {
     pub(super) fn new(settings: &Settings, login: &Arc<CurrentLogin>) -> Resolver {
         match &settings.target {
             Target::Address { address, .. } => Resolver::Fixed(address.clone()),
-            // The first node in gateway.yaml is enough, because `cluster::Nodes` finds the addresses of all nodes.
+            // The first node is enough: `cluster::Nodes` finds the addresses of all nodes.
             Target::Cluster(cluster) => {
                 Resolver::Fixed(cluster.nodes.first().cloned().unwrap_or_else(|| HostPort::new(String::new(), 0)))
             }
@@ -65,8 +65,8 @@ impl Resolver {
         }
     }
 
-    /// Waits until a connection leads to the wrong server, and returns the reason. The connection was made to `address`, and
-    /// `peer` is the address of its other end.
+    /// Waits until a connection leads to the wrong server, and returns the reason. The connection was made to
+    /// `address`, and its other end is `peer`.
     pub(super) async fn moved(&self, address: &HostPort, peer: SocketAddr) -> Fault {
         tokio::select! {
             fault = self.replaced(address) => fault,
@@ -74,7 +74,7 @@ impl Resolver {
         }
     }
 
-    /// Waits until the sentinels name a server other than the one at `address`, and returns this change as a fault.
+    /// Waits until the sentinels name another server than the one at `address`. Returns this change as a fault.
     pub(super) async fn replaced(&self, address: &HostPort) -> Fault {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,
@@ -90,7 +90,7 @@ impl Resolver {
         matches!(self, Resolver::Sentinel(_)) || address.ip().is_none()
     }
 
-    /// Waits until the next attempt to connect should be made at once, because the address has changed or may have changed.
+    /// Waits until the next attempt to connect should be made at once, because the address may have changed.
     pub(crate) async fn found_again(&self) {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,
@@ -99,7 +99,7 @@ impl Resolver {
     }
 }
 
-/// Returns the address of the server to connect to at present, for a command that makes a single connection.
+/// Returns the address of the server to connect to at present, for a command.
 ///
 /// # Errors
 ///
@@ -112,15 +112,14 @@ pub(crate) async fn resolve_once(settings: &Settings, login: &Arc<CurrentLogin>)
     }
 }
 
-/// Waits until a host name no longer resolves to `peer`, because an operator has moved it. Returns this change as a
-/// fault.
+/// Waits until a host name no longer resolves to `peer`. Returns this change as a fault.
 async fn name_moved(address: &HostPort, peer: IpAddr) -> Fault {
     if address.ip().is_some() {
         return std::future::pending().await;
     }
     loop {
         time::sleep(fixed_interval("redis_name", LOOK_UP)).await;
-        // A failed lookup says nothing about the server, so it is ignored.
+        // A failed lookup says nothing about the server.
         let Ok(found) = tokio::net::lookup_host((&*address.host, address.port)).await else { continue };
         let found: Vec<IpAddr> = found.map(|found| found.ip().to_canonical()).collect();
         if !found.is_empty() && !found.contains(&peer.to_canonical()) {

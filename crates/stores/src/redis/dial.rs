@@ -20,8 +20,8 @@ use base::host_port::HostPort;
 use base::secret::Secret;
 use base::tls::certificate_error;
 
-/// The longest time that one step of connecting may take. It is many times the timeout of a decision, because a step
-/// needs up to three round trips, and no request waits for a step.
+/// The longest time that one step of connecting may take. A step needs up to three round trips, and no request waits
+/// for it.
 pub(super) const STEP: Duration = Duration::from_secs(2);
 
 /// The longest that sent bytes may stay unacknowledged before the system closes the connection.
@@ -30,19 +30,19 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 /// A connection on which the user has logged in.
 pub(crate) struct OpenConnection {
     pub connection: MultiplexedConnection,
-    /// Moves the bytes of the connection. It completes when the connection ends.
+    /// Moves the bytes of the connection, until the connection ends.
     pub driver: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// The address of the server's end of the connection.
     pub peer: SocketAddr,
 }
 
-/// Returns the login and the database of a connection, in the form that the redis crate needs.
+/// Returns the login and the database of a connection.
 pub(crate) fn connection_info(credentials: &Credentials, database: i64) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default().set_db(database).set_skip_set_lib_name();
     if let Some(username) = &credentials.username {
         info = info.set_username(username);
     }
-    // Redis needs a password to log in a user by name. For a user without a password, an empty password is sent.
+    // Redis logs in a user by name only with a password, which may be empty.
     if credentials.username.is_some() || credentials.password.is_some() {
         info = info.set_password(credentials.password.as_ref().map_or("", Secret::reveal));
     }
@@ -64,10 +64,10 @@ pub(crate) async fn dial(
     let stream = step("connecting", TcpStream::connect((&*address.host, address.port))).await?;
     let stream = stream.map_err(unreachable)?;
     let peer = stream.peer_addr().map_err(unreachable)?;
-    // A call is one small write, so waiting for more bytes to send with it would only delay it.
+    // A call is one small write, which would only be delayed.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
-    // With keepalive, the system notices also on an idle connection that the peer has vanished.
+    // Keepalive packets show that the peer has vanished, even if the connection is idle.
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
     socket.set_tcp_keepalive(&keepalive).map_err(unreachable)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(unreachable)?;
@@ -94,7 +94,7 @@ async fn log_in(
     info: &RedisConnectionInfo,
     config: AsyncConnectionConfig,
 ) -> Result<OpenConnection, Fault> {
-    // No deadline is set here, because the deadline of each reply is set where the reply is awaited.
+    // The deadline is set where a reply is awaited.
     let config = config.set_response_timeout(None);
     let opening = MultiplexedConnection::new_with_config(info, ReadLimit::new(stream), config);
     let (connection, driver) = step("logging in", opening).await??;

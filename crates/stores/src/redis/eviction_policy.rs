@@ -1,5 +1,5 @@
-//! Asks Redis for its eviction policy, if the user has permission. An evicted bucket counts as full, so a server that
-//! evicts keys grants too much.
+//! Asks Redis for its eviction policy. A server that evicts keys grants too much, because an evicted bucket counts as
+//! full.
 
 use std::time::Duration;
 
@@ -11,22 +11,21 @@ use crate::events::{Event, EventSink};
 use base::interval::fixed_interval;
 use base::time;
 
-/// The interval at which the policy is asked for, because an operator can change the policy of a running server.
+/// The interval at which the policy is asked for. An operator can change it while the server runs.
 const INTERVAL: Duration = Duration::from_secs(30);
 /// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest length of a policy's name, in bytes. The names in Redis have up to 15 bytes.
 const LONGEST: usize = 32;
 
-/// Reports the eviction policy of the server at intervals, for as long as the connection lasts. Stops if the user may use
-/// neither of the two commands that return the policy. So Redis' log of refused commands gets at most two entries for each
-/// connection.
+/// Reports the eviction policy of the server at intervals, until the connection ends. Stops if the user may use
+/// neither of the two commands that return the policy.
 pub(super) async fn watch(mut connection: MultiplexedConnection, events: &EventSink) {
     loop {
         match time::timeout(REPLY_TIMEOUT, ask(&mut connection)).await {
             Ok(Ok(Some(policy))) => events.send(Event::EvictionPolicy(policy)),
             Ok(Ok(None)) => return,
-            // Nothing is reported here, because the requests on the connection report its faults.
+            // The requests on the connection report its faults.
             Ok(Err(_)) | Err(_) => {}
         }
         time::sleep(fixed_interval("eviction_policy", INTERVAL)).await;
@@ -45,7 +44,7 @@ async fn ask(connection: &mut MultiplexedConnection) -> Result<Option<String>, R
                     return Ok(Some(policy));
                 }
             }
-            // The user may not run this command, or the server does not know it, so the next command is tried.
+            // The user may not run this command, or the server does not know it.
             Err(error) if error.code().is_some() => {}
             Err(error) => return Err(error),
         }

@@ -1,5 +1,4 @@
-//! Injects faults into calls to Redis, so that tests can show the effect of a bug. Faults are injected only with the
-//! feature `test-hooks`.
+//! Injects faults into calls to Redis for tests, only with the feature `test-hooks`.
 //!
 //! The last lines of each function are the behaviour of a release build.
 
@@ -15,7 +14,7 @@ use base::time::{Clock, Timestamp};
 pub use edits::AHEAD;
 
 impl Hooks {
-    /// Returns the script that takes from buckets. It is `text` as in a release, unless a test has chosen a flaw or the time.
+    /// Returns the script that takes from buckets. It is `text`, but for what a test has changed.
     pub fn script(&self, text: String, clock: &Clock) -> String {
         #[cfg(feature = "test-hooks")]
         if let Some(flaw) = self.flaw {
@@ -24,7 +23,7 @@ impl Hooks {
         self.timed(text, clock)
     }
 
-    /// Returns `text`, a script of a release that reads the time. A test puts its changes before this text.
+    /// Returns `text`, a script that reads the time. A test puts its changes before this text.
     pub fn timed(&self, text: String, clock: &Clock) -> String {
         #[cfg(feature = "test-hooks")]
         {
@@ -38,8 +37,8 @@ impl Hooks {
         }
     }
 
-    /// Returns the approximate time on the server's clock, which determines the calendar periods that a call names.
-    /// `heard` is that time according to the server's last reply, and `ours` returns the time on the gateway's clock.
+    /// Returns the approximate time on the server's clock. `heard` is that time by the server's last reply, and `ours`
+    /// returns the time on the gateway's clock.
     pub fn near(&self, heard: Timestamp, ours: impl FnOnce() -> Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientPeriod) = self.flaw {
@@ -97,7 +96,7 @@ impl Hooks {
 mod edits {
     use crate::remote::fault_injection::{Flaw, ServerClock};
 
-    /// The Redis key that holds the number of microseconds by which a test has moved the script's clock ahead of the server's.
+    /// The Redis key with the number of microseconds by which a test has moved the script's clock ahead.
     pub const AHEAD: &str = "tollgate-test-ahead";
 
     impl ServerClock {
@@ -109,7 +108,7 @@ mod edits {
         }
     }
 
-    /// Lua text that is put before the script. It adds an offset to the script's clock.
+    /// Lua text that is put before the script, and moves the script's clock.
     const MOVABLE: &str = "
 local redis = (function(server)
   local function call(command, ...)
@@ -184,8 +183,7 @@ end)(redis)
 
     fn replace(mut text: String, edits: Edits<'_>) -> String {
         for (right, wrong) in edits {
-            // The functions of rate.lua are in the script once for each of three algorithms, so `right` may be found
-            // three times.
+            // The functions of rate.lua are in the script once for each of three algorithms.
             assert!((1..=3).contains(&text.matches(right).count()), "the script has another text now: {right}");
             text = text.replace(right, wrong);
         }

@@ -1,4 +1,4 @@
-//! Announces a gateway to the other gateways in Redis. The script also lists the other gateways.
+//! Announces a gateway to the other gateways in Redis, and lists those.
 
 use std::slice::from_ref;
 
@@ -28,7 +28,7 @@ pub(crate) async fn beat(
     name: [u8; 8],
     this_gateway: &RunningGateway,
 ) -> Result<Option<LiveGateways>, Fault> {
-    // These keys are shorter than any bucket's key, so they cannot be the key of a bucket.
+    // These keys are shorter than any bucket's key.
     let [list, runs] = ["gateways", "running"].map(|list| format!("{prefix}:{list}").into_bytes());
     let running = encode(this_gateway);
     let command = |sha: &str| {
@@ -37,12 +37,12 @@ pub(crate) async fn beat(
         command
     };
     let mut reply = send(connection, &command(sha)).await;
-    // The script is unknown at the first heartbeat, and after the server's scripts were flushed.
+    // The script is unknown at the first heartbeat, or after the server has lost its scripts.
     if load_if_unknown(connection, sha, from_ref(&reply), || SCRIPT.to_owned()).await? {
         reply = send(connection, &command(sha)).await;
     }
     match reply {
-        // The scripts were flushed again after this script was loaded. The next heartbeat loads the script.
+        // The server has lost its scripts again.
         reply if is_noscript(&reply) => Ok(None),
         Ok(Value::Array(parts)) => match &parts[..] {
             [Value::Int(alive @ 1..), Value::BulkString(others)] => Ok(Some(LiveGateways {
@@ -63,8 +63,8 @@ fn encode(running: &RunningGateway) -> Vec<u8> {
     parts.iter().flat_map(|part| [&[u8::try_from(part.len()).unwrap_or(0)][..], *part].concat()).collect()
 }
 
-/// Decodes the gateways that announced a configuration. Entries that no gateway could have written are left out,
-/// because anybody with access to Redis can write to the list.
+/// Decodes the gateways that announced a configuration. Anybody with access to Redis can write to the list, so
+/// implausible entries are left out.
 fn decode(others: &[u8]) -> Vec<RunningGateway> {
     let mut rest = others;
     let mut read = Vec::new();
@@ -114,7 +114,7 @@ mod tests {
             assert_eq!(decode(&list(&[&[wrong][..], one].concat())), one);
         }
         assert_eq!(decode(&list(&[running(&"a".repeat(300), "1")])), [running(&"a".repeat(MAX_LENGTH), "1")]);
-        // Wherever the list is cut off, the entries before the cut are decoded.
+        // The entries before the end of a cut list are decoded.
         let bytes = list(&[one.clone(), other]);
         for cut in 0..bytes.len() {
             let first = list(from_ref(&one)).len();

@@ -15,8 +15,7 @@ use ledger::bucket_key::BucketKey;
 
 impl From<RedisError> for Fault {
     fn from(error: RedisError) -> Fault {
-        // With TLS 1.3, a server refuses our certificate only after the handshake, so an error of any command may have
-        // this cause.
+        // With TLS 1.3, a server may refuse our certificate after the handshake, with an error of any command.
         Fault::new(kind(&error), certificate_error::of_server(&error.to_string()))
     }
 }
@@ -45,7 +44,7 @@ pub(super) async fn connect(
     Ok((opened, sha))
 }
 
-/// Connects and logs in as [`connect`] does, but loads no script and does not check the role and the permissions.
+/// Connects and logs in as [`connect`] does, but loads no script and checks nothing.
 ///
 /// # Errors
 /// When a step is refused or takes too long.
@@ -78,7 +77,7 @@ async fn open(address: &HostPort, login: &CurrentLogin, database: i64) -> Result
 }
 
 fn closed() -> Fault {
-    // With TLS 1.3 the server's reason is lost when the connection is closed, so the message only has a hint.
+    // With TLS 1.3 the server's reason is lost when the connection is closed.
     let hint = "a server with TLS does so if it requires a certificate (`cert_file`), or does not accept it";
     Fault::new(StoreError::Unreachable, format!("the connection was closed at once; {hint}"))
 }
@@ -94,20 +93,19 @@ async fn expect_master(connection: &mut MultiplexedConnection) -> Result<(), Fau
     }
 }
 
-/// Checks the role and the permissions, so that a missing permission is found before the first request. Commands that
-/// do not depend on another reply are sent together, because a round trip may be long. The long script is sent last,
-/// because some servers close a connection without a login when the script is long. Then no reply would name the cause.
+/// Checks the role and the permissions. The commands are sent together, because a round trip may be long. The long
+/// script is sent last: without a login, some servers close the connection at a long command.
 async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedConnection) -> Result<String, Fault> {
     let mut other = connection.clone();
     let (role, probe) = tokio::join!(biased; expect_master(connection), load(&mut other, script::PROBE));
     role?;
-    // No bucket has this key, because a hash is never all zeros.
+    // No bucket has this key.
     let key = key_name(&settings.prefix, &BucketKey([0; 16]));
     let mut trying = Cmd::new();
     trying.arg("EVALSHA").arg(probe?).arg(1).arg(key);
     let (refused, sha) = tokio::join!(biased; send(connection, &trying), load(&mut other, text));
     let refused = match refused {
-        // A cluster node without hash slots owns no key for the trial, so it answers with a redirection. That is no failure.
+        // A cluster node without hash slots answers the trial with a redirection. That is no failure.
         Err(error) if kind(&error).is_redirection() => return sha,
         refused => refused?,
     };
@@ -123,8 +121,7 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
     sha
 }
 
-/// Loads a script with SCRIPT LOAD, and returns the SHA-1 hash that names it. The server never evicts such a script, but may
-/// evict a script that was sent with EVAL.
+/// Loads a script with SCRIPT LOAD, and returns the SHA-1 hash that names it. The server never evicts such a script.
 ///
 /// # Errors
 /// When the connection fails, or the user may not load scripts.
@@ -154,7 +151,7 @@ fn unexpected_reply(command: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{command} was answered with something else"))
 }
 
-/// Returns the kind of an error of the server or of the connection, for metrics.
+/// Returns the kind of an error, for metrics.
 fn kind(error: &RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::AuthenticationFailed => StoreError::Unauthorized,
@@ -176,8 +173,7 @@ fn server_error(code: &str, text: &str) -> StoreError {
         "ASK" => StoreError::SlotMoving,
         "TRYAGAIN" => StoreError::TryAgain,
         "CLUSTERDOWN" => StoreError::ClusterDown,
-        // The errors for a command that a script may not run, and for a refused SELECT, have no code of their own, so
-        // the text is searched.
+        // These errors have no code of their own, so the text is searched.
         _ if text.contains("The user executing the script can't") || text.contains("no permissions") => {
             StoreError::Forbidden
         }

@@ -1,8 +1,7 @@
 //! Reads, finds and removes buckets in Redis for an operator, without a gateway.
 //!
-//! The inspector has its own connection and uses plain commands: reading needs only GET and TIME. Only giving back
-//! needs a script, because the amount depends on what is spent. Gateways are not notified of changes. A gateway that
-//! has cached a bucket as empty asks Redis again after at most a second.
+//! Only giving back needs a script, because the amount depends on what is spent. A gateway that has cached a bucket as
+//! empty notices a change after at most a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +23,9 @@ use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// How long one command may take. Longer than for a request, because an operator can wait.
+/// How long one command may take. An operator can wait longer than a request.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
-/// The number of keys that Redis visits for each SCAN. Redis answers no other client meanwhile.
+/// The number of keys that Redis visits for each SCAN. No other client is answered meanwhile.
 const SCAN_COUNT: usize = 1_000;
 
 /// A connection to Redis, for an operator who reads, finds and removes buckets.
@@ -42,7 +41,7 @@ impl std::fmt::Debug for Inspector {
 }
 
 impl Inspector {
-    /// Connects to the server for an operator. Must be called on a tokio runtime, which drives the connection.
+    /// Connects to the server for an operator. Must be called on a tokio runtime.
     ///
     /// # Errors
     ///
@@ -53,7 +52,7 @@ impl Inspector {
         Inspector::open_at(&address, settings, &login).await
     }
 
-    /// Connects as [`Inspector::open`] does, but to the server at this address instead of the one in the settings.
+    /// Connects as [`Inspector::open`] does, but to the server at this address.
     ///
     /// # Errors
     ///
@@ -147,7 +146,7 @@ impl Inspector {
         self.scan(&format!("{prefix}:*"), &|name| key(name).filter(is), progress).await
     }
 
-    /// Returns the buckets whose names in Redis match a pattern. `bucket` parses the name of a bucket.
+    /// Returns the buckets whose names in Redis match a pattern. `bucket` parses a name.
     ///
     /// # Errors
     ///
@@ -169,7 +168,7 @@ impl Inspector {
             };
             for name in names {
                 let Value::BulkString(name) = name else { return Err(unexpected_reply("SCAN")) };
-                // A key of another length is not a bucket; it may be the list of gateways. SCAN may return a key twice.
+                // A key of another length is not a bucket. SCAN may return a key twice.
                 if let Some(key) = bucket(&name).filter(|key| !found.contains(key)) {
                     found.push(key);
                 }
@@ -183,8 +182,8 @@ impl Inspector {
         }
     }
 
-    /// Reads the states of buckets, and then runs the commands in `then`. The time is read after the states, so that no
-    /// state is later than the returned moment.
+    /// Reads the states of buckets, and runs the commands in `then`. The time is read after the states, so that no
+    /// state is later than it.
     async fn each(&mut self, keys: &[BucketKey], then: &[Cmd]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         let mut commands: Vec<Cmd> = Vec::with_capacity(keys.len() + 1 + then.len());
         for key in keys {
@@ -208,7 +207,7 @@ impl Inspector {
         Ok(answer.map_err(|_| overdue())??)
     }
 
-    /// Sends all commands in one pipeline. Commands of other clients may run in between.
+    /// Sends all commands in one pipeline.
     async fn all(&mut self, commands: &[Cmd]) -> Result<Vec<Result<Value, Fault>>, Fault> {
         let mut pipeline = Pipeline::with_capacity(commands.len());
         for command in commands {

@@ -1,5 +1,5 @@
-//! Stores buckets in Redis, where many gateways share them. One script charges all buckets of many requests atomically,
-//! by the server's clock.
+//! Stores buckets in Redis, where many gateways share them. One script charges all buckets of many requests
+//! atomically, on the server's clock.
 
 mod address;
 pub mod cluster;
@@ -33,7 +33,7 @@ pub use url::Url;
 pub type Redis = Remote<Server>;
 
 impl Redis {
-    /// Opens a store, without connecting yet. `hooks` are the faults that a test injects. The default has no faults.
+    /// Opens a store, without connecting yet. `hooks` are the faults that a test injects.
     pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
         let Settings { timeout, breaker, gateways, .. } = settings;
         let server = Server::new(settings, clock.clone(), hooks);

@@ -1,5 +1,5 @@
-//! Loads a script again when the server answers NOSCRIPT. This happens after the server was restarted behind a proxy,
-//! or after its scripts were flushed. NOSCRIPT proves that the script did not run, so the call may be sent again.
+//! Loads a script again when the server answers NOSCRIPT, such as after a restart behind a proxy. NOSCRIPT proves that
+//! the script did not run.
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
@@ -12,8 +12,8 @@ pub(crate) fn is_noscript(reply: &Result<Value, RedisError>) -> bool {
     matches!(reply, Err(error) if error.code() == Some("NOSCRIPT"))
 }
 
-/// Loads the script if one of the replies is NOSCRIPT, and puts the script's name into `sha`. Returns whether the
-/// script was loaded. If the script was loaded, the calls with the reply NOSCRIPT must be sent again.
+/// Loads the script if one of the replies is NOSCRIPT, and puts the script's name into `sha`. Returns whether it was
+/// loaded. If so, the calls with the reply NOSCRIPT must be sent again.
 ///
 /// # Errors
 /// When the connection fails, or the user may not load scripts.

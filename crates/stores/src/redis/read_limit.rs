@@ -1,7 +1,7 @@
-//! Limits how many bytes from a server this process buffers. A reply that never ends closes the connection.
+//! Limits how many bytes from a server this process buffers. Too long a reply closes the connection.
 //!
-//! Counts the bytes received since the last write. At most five calls and a heartbeat are under way at a time, so these
-//! bytes belong to at most six replies, which together are far below the limit.
+//! Counts the bytes received since the last write. They belong to at most six replies, to five calls and a heartbeat,
+//! which are far below the limit.
 
 use std::io;
 use std::pin::Pin;

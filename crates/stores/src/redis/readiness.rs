@@ -1,6 +1,5 @@
-//! Some servers answer that they are not ready, for example because they load their data or wait for a replica. This
-//! file notices soon when such a server becomes ready. One thread of the gateway connects repeatedly. When this thread
-//! succeeds, the other threads connect at once.
+//! Some servers answer that they are not ready, for example because they load their data. One thread of the gateway
+//! connects repeatedly to such a server. When it succeeds, the other threads connect at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,13 +8,13 @@ use tokio::sync::{Mutex, watch};
 
 use crate::error::{Fault, StoreError};
 
-/// The pause between two attempts. It is not shorter, because the server has to check a login at each attempt.
+/// The pause between two attempts, at each of which the server checks a login.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Coordinates the attempts of all threads to connect to a server that is not ready.
 #[derive(Debug)]
 pub(super) struct Readiness {
-    /// Whether the last attempt was answered by a server that is not ready.
+    /// Whether a server that is not ready answered the last attempt.
     not_ready: AtomicBool,
     /// Counts the attempts that succeeded.
     connected: watch::Sender<u64>,
@@ -37,11 +36,11 @@ impl Readiness {
         }
     }
 
-    /// Waits until this thread should connect, because it is the thread's turn to try or another thread has connected.
+    /// Waits until this thread should connect: it is its turn, or another thread has connected.
     pub(super) async fn retry(&self) {
         let mut connected = self.connected.subscribe();
         tokio::select! {
-            // Fails only if the sender is dropped, which cannot happen while `self` exists.
+            // Fails only if the sender is dropped, which never happens while `self` exists.
             _ = connected.changed() => {}
             () = self.turn() => {}
         }
@@ -50,7 +49,7 @@ impl Readiness {
     async fn turn(&self) {
         let turn = self.turn.lock().await;
         tokio::time::sleep(PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        // If the server could not be reached, there is no sign that it will be ready soon, so no attempt is made here.
+        // A server that could not be reached gives no sign that it will be ready soon.
         if !self.not_ready.load(Ordering::Relaxed) {
             drop(turn);
             std::future::pending::<()>().await;
@@ -58,7 +57,7 @@ impl Readiness {
     }
 }
 
-/// Whether this error means that a server has answered, but refused because of a temporary state.
+/// Whether this error means that a server has refused because of a temporary state.
 fn is_state_of_server(error: StoreError) -> bool {
     matches!(
         error,
@@ -110,7 +109,7 @@ mod tests {
             }
         }
         assert!((5..=10).contains(&tries), "{tries}");
-        // A future of `retry` misses a success before its first poll, so all of them are polled first.
+        // `retry` notices only a success after its first poll.
         for thread in &mut threads {
             assert!(!is_complete(thread.as_mut()).await);
         }

@@ -1,4 +1,4 @@
-//! Assembles the scripts: the Lua twins of all algorithms, followed by `take.lua`, `give_back.lua` or `undo.lua`.
+//! Assembles the scripts: the Lua twins of all algorithms, and one of `take.lua`, `give_back.lua` and `undo.lua`.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ const FRAME: &str = include_str!("take.lua");
 const UNDO: &str = include_str!("undo.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
 
-/// A script that tries every command of the other scripts. It returns the commands that are refused.
+/// A script that tries every command of the other scripts, and returns the refused ones.
 pub(crate) const PROBE: &str = include_str!("probe.lua");
 
-/// Lua text that reads the server's clock. A gateway's clock is never used.
+/// Lua text that reads the server's clock.
 const MOMENT: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -32,8 +32,8 @@ pub fn give_back() -> String {
     twins() + GIVE_BACK
 }
 
-/// Lua text that is put before a script for which a test chooses the time. The lines of the script stay unchanged, but
-/// TIME returns the last argument. No key gets an expiry, because Redis would remove the key by its own clock.
+/// Lua text that is put before a script, so that TIME returns the last argument. No key gets an expiry, because Redis
+/// would remove the key by its own clock.
 #[cfg(feature = "test-hooks")]
 const CHOSEN_MOMENT: &str = "
 -- tollgate test-hooks: the moment can be an argument
@@ -50,15 +50,14 @@ local redis = (function(server, chosen)
 end)(redis, table.remove(ARGV))
 ";
 
-/// Puts lines before the script, so that a test can choose the moment at which the script runs.
+/// Puts lines before the script, so that a test can choose its time.
 #[cfg(feature = "test-hooks")]
 pub fn at_chosen_moment(script: &str) -> String {
     CHOSEN_MOMENT.to_owned() + script
 }
 
-/// Returns the Lua function `make_twin`, which runs the text of one twin when it is needed. To run the texts of all
-/// twins would take longer than the rest of a small call. There is only one function for all twins, because it takes
-/// time to make a function. Each twin is in a block, so that twins do not share local variables.
+/// Returns the Lua function `make_twin`, which runs the text of one twin when it is needed. To run all texts would
+/// take longer than a small call. Each twin is in a block, so that twins share no local variables.
 fn twins() -> String {
     let mut text = "local function make_twin(index)\n".to_owned();
     for (index, twin) in (1..).zip(TWINS) {

@@ -1,4 +1,4 @@
-//! Connects to one Redis and calls its script: the implementation of [`Transport`] for Redis.
+//! Connects to one Redis and calls its script.
 
 use std::fmt;
 use std::slice::from_ref;
@@ -26,7 +26,7 @@ use crate::remote::transport::{
 };
 use base::time::{Clock, Timestamp};
 
-/// Connects to a Redis server and calls its script: the [`Transport`] of a store on one Redis server.
+/// The [`Transport`] of a store on one Redis server.
 #[derive(Debug)]
 pub struct Server {
     login: Arc<CurrentLogin>,
@@ -73,7 +73,7 @@ impl Server {
         let connecting = connect(&self.settings, &address, &self.login, &self.script);
         let (opened, take) = tokio::select! {
             connected = connecting => connected?,
-            // Without this branch, an attempt to reach a server that has vanished would go on for long.
+            // Without this branch, an attempt to reach a vanished server would go on for long.
             fault = self.resolver.replaced(&address) => return Err(fault),
         };
         let OpenConnection { connection, driver, peer } = opened;

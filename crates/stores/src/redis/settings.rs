@@ -9,8 +9,7 @@ use crate::remote::login::Login;
 use base::host_port::HostPort;
 use base::time::Micros;
 
-/// The length of the longest prefix of keys, in bytes. With a separator and the 16 bytes of the bucket, a key then fits into an
-/// allocation of 32 bytes.
+/// The length of the longest prefix of keys, in bytes. The whole key then fits into an allocation of 32 bytes.
 pub const LONGEST_PREFIX: usize = 11;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +21,14 @@ pub struct Settings {
     /// The prefix of the names of all keys in Redis.
     pub prefix: String,
     pub breaker: breaker::Settings,
-    /// The number of gateways among which the limits are divided during an outage, unless more are alive.
+    /// The number of gateways among which the limits are divided during an outage, at least.
     pub gateways: u64,
 }
 
-/// Where the buckets are: on one server, on the master that sentinels name, or on the nodes of a cluster.
+/// Where the buckets are: on one server, on a sentinels' master, or on the nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The server at this address. The host name may lead to another server later.
+    /// The server at this address.
     Address { address: HostPort, database: i64 },
     /// The master that sentinels name.
     Sentinel(Box<sentinel::Settings>),
@@ -50,7 +49,7 @@ impl Target {
         }
     }
 
-    /// Whether both targets have the same buckets, as far as the settings show.
+    /// Whether both targets have the same buckets, by their settings.
     pub(crate) fn is_same_server(&self, other: &Target) -> bool {
         match (self, other) {
             (Target::Sentinel(sentinels), Target::Sentinel(others)) => sentinels.is_same_master(others),

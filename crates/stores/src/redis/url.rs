@@ -15,8 +15,8 @@ pub struct Url {
 }
 
 impl Url {
-    /// Parses the URL of a Redis server. `None` if the URL is invalid. The reason is not returned, because it could contain the
-    /// password.
+    /// Parses the URL of a Redis server. `None` if the URL is invalid. The reason is not returned, because it could
+    /// contain the password.
     pub fn parse(text: &str) -> Option<Url> {
         let (scheme, rest) = text.split_once("://")?;
         let tls = match scheme {
@@ -24,7 +24,7 @@ impl Url {
             "rediss" => true,
             _ => return None,
         };
-        // A URL with parameters is invalid, because the parameters have separate keys in gateway.yaml.
+        // The parameters of a URL have keys of their own in gateway.yaml.
         if rest.contains(['?', '#']) {
             return None;
         }

@@ -1,14 +1,12 @@
-//! Reports the result of a call to the breaker. A call that is unanswered for `timeout` counts as one failure, and as
-//! one more for each further `timeout`, however many requests travel in the call. If several calls are unanswered at
-//! the same moment, the breaker counts this only once.
+//! Reports the result of a call to the breaker. A call without an answer counts as one failure for each `timeout`,
+//! however many requests travel in it. Of calls that are unanswered at the same moment, the breaker counts one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::breaker::{Breaker, CallResult, Change, Permit};
 use base::time::{Micros, Timestamp};
 
-/// Measures how long a call is unanswered, and reports failures to the breaker. The task that waits for the reply and
-/// the task that watches deadlines share this timer.
+/// Measures how long a call is unanswered, and reports failures to the breaker.
 #[derive(Debug)]
 pub(crate) struct CallTimer {
     started: Timestamp,
@@ -22,8 +20,7 @@ impl CallTimer {
         CallTimer { started, timeout, failures: AtomicU64::new(0) }
     }
 
-    /// Records at the breaker the failures that are due at `now`: one for each `timeout` for which the call has been
-    /// unanswered.
+    /// Records the failures that are due at `now`: one for each `timeout` without an answer.
     pub(super) fn check(&self, breaker: &Breaker, now: Timestamp) -> Change {
         let timeout = self.timeout.0.max(1);
         let due = now.since(self.started).0 / timeout;
@@ -34,14 +31,13 @@ impl CallTimer {
         reports.fold(Change::None, |all, change| if change == Change::None { all } else { change })
     }
 
-    /// Returns the time from `now` until this call has lasted for another whole timeout, which counts as a failure.
+    /// Returns the time from `now` until this call has lasted for another whole timeout.
     pub(crate) fn next_check(&self, now: Timestamp) -> Micros {
         let timeout = self.timeout.0.max(1);
         Micros(timeout - now.since(self.started).0 % timeout)
     }
 
-    /// Records the result of the call at the breaker. If the reply came too late, the failure of the call was recorded
-    /// before.
+    /// Records the result of the call at the breaker. A late reply was recorded as a failure before.
     pub(super) fn end(&self, breaker: &Breaker, result: CallResult, now: Timestamp) -> Change {
         match (self.failures.load(Ordering::Relaxed), result) {
             (0, CallResult::Success) if !breaker.is_troubled() => Change::None,
@@ -102,13 +98,13 @@ mod tests {
         assert_eq!(breaker.acquire(at(500)), Permit::Granted);
     }
 
-    /// Eight calls on separate connections, each sent half a millisecond after the one before.
+    /// Eight calls on separate connections, half a millisecond apart.
     fn burst(milliseconds: u64) -> Vec<CallTimer> {
         (0..8).map(|number| CallTimer::new(at(milliseconds).plus(Micros(number * 500)), TIMEOUT)).collect()
     }
 
     fn check_all(calls: &[CallTimer], breaker: &Breaker, now: Timestamp) -> bool {
-        // The first call is checked last, because the order of the connections does not matter.
+        // The order of the connections does not matter.
         calls.iter().rev().filter(|call| call.check(breaker, now) == Change::Opened).count() > 0
     }
 
@@ -132,7 +128,7 @@ mod tests {
                     .iter()
                     .all(|call| { call.end(&breaker, CallResult::Success, at(number * 100 + 70)) == Change::None })
             );
-            // Without these successes, half of the last hundred calls would be late, and the breaker would open.
+            // Without these successes, half of the last hundred calls would be late.
             for after in 0..20 {
                 CallTimer::new(at(number * 100 + 70 + after), TIMEOUT).end(
                     &breaker,
@@ -146,7 +142,7 @@ mod tests {
 
     #[test]
     fn connections_that_all_hang_open_the_breaker_after_five_timeouts() {
-        // The pause between two calls in ms. All calls are sent together, or all are sent within one timeout.
+        // The pause between two calls in ms.
         for apart in [0, 1, 6, 7] {
             let (breaker, _) = started();
             let calls: Vec<_> = (0..8).map(|number| CallTimer::new(at(number * apart), TIMEOUT)).collect();
@@ -165,8 +161,8 @@ mod tests {
         assert_eq!(breaker.acquire(at(70)), Permit::Granted);
     }
 
-    /// First makes `singles` single calls that time out, `apart` ms after each other. Then makes calls on a hundred
-    /// connections, which are all late because the process has paused. Returns whether the breaker opens.
+    /// First makes `singles` single calls that time out, `apart` ms after each other. Then the process pauses, which
+    /// delays calls on a hundred connections. Returns whether the breaker opens.
     fn opens_in_a_pause_after(singles: u64, apart: u64) -> bool {
         let (breaker, _) = started();
         for number in 0..singles {
@@ -187,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_fifth_moment_of_failure_opens_the_breaker_if_half_of_the_last_hundred_calls_are_late() {
-        // Half of the calls are late in each case. A pause of the process counts as only one moment of failure.
+        // A pause of the process counts as only one moment of failure.
         assert!(!opens_in_a_pause_after(0, 1_000));
         assert!(!opens_in_a_pause_after(3, 1_000));
         assert!(opens_in_a_pause_after(4, 1_000));

@@ -1,12 +1,11 @@
 //! Caches *short* buckets, which cannot pay yet, so that requests for them are refused without a call.
 //!
-//! A reply contains the level of a bucket. Only buckets that time alone refills are cached, so other gateways can only
-//! lower this level. Later, the bucket holds at most this level plus the refill since the call was *sent*, which was
-//! before the script ran. A request that cannot be paid even by this amount is refused without a call, because the
-//! store would refuse it too. If requests with different rates charge one bucket, the highest of these rates counts.
+//! A reply contains the level of a bucket. Only buckets that time alone refills are cached. So the bucket holds at
+//! most this level plus the refill since the call was *sent*. If that cannot pay a request, the store would refuse the
+//! request too.
 //!
-//! The store's clock is assumed to run faster by a thousandth, far more than the real difference between clocks. In any
-//! case the store is asked again after a second. A lost entry costs only a call, so the size of the cache is limited.
+//! The store's clock is assumed to run faster by a thousandth. The store is asked again after a second at the latest.
+//! A lost entry costs only a call.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ const MAX_AGE_WITH_UNDONE: Duration = Duration::from_millis(10);
 /// The store's clock is assumed to gain at most 1 µs on this process's clock in this many µs.
 const SKEW: u64 = 1_000;
 
-/// A bucket that could not pay a charge, with its level as the store last showed it.
+/// A bucket that could not pay a charge, with its last known level.
 #[derive(Clone, Debug)]
 struct ShortBucket {
     state: State,
@@ -42,23 +41,23 @@ struct ShortBucket {
     decided: Timestamp,
     /// The time just before the call for the level was sent, on this process's clock.
     sent: Timestamp,
-    /// The number of invalidations of the cache when the call was sent.
+    /// The number of invalidations when the call was sent.
     epoch: u64,
 }
 
-/// The time at which a call was sent, and the number of times that the cache had been invalidated by then.
+/// The time at which a call was sent, and the number of invalidations of the cache by then.
 #[derive(Clone, Copy, Debug)]
 pub struct SendStamp {
     at: Timestamp,
     epoch: u64,
 }
 
-/// A cache of *short* buckets, which cannot pay at present, shared by all workers.
+/// A cache of *short* buckets, shared by all workers.
 #[derive(Debug)]
 pub struct DenyCache {
     short: Cache<BucketKey, ShortBucket>,
     undone: UndoneCharges,
-    /// The limits whose charges other gateways may undo, because some requests pay several limits together.
+    /// The limits whose charges other gateways may undo.
     undoable: ArcSwap<HashSet<LimitId>>,
     /// How long an entry for a bucket of an `undoable` limit is valid.
     max_age_with_undone: Micros,
@@ -77,13 +76,12 @@ impl DenyCache {
         }
     }
 
-    /// Removes all entries, and ignores entries from the calls under way. Used when a new connection may lead to another server
-    /// with other buckets, and when a new configuration may have other limits.
+    /// Removes all entries, and ignores entries from the calls under way.
     pub fn invalidate(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns the stamp for a call that is about to be sent. `at` is the present time on this process's clock.
+    /// Returns the stamp for a call that is sent now. `at` is the present time on this process's clock.
     pub(crate) fn stamp(&self, at: Timestamp) -> SendStamp {
         SendStamp { at, epoch: self.epoch.load(Ordering::Acquire) }
     }
@@ -94,7 +92,7 @@ impl DenyCache {
         self.short.remove(&key);
     }
 
-    /// Sets the limits whose entries are valid for a shorter time, because no reply shows when other gateways undo charges.
+    /// Sets the limits whose entries are valid for a shorter time, because their charges may be undone.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         self.undoable.store(Arc::new(limits));
     }
@@ -114,7 +112,7 @@ impl DenyCache {
         if !undoable.is_empty() && undoable.contains(&limit) { self.max_age_with_undone } else { MAX_AGE }
     }
 
-    /// Adds a bucket that could not pay its last charge, or could not pay the same charge again.
+    /// Adds a bucket that could not pay its last charge, or could not pay it again.
     pub fn remember(&self, key: BucketKey, state: State, decided: Timestamp, sent: SendStamp) {
         if self.undone.contain(&key, sent.at) {
             return;
@@ -134,7 +132,7 @@ impl DenyCache {
             let known = known
                 .and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), self.max_age(charge.limit), now));
             let short = known.and_then(|(state, latest)| {
-                // The bucket must be short also at the highest rate, at which another request may have refilled it.
+                // Another request may have refilled the bucket at the highest rate.
                 let bound = charge.algorithm.at_fastest();
                 let step = bound.step(Some(&state), charge.cost, latest);
                 let step = match step.charge {
@@ -169,7 +167,7 @@ impl DenyCache {
 }
 
 impl ShortBucket {
-    /// Returns the state, and the latest possible time of the store's clock at `now`. `None` if the entry is outdated.
+    /// Returns the state, and the latest possible time on the store's clock. `None` if the entry is outdated.
     fn at_most(self, epoch: u64, max_age: Micros, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
         let counts = self.epoch == epoch && passed <= max_age;
@@ -207,7 +205,7 @@ mod tests {
         Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
     }
 
-    /// Makes a cache with a bucket of 1 per second, drained at 5 s on the store's clock and 1000 s on ours.
+    /// Makes a cache with a bucket of 1 per second, drained at 5 s of the store's clock and 1000 s of ours.
     fn drained() -> (DenyCache, Timestamp) {
         let (deny_cache, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
         let drained = plan([charge(1, 1000, 1, 1000)]);
@@ -227,7 +225,7 @@ mod tests {
         let one = plan([charge(1, 1000, 1, 1000)]);
         assert_eq!(wait(&deny_cache, &one, sent), Some(Micros(999_999)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(500_000))), Some(Micros(499_499)));
-        // The bucket is assumed to be refilled a thousandth too early, and never too late.
+        // The bucket counts as refilled up to a thousandth too early, and never too late.
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(998_000))), Some(Micros(1_001)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(999_500))), None);
         // The bucket can pay a smaller cost sooner.
@@ -267,7 +265,7 @@ mod tests {
         };
         deny_cache.forget(BucketKey([1; 16]), sent.plus(Micros(10)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
-        // This call may have been decided before the charge was undone, so the level that it shows is not cached.
+        // This call may have been decided before the charge was undone.
         remember(sent.plus(Micros(10)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
         remember(sent.plus(Micros(11)));
@@ -288,7 +286,7 @@ mod tests {
         deny_cache.expect_undone_charges(HashSet::from([beside]));
         assert_eq!(is_refused(), [true, false]);
         assert!(wait(&deny_cache, &of(beside), sent.plus(MAX_AGE_WITH_UNDONE.into())).is_some());
-        // A request has charged both limits together, although the configuration does not say so.
+        // A request has charged both limits together.
         deny_cache.expect_undone_charges_of(&of(alone));
         assert_eq!(is_refused(), [false, false]);
         // Another configuration was loaded, without such limits.
@@ -306,7 +304,7 @@ mod tests {
         assert_eq!(deny_cache.refuse(&plan([charge(2, 1000, 5, 1000)]), sent), None);
     }
 
-    /// A charge of a request with its own rate, of at most 5 per second. All rates are in thousandths per second.
+    /// A charge of a request with its own rate, of at most 5 per second. Rates are in thousandths.
     fn charge_at(rate: u64, burst: u64, cost: u64) -> Charge {
         let rates = TokenBucket::with_rates_up_to(Cost::from_tokens(5), 1).unwrap();
         let ceiling = Some(Cost::from_tokens(burst));
@@ -322,7 +320,7 @@ mod tests {
         let state = entries[0].clone().unwrap().state;
         deny_cache.remember(BucketKey([1; 16]), state, Timestamp(5_000_000), deny_cache.stamp(sent));
         let slow = plan([charge_at(1000, 10, 1000)]);
-        // At 5 per second, one token is back after 200 ms. The reported wait is the one at the request's own rate.
+        // At 5 per second, one token is back after 200 ms. The reported wait is by the request's own rate.
         assert_eq!(wait(&deny_cache, &slow, sent.plus(Micros(199_000))), Some(Micros(800_800)));
         assert_eq!(wait(&deny_cache, &slow, sent.plus(Micros(200_000))), None);
     }
@@ -332,7 +330,7 @@ mod tests {
         let (deny_cache, sent) = drained();
         let (slow, fast) = (charge(1, 1000, 1, 1000), charge(1, 10_000, 10, 1000));
         let asked = plan([Charge { algorithm: slow.algorithm.alongside(&fast.algorithm), ..slow }]);
-        // The reported wait is that at the charge's own rate, as the store would report it.
+        // The reported wait is by the charge's own rate.
         assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(50_000))), Some(Micros(949_949)));
         assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(99_000))), Some(Micros(900_900)));
         // After 100 ms, a request at the fast rate may have refilled the bucket.
@@ -348,7 +346,7 @@ mod tests {
             later in 0u64..1_000_000,
             others in prop::collection::vec((0u64..1_000_000, 1u64..5_000, 1u64..60, 1u64..300), 0..8),
         ) {
-            // The missing amount is so small that the rate decides whether it is refilled in time.
+            // The missing amount is small, so the rate decides whether it is refilled in time.
             let asked = charge_at(rate, burst, cost);
             let spent = (burst * 1000 + missing).saturating_sub(cost).min(burst * 1000);
             let (_, entries) = settle(&plan([charge_at(5_000, burst, spent)]), &[None::<State>], Timestamp(1 << 50));
@@ -371,7 +369,7 @@ mod tests {
             }
         }
 
-        /// Checks that the store would also refuse what the cache refuses, even if calls are late.
+        /// Checks that the store would also refuse what the cache refuses.
         #[test]
         fn nothing_is_refused_that_redis_would_grant(
             rate in 1u64..5_000,
@@ -383,7 +381,7 @@ mod tests {
             others in prop::collection::vec((0u64..1_000_000, 1u64..3_000), 0..5),
             patience in prop::option::of(0u64..3_000_000),
         ) {
-            // A leaky bucket may also refuse a request because the request cannot wait so long.
+            // A leaky bucket may also refuse because of too long a wait.
             let queue = |patience| {
                 let rate = Rate { amount: Cost::from_thousandths(rate), period: Micros(1_000_000) };
                 let (queue, max_wait) = (u32::try_from(burst).unwrap() - 3, Micros(60_000_000));
@@ -397,7 +395,7 @@ mod tests {
             let (wanted, any) = (charge(patience, cost), patience.map(|_| u64::MAX));
             let took = charge(any, spent.min(burst * 1000));
             let start = Timestamp(1 << 50);
-            // The call was sent at 0 on this process's clock. The script ran `delay` later, on the store's clock.
+            // The call was sent at 0 on this process's clock. The script ran `delay` later.
             let ran = start.plus(Micros(delay));
             let (_, entries) = settle(&plan([took]), &[None::<State>], ran);
             let mut state = entries[0].clone().unwrap().state;

@@ -36,13 +36,13 @@ enum Behaviour {
     Late(Duration),
     /// The server ends the connection at the next call.
     Closes,
-    /// The server accepts no writes at the next call, and another server answers the calls after that.
+    /// The server accepts no writes at the next call, and has a successor.
     Demoted,
-    /// The server accepts no writes, and there is no other server that accepts them.
+    /// The server accepts no writes, and has no successor.
     Replica,
 }
 
-/// An imitated server. On one connection, at most `AT_ONCE` calls may be under way at a time.
+/// An imitated server. On one connection, at most `AT_ONCE` calls may be under way.
 #[derive(Debug)]
 struct Fake<const AT_ONCE: usize = 1> {
     behaviour: Mutex<Behaviour>,
@@ -138,7 +138,7 @@ async fn running_within<const AT_ONCE: usize>(
     (store, events)
 }
 
-/// Sends one request. Returns whether it was granted, or the reason why the store gave no answer.
+/// Sends one request. Returns whether it was granted.
 async fn ask<const AT_ONCE: usize>(store: &Store<AT_ONCE>) -> Result<bool, StoreError> {
     let taken = store.take(Worker(0), &plan(), None, None).await;
     taken.map(|reply| reply.is_some_and(|reply| reply.settlement.is_granted()))
@@ -167,7 +167,7 @@ async fn a_server_that_refuses_connections_is_found_when_it_is_back() {
     ask_until(&store, Ok(true)).await;
     assert_eq!(reported(&events, &UP), 1);
     assert_eq!(store.fallback.gateways(), 3);
-    // The connection is lost and made again. The request that was under way is not repeated.
+    // The request that was under way is not repeated.
     let received = store.transport.received.load(Ordering::Relaxed);
     *store.transport.behaviour.lock() = Behaviour::Closes;
     assert_eq!(ask(&store).await, Err(StoreError::Closed));
@@ -187,7 +187,7 @@ async fn what_a_demoted_server_refused_is_sent_to_the_next_one_once() {
     assert_eq!(ask(&store).await, Ok(true));
     assert_eq!(received(), before + 2);
     assert_eq!(reported(&events, &UP), 2);
-    // Neither of the two calls ran, but the request is not sent a third time.
+    // Neither of the two calls ran. The request is not sent a third time.
     *store.transport.behaviour.lock() = Behaviour::Replica;
     assert_eq!(ask(&store).await, Err(StoreError::Replica));
     assert_eq!(received(), before + 4);
@@ -206,8 +206,7 @@ async fn late_replies_open_the_breaker_and_one_probe_closes_it() {
     assert!(store.clock.now().since(started) < Micros::from(TIMEOUT * 5), "it waited longer than for its deadline");
     ask_until(&store, Err(StoreError::BreakerOpen)).await;
     assert_eq!(reported(&events, &Event::BreakerOpened), 1);
-    // One call with one request was under way all the time. Requests that waited for the end of this call were never
-    // sent.
+    // Requests that waited for the end of this call were never sent.
     assert_eq!(store.transport.received.load(Ordering::Relaxed), received + 1);
     *store.transport.behaviour.lock() = Behaviour::Answers;
     ask_until(&store, Ok(true)).await;
@@ -232,8 +231,7 @@ async fn a_failed_attempt_to_connect_does_not_hide_that_a_call_stayed_unanswered
         }
         panic!("it never happened: {:?}", events.lock());
     };
-    // The connection is closed and the next attempt fails. Then a connection is made, but its server still does not
-    // answer calls in time.
+    // After a failed attempt a connection is made, but its server still does not answer in time.
     *store.transport.behaviour.lock() = Behaviour::Refuses;
     happens(&|event| matches!(event, Event::Down { fault, .. } if fault.error == StoreError::Unreachable)).await;
     events.lock().clear();
@@ -268,7 +266,7 @@ async fn a_probe_closes_the_breaker_although_its_request_waits_no_longer() {
 
 #[tokio::test]
 async fn a_transport_without_a_second_call_makes_one_at_a_time() {
-    // The timeout is so long that even a busy machine answers all three calls in time.
+    // With this timeout, even a busy machine answers all three calls in time.
     let (store, events) = running_within::<1>(Duration::from_secs(5), Behaviour::Late(TIMEOUT / 4)).await;
     let asked: Vec<_> = (0..20)
         .map(|_| {

@@ -1,5 +1,4 @@
-//! Injects faults into calls, for tests that show the effect of a bug. Needs the feature `test-hooks`. The faults of
-//! calls to Redis are in the folder `redis`.
+//! Injects faults into calls for tests. Needs the feature `test-hooks`.
 //!
 //! The last expression of each function is the result without a fault, as in a release build.
 
@@ -24,13 +23,13 @@ pub struct Hooks {
     pub server_clock: ServerClock,
     #[cfg(feature = "test-hooks")]
     pub flaw: Option<Flaw>,
-    /// How long a test delays the undoing of the charges of a refused request.
+    /// How long the undoing of charges is delayed.
     #[cfg(feature = "test-hooks")]
     pub undo_late: Micros,
 }
 
 impl Hooks {
-    /// Returns the maximum number of requests in one call. It is `most`, unless a test sends each request in its own call.
+    /// Returns the maximum number of requests in one call: `most`, but for what a test has chosen.
     pub fn requests(&self, most: usize) -> usize {
         #[cfg(feature = "test-hooks")]
         if self.combining == Combining::Off {
@@ -39,8 +38,7 @@ impl Hooks {
         most
     }
 
-    /// Returns the batch that is to be sent in place of `batch`: `batch` itself, unless a test sums the costs of
-    /// requests.
+    /// Returns the batch to send: `batch`, but for what a test has chosen.
     pub(crate) fn gather(&self, batch: Vec<PendingTake>) -> Vec<PendingTake> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::SummedCosts) = self.flaw {
@@ -49,7 +47,7 @@ impl Hooks {
         batch
     }
 
-    /// Returns how many times the charges of a refused request are undone, and how long to wait before they are undone.
+    /// Returns how many times charges are undone, and how long to wait before.
     pub fn undo(&self) -> (usize, Duration) {
         #[cfg(feature = "test-hooks")]
         {
@@ -64,7 +62,7 @@ impl Hooks {
         (1, Duration::ZERO)
     }
 
-    /// Returns the time from which on the refill of an undone charge is counted. `at` is the time of the charge.
+    /// Returns the time from which the refill of an undone charge counts. `at` is the time of the charge.
     pub fn charged(&self, at: Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::UndoneInFull) = self.flaw {
@@ -82,8 +80,8 @@ impl Hooks {
         true
     }
 
-    /// Returns the stamp with which the buckets of a reply are added to the deny cache. `None` if they are not added. `sent` is
-    /// the stamp of the call, and `received` returns the stamp of the time at which the reply came.
+    /// Returns the stamp with which the buckets of a reply are cached. `None` if they are not cached. `sent` is the
+    /// stamp of the call, and `received` returns the stamp of its reply.
     pub(crate) fn known_since(&self, sent: SendStamp, received: impl FnOnce() -> SendStamp) -> Option<SendStamp> {
         #[cfg(feature = "test-hooks")]
         match (self.refusals, self.flaw) {
@@ -114,13 +112,13 @@ mod flaw {
         Off,
     }
 
-    /// The place where a request is refused if its buckets cannot pay at present.
+    /// The place where a request for a short bucket is refused.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Refusals {
-        /// This process refuses such requests, by its deny cache.
+        /// This process refuses it, by its deny cache.
         #[default]
         Local,
-        /// Redis is asked about such requests, and refuses each of them.
+        /// Redis refuses it.
         ByRedis,
     }
 
@@ -129,14 +127,13 @@ mod flaw {
     pub enum ServerClock {
         #[default]
         Real,
-        /// The server's clock, plus the value of a key in Redis, which a test can set. The server still expires keys by its own
-        /// clock.
+        /// The server's clock, plus the value of a key in Redis, which a test can set.
         Movable,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Flaw {
-        /// The script uses the gateway's clock, which is ahead by this much. The time of a bucket may then go back.
+        /// The gateway's clock, which is ahead by this much. The time of a bucket may then go back.
         ClientTime { ahead: Micros },
         /// Every bucket is kept for a second after it was charged.
         FixedExpiry,
@@ -156,17 +153,16 @@ mod flaw {
         UndoneNever,
         /// Charges of a request that another bucket refused are undone twice.
         UndoneTwice,
-        /// Charges of a request that another bucket refused are given back in full, regardless of the refill since the
-        /// charge.
+        /// Charges of a request that another bucket refused are given back in full.
         UndoneInFull,
         /// The deny cache keeps the entries of buckets whose charges were undone.
         UndoneIsKept,
-        /// In every calendar period other than the stored one, even an earlier one, nothing counts as spent.
+        /// In every calendar period but the stored one, nothing counts as spent.
         EarlierPeriod,
     }
 
-    /// Combines the requests that have the same buckets as the first request into one request. Each of these requests
-    /// gets the answer to the combined request.
+    /// Combines the requests that have the same buckets as the first request into one request. Each gets the answer to
+    /// the combined request.
     pub(super) fn summed(batch: Vec<PendingTake>) -> Vec<PendingTake> {
         let keys = |waiting: &PendingTake| waiting.plan.charges().map(|charge| charge.key).collect::<Vec<_>>();
         let first = batch.first().map(keys).unwrap_or_default();
@@ -184,7 +180,7 @@ mod flaw {
         tokio::spawn(async move {
             let Ok(answer) = result.await else { return };
             for mut waiting in alike {
-                // The slots of the combined request are given back at once, because this flaw concerns only rates.
+                // The slots are given back at once, because this flaw concerns only rates.
                 let copy = |reply: &TakeReply| TakeReply {
                     settlement: reply.settlement.clone(),
                     reservation: Reservation::default(),

@@ -1,7 +1,6 @@
 //! Announces this gateway to the other gateways through the store, and learns how many gateways are alive.
 //!
-//! The store's decisions do not depend on the number of gateways. This number is used when the store gives no answer
-//! and each gateway grants its share.
+//! The number is used when the store gives no answer and each gateway grants its share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,17 +16,16 @@ use crate::worker::Worker;
 use base::interval::fixed_interval;
 use base::time;
 
-/// The interval of heartbeats. Other gateways notice a new gateway at their own next heartbeat.
+/// The interval of heartbeats.
 const BEAT: Duration = Duration::from_secs(2);
 /// How long to wait for the reply to a heartbeat.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The workers of this gateway that are connected to a server. The worker with the lowest index sends the heartbeats.
+/// The workers of this gateway that are connected to a server. The first of them sends the heartbeats.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectedWorkers(Mutex<BTreeSet<usize>>);
 
-/// Sends the heartbeats of this gateway to the gateways that share the store. At any time, only one worker of the
-/// gateway sends them.
+/// Sends the heartbeats of this gateway to the gateways that share the store.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     worker: Worker,
@@ -65,16 +63,15 @@ impl Heartbeat {
         ConnectedWorker(self)
     }
 
-    /// Waits until no worker with a lower index is connected. Then it is this worker's turn to send heartbeats.
+    /// Waits until no worker with a lower index is connected, so that this worker sends the heartbeats.
     pub(super) async fn turn(&self) {
         while self.connected.0.lock().first() != Some(&self.worker.0) {
             time::sleep(interval()).await;
         }
     }
 
-    /// Sends heartbeats for as long as the connection lasts and no worker with a lower index is connected. Returns a fault when
-    /// the server no longer accepts writes, because calls that only refuse requests would not notice this. A timeout is not
-    /// reported, because requests on the same connection report it.
+    /// Sends heartbeats while the connection lasts and no worker with a lower index is connected. Returns a fault when
+    /// the server no longer accepts writes. A timeout is not reported, because requests report it.
     pub(super) async fn keep<T: Transport>(&self, transport: &T, mut link: T::Link) -> Fault {
         loop {
             self.turn().await;
@@ -92,8 +89,7 @@ impl Heartbeat {
     }
 }
 
-/// Returns the interval until the next heartbeat, with jitter, so that gateways that lost their server together do not
-/// send at the same time.
+/// Returns the interval until the next heartbeat, with jitter.
 fn interval() -> Duration {
     fixed_interval("heartbeat", BEAT).mul_f64(0.75 + fastrand::f64() / 2.0)
 }

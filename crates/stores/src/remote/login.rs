@@ -1,5 +1,4 @@
-//! Holds the login of connections to a store: user, password, TLS. The files of the login are read again for every
-//! connection, so that a changed password or certificate needs no restart.
+//! Holds the login of connections to a store: user, password, TLS. Its files are read again for every connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ pub struct Login {
     pub tls: Option<Arc<Client>>,
 }
 
-/// The user, the password and the TLS settings for one connection, after their files were read.
+/// The login for one connection, after its files were read.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub username: Option<String>,
@@ -34,8 +33,8 @@ pub struct Credentials {
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub config: Arc<ClientConfig>,
-    /// The name that the server's certificate must have. `None` if the certificate must have the name of the host to
-    /// which the gateway connects.
+    /// The name that the server's certificate must have. `None` for the name of the host to which the gateway
+    /// connects.
     pub server_name: Option<ServerName<'static>>,
 }
 
@@ -43,7 +42,7 @@ pub struct Tls {
 #[derive(Debug)]
 pub struct CurrentLogin {
     login: ArcSwap<Login>,
-    /// A lock for reading files, so that files on a file system that hangs occupy one thread, not one for each attempt.
+    /// A lock for reading files, so that a file system that hangs occupies only one thread.
     reading: Arc<FairMutex<()>>,
 }
 

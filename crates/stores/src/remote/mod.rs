@@ -1,13 +1,12 @@
 //! Stores buckets on a server that many gateways share: the parts that do not depend on the kind of server.
 //!
-//! A [`Transport`] decides many requests atomically, by the server's clock. This process grants nothing itself, and
-//! reserves nothing that another gateway could need. A request that cannot be granted in any state of the store is
-//! refused without a call. Each worker has one connection and one queue; workers share them if the server accepts fewer
-//! connections. Requests that arrive during a call are sent together in the next one, so no request waits for a timer.
+//! A [`Transport`] decides many requests atomically, by the server's clock. A request that no state of the store can
+//! grant is refused without a call. Each worker has one connection and one queue, or shares them. Requests that arrive
+//! during a call are sent together in the next one.
 //!
-//! Invariants: a call whose bytes may have been sent is never repeated, except once after a reply that proves that the
-//! call did not run. No decision waits longer than `timeout`. A request that was abandoned before its bytes were
-//! written costs nothing, unless it is the probe of an open breaker.
+//! Invariants: a call whose bytes may have been sent is repeated only once, after a reply that proves that it did not
+//! run. No decision waits longer than `timeout`. A request that is abandoned before its bytes are written costs
+//! nothing.
 
 mod call_timer;
 pub(super) mod connection;
@@ -55,7 +54,7 @@ use queue::{Attempt, PendingTake, ReplySender};
 pub use settings::Settings;
 use transport::Transport;
 
-/// How long the start of the process waits for connections that are still being made.
+/// How long the start of the process waits for connections.
 const LONGEST_START: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -69,7 +68,7 @@ pub struct Remote<T> {
     holds: Box<[Arc<WorkerHolds>]>,
     /// One permit for each connection whose first attempt has ended.
     first_attempts: Semaphore,
-    /// The announcement of this gateway to the other gateways.
+    /// What this gateway announces to the other gateways.
     this_gateway: Arc<Mutex<RunningGateway>>,
     deny_cache: Arc<DenyCache>,
     breaker: Arc<Breaker>,
@@ -94,8 +93,8 @@ impl<T: Transport> Remote<T> {
         Remote::sharing(state, transport, settings, &holds, clock, events)
     }
 
-    /// Makes a store that shares its state with other stores, as the nodes of a cluster do. There is one connection for
-    /// each worker in `holds`, which keeps the slots of this worker.
+    /// Makes a store that shares its state with other stores, as the nodes of a cluster do. Each worker in `holds` has
+    /// one connection.
     pub fn sharing(
         shared: StoreState,
         transport: T,
@@ -141,13 +140,13 @@ impl<T: Transport> Remote<T> {
 
     pub async fn first_attempt(&self) {
         let connections = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
-        // The result is ignored: the semaphore is never closed, and the start continues even after a timeout.
+        // The start continues even after a timeout.
         let attempts = self.first_attempts.acquire_many(connections);
         drop(tokio::time::timeout(LONGEST_START, attempts).await);
     }
 
-    /// Decides a plan. Returns `None` if the client disconnected before the plan was sent. Waits for the answer for at most
-    /// `answer_within`, if that is shorter than the store's timeout.
+    /// Decides a plan. Returns `None` if the client disconnected before the plan was sent. Waits at most
+    /// `answer_within`, and at most the store's timeout.
     ///
     /// # Errors
     /// Returns the reason why the store has not decided.
@@ -159,7 +158,7 @@ impl<T: Transport> Remote<T> {
         answer_within: Option<Micros>,
     ) -> Result<Option<TakeReply>, StoreError> {
         let connection = self.connection(worker)?;
-        // While the connection is down, no cache entry is valid and no request waits, so the request fails at once.
+        // While the connection is down, no cache entry is valid and no request waits.
         connection.usable()?;
         let now = self.clock.now();
         if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
@@ -171,7 +170,7 @@ impl<T: Transport> Remote<T> {
     }
 
     /// Decides a plan as [`Remote::take`] does, but without the deny cache. `waiting` is the period in which the
-    /// request waits, and may have begun before this call. `route` says why this server is asked.
+    /// request waits. `route` says why this server is asked.
     ///
     /// # Errors
     /// In the same cases as [`Remote::take`].
@@ -196,7 +195,7 @@ impl<T: Transport> Remote<T> {
         self.connection(worker)?.usable()
     }
 
-    /// Returns the connection of a worker. Workers share connections if there are fewer connections than workers.
+    /// Returns the connection of a worker. Several workers may share one.
     fn connection(&self, worker: Worker) -> Result<&Connection<T>, StoreError> {
         let index = worker.0.checked_rem(self.connections.len()).ok_or(StoreError::Unreachable)?;
         self.connections.get(index).ok_or(StoreError::Unreachable)
@@ -240,14 +239,14 @@ impl<T: Transport> Remote<T> {
         WorkerHolds::all_reported(&self.holds).await;
     }
 
-    /// Holds the slots that a plan asks for although the store has not granted them, because the request was let pass.
+    /// Holds the slots that a plan asks for although the store has not granted them.
     pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
         self.slots(worker).hold_all(plan)
     }
 
     /// Returns the slots of all workers, for a request of this worker.
     fn slots(&self, Worker(worker): Worker) -> GatewaySlots<'_, impl Fn(&BucketKey) -> usize> {
-        // Workers share connections if there are fewer connections than workers.
+        // Several workers may share a connection.
         let worker = worker.checked_rem(self.holds.len()).unwrap_or_default();
         GatewaySlots { workers: &self.holds, worker, part: |_: &BucketKey| 0, now: self.clock.now() }
     }
@@ -256,13 +255,12 @@ impl<T: Transport> Remote<T> {
         configuration.clone_into(&mut self.this_gateway.lock().configuration);
     }
 
-    /// Converts a time of this process's clock to a time of the store's clock. The last reply showed how far the clocks
-    /// differ.
+    /// Converts a time of this process's clock to a time of the store's clock.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.store_clock.at(ours)
     }
 
-    /// Removes what is cached about buckets, so that the store is asked about every bucket again.
+    /// Removes what is cached about buckets.
     pub fn invalidate(&self) {
         self.deny_cache.invalidate();
     }

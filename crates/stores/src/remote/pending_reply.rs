@@ -1,5 +1,4 @@
-//! Waits for the answer to one request. The result of a probe is reported to the breaker even if the request no longer
-//! waits: its client may have disconnected, or its own timeout may be shorter than the store's `timeout`.
+//! Waits for the answer to one request. The breaker gets the result of a probe even if the request no longer waits.
 
 use std::sync::Arc;
 
@@ -20,8 +19,7 @@ pub struct WaitPeriod {
     pub until: Option<Timestamp>,
 }
 
-/// A request that waits for its answer and holds a permit of the breaker. Reports only the result of a probe to the breaker,
-/// because the connection records the results of its calls.
+/// A request that waits for its answer and holds a permit of the breaker. It reports only the result of a probe.
 pub(crate) struct PendingReply<'r> {
     pub breaker: &'r Arc<Breaker>,
     pub clock: &'r Clock,
@@ -29,12 +27,12 @@ pub(crate) struct PendingReply<'r> {
     pub permit: Permit,
     /// The time at which the request's connection was made.
     pub connected: Timestamp,
-    /// The receiver of the answer. `None` before the request is queued, and after its answer.
+    /// The receiver of the answer. `None` before the request is queued and after its answer.
     pub result: Option<oneshot::Receiver<TakeResult>>,
 }
 
 impl PendingReply<'_> {
-    /// Waits for the answer. `until` is the moment at which the wait ends. `None` if it ends with the store's timeout.
+    /// Waits for the answer. `until` is the end of the wait. `None` means the store's timeout.
     ///
     /// # Errors
     /// Returns the reason why the store has not decided.
@@ -42,7 +40,7 @@ impl PendingReply<'_> {
         let Some(result) = &mut self.result else { return Err(StoreError::Closed) };
         let received = match until {
             None => result.await,
-            // The future of this rare case is on the heap, so that it does not enlarge the task of every request.
+            // The future of this rare case is on the heap, because it would enlarge every task.
             Some(until) => {
                 let left = until.since(self.clock.now());
                 let Some(received) = Box::pin(timeout_precisely(left.into(), result)).await else {
@@ -52,8 +50,8 @@ impl PendingReply<'_> {
             }
         };
         self.result = None;
-        // The connection also answers a request that times out. So if the sender was dropped without an answer, the
-        // connection was lost during the call.
+        // The connection also answers a request that times out. A sender is dropped without an answer only if the
+        // connection is lost.
         let taken = received.unwrap_or(Err(StoreError::Closed));
         if self.permit == Permit::Probe {
             self.permit = Permit::Granted;
@@ -68,8 +66,8 @@ impl Drop for PendingReply<'_> {
         if self.permit != Permit::Probe {
             return;
         }
-        // A task waits for the result of the probe. Otherwise requests with short timeouts would keep the breaker open
-        // for requests with long timeouts. If there is no runtime, the process is ending, and nothing needs the result.
+        // A task waits for the result of the probe, because the breaker needs it. Without a runtime, the process is
+        // ending.
         let runtime = Handle::try_current();
         if let (Some(result), Ok(runtime)) = (self.result.take(), runtime) {
             let (breaker, clock, events) = (Arc::clone(self.breaker), self.clock.clone(), self.events.clone());
@@ -87,7 +85,7 @@ impl Drop for PendingReply<'_> {
 /// Reports the result of a probe.
 fn conclude(breaker: &Breaker, clock: &Clock, events: &EventSink, connected: Timestamp, taken: &TakeResult) {
     let result = match taken {
-        // The request was not sent, because its client had disconnected. So the state of the store is still unknown.
+        // The request was not sent, so the state of the store is still unknown.
         Ok(None) => return breaker.release(Permit::Probe),
         Ok(Some(_)) => CallResult::Success,
         Err(error) if error.is_answer() => CallResult::Success,

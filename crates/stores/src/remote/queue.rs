@@ -1,4 +1,4 @@
-//! Holds the requests that wait for an answer, in a connection's queue or in a call that is under way.
+//! Holds the requests that wait for an answer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::reply::TakeReply;
 use base::time::{Micros, Timestamp};
 use ledger::charge::Plan;
 
-/// The time in the queue after which the client's connection is checked.
+/// The time in the queue after which the client may have disconnected.
 const LONG: Micros = Micros(1_000);
 
 /// The answer to a request. `None` if the client disconnected before the request was sent.
@@ -26,23 +26,22 @@ pub(crate) struct PendingTake {
     pub caller: Option<Arc<dyn Caller>>,
     pub since: Timestamp,
     pub attempt: Attempt,
-    /// Whether the request holds slots if it is granted.
+    /// Whether a granted request holds slots.
     pub holds: bool,
     pub route: Route,
 }
 
-/// The reason why a request is sent to its server. Without a cluster, it is always [`Route::Owner`].
+/// The reason why a request is sent to its server. Always [`Route::Owner`] without a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// The server has the request's part of the store.
     Owner,
-    /// The part is moving to this server, and the owner has answered that the request's buckets have moved already. Only
-    /// then the server may decide although it is not the owner. Otherwise it would make a second copy of a bucket.
+    /// The part is moving to this server, and the owner no longer has the request's buckets. Without this proof, the
+    /// server would make a second copy of a bucket.
     Next,
 }
 
-/// Whether a request is sent for the first or the second time. A request is sent again only if a call left it out, without
-/// charging it.
+/// Whether a request is sent for the first or the second time. Only a request that was not charged is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     First,
@@ -59,15 +58,14 @@ pub(super) struct Queue {
     receiver: mpsc::Receiver<PendingTake>,
     /// Requests that were received and put back, in the order of arrival.
     put_back: VecDeque<PendingTake>,
-    /// Requests that ask for slots of a bucket of which a call under way also asks for slots, in the order of arrival.
-    /// They are not sent before that call is answered.
+    /// Requests for slots of a bucket for which a call under way also asks. They are not sent before that call is
+    /// answered.
     kept_back: VecDeque<PendingTake>,
 }
 
 impl PendingTake {
-    /// Returns the request, if its answer is still needed and its deadline has not passed. `unsent` counts the requests whose
-    /// deadline has passed. The client's connection is checked only if the request has waited long enough for a client to
-    /// disconnect.
+    /// Returns the request, if its answer is still needed and its deadline has not passed. `unsent` counts the
+    /// requests whose deadline has passed. The client's connection is checked only after a long wait.
     pub(crate) fn still_there(mut self, now: Timestamp, most: Micros, unsent: &mut usize) -> Option<PendingTake> {
         if self.answer.is_closed() {
             return None;
@@ -93,7 +91,7 @@ impl ReplySender {
 
     pub(crate) fn send(&mut self, result: TakeResult) {
         if let Some(sender) = self.0.take() {
-            // The result is ignored, because the request has been charged even if its client has disconnected.
+            // The request has been charged even if its client has disconnected.
             let _ = sender.send(result);
         }
     }
@@ -134,7 +132,7 @@ impl Queue {
         if self.put_back.is_empty() {
             match self.receiver.recv().await {
                 Some(first) => self.put_back.push_back(first),
-                // The channel never ends, because its sender lives as long as the connection.
+                // The sender lives as long as the connection.
                 None => std::future::pending().await,
             }
         }
@@ -168,8 +166,8 @@ impl Queue {
         }
     }
 
-    /// Answers the requests that have waited for `most`. Returns how many of these answers were still needed. Also returns the
-    /// time since which the first of the other requests has waited.
+    /// Answers the requests that have waited for `most`. Returns how many of these answers were still needed, and
+    /// since when the first of the other requests waits.
     pub(crate) fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
         let mut unsent = 0;
         let mut kept_since = None;

@@ -8,6 +8,6 @@ pub struct Settings {
     /// The longest time that a request waits for a decision.
     pub timeout: Micros,
     pub breaker: breaker::Settings,
-    /// The number of gateways among which the limits are divided during an outage, unless more are alive.
+    /// The number of gateways among which the limits are divided during an outage, at least.
     pub gateways: u64,
 }

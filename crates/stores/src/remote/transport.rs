@@ -1,5 +1,4 @@
-//! Defines the interface to a kind of server: connect, decide many plans in one call, exchange heartbeats. Other files
-//! have the parts that all kinds share: queue, batches, deadlines, breaker, deny cache, reconnecting.
+//! Defines the interface to a kind of server: connect, decide many plans in one call, exchange heartbeats.
 
 use std::fmt;
 use std::future::Future;
@@ -20,7 +19,7 @@ use ledger::holds;
 
 /// Connects to a server of one kind and makes calls there. The connections of all workers share it.
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// A tested connection, with everything that calls on it need. A clone of it sends over the same connection.
+    /// A tested connection. A clone of it sends over the same connection.
     type Link: Clone + Send;
 
     const CALLS: CallLimits;
@@ -28,22 +27,22 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// What a new connection proves about the server.
     const CONNECTED: ConnectionProof = ConnectionProof::Decides;
 
-    /// Finds the server, connects and tests the connection. An address that can change is looked up each time.
+    /// Finds the server, connects and tests the connection.
     ///
     /// # Errors
     ///
     /// Returns the reason why there is no connection for calls.
     fn connect(&self) -> impl Future<Output = Result<DrivenLink<Self::Link>, Fault>> + Send;
 
-    /// Decides the plans of one call, and returns a reply for each of its parts, in their order. A call has at least one
-    /// part, and only one unless [`CallLimits::parted`]. `near` is an estimate of the time on the server's clock.
+    /// Decides the plans of one call, and returns a reply for each of its parts, in their order. Only with
+    /// [`CallLimits::parted`] a call has several parts. `near` is an estimate of the time on the server's clock.
     ///
-    /// A call whose bytes may have been sent must not be repeated, unless its reply proves that it did not run.
+    /// A call may be repeated only if its reply proves that it did not run.
     ///
     /// # Errors
     ///
-    /// When there is no answer for any of the plans. [`Fault::ends_connection`] says whether the connection can still be
-    /// used.
+    /// When there is no answer for any of the plans. [`Fault::ends_connection`] says whether the connection can still
+    /// be used.
     fn take(
         &self,
         link: &mut Self::Link,
@@ -51,8 +50,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         near: Timestamp,
     ) -> impl Future<Output = Result<CallReply, Fault>> + Send;
 
-    /// Cancels the server's work on a call without an answer, if this work could take long. The connection of the call
-    /// is closed afterwards. Does not wait for the server.
+    /// Cancels the server's work on a call without an answer, if it could take long. Does not wait for the server.
     fn give_up(&self, _link: &Self::Link) {}
 
     /// Records that this gateway is alive, under its random name, and returns the live gateways. `None` if only the next
@@ -68,37 +66,35 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         this_gateway: &RunningGateway,
     ) -> impl Future<Output = Result<Option<LiveGateways>, Fault>> + Send;
 
-    /// Reports further facts about the server, such as its eviction policy. Runs on the first connection of a gateway, for as
-    /// long as the connection lasts.
+    /// Reports further facts about the server, such as its eviction policy. Runs on the first connection of a gateway,
+    /// until the connection ends.
     fn watch(&self, _link: Self::Link, _events: &EventSink) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
-    /// Runs tasks besides the connections, such as watching the server's address, until they end. One worker of the gateway
-    /// runs them.
+    /// Runs tasks besides the connections, such as watching the server's address. One worker of the gateway runs them.
     fn run(&self, _events: &EventSink) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
-    /// Waits until there is a reason to connect at once instead of after a pause.
+    /// Waits for a reason to connect at once instead of after a pause.
     fn found_again(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
-    /// Returns the index of the part of the store that has the buckets of a plan. Only for servers that cannot decide all
-    /// plans at once, see [`CallLimits::parted`].
+    /// Returns the index of the part of the store that has the buckets of a plan. Used only with
+    /// [`CallLimits::parted`].
     fn part(&self, _plan: &Plan) -> usize {
         0
     }
 
-    /// Returns the indices of the parts that the server has. The connection to this server sends the reports about
-    /// these parts.
+    /// Returns the indices of the parts that the server has.
     fn own_parts(&self) -> PartIndices {
         smallvec![0]
     }
 
-    /// Whether the buckets of a part may be on two servers at present, so that one call could need both servers. Each
-    /// plan and each report is then a call of its own.
+    /// Whether the buckets of a part may be on two servers at present. Each plan and each report is then a call of its
+    /// own.
     fn is_split(&self, _part: usize) -> bool {
         false
     }
@@ -111,8 +107,7 @@ pub struct CallPart<'p> {
     pub index: usize,
     pub plans: &'p [&'p Plan],
     pub route: Route,
-    /// How many slots of which buckets the worker holds. The server stores the reports first, even if it refuses all
-    /// plans. A part without reports has at least one plan, and none of its plans holds anything.
+    /// How many slots of which buckets the worker holds. The server stores the reports even if it refuses all plans.
     pub reports: Option<holds::Call>,
 }
 
@@ -123,8 +118,7 @@ pub struct CallLimits {
     pub charges: usize,
     /// The maximum number of requests in one call. They are answered together.
     pub requests: usize,
-    /// The number of calls that may be under way at once on one connection. They are answered in the order in which they were
-    /// sent.
+    /// The number of calls that may be under way at once on one connection. They are answered in their order.
     pub at_once: usize,
     /// Whether a call can have several parts, see [`Transport::part`].
     pub parted: bool,
@@ -133,7 +127,7 @@ pub struct CallLimits {
 /// What a new connection proves about its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionProof {
-    /// The server can decide plans, because the connection has tried all commands of a call.
+    /// The server can decide plans.
     Decides,
     /// The server can be used, but only a call can show whether calls succeed.
     Answers,
@@ -142,7 +136,7 @@ pub enum ConnectionProof {
 /// A connection on which calls can be made, and the driver that moves its bytes.
 pub struct DrivenLink<L> {
     pub link: L,
-    /// Moves the bytes of the connection. It completes when the connection ends or must be closed, and returns the reason.
+    /// Moves the bytes of the connection. At the end of the connection, returns the reason.
     pub driver: Driver,
     /// The address of the server. `None` if the store has several servers.
     pub server: Option<HostPort>,
@@ -158,7 +152,7 @@ pub(crate) type CallReply = SmallVec<[PartReply; 1]>;
 pub struct PartReply {
     /// The number of plans in the part.
     pub plans: usize,
-    /// The decisions on the plans of the part. An error is the reason why nothing was decided although the connection works.
+    /// The decisions on the plans of the part, or the reason why nothing was decided.
     pub reply: Result<Reply, Fault>,
 }
 
@@ -166,28 +160,25 @@ pub struct PartReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub now: Timestamp,
-    /// The number of *healed* buckets. The stored value of such a bucket was not a valid state, and was replaced by the state
-    /// of an empty bucket.
+    /// The number of *healed* buckets.
     pub healed: u64,
-    /// The settlement of each plan, in the order of the plans. `None` for a plan that was left out and not charged: the
-    /// call named a calendar period for it that is not the period at `now`, a report was old, or the server had no
-    /// memory.
+    /// The settlement of each plan, in the order of the plans. `None` for a plan that was not charged: the call named
+    /// another calendar period than that at `now`, a report was old, or the server had no memory.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
-    /// For each report of the call, in the order of the reports: whether it was newer than the last report about its bucket.
-    /// A plan that asks for slots of a bucket whose report was not newer has no settlement, and was not charged.
+    /// For each report of the call: whether it was newer than the last report about its bucket. If not, the plans that
+    /// ask for slots of the bucket were not charged.
     pub accepted: Vec<bool>,
-    /// Whether plans have no settlement because the server has no memory left to write. Refused plans still have a
-    /// settlement, because they need no memory.
+    /// Whether plans have no settlement because the server has no memory left.
     pub out_of_memory: bool,
 }
 
-/// The state of a bucket after a call, or the part of a long state that is worth remembering in this process.
+/// The state of a bucket after a call, or the part of a long state that is worth caching.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketAfterCall {
     pub key: BucketKey,
     pub state: State,
-    /// Whether the bucket is *short*: it could not pay its last charge, or could not pay the same charge again.
+    /// Whether the bucket is *short*: it could not pay its last charge, or could not pay it again.
     pub short: bool,
     pub reset_after: Micros,
 }

@@ -1,5 +1,4 @@
-//! Remembers when charges to buckets were undone. A call that was sent before that time reports a level that is too
-//! low.
+//! Remembers when charges to buckets were undone. A call that was sent earlier reports too low a level.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,16 +8,15 @@ use parking_lot::Mutex;
 use base::time::{Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 
-/// How long the time of an undo is remembered. It need not be longer, because no call is under way for longer.
+/// How long the time of an undo is remembered. No call is under way for longer.
 const REMEMBERED: Micros = Micros(3_000_000);
-/// The smallest number of buckets at which old entries are removed. They are removed each time there are twice as many
-/// entries as after the last removal, because a removal at every call would take long.
+/// The smallest number of entries at which old ones are removed. The next removal is made when the number has doubled.
 const MANY: usize = 1_024;
 
 /// Remembers when charges to buckets were undone. All workers share it.
 #[derive(Debug, Default)]
 pub(crate) struct UndoneCharges {
-    /// Whether any charge was ever undone. If not, no lock is needed.
+    /// Whether any charge was ever undone. If false, no lock is needed.
     any: AtomicBool,
     last: Mutex<LastUndone>,
 }

@@ -1,4 +1,4 @@
-//! Replaces the span links in a build without traces. The type has no size, and callers are not asked for their spans.
+//! Replaces the span links in a build without traces.
 
 use crate::caller::Caller;
 use crate::error::StoreError;

@@ -7,14 +7,13 @@ use crate::error::StoreError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanLinks {
     pub decisions: Vec<SpanLink>,
-    /// The error of a call that decided nothing. Unlike the fault in the call's report, it is also set if the error ends the
-    /// connection.
+    /// The error of a call that decided nothing, even if the error ends the connection.
     pub error: Option<StoreError>,
 }
 
 impl SpanLinks {
     pub fn of<'c>(callers: impl Iterator<Item = &'c dyn Caller>, error: Option<StoreError>) -> SpanLinks {
-        // Usually no request of a call is traced. Then nothing is allocated.
+        // Usually no request of a call is traced, and nothing is allocated.
         SpanLinks { decisions: callers.filter_map(Caller::span_link).collect(), error }
     }
 }

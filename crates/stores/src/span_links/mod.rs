@@ -1,8 +1,5 @@
-//! Defines the span links of a call: the spans of the decisions that the call served. They are recorded only in a build
-//! with traces. In other builds the type has no size.
-//!
-//! A store does not interpret a link. It takes the link from the [`Caller`](super::Caller) and returns it with the
-//! call.
+//! Defines the span links of a call: the spans of the decisions that the call served. In a build without traces the
+//! type has no size.
 
 #[cfg(not(feature = "opentelemetry"))]
 mod disabled;

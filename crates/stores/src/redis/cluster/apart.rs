@@ -1,14 +1,10 @@
 //! Charges a request whose buckets are under several hash tags, one tag after the other.
 //!
-//! One script cannot charge buckets under several tags, so they are charged in the order of the tags. At the first
-//! refusal, the charges so far are given back, less the amount that has been refilled since. Slots are given back
-//! completely. Nothing is granted that a bucket cannot pay, and a refused request has spent at most the amount that is
-//! refilled during the calls. In the meantime another request may be refused although its bucket could pay in the end.
+//! At the first refusal, the charges so far are given back, less the amount that has been refilled since. Slots are
+//! given back completely. In the meantime, another request may be refused because of these charges.
 //!
-//! A node that gives no answer does not delay the others, because the node of the next tag is asked while a slow node
-//! may still answer. Charges without an answer are decided by the fallback; if the fallback refuses them, the other
-//! charges are given back. A refusal does not wait for a slow node. If the slow node charges after all, that charge is
-//! given back too.
+//! The node of the next tag is asked while a slow node may still answer. Charges without an answer are decided by the
+//! fallback. A refusal does not wait for a slow node. If the slow node charges later, that charge is given back too.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,8 +27,8 @@ use crate::take_failure::{PartialTake, ProvisionalCharges, TakeFailure};
 use base::time::{Micros, timeout, timeout_precisely};
 use ledger::charge::{Charge, Plan};
 
-/// A group of charges whose timeout is at most this long gets a precise timer. An ordinary timer can be up to 20 ms
-/// late, which would take too much of the next group's time.
+/// A group of charges with a timeout up to this length gets a precise timer. An ordinary timer can be up to 20 ms
+/// late.
 const SHORT: Micros = Micros(100_000);
 
 /// The charges of a plan under one hash tag.
@@ -43,12 +39,11 @@ struct Group {
     positions: PartPositions,
 }
 
-/// Splits a plan into groups, in the order in which they are charged: groups with slots by their tags, groups with other
-/// enforced charges by their tags, then groups with only shadow charges.
+/// Splits a plan into groups, in the order in which they are charged: groups with slots, groups with other enforced
+/// charges, then groups with only shadow charges.
 ///
-/// Slots come first, because slots can be given back completely. If a slot is refused, no rate has been charged yet.
-/// Only the last group with slots also has the rates under its tag. Shadow charges are made when no enforced charge can
-/// refuse any more. So among the groups with enforced charges, only the last one also has shadow charges.
+/// Slots come first, because slots can be given back completely. Only the last group with slots also has the rates
+/// under its tag. Only the last group with enforced charges also has shadow charges.
 fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     let (mut groups, mut rates): (Vec<Group>, Vec<Group>) = (Vec::new(), Vec::new());
     let group = |tag| Group { tag, plan: Plan::default(), positions: PartPositions::default() };
@@ -88,7 +83,7 @@ fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
 }
 
 /// The groups of a request (one for each hash tag) that have been charged. If this is dropped before the request is
-/// settled, the charges are undone, because another bucket has refused or the client has left.
+/// settled, the charges are undone.
 #[derive(Debug)]
 struct ChargedGroups {
     nodes: Arc<Nodes>,
@@ -116,7 +111,7 @@ impl ProvisionalCharges for ChargedGroups {
 impl Drop for ChargedGroups {
     fn drop(&mut self) {
         let mut charged = std::mem::take(&mut self.charged);
-        // Charges that were only checked need no undo.
+        // Charges that spend nothing need no undo.
         charged.retain(|group| !group.charges.is_empty());
         if charged.is_empty() {
             return;
@@ -137,15 +132,15 @@ impl Drop for ChargedGroups {
                 }
             }
         };
-        // Runs in a task, so that the answer to the client need not wait. Without a runtime the process is ending.
+        // The undo runs in a task, so that the client does not wait. Without a runtime the process is ending.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(undo);
         }
     }
 }
 
-/// Represents the request in the calls for its groups, one call for each hash tag. When a group has refused, calls that
-/// have not been sent yet are not sent any more.
+/// Represents the request in the calls for its groups, one call for each hash tag. After a group has refused, no more
+/// calls are sent.
 #[derive(Debug)]
 struct GroupCaller {
     request: Option<Arc<dyn Caller>>,
@@ -163,7 +158,7 @@ impl Caller for GroupCaller {
     }
 }
 
-/// A group that had no answer when the next group was asked, with the future of its reply.
+/// A group without an answer when the next group was asked, with the future of its reply.
 type LateGroup = Pin<Box<dyn Future<Output = (Group, GroupReply)> + Send>>;
 
 /// The reply for a group. `Ok(None)` if the client has left.
@@ -203,7 +198,7 @@ impl SplitTake<'_> {
                 self.whole.add(&positions, reply);
                 Next::Refused
             }
-            // Shadow charges do not affect the decision, so their errors are ignored.
+            // Shadow charges do not affect the decision.
             Err(_) if plan.enforced.is_empty() => Next::Group,
             Err(error) => {
                 self.unanswered.get_or_insert(error);
@@ -231,8 +226,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When some calls have no answer. Their charges count as spent. The charges of the other calls are given back,
-    /// unless the caller keeps them.
+    /// When some calls have no answer. Their charges count as spent. The caller may keep the charges of the other
+    /// calls.
     pub(super) async fn take_apart(&self, take: &Take<'_>) -> Result<Option<TakeReply>, TakeFailure> {
         if self.nodes.state.hooks.drops_undone() {
             self.nodes.state.deny_cache.expect_undone_charges_of(take.plan);
@@ -249,15 +244,14 @@ impl Cluster {
         let mut late: Vec<LateGroup> = Vec::new();
         for mut group in groups(&self.nodes.directory.tags, take.plan) {
             if charging.unanswered.is_some() || !late.is_empty() {
-                // Shadow charges are made only for a granted request. While a group has no answer, nobody knows whether
-                // the request is granted.
+                // Shadow charges are made only for a granted request.
                 group.plan.shadow.clear();
                 group.positions.shadow.clear();
             }
             if group.plan.is_empty() {
                 continue;
             }
-            // This call may continue after another group has refused, so it owns what it needs.
+            // This call may continue after another group has refused, so it owns its data.
             let (cluster, worker, waiting) = (self.clone(), take.worker, take.waiting);
             let caller: Option<Arc<dyn Caller>> = Some(Arc::clone(&request) as _);
             let mut asking: LateGroup = Box::pin(async move {
@@ -265,7 +259,7 @@ impl Cluster {
                 let reply = cluster.take_together(&take, group.tag).await;
                 (group, reply)
             });
-            // Waits at most half of the remaining time, so that the next node has the other half if this node hangs.
+            // The next node has the other half of the remaining time.
             let patience = Micros(self.left(take).0 / 2);
             match answered_within(patience, &mut asking).await {
                 Some((group, reply)) => match charging.add(group, reply) {
@@ -282,7 +276,7 @@ impl Cluster {
                 None => late.push(asking),
             }
         }
-        // Each of these waits ends at the request's deadline at the latest.
+        // Each wait ends at the request's deadline at the latest.
         let mut late = late.into_iter();
         while let Some(asking) = late.next() {
             let (group, reply) = asking.await;
@@ -301,8 +295,8 @@ impl Cluster {
         charging.finish()
     }
 
-    /// Gives back the charges that late groups still make for a request that was refused, or whose client has left. The
-    /// answer to the client does not wait for this.
+    /// Gives back the charges of late groups, for a request that was refused or whose client has left. The client does
+    /// not wait for this.
     fn give_back_late(&self, late: impl IntoIterator<Item = LateGroup>, request: &GroupCaller) {
         request.is_refused.store(true, Ordering::Relaxed);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -326,8 +320,8 @@ async fn answered_within<T>(patience: Micros, asking: impl Future<Output = T>) -
     }
 }
 
-/// Returns the charges of a plan that spend. Of several charges to one bucket, only the last one spends. Slots are not
-/// among them, because the reservation of the reply gives them back.
+/// Returns the charges of a plan that spend. Of several charges to one bucket, only the last one spends. Slots are
+/// given back by the reservation of the reply.
 fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
     let all = plan.enforced.iter().enumerate();
     let spends =

@@ -1,4 +1,4 @@
-//! Maps each hash tag to its node, by the last topology and by the redirections since then.
+//! Maps each hash tag to its node.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,11 +11,9 @@ use super::slots::SlotRange;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// The time after a sign that a hash slot is moving. During this time, each plan for the slot is sent in a call of its
-/// own.
+/// The time after a sign that a hash slot is moving. During this time, each call has one plan for the slot.
 const MOVING: Micros = Micros(1_000_000);
-/// How long the next owner is remembered after [`MOVING`]. If the next owner has not become the owner by then, the move
-/// was cancelled.
+/// How long the next owner is remembered after [`MOVING`]. If it is not the owner by then, the move was cancelled.
 const BROKEN_OFF: Micros = Micros(3_000_000);
 
 const NOBODY: u32 = u32::MAX;
@@ -92,8 +90,7 @@ impl Directory {
         nodes
     }
 
-    /// Applies a topology: notes the node of each hash tag. A hash tag without a master keeps its node, since no other node
-    /// serves it.
+    /// Applies a topology: notes the node of each hash tag. A hash tag without a master keeps its node.
     pub(super) fn follow(&self, ranges: &[SlotRange], now: Timestamp) {
         for (tag, entry) in self.tags.iter().map(|(_, tag)| tag).zip(&self.entries) {
             let range = ranges.iter().find(|range| (range.first..=range.last).contains(&tag.slot));
@@ -119,8 +116,8 @@ impl Directory {
         self.outdated.notify_one();
     }
 
-    /// Notes that this hash tag is moving. `next` is the node to which the tag is moving. That node already has some of
-    /// the tag's buckets. `None` if the node is unknown.
+    /// Notes that this hash tag is moving to the node `next`, which already has some of the tag's buckets. `None` if
+    /// the node is unknown.
     pub(crate) fn moving(&self, tag: TagIndex, next: Option<HostPort>, now: Timestamp) {
         let Some(entry) = self.entry(tag) else { return };
         entry.moving_until.store(now.plus(MOVING).0, Ordering::Relaxed);
@@ -132,7 +129,7 @@ impl Directory {
         }
     }
 
-    /// Whether the buckets of this hash tag may be on two nodes, so that one call could need both nodes.
+    /// Whether the buckets of this hash tag may be on two nodes.
     pub(crate) fn is_moving(&self, tag: TagIndex, now: Timestamp) -> bool {
         self.entry(tag).is_some_and(|entry| entry.moving_until.load(Ordering::Relaxed) > now.0)
     }
@@ -181,7 +178,7 @@ mod tests {
         let mut now = Timestamp(1_000_000);
         directory.follow(&all, now);
         directory.moving(TagIndex(0), Some(at(2)), now);
-        // A long migration continues as long as there are signs of it.
+        // A long migration continues while there are signs of it.
         for _ in 0..5 {
             now = now.plus(Micros(3_000_000));
             directory.moving(TagIndex(0), Some(at(2)), now);

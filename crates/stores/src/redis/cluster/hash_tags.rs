@@ -1,15 +1,14 @@
 //! Chooses the hash tags under which buckets are kept, and determines the tag of a bucket.
 //!
 //! Redis Cluster hashes the text between the first braces of a key to one of 16384 slots. All keys of a script call
-//! must be in one slot. So a store uses only few tags, each for many buckets. Then one call can still serve many
-//! requests. Tags are numbers whose slots are spread evenly over all slots, because each master usually has whole
-//! ranges of slots.
+//! must be in one slot, so a store uses only few tags, each for many buckets. Tags are numbers whose slots are spread
+//! evenly over all slots.
 
 use super::settings::Place;
 use ledger::bucket_key::BucketKey;
 
 pub(super) const SLOTS: u16 = 16_384;
-/// The numbers from which tags are chosen. Ten thousand are enough for a tag near each wanted slot.
+/// The numbers from which tags are chosen: enough for a tag near each wanted slot.
 const NUMBERS: u16 = 10_000;
 
 /// The index of a hash tag in [`HashTags`].
@@ -34,8 +33,7 @@ impl HashTags {
         let count = place.hash_tags();
         let slots: Vec<(u16, u16)> = (0..NUMBERS).map(|number| (number, slot(&number.to_string()))).collect();
         let tag = |index: u16| {
-            // The middle of the tag's part, if all slots are divided into equal parts. So each range of slots gets its
-            // share of the tags, however many masters there are.
+            // The wanted slot is the middle of the tag's part, if all slots are divided into equal parts.
             let middle = (2 * u32::from(index) + 1) * u32::from(SLOTS) / (2 * u32::from(count));
             let nearest = slots.iter().min_by_key(|(_, slot)| u32::from(*slot).abs_diff(middle));
             let (number, slot) = nearest.copied().unwrap_or_default();
@@ -45,7 +43,7 @@ impl HashTags {
     }
 
     pub(super) fn of(&self, key: &BucketKey) -> TagIndex {
-        // The remainder is less than the number of tags, which fits into a u16.
+        // The remainder is less than the number of tags, so it fits into a u16.
         TagIndex(u16::try_from(key.spread() as usize % self.tags.len().max(1)).unwrap_or_default())
     }
 
@@ -57,7 +55,7 @@ impl HashTags {
     pub(super) fn bucket(&self, name: &[u8]) -> Option<BucketKey> {
         let rest = |tag: &HashTag| name.strip_prefix(tag.prefix.as_bytes())?.strip_prefix(b":");
         let key = self.tags.iter().find_map(rest)?.try_into().map(BucketKey).ok()?;
-        // A bucket under another tag than its key leads to was stored with other settings, so it is not returned.
+        // A bucket under another tag than its key's was stored with other settings.
         let own = self.get(self.of(&key)).and_then(rest);
         own.map(|_| key)
     }
@@ -67,8 +65,7 @@ impl HashTags {
     }
 }
 
-/// Returns the slot of a hash tag: CRC16 in the XMODEM variant, as the specification of Redis Cluster defines it. It is
-/// computed bit by bit, because it is needed only at the start.
+/// Returns the slot of a hash tag: CRC16 in the XMODEM variant, as Redis Cluster defines it.
 fn slot(tag: &str) -> u16 {
     let crc = tag.bytes().fold(0_u16, |crc, byte| {
         let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };

@@ -41,8 +41,8 @@ struct NodeReport {
     /// For each worker, the reason why its connection is down.
     down: Vec<Option<Fault>>,
     breaker: Breaker,
-    /// Whether the last reply of the node said for every hash tag that the cluster is down. The node then sees too few
-    /// other nodes, or no owner of the slots. Calls are frequent, so they set this flag without locking the reports.
+    /// Whether the last reply of the node said for every hash tag that the cluster is down. Calls set this flag
+    /// without locking the reports.
     is_cut_off: Arc<AtomicBool>,
     eviction_policy: Option<String>,
 }
@@ -65,8 +65,7 @@ impl Health {
         Health { workers, events, reports: Mutex::new(reports) }
     }
 
-    /// Returns the sink for the events of one node, which reports them as events of the whole store. A worker is up when it is
-    /// connected to all nodes.
+    /// Returns the sink for the events of one node, which reports them as events of the whole store.
     pub(crate) fn events_of(
         health: &Arc<Health>,
         node: NodeId,
@@ -151,7 +150,7 @@ impl Health {
         }
     }
 
-    /// Returns whether the cluster has lost a node that serves hash tags, or a hash tag that no node serves.
+    /// Returns whether the cluster has lost a node that serves hash tags, or a hash tag has no node.
     pub(crate) fn is_troubled(&self) -> bool {
         let reports = self.reports.lock();
         reports.nodes.values().any(|report| report.breaker == Breaker::Open || report.is_cut_off())
@@ -181,7 +180,7 @@ impl Health {
             down.clone_from(&fault);
         }
         let change = match fault {
-            // Every failed attempt is reported, also if the node was down before.
+            // Every failed attempt is reported, even if the node was down before.
             Some(fault) => Some(NodeChange::Down(fault)),
             None => report.down.iter().all(Option::is_none).then_some(NodeChange::Up),
         };
@@ -200,7 +199,7 @@ impl Health {
             let fault = reports.fault_of(worker);
             let state = if fault.is_none() { WorkerState::Up } else { WorkerState::Down };
             let Some(reported) = reports.reported.get_mut(worker) else { continue };
-            // At the start, a worker is not reported as down before an attempt to connect has failed.
+            // At the start, a worker is down only after a failed attempt to connect.
             let is_unknown = |fault: &Fault| fault.node.is_none() && fault.error == StoreError::Unreachable;
             let is_starting = reported.is_none() && fault.as_ref().is_some_and(is_unknown);
             if is_starting || reported.replace(state) == Some(state) {
@@ -283,7 +282,7 @@ mod tests {
     use crate::span_links::SpanLinks;
     use base::time::Micros;
 
-    /// Returns a short text for each event in the log, and empties the log.
+    /// Empties the log, and returns a short text for each of its events.
     fn names(log: &Mutex<Vec<Event>>) -> Vec<String> {
         let name = |event: Event| match event {
             Event::Up { .. } => "up".to_owned(),
@@ -336,7 +335,7 @@ mod tests {
             health.is_lost(NodeId(0))
         };
         let (down, busy) = (Some(StoreError::ClusterDown), Some(StoreError::Busy));
-        // An error of another kind does not show that the node is in the cluster again.
+        // Only an answer, or an error of certain kinds, shows that the node is in the cluster again.
         let calls =
             [(busy, false), (down, false), (busy, false), (None, true), (down, true), (down, false), (down, true)];
         assert_eq!(calls.map(lost_after), [false, true, true, false, false, true, false]);

@@ -23,8 +23,8 @@ use ledger::cost::Cost;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections to the nodes of a cluster, for an operator who reads, finds and removes buckets. A node is connected to when
-/// it is first asked, so that a dead node keeps nobody from the buckets on the others.
+/// Connections to the nodes of a cluster, for an operator who reads, finds and removes buckets. A node is connected to
+/// when it is first asked.
 #[derive(Debug)]
 pub struct Inspector {
     cluster: settings::Settings,
@@ -38,7 +38,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Reads which node has which buckets. Must be called on a tokio runtime, which drives the connections.
+    /// Reads which node has which buckets. Must be called on a tokio runtime.
     ///
     /// # Errors
     ///
@@ -72,8 +72,8 @@ impl Inspector {
         Ok(own)
     }
 
-    /// Reads the states of these buckets, in the order of the keys. `None` means that the bucket is full. Each state is
-    /// read at a time of its node's clock, and the latest of these times is returned.
+    /// Reads the states of these buckets, in the order of the keys. `None` means that the bucket is full. Also returns
+    /// the latest time on the clocks of the nodes.
     ///
     /// # Errors
     ///
@@ -131,13 +131,13 @@ impl Inspector {
             };
             let own = node.scan(&pattern, &|name| tags.bucket(name).filter(is), &mut count).await?;
             seen = before + last;
-            // While a hash slot moves, one of its buckets may be found on two nodes, so it is added only once.
+            // While a hash slot moves, a bucket may be found on two nodes.
             found.extend(own.into_iter().filter(|key| !found.contains(key)).collect::<Vec<_>>());
         }
         Ok(found)
     }
 
-    /// Asks the node of each hash tag about the items under that tag. Returns the replies in the order of the items.
+    /// Asks the node of each hash tag about its items. Returns the replies in the order of the items.
     async fn each_tag<I: Clone, R>(
         &mut self,
         items: &[I],
@@ -154,7 +154,7 @@ impl Inspector {
             let (now, own) = loop {
                 let mut node = self.node(tag).await?;
                 match ask(&mut node, &own).await {
-                    // A redirection proves that the commands did not run, so they can be sent again.
+                    // A redirection proves that the commands did not run.
                     Err(fault) if fault.error.is_redirection() && Instant::now() < until => {
                         tokio::time::sleep(PAUSE).await;
                         *self = Inspector::open(&self.cluster, &self.settings).await?;

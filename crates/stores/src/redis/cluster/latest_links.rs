@@ -1,4 +1,4 @@
-//! Keeps the last connection to each node, for the few calls that do not wait in the queue of a worker.
+//! Keeps the last connection to each node, for calls that do not wait in the queue of a worker.
 
 use std::collections::HashMap;
 

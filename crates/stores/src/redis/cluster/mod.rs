@@ -1,12 +1,11 @@
 //! Stores buckets in a Redis Cluster: on several masters, each of which decides about the buckets in its hash slots.
 //!
-//! Each bucket is under one of a few hash tags, so that the requests for many buckets still travel in one call. Each
-//! worker has one connection and one queue for each node, as for a single Redis. Each node has its own breaker. When a
-//! node is lost, the other nodes decide about their buckets as before.
+//! Each bucket is under one of a few hash tags, so that one call serves many requests. Each worker has one connection
+//! and one queue for each node. When a node is lost, the other nodes decide as before.
 //!
 //! The cluster client of the redis crate is not used: it sends a command again after a timeout or a lost connection,
-//! which would charge twice. Here a call whose bytes may have arrived is never sent again. Only MOVED, ASK and TRYAGAIN
-//! prove that the call did not run.
+//! which would charge twice. Here only a call with the reply MOVED, ASK or TRYAGAIN is sent again, which proves that
+//! it did not run.
 
 mod apart;
 mod directory;
@@ -66,7 +65,7 @@ struct Take<'p> {
 
 impl Cluster {
     /// Opens a store on a cluster, without connecting yet. `settings` apply to every node, except for the address.
-    /// `hooks` are the faults that a test injects. The default has no faults.
+    /// `hooks` are the faults that a test injects.
     pub fn open(
         hooks: Hooks,
         cluster: &Settings,
@@ -89,12 +88,12 @@ impl Cluster {
     }
 
     pub async fn first_attempt(&self) {
-        // A timeout here is no fault, because the connections may become ready later.
+        // A timeout is no fault here: the connections may be ready later.
         let _ = tokio::time::timeout(LONGEST_START, self.nodes.first_attempt()).await;
     }
 
-    /// Decides a plan. Returns `None` if the client disconnected before the plan was sent. Waits for the answer for at most
-    /// `answer_within`, if that is shorter than the nodes' timeout.
+    /// Decides a plan. Returns `None` if the client disconnected before the plan was sent. Waits at most
+    /// `answer_within`, and at most the nodes' timeout.
     ///
     /// # Errors
     /// Returns the reason why the store has not decided.
@@ -120,7 +119,7 @@ impl Cluster {
         }
     }
 
-    /// Holds the slots that a plan asks for although the nodes have not granted them, because the request was let pass.
+    /// Holds the slots that a plan asks for although no node has granted them.
     pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
         self.nodes.slots(worker).hold_all(plan)
     }
@@ -141,7 +140,7 @@ impl Cluster {
     }
 
     /// Whether one of the buckets that the cache knows as short is on a node that can be asked. If not, the fallback
-    /// decides, because the successor of a lost node may hold another level.
+    /// decides.
     fn still_refuses(&self, worker: Worker, plan: &Plan, refused: &Settlement) -> bool {
         let Nodes { directory, .. } = &*self.nodes;
         let can_be_asked = |charge: &Charge| {
@@ -164,19 +163,18 @@ impl Cluster {
         configuration.clone_into(&mut self.nodes.state.this_gateway.lock().configuration);
     }
 
-    /// Applies the settings that can change without a restart. The login is used for new connections, and the list of nodes
-    /// when the topology is next read.
+    /// Applies the settings that can change without a restart, from the next connection and the next topology.
     pub fn replace_login(&self, settings: &redis::Settings) {
         self.nodes.replace(settings);
     }
 
-    /// Converts a time of this process's clock to a time of the node's clock that has been furthest ahead.
+    /// Converts a time of this process's clock to a time of the node's clock that is furthest ahead.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.nodes.state.store_clock.at(ours)
     }
 
-    /// Sets the limits whose charges may be undone, because requests of this or other gateways charge their buckets together
-    /// with other buckets. Charges are undone only if the store uses several hash tags.
+    /// Sets the limits whose charges may be undone, because another bucket of the same request may refuse. Charges are
+    /// undone only if the store uses several hash tags.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if self.is_spread() && self.nodes.state.hooks.drops_undone() {
             self.nodes.state.deny_cache.expect_undone_charges(limits);
@@ -187,7 +185,7 @@ impl Cluster {
         self.nodes.directory.tags.iter().nth(1).is_some()
     }
 
-    /// Removes what is cached about buckets, so that the nodes are asked about every bucket again.
+    /// Removes what is cached about buckets.
     pub fn invalidate(&self) {
         self.nodes.state.deny_cache.invalidate();
     }

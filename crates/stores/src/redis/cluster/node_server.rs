@@ -28,7 +28,7 @@ use base::host_port::HostPort;
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
 
-/// Connects to a node of a Redis cluster and calls its script: the [`Transport`] to this node.
+/// The [`Transport`] to one node of a Redis cluster.
 #[derive(Debug)]
 pub(crate) struct NodeServer {
     pub id: NodeId,
@@ -59,7 +59,7 @@ impl<'p> TagCall<'p> {
     }
 }
 
-/// Returns the hash tag of a part of the store: their indices are equal.
+/// Returns the hash tag of a part of the store.
 fn tag(part: usize) -> TagIndex {
     TagIndex(u16::try_from(part).unwrap_or_default())
 }
@@ -126,8 +126,7 @@ impl NodeServer {
         Ok(replies)
     }
 
-    /// Sends reports again whose bucket has already moved to the next node of its hash tag. A request that meets such a
-    /// bucket is sent again by its sender, but reports have no sender besides this connection.
+    /// Sends reports again whose bucket has already moved to the next node of its hash tag.
     async fn send_reports_elsewhere(
         &self,
         calls: &[TagCall<'_>],
@@ -155,7 +154,7 @@ impl NodeServer {
     }
 
     async fn connect_now(&self) -> Result<DrivenLink<Link>, Fault> {
-        // The trial call of the handshake needs a key that this node has.
+        // The trial call of the handshake needs a key of this node.
         let target = Target::Address { address: self.address.clone(), database: 0 };
         let settings = Settings { target, prefix: self.own_prefix(), ..self.settings.clone() };
         let connected = connect(&settings, &self.address, &self.login, &self.script).await;
@@ -164,8 +163,7 @@ impl NodeServer {
             Fault { detail: format!("{}: {}", self.address, fault.detail), ..fault }
         };
         let (mut opened, take) = connected.map_err(named)?;
-        // The permission for ASKING is checked now. ASKING is needed only while a hash slot moves, when it would be too
-        // late to notice that the permission is missing.
+        // ASKING is needed only while a hash slot moves. Its permission is checked now, before that.
         let mut asking = Cmd::new();
         asking.arg("ASKING");
         let permitted = async {
@@ -226,7 +224,7 @@ impl Transport for NodeServer {
         Ok(calls.iter().zip(replies).map(part).collect())
     }
 
-    /// Sends a heartbeat if this node has the first hash tag, because gateways are listed under that tag.
+    /// Sends a heartbeat if this node has the first hash tag. Gateways are listed under that tag.
     async fn beat(
         &self,
         link: &mut Link,
@@ -239,7 +237,7 @@ impl Transport for NodeServer {
         };
         let beat = gateway_heartbeat::beat(&mut link.connection, &mut link.heartbeat, &tag.prefix, name, this_gateway);
         match beat.await {
-            // The tag is moving. The next heartbeat is sent to its new node.
+            // The tag is moving. The next heartbeat goes to its new node.
             Err(fault) if fault.error.is_redirection() => Ok(None),
             reply => reply,
         }

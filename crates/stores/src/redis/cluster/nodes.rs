@@ -31,13 +31,13 @@ use base::host_port::HostPort;
 use base::time::{Clock, Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 
-/// The shortest time between two reads of the topology; also the interval while a node is lost.
+/// The shortest time between two reads of the topology. Also the interval while a node is lost.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest time between two reads of the topology, even if nothing suggests a change.
+/// The longest time between two reads of the topology.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval at which nodes are asked for the successors of lost nodes.
 const QUESTIONS: Duration = Duration::from_millis(100);
-/// The longest time that one node may take to return the topology, before another node is asked.
+/// The longest time that one node may take to return the topology.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long a node without hash tags is kept, because calls to it may be under way.
 const UNUSED: Micros = Micros(3_000_000);
@@ -53,7 +53,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Whether the node was found so recently that its connections may not be ready yet.
+    /// Whether the node was found so recently that it may have no connections yet.
     pub(super) fn is_new(&self, now: Timestamp) -> bool {
         now.since(self.made) < NEW
     }
@@ -68,7 +68,7 @@ pub(super) struct Nodes {
     /// The settings of every node. Only the address differs from node to node.
     pub settings: Settings,
     pub login: Arc<CurrentLogin>,
-    /// The state that all nodes share. Only the breaker and the store's clock are separate for each node.
+    /// The state that all nodes share.
     pub state: StoreState,
     pub clock: Clock,
     /// The slots that the requests of each worker hold, with one part for each hash tag.
@@ -151,7 +151,7 @@ impl Nodes {
 
     async fn connect_all(&self, worker: Worker) {
         let mut changes = self.changes.subscribe();
-        // The tasks run on this thread, as the caller does. All of them end when the caller ends.
+        // The tasks run on this thread. All of them end when the caller ends.
         let mut tasks = JoinSet::new();
         let mut running: HashMap<NodeId, (Arc<Node>, AbortHandle)> = HashMap::new();
         loop {
@@ -192,7 +192,7 @@ impl Nodes {
         }
     }
 
-    /// Reads the topology at intervals, and sooner when something suggests that it has changed.
+    /// Reads the topology at intervals, and sooner when it may have changed.
     async fn follow_topology(&self) {
         let (mut last_source, mut occasion) = (None, Occasion::Schedule);
         let mut questions = 0;
@@ -204,7 +204,7 @@ impl Nodes {
                     last_source = Some(source);
                 }
                 Err(fault) if self.all().is_empty() => self.health.unknown(&fault),
-                // Nothing is reported here, because each connection to a node reports its own faults.
+                // Each connection to a node reports its own faults.
                 Err(_) => {}
             }
             self.adopt();
@@ -233,8 +233,8 @@ impl Nodes {
         }
     }
 
-    /// Asks nodes for the successors of lost nodes, until one node knows them. `number` counts these searches: each
-    /// search begins at another node, because a node that is cut off does not learn of successors.
+    /// Asks nodes for the successors of lost nodes, until one node knows them. Each search begins at another node.
+    /// `number` counts the searches.
     async fn ask_for_successors(&self, number: usize) {
         let mut nodes = self.all();
         nodes.retain(|node| !self.health.is_lost(node.remote.transport.id));
@@ -247,8 +247,8 @@ impl Nodes {
         }
     }
 
-    /// Asks one node for a key under each hash tag of the lost nodes. A redirection names the successor. Returns `None`
-    /// if the node knows no owner for any of the tags, or gives no answer.
+    /// Asks one node for a key under each hash tag of the lost nodes. A redirection names the successor. `None` if the
+    /// node knows no successor, or gives no answer.
     async fn ask_for_successors_on(&self, node: &Node) -> Option<()> {
         let server = &node.remote.transport;
         let mut link = server.latest_link()?;
@@ -263,7 +263,7 @@ impl Nodes {
                 knows = true;
                 continue;
             };
-            // This hash slot has no node. Other hash slots may still have a node, so the loop continues.
+            // This hash slot has no node, but other hash slots may have one.
             if Fault::from(error.clone()).error == StoreError::ClusterDown {
                 is_unserved = true;
                 continue;
@@ -288,7 +288,7 @@ impl Nodes {
         read_topology(addresses, PATIENCE, &self.directory.tags, &self.settings, &self.login).await
     }
 
-    /// Adds the nodes that the directory names, and removes nodes that the directory has not named for a while.
+    /// Adds the nodes that the directory names, and removes nodes without a hash tag after a while.
     fn adopt(&self) {
         let now = self.clock.now();
         let in_use = self.directory.nodes_in_use();

@@ -1,5 +1,5 @@
 //! Handles the redirections of a cluster, MOVED, ASK and TRYAGAIN: notes the new node in the directory, and sends the
-//! call again. Each redirection proves that the call did not run.
+//! call again.
 
 use std::time::Duration;
 
@@ -14,14 +14,13 @@ use crate::reply::TakeReply;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// The pause before a call is repeated because its hash slot is on two nodes, its node has no connection, or the
-/// redirection has no address.
+/// The pause before a call is repeated because its node cannot answer yet.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of redirections of one request.
 const REDIRECTIONS: usize = 16;
 
 /// Parses the address in a redirection: `host:port`, with an IPv6 address without brackets. An empty host means the
-/// host of the node that was `asked`. `None` if the redirection does not name the host.
+/// host of the node that was `asked`. `None` if the address is invalid.
 pub(super) fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
     let (host, port) = text.rsplit_once(':')?;
     let host = match host {
@@ -33,8 +32,8 @@ pub(super) fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
 }
 
 impl Directory {
-    /// Translates an error for this hash tag into a fault. `asked` is the node that returned the error. If the error is a
-    /// redirection, notes the node to which the hash tag has moved or is moving.
+    /// Translates an error for this hash tag into a fault. `asked` is the node that returned the error. Notes the new
+    /// node of a redirection.
     pub(super) fn redirected(&self, tag: TagIndex, error: &RedisError, asked: &HostPort, now: Timestamp) -> Fault {
         let address = || error.redirect_node().and_then(|(text, _)| address(text, asked));
         let fault = Fault::from(error.clone());
@@ -50,7 +49,7 @@ impl Directory {
 }
 
 impl Cluster {
-    /// Charges buckets under one hash tag, in one call. Follows redirections, because a redirected call has not run.
+    /// Charges buckets under one hash tag, in one call. Follows redirections.
     ///
     /// # Errors
     /// Returns the reason why the node has not decided.
@@ -68,7 +67,7 @@ impl Cluster {
             let now = self.nodes.clock.now();
             let error = match taken {
                 Err(error) if error.is_redirection() => error,
-                // The node was found only just now, so the request waits for the first connection to it.
+                // The node was found only just now, so the request waits for its first connection.
                 Err(StoreError::Unreachable) if redirected || node.as_ref().is_some_and(|node| node.is_new(now)) => {
                     self.wait_for_node(take, to).await?;
                     StoreError::Unreachable

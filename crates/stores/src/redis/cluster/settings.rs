@@ -6,8 +6,7 @@ use base::host_port::HostPort;
 
 /// The port of a node whose address has no port.
 pub const DEFAULT_PORT: u16 = 6379;
-/// The largest number of hash tags. Each hash tag needs a separate call: with more hash tags, each call would carry few
-/// requests.
+/// The largest number of hash tags. With more hash tags, each call would carry few requests.
 pub const MOST_HASH_TAGS: u64 = 1_024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

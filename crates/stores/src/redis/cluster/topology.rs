@@ -19,7 +19,7 @@ pub(crate) struct Topology {
     /// The node that returned the list.
     pub source: HostPort,
     pub ranges: Vec<SlotRange>,
-    /// The slots of hash tags for which the list has no master.
+    /// The hash slots without a master, of those that hash tags have.
     pub uncovered: Vec<u16>,
 }
 
@@ -28,12 +28,12 @@ pub(crate) struct Topology {
 pub(crate) enum Occasion {
     /// The last read was long ago.
     Schedule,
-    /// Something suggests that the topology has changed, or that the node that returned it was wrong.
+    /// The topology may have changed, or the node that returned it may be wrong.
     Doubt,
 }
 
-/// Returns the order in which nodes are asked for the topology. The source of the last topology is first. If that source is in
-/// doubt, the node after it is first. The `lost` nodes are last, because their answers may be outdated.
+/// Returns the order in which nodes are asked for the topology. The source of the last topology is first, or after all
+/// others if it is in doubt. The `lost` nodes are last.
 pub(super) fn order(
     candidates: impl IntoIterator<Item = HostPort>,
     lost: &[HostPort],
@@ -56,9 +56,8 @@ pub(super) fn order(
     addresses
 }
 
-/// Reads the topology from one node after the other, each for at most `patience`, until a node names a master for every
-/// hash tag. If no node does, returns the answer that names a master for the most tags, because a node that is new or
-/// was cut off knows few masters.
+/// Reads the topology from one node after the other, each for at most `patience`, until a node names a master for
+/// every hash tag. If no node does, returns the answer that names a master for the most tags.
 ///
 /// # Errors
 ///
@@ -93,14 +92,13 @@ pub(crate) async fn read_topology(
     best.ok_or_else(|| first.unwrap_or_else(|| Fault::new(StoreError::Unreachable, "no node is known")))
 }
 
-/// Returns the slots of hash tags that are in none of these ranges.
+/// Returns the hash slots of hash tags that are in none of these ranges.
 fn uncovered(ranges: &[SlotRange], tags: &HashTags) -> Vec<u16> {
     let slots = tags.iter().map(|(_, tag)| tag.slot);
     slots.filter(|slot| !ranges.iter().any(|range| (range.first..=range.last).contains(slot))).collect()
 }
 
-/// Returns the fault to report for the slots in `uncovered`, which are the slots of hash tags without a master. `None`
-/// if there are no such slots.
+/// Returns the fault to report for `uncovered`, the hash slots without a master. `None` if there are none.
 pub(crate) fn fault_of(uncovered: &[u16]) -> Option<Fault> {
     let (first, others) = uncovered.split_first()?;
     let detail = match others.len() {

@@ -1,5 +1,5 @@
-//! Undoes the charges of a request that was refused by another of its buckets. An undo is sent only once, unless a
-//! reply proves that it did not run.
+//! Undoes the charges of a request that was refused by another of its buckets. An undo is sent again only if a reply
+//! proves that it did not run.
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -16,15 +16,14 @@ use crate::redis::script;
 use base::time::Timestamp;
 use ledger::charge::Charge;
 
-/// The largest number of times that an undo is sent. It is sent again after a redirection, and after the script was
-/// loaded.
+/// The largest number of times that an undo is sent.
 const ATTEMPTS: usize = 8;
 /// The pause between two attempts while a hash slot is moving.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The charges of a request to buckets under one hash tag, which may have to be undone.
+/// The charges of a request under one hash tag, which may have to be undone.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupCharge {
     pub tag: TagIndex,
@@ -46,8 +45,7 @@ impl Nodes {
         for number in 0..ATTEMPTS {
             let owner = self.directory.owner(charged.tag);
             let next = self.directory.next_owner(charged.tag);
-            // While the slot is moving, a bucket may be on either node, so the attempts alternate between the two
-            // nodes.
+            // While the slot is moving, a bucket may be on either node, so the attempts alternate.
             let to = if number % 2 == 1 { next.or(owner) } else { owner };
             let Some(to) = to else { return };
             let attempt = tokio::time::timeout(REPLY_TIMEOUT, self.undo_on(to, charged)).await;
@@ -70,7 +68,7 @@ impl Nodes {
         pipeline.add_command(self.command(&sha, near, charged));
         let count = pipeline.len();
         let Ok(mut replies) = link.connection.send_packed_commands(&pipeline, 0, count).await else {
-            // The command may have run, so it is not sent again.
+            // The command may have run.
             return UndoResult::Done;
         };
         let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
@@ -88,7 +86,7 @@ impl Nodes {
         if fault.error.is_redirection() { UndoResult::Again } else { UndoResult::Done }
     }
 
-    /// Returns the command that undoes these charges. `near` is roughly the time on the node's clock.
+    /// Returns the command that undoes these charges. `near` is roughly the time of the node.
     fn command(&self, sha: &str, near: Timestamp, GroupCharge { tag, charges, at }: &GroupCharge) -> Cmd {
         let prefix = self.directory.tags.get(*tag).map_or("", |tag| &tag.prefix);
         let mut command = Cmd::new();

@@ -26,7 +26,7 @@ const PROMOTES: &str = "+failover-state-send-slaveof-noone";
 
 /// A connection to a sentinel. Dropping it closes the connection.
 pub(crate) struct SentinelLink {
-    /// The address of the sentinel's end of the connection. The configuration may name the sentinel by another address.
+    /// The address of the sentinel's end of the connection.
     pub peer: SocketAddr,
     connection: MultiplexedConnection,
     driver: AbortHandle,
@@ -39,16 +39,15 @@ type Fields = Vec<HashMap<String, String>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub master: HostPort,
-    /// The replica that this sentinel is promoting. The sentinel names the replica as the master only later, up to a second
-    /// after the promotion.
+    /// The replica that this sentinel is promoting. The sentinel names it as the master up to a second later.
     pub promoted: Option<HostPort>,
-    /// The version of the sentinel's knowledge. Among several answers, the one with the highest version is right. 0 if the
-    /// sentinel does not return a version.
+    /// The version of the sentinel's knowledge: the answer with the highest version is right. 0 if the sentinel
+    /// returns no version.
     pub epoch: u64,
 }
 
 impl SentinelLink {
-    /// Connects to the sentinel at this address. Notifies `switched` when the sentinel announces another master with the name
+    /// Connects to the sentinel at this address. Notifies `switched` when the sentinel announces a new address of
     /// `master`, or the promotion of one of its replicas.
     ///
     /// # Errors
@@ -80,7 +79,7 @@ impl SentinelLink {
             driver: tokio::spawn(opened.driver).abort_handle(),
         };
         let mut connection = link.connection.clone();
-        // A sentinel that does not permit SUBSCRIBE can still be asked, so a failure is ignored.
+        // A sentinel that does not permit SUBSCRIBE can still be asked.
         for channel in [SWITCHED, PROMOTES] {
             drop(timeout(SENTINEL_TIMEOUT, connection.subscribe(channel)).await);
         }
@@ -100,8 +99,7 @@ impl SentinelLink {
         let asking = async { Ok(self.connection.send_packed_commands(&pipeline, 0, 3).await?) };
         let mut answers = within(asking, "the answer", StoreError::Timeout).await?.into_iter();
         let address = answers.next().ok_or_else(unexpected_reply)?.extract_error()?;
-        // These answers are optional. A user without permission for them finds a new master only when the sentinels
-        // agree.
+        // These answers are optional, because the user may have no permission for them.
         let mut optional = || answers.next().and_then(|answer| answer.extract_error().ok());
         let (epoch, promoted) = (optional().map_or(0, epoch), optional().and_then(promoted));
         Ok(Answer { master: named(name, address)?, promoted, epoch })
@@ -140,7 +138,7 @@ async fn within<T>(work: impl Future<Output = Result<T, Fault>>, what: &str, err
     timeout(SENTINEL_TIMEOUT, work).await.map_err(overdue)?
 }
 
-/// Whether an announcement says that this master has moved, or that one of its replicas is being promoted. The messages
+/// Whether an announcement says that this master has moved, or that a replica of it is being promoted. The messages
 /// are `NAME OLD-IP OLD-PORT NEW-IP NEW-PORT` and `slave REPLICA IP PORT @ NAME IP PORT`.
 fn announces(push: &PushInfo, master: &str) -> bool {
     let text = |value: &Value| match value {
@@ -180,7 +178,7 @@ fn address(fields: &HashMap<String, String>) -> Option<HostPort> {
     Some(HostPort::new(host.as_str(), port))
 }
 
-/// Returns the addresses of the listed sentinels. Sentinels that the asked sentinel cannot reach are left out.
+/// Returns the addresses of the listed sentinels that the asked sentinel can reach.
 fn living(sentinels: &Fields) -> Vec<HostPort> {
     let is_lost = |flags: &String| flags.split(',').any(|flag| ["s_down", "o_down", "disconnected"].contains(&flag));
     let living = sentinels.iter().filter(|sentinel| !sentinel.get("flags").is_some_and(is_lost));

@@ -14,18 +14,17 @@ use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 use base::interval::fixed_interval;
 
-/// How long the sentinels' answers are used. Announcements come sooner, but can be lost.
+/// How long the sentinels' answers are used, if no announcement comes.
 const REFRESH: Duration = Duration::from_secs(10);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause between two rounds. It is short, because requests are decided without the store until the master
-/// is found.
+/// The longest pause between two rounds. Until the master is found, requests are decided without the store.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Finds the master that the sentinels name, and notices when it changes. All connections of a gateway share this watch.
 #[derive(Debug)]
 pub(crate) struct MasterWatch {
     found: watch::Sender<RoundResult>,
-    /// Notified by a connection that doubts whether the found address is that of the master.
+    /// Notified by a connection that doubts the found address.
     doubted: Notify,
     /// Notified when a sentinel announces another master.
     switched: Arc<Notify>,
@@ -60,14 +59,13 @@ impl MasterWatch {
 
     /// Asks the sentinels for the master, and receives their announcements. Never returns.
     pub(crate) async fn run(&self) {
-        // If `run` was called before, the survey is gone and this call has nothing to do.
+        // If `run` was called before, this call has nothing to do.
         let Some(mut survey) = self.survey.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
         loop {
             let found = tokio::select! {
                 biased;
-                // A sentinel has announced another master. The sentinel that is being asked may not know it yet, so a
-                // new round begins.
+                // The asked sentinel may not know the announced master yet, so a new round begins.
                 () = self.switched.notified() => continue,
                 found = survey.find() => found,
             };
@@ -89,7 +87,7 @@ impl MasterWatch {
         }
     }
 
-    /// Follows the master from server to server, until a connection doubts whether the address is that of the master.
+    /// Follows the master from server to server, until a connection doubts its address.
     async fn follow(&self, survey: &mut Survey, mut master: HostPort) {
         loop {
             let succession = tokio::select! {
@@ -119,8 +117,7 @@ impl MasterWatch {
         self.found.send_modify(|found| *found = RoundResult { round: found.round + 1, master });
     }
 
-    /// Returns the address of the master, after a round of questions to the sentinels. Starts a round if the sentinels are not
-    /// being asked.
+    /// Returns the address of the master, after a round of questions to the sentinels.
     ///
     /// # Errors
     ///
@@ -129,7 +126,7 @@ impl MasterWatch {
         let mut rounds = self.found.subscribe();
         let last = rounds.borrow_and_update().round;
         self.doubted.notify_one();
-        // Fails only if the sender is dropped, which cannot happen while `self` exists.
+        // Fails only if the sender is dropped, which never happens while `self` exists.
         let found = rounds.wait_for(|found| found.round > last).await;
         found.map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |found| found.master.clone())
     }
@@ -149,7 +146,7 @@ impl MasterWatch {
         }
     }
 
-    /// Waits until the sentinels are asked again and a master is found. Only questions that end after this call count.
+    /// Waits until the sentinels are asked again and a master is found. An earlier answer does not count.
     pub(crate) async fn found_again(&self) {
         let mut rounds = self.found.subscribe();
         let last = rounds.borrow_and_update().round;
@@ -158,13 +155,13 @@ impl MasterWatch {
         }
     }
 
-    /// Replaces the sentinels and their login. The new ones are used from the next question on.
+    /// Replaces the sentinels and their login, from the next question on.
     pub(crate) fn replace(&self, settings: &Settings) {
         self.current.replace(settings);
     }
 }
 
-/// Asks the sentinels once for the address of their master, for a command that makes a single connection.
+/// Asks the sentinels once for the address of their master, for a command.
 ///
 /// # Errors
 ///

@@ -12,7 +12,7 @@ use crate::error::{Fault, StoreError};
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// When this many sentinels are known, no more are learnt. No real master has so many.
+/// When this many sentinels are known, no more are learnt.
 const MAX_SENTINELS: usize = 16;
 
 /// The sentinels in the configuration, and their login. A reload replaces both.
@@ -29,7 +29,7 @@ pub(super) struct Sentinels {
     current: Arc<CurrentSentinels>,
     /// The configured list from which `nodes` was made.
     configured: Arc<Vec<HostPort>>,
-    /// The sentinels. The sentinel that named the last accepted master is asked first the next time.
+    /// The sentinels, in the order in which they are asked next.
     nodes: Vec<Node>,
     switched: Arc<Notify>,
 }
@@ -40,7 +40,7 @@ struct Node {
     origin: Origin,
     /// The connection, kept open to receive announcements.
     link: Option<SentinelLink>,
-    /// The address at which the sentinel was last reached. Other sentinels may name it by this address.
+    /// The address at which the sentinel was last reached.
     peer: Option<SocketAddr>,
 }
 
@@ -59,8 +59,8 @@ impl CurrentSentinels {
         }
     }
 
-    /// Replaces the sentinels and their login. The new ones are used from the next question on. Open connections are kept,
-    /// unless the list of sentinels has changed.
+    /// Replaces the sentinels and their login, from the next question on. Open connections are kept, if the list of
+    /// sentinels is the same.
     pub(super) fn replace(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         if **self.nodes.load() != settings.nodes {
@@ -75,16 +75,15 @@ impl Sentinels {
         Sentinels { master: master.to_owned(), current, configured: Arc::default(), nodes: Vec::new(), switched }
     }
 
-    /// Begins a round of questions: applies a changed list, and resets the results of the previous round. Returns the indexes
-    /// of the sentinels, in the order in which to ask them.
+    /// Begins a round of questions, with the current list of sentinels. Returns the indexes of the sentinels, in the
+    /// order in which to ask them.
     pub(crate) fn begin_round(&mut self) -> std::ops::Range<usize> {
         let configured = self.current.nodes.load_full();
         if !Arc::ptr_eq(&configured, &self.configured) {
             self.nodes = configured.iter().map(|address| Node::new(address, Origin::Configured)).collect();
             self.configured = configured;
         }
-        // A sentinel that does not answer delays the others, so sentinels without a connection come last. The sort is
-        // stable, so otherwise the order is kept.
+        // Sentinels without a connection come last, because they may not answer. The sort is stable.
         self.nodes.sort_by_key(|node| node.link.is_none());
         0..self.nodes.len()
     }
@@ -107,7 +106,7 @@ impl Sentinels {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => {
                     node.link = None;
-                    // The sentinel hangs. It would hang over a new connection too, so none is opened.
+                    // The sentinel hangs, and would hang over a new connection too.
                     if fault.error == StoreError::Timeout {
                         return Err(located(fault));
                     }
@@ -124,7 +123,7 @@ impl Sentinels {
         })
     }
 
-    /// Makes this sentinel the first to be asked next time.
+    /// Makes this sentinel the first to be asked.
     pub(super) fn prefer(&mut self, index: usize) {
         if let Some(first) = self.nodes.get_mut(..=index) {
             first.rotate_right(1);
@@ -136,8 +135,8 @@ impl Sentinels {
         self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default()
     }
 
-    /// Adds the sentinels that the known sentinels name and can reach, so that all configured sentinels may be removed later.
-    /// Removes added sentinels that cannot be reached any more, because a sentinel may come back with another address.
+    /// Adds the sentinels that the known sentinels name and can reach, in case the configured ones are replaced.
+    /// Removes added sentinels that cannot be reached any more.
     pub(super) async fn learn(&mut self) {
         let Some(link) = self.nodes.iter_mut().find_map(|node| node.link.as_mut()) else { return };
         let Ok(others) = link.others(&self.master).await else { return };
@@ -155,7 +154,7 @@ impl Sentinels {
                 self.nodes.push(Node::new(&address, Origin::Learnt));
             }
         }
-        // A learnt sentinel may be a configured one that could not be reached before. Such a duplicate is removed.
+        // A learnt sentinel may be a configured one. Such a duplicate is removed.
         let configured: Vec<Option<SocketAddr>> =
             self.nodes.iter().filter(|node| node.origin == Origin::Configured).map(|node| node.peer).collect();
         self.nodes.retain(|node| {

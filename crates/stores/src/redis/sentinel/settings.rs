@@ -6,7 +6,7 @@ use base::host_port::HostPort;
 /// The port of a sentinel whose address has no port.
 pub const DEFAULT_PORT: u16 = 26379;
 
-/// The name of a master, and the sentinels that name its address, with their login. The master has a separate login.
+/// A master, and the sentinels that name its address, with their login. The master has a separate login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The name of the master in the sentinels' configuration.
@@ -17,8 +17,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether both settings name the same master. Settings without a common sentinel count as different, because
-    /// different masters may have the same name.
+    /// Whether both settings name the same master. They must have a sentinel in common, because different masters may
+    /// have the same name.
     pub(crate) fn is_same_master(&self, other: &Settings) -> bool {
         self.master == other.master && self.nodes.iter().any(|node| other.nodes.contains(node))
     }

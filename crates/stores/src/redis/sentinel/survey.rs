@@ -1,8 +1,7 @@
 //! Asks sentinels for the master, one after the other, and checks the servers that the sentinels name.
 //!
-//! A sentinel may be out of date or cut off, so an address counts only if the server there reports the role of a
-//! master. Two servers may report that role for a while, because a master learns of its successor only seconds later.
-//! The right one has the higher [`Rank`].
+//! A sentinel may be out of date, so an address counts only if the server there reports the role of a master. Two
+//! servers may report that role for a while. The right one has the higher [`Rank`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,30 +18,28 @@ use base::host_port::HostPort;
 
 /// The longest time that a server may take to report its role. An announcement of a sentinel ends the wait.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait for a server's role before the other sentinels are asked. This is short, because sentinels still
-/// name a master that hangs, until its successor is ready.
+/// How long to wait for a server's role before the other sentinels are asked. Sentinels still name a master that
+/// hangs, until it has a successor.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
 /// The interval at which a replica that is being promoted is asked for its role.
 pub(crate) const PROMOTION: Duration = Duration::from_millis(25);
-/// The number of rounds for which a new master is kept although no sentinel names it. It is kept only while some
-/// sentinel does not answer, because that sentinel may be promoting this master.
+/// The number of rounds for which a new master is kept although no sentinel names it. A sentinel that does not answer
+/// may be promoting it.
 const UNCONFIRMED_ROUNDS: u32 = 3;
 
 /// The answer to the question whether another server has replaced the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Succession {
     Stays,
-    /// The answer is not known yet, because a sentinel is about to promote a replica, or the sentinel that promoted one
-    /// does not answer.
+    /// Not known yet: a promotion may be under way.
     Open,
     /// This server has replaced the master.
     By(HostPort),
 }
 
-/// The rank of a server among several that report the role of a master. The server with the higher configuration epoch
-/// is the master. If the epochs are equal, a failover is under way, and the master is the replica that a sentinel
-/// reports as promoted. The other sentinels learn of the promotion with the next epoch, up to some seconds later. Until
-/// then they name the old master.
+/// The rank of a server among several that report the role of a master. The server with the highest configuration
+/// epoch is the master. If epochs are equal, the master is the replica that a sentinel reports as promoted. The other
+/// sentinels name the old master until they know the next epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     epoch: u64,
@@ -56,7 +53,7 @@ enum Place {
     PromotedReplica,
 }
 
-/// A server that may be the master, because a sentinel names it as the master or promotes it.
+/// A server that a sentinel names as the master or promotes.
 #[derive(Clone, Debug)]
 struct Candidate {
     server: HostPort,
@@ -71,16 +68,16 @@ pub(crate) struct Survey {
     sentinels: Sentinels,
     /// The login of the master.
     login: Arc<CurrentLogin>,
-    /// The master that was found last. `rank` is its rank.
+    /// The master that was found last, with the rank `rank`.
     found: Option<HostPort>,
     rank: Rank,
-    /// The number of rounds in which no sentinel has named the master that was found last.
+    /// The number of rounds in which no sentinel has named `found`.
     unconfirmed: u32,
 }
 
 impl Survey {
-    /// Makes a survey for the master with this name. `login` is the login for the master. `switched` is notified when a
-    /// sentinel announces another master.
+    /// Makes a survey for the master with this name. `login` is its login. `switched` is notified when a sentinel
+    /// announces another master.
     pub(super) fn new(
         master: &str,
         current: Arc<CurrentSentinels>,
@@ -112,8 +109,7 @@ impl Survey {
                     continue;
                 }
             };
-            // The replica that a sentinel promotes may already be a master. If it is still a replica, this is not a
-            // fault.
+            // A sentinel's promoted replica may already be a master.
             if let Some(replica) = Candidate::promoted(&answer, index).filter(|replica| replica.rank >= self.rank) {
                 if self.try_out(&replica, FIRST_PATIENCE, &mut Vec::new()).await.is_ok() {
                     return Ok(replica.server);
@@ -142,8 +138,7 @@ impl Survey {
         {
             return Ok(found);
         }
-        // Outdated servers are tried too, because epochs begin again when an operator makes sentinels forget the
-        // master.
+        // Outdated servers are tried too, because epochs begin again when an operator resets the sentinels.
         silent.append(&mut outdated);
         let promotion = await_promotion(promoted, Arc::clone(&self.login));
         tokio::select! {
@@ -178,7 +173,7 @@ impl Survey {
         Err(summary(faults))
     }
 
-    /// Asks all sentinels whether another server has replaced `master`. Also looks for sentinels that are not known yet.
+    /// Asks all sentinels whether another server has replaced `master`. Also learns of new sentinels.
     pub(crate) async fn succession(&mut self, master: &HostPort) -> Succession {
         // The highest rank that a sentinel gives to `master`.
         let mut highest: Option<Rank> = None;
@@ -205,7 +200,7 @@ impl Survey {
         }
         if let Some(highest) = highest {
             self.unconfirmed = 0;
-            // The rank may become lower, because epochs begin again when an operator makes sentinels forget the master.
+            // The rank may become lower, because epochs begin again when an operator resets the sentinels.
             self.rank = if others_named { self.rank.max(highest) } else { highest };
         }
         if promoting {
@@ -225,15 +220,14 @@ impl Survey {
         Succession::Stays
     }
 
-    /// Whether the server that was found last may be the master although no sentinel has named it in this round. This
-    /// is true only for a few rounds, because the sentinel that promoted the server may have died, and then the others
-    /// restore the old master.
+    /// Whether `found` may be the master although no sentinel has named it in this round. True only for a few rounds,
+    /// because the sentinels may restore the old master.
     fn may_be_unconfirmed(&mut self, answers: Answers) -> bool {
         self.unconfirmed += 1;
         answers == Answers::Some && self.unconfirmed <= UNCONFIRMED_ROUNDS
     }
 
-    /// Checks the server that a sentinel names, unless the server was rejected earlier in this round.
+    /// Checks the server that a sentinel names, if it was not yet rejected in this round.
     async fn try_out(
         &mut self,
         candidate: &Candidate,
@@ -252,13 +246,13 @@ impl Survey {
         Ok(())
     }
 
-    /// Adds to the fault of a server the sentinel that named the server.
+    /// Adds the sentinel that named the server to the server's fault.
     fn fault_of(&self, candidate: &Candidate, Fault { error, detail, .. }: Fault) -> Fault {
         let sentinel = self.sentinels.named(candidate.named_by);
         Fault::new(error, format!("{}, named by sentinel {sentinel}: {detail}", candidate.server))
     }
 
-    /// Accepts the server, and makes the sentinel that named it the first to be asked the next time.
+    /// Accepts the server, and makes the sentinel that named it the first to be asked.
     fn accept(&mut self, candidate: &Candidate) {
         self.rank = candidate.rank;
         self.found = Some(candidate.server.clone());
@@ -304,18 +298,18 @@ impl Candidate {
         Candidate { server: answer.master, rank, named_by }
     }
 
-    /// Returns the replica that the sentinel promotes, if there is one.
+    /// Returns the replica that the sentinel promotes.
     fn promoted(answer: &Answer, named_by: usize) -> Option<Candidate> {
         let server = answer.promoted.clone()?;
-        // The sentinel may already name the replica as the master while it still marks the replica as promoted.
+        // The sentinel may already name the promoted replica as the master.
         let place = if server == answer.master { Place::Master } else { Place::PromotedReplica };
         Some(Candidate { server, rank: Rank { epoch: answer.epoch, place }, named_by })
     }
 }
 
-/// Combines many faults into one, with the most informative kind of error and all details.
+/// Combines many faults into one, with the most informative error and all details.
 fn summary(faults: Vec<Fault>) -> Fault {
-    // Rates how informative an error is. A server without an answer is the least informative error.
+    // Rates how informative an error is.
     let telling = |error: StoreError| match error {
         StoreError::Unreachable | StoreError::Closed | StoreError::Timeout => 0,
         StoreError::Replica => 1,

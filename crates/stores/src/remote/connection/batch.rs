@@ -1,8 +1,7 @@
 //! Collects requests into calls: requests that are queued during a call travel together in the next call.
 //!
-//! Normally the next call is sent when no call is under way. A further call is sent meanwhile in two cases: more is
-//! queued than one call may carry, or the last call was sent so long ago that requests that wait for the reply would
-//! miss their deadlines, because the server is distant or slow.
+//! A further call is sent meanwhile if more is queued than one call may carry, or if the queued requests would
+//! otherwise miss their deadlines.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -15,13 +14,12 @@ use crate::remote::transport::Transport;
 use base::time;
 use base::time::{Micros, Timestamp};
 
-/// If a long queue is the only reason for a further call, the call is sent only while at most this many calls are under
-/// way.
+/// Because of a long queue, a further call is sent only while at most this many calls are under way.
 const MOST_FOR_OVERFLOW: usize = 1;
 
 impl<T: Transport> Connection<T> {
-    /// Makes a call for each batch that is handed to this lane. A lane makes one call after the other. Returns the
-    /// fault that ends the connection.
+    /// Makes a call for each batch that is handed to this lane, one after the other. Returns the fault that ends the
+    /// connection.
     pub(super) async fn calls(&self, lane: usize, session: &Session, mut link: T::Link) -> Fault {
         let mut batch = Vec::new();
         loop {
@@ -35,7 +33,7 @@ impl<T: Transport> Connection<T> {
                 if batch.is_empty() {
                     break;
                 }
-                // Requests that the call has left out are sent once more, at once.
+                // The requests that the call has left out are sent again at once.
                 let (now, mut unsent) = (self.clock.now(), 0);
                 batch = std::mem::take(&mut batch)
                     .into_iter()
@@ -50,8 +48,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Hands batches of queued requests to the lanes as soon as the next call may be sent. Answers requests whose
-    /// deadline passes while they are queued.
+    /// Hands batches of queued requests to the lanes. Answers requests whose deadline passes while they are queued.
     pub(super) async fn feed(&self, session: &Session, queue: &mut Queue) -> Infallible {
         let mut batch = Vec::with_capacity(T::CALLS.charges);
         let mut ended = 0;
@@ -62,8 +59,7 @@ impl<T: Transport> Connection<T> {
                 () = queue.arrival() => false,
                 () = self.reports() => true,
             };
-            // Other tasks on this thread that are ready run first, so that their requests join this call. Without such
-            // tasks this takes no time.
+            // Other ready tasks on this thread run first, so that their requests join this call.
             tokio::task::yield_now().await;
             self.fill(&mut batch, queue, session.under_way() > 0);
             if !batch.is_empty() {
@@ -75,12 +71,12 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Waits until a call may be sent. `ended` is the number of calls that had ended when kept-back requests were last
-    /// put back into the queue.
+    /// Waits until a call may be sent. `ended` is the number of ended calls when kept-back requests were last
+    /// released.
     async fn turn(&self, session: &Session, queue: &mut Queue, ended: &mut u64) {
         loop {
             let under_way = session.under_way();
-            // A call has ended, so the requests that were kept back because of it can be sent.
+            // A call has ended, so the requests that waited for it can be sent.
             if session.ended() != *ended {
                 *ended = session.ended();
                 queue.release();
@@ -94,8 +90,7 @@ impl<T: Transport> Connection<T> {
             if room && passed >= gap || self.is_overflowing(under_way, queue.len()) {
                 return;
             }
-            // If the queue is empty, the wait may take `timeout`: a request that arrives after `now` is not overdue
-            // within that time.
+            // If the queue is empty, a request that arrives later is not overdue within `timeout`.
             let deadline = self.answer_overdue(queue, now);
             let left =
                 deadline.map_or(self.timeout, |oldest| Micros(self.timeout.0.saturating_sub(now.since(oldest).0)));
@@ -111,14 +106,13 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Whether more is queued than one call may carry, and a further call may be sent for this reason.
+    /// Whether a further call may be sent because of a long queue.
     fn is_overflowing(&self, under_way: usize, queued: usize) -> bool {
         T::CALLS.at_once > MOST_FOR_OVERFLOW && under_way <= MOST_FOR_OVERFLOW && queued >= T::CALLS.charges
     }
 
-    /// Moves queued requests into the batch, as many as one call may carry. Requests whose clients have disconnected
-    /// are left out. A request is kept back if it asks for slots of a bucket for which a call under way asks too,
-    /// because the reports of the next call would say that all these slots are held, even the slots that are refused.
+    /// Moves queued requests into the batch, as many as one call may carry. Requests of disconnected clients are left
+    /// out. A request for slots is kept back while a call under way asks for slots of the same bucket.
     fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue, is_under_way: bool) {
         let (now, mut unsent) = (self.clock.now(), 0);
         let (mut charges, most) = (0, self.shared.hooks.requests(T::CALLS.requests));
@@ -140,9 +134,7 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Waits for this time. A precise timer makes the kernel set an alarm whenever the thread becomes idle. An imprecise
-/// timer is enough where most calls are answered before the timer fires. A request that arrives when a further call may
-/// be sent ends the wait anyway.
+/// Waits for this time. A precise timer costs more, because the kernel sets an alarm whenever the thread becomes idle.
 async fn pause(span: Micros, precisely: bool) {
     if precisely {
         time::sleep_precisely(span.into()).await;

@@ -22,10 +22,10 @@ use crate::span_links::SpanLinks;
 use base::time;
 use base::time::{Micros, Timestamp, timeout};
 
-/// How long to wait for an overdue reply before the connection is closed. No request needs the reply any more.
+/// How long to wait for an overdue reply, which no request needs, before the connection is closed.
 const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What each plan of a part holds, in the order of the plans. `None` if the part has no reports with an answer.
+/// What each plan of a part holds, in the order of the plans.
 type HeldByPlans = Option<std::vec::IntoIter<Held>>;
 
 /// The time during which a call was under way.
@@ -33,18 +33,17 @@ type HeldByPlans = Option<std::vec::IntoIter<Held>>;
 struct Period {
     started: Timestamp,
     ended: Timestamp,
-    /// The stamp of the call, with which the deny cache keeps the levels in the reply.
+    /// The stamp of the call for the deny cache.
     sent: SendStamp,
 }
 
 impl<T: Transport> Connection<T> {
     /// Makes one call with the requests in `batch`, and answers them. Leaves the requests in `batch` that must be sent
-    /// again, because the server's time is outside of the periods that the call named, or because the server no longer
-    /// accepts writes.
+    /// again.
     ///
     /// # Errors
     ///
-    /// Returns an error only if the error ends the connection.
+    /// When the connection must be closed.
     pub(super) async fn call(
         &self,
         batch: &mut Vec<PendingTake>,
@@ -92,7 +91,7 @@ impl<T: Transport> Connection<T> {
                 let fault = faults(parts).find(|fault| !fault.ends_connection()).cloned();
                 (healed(&outcome), fault.or_else(|| out_of_memory(parts)))
             }
-            // A fault that ends the connection is reported when the connection ends.
+            // A fault that ends the connection is reported at its end.
             Err(fault) => (0, (!fault.ends_connection()).then(|| fault.clone())),
         };
         let any_decided = outcome.iter().flatten().any(|part| part.reply.is_ok());
@@ -106,7 +105,7 @@ impl<T: Transport> Connection<T> {
                 end.map_or(Ok(()), Err)
             }
             Err(fault) => {
-                // A call that was refused by a replica has not run, so its requests may be sent again.
+                // A call that a replica refuses has not run, so its requests may be sent again.
                 let (again, failed): (Vec<_>, Vec<_>) = batch
                     .drain(..)
                     .partition(|waiting| fault.error == StoreError::Replica && waiting.attempt == Attempt::First);
@@ -117,8 +116,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Records what the reports of a call have shown. Returns for each part what its plans hold, in the order of the
-    /// plans. `None` for a part that has no reports or no answer, or of which nothing was stored.
+    /// Records what the reports of a call have shown. Returns for each part what its plans hold, in their order.
+    /// `None` for a part without reports or without an answer.
     fn conclude_reports(
         &self,
         parts: &[CallPart<'_>],
@@ -129,7 +128,7 @@ impl<T: Transport> Connection<T> {
             let (reports, holds) = (part.reports.as_ref()?, self.holds.part(part.index)?);
             let reply = outcome.as_ref().map(|replies| replies.get(number).map(|part| &part.reply));
             let may_have_run = match reply {
-                // A server without memory has written nothing.
+                // A server without free memory has stored nothing.
                 Ok(Some(Ok(reply))) if !reply.out_of_memory => {
                     return Some(holds.answered(reports, part.plans, reply, now).into_iter());
                 }
@@ -143,8 +142,8 @@ impl<T: Transport> Connection<T> {
         parts.iter().enumerate().map(conclude).collect()
     }
 
-    /// Answers the requests of a batch, and remembers the levels in the replies. Leaves in `batch` the requests that
-    /// must be sent again. `held` is what the requests of each part hold, if the part had reports.
+    /// Answers the requests of a batch, and caches the levels in the replies. Leaves in `batch` the requests that must
+    /// be sent again. `held` is what the requests of each part hold.
     fn hand_out(
         &self,
         parts: CallReply,
@@ -188,13 +187,13 @@ impl<T: Transport> Connection<T> {
                 }
             }
         }
-        // No request is left here, because every transport returns parts for all plans.
+        // No request is left here, because every plan has a reply.
         refuse(waiting, StoreError::UnexpectedReply);
         batch.append(&mut again);
     }
 
     /// Answers the requests of a call when their deadlines pass. The call was sent at `now`. One timer serves all
-    /// requests, because separate timers would cost half a microsecond for each request.
+    /// requests.
     async fn watch(
         &self,
         timer: &CallTimer,
@@ -239,7 +238,7 @@ fn faults(parts: &CallReply) -> impl Iterator<Item = &Fault> {
     parts.iter().filter_map(|part| part.reply.as_ref().err()).filter(|fault| !fault.error.is_redirection())
 }
 
-/// Whether the server has decided any part of a call, or has shown in another way that it works.
+/// Whether the server has decided any part of a call, or has shown otherwise that it works.
 fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
     let answers = |fault: &Fault| fault.error.is_answer() || fault.error.is_refusal();
     match outcome {
@@ -248,7 +247,7 @@ fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
     }
 }
 
-/// Returns the fault of a call if the server could not write some part, because its memory is full.
+/// Returns the fault of a call that the server could not write in part, because its memory is full.
 fn out_of_memory(parts: &CallReply) -> Option<Fault> {
     let is_full = |part: &PartReply| part.reply.as_ref().is_ok_and(|reply| reply.out_of_memory);
     let detail = "nothing can be granted: maxmemory is reached";

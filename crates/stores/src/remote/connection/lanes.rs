@@ -1,8 +1,7 @@
-//! Holds the lanes of one connection. Each lane can have one call under way. A lane is a future that makes one call
-//! after the other, from batches that are handed to it.
+//! Holds the lanes of one connection. A lane is a future that makes one call after the other, from batches that are
+//! handed to it.
 //!
-//! One task polls all lanes, and the future that hands them batches. The task polls a lane only when there is something
-//! to do. So a lane without a call costs nothing, and no lane has to wake another.
+//! One task polls all lanes, and the future that hands them batches. It polls only lanes with a call.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -23,7 +22,7 @@ use base::time::Timestamp;
 pub(super) struct Session {
     /// A batch for the next free lane. Empty if no batch waits.
     handed: Mutex<Vec<PendingTake>>,
-    /// Whether an empty batch waits. The call of an empty batch has no requests, and only reports which slots are held.
+    /// Whether an empty batch waits. Its call only reports which slots are held.
     is_empty_handed: AtomicBool,
     /// The lanes with a call under way, as one bit for each lane.
     busy: AtomicU32,
@@ -36,7 +35,7 @@ pub(super) struct Session {
     pub round_trip: RoundTrip,
     /// Whether at least one call on the connection was answered.
     pub answered: AtomicBool,
-    /// The requests of calls that did not run, in the order of the calls. They are sent on the next connection.
+    /// The requests of calls that did not run. They are sent on the next connection.
     pub returned: Mutex<Vec<PendingTake>>,
 }
 
@@ -117,7 +116,7 @@ impl Session {
     }
 }
 
-/// The lanes of one connection: each makes one call at a time. A lane is removed after a fault that ends the connection.
+/// The lanes of one connection. A lane is removed after a fault that ends the connection.
 pub(crate) struct Lanes<'s, F> {
     session: &'s Session,
     lanes: Vec<Option<Pin<Box<F>>>>,
@@ -161,9 +160,7 @@ impl<'s, F: Future<Output = Fault>> Lanes<'s, F> {
         .await;
     }
 
-    /// Polls the busy lanes in the order in which their calls began. So replies are handled in the order in which the
-    /// server has answered. If two calls have reports about one bucket, the answer to the earlier report is handled
-    /// first, while it still counts.
+    /// Polls the busy lanes in the order in which their calls began, so that replies are handled in that order.
     fn poll_busy(&mut self, context: &mut Context<'_>) -> Poll<Fault> {
         let in_order = self.session.in_order.lock().clone();
         for lane in in_order {

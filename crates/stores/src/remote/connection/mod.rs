@@ -1,9 +1,7 @@
-//! Keeps one connection open and sends the queued requests. Normally one call is under way at a time, and all requests
-//! that arrive during the call are sent in the next one. A further call is sent before the call under way is answered,
-//! if more is queued than one call may carry or if the call under way takes long.
+//! Keeps one connection open and sends the queued requests. Normally one call is under way at a time. A further call
+//! is sent if more is queued than one call may carry, or if the call under way takes long.
 //!
-//! A connection counts as down until it has been tested, and no request waits for a connection that is down. The
-//! connection runs on its worker's thread, so that no answer has to wake another thread.
+//! A connection counts as down until it has been tested, and no request waits for a connection that is down.
 
 mod batch;
 mod call;
@@ -35,7 +33,7 @@ use crate::worker::Worker;
 use base::host_name::host_name;
 use base::time::{Clock, Micros, Timestamp};
 
-/// The maximum length of the queue. In a longer queue, the last requests would not be answered in time.
+/// The maximum length of the queue. The last requests of a longer queue would be answered too late.
 const QUEUE: usize = 4096;
 
 /// The state that all connections of a store share.
@@ -46,7 +44,7 @@ pub struct StoreState {
     pub fallback: Arc<FallbackShare>,
     pub store_clock: Arc<StoreClock>,
     pub this_gateway: Arc<Mutex<RunningGateway>>,
-    /// The random name of this gateway in heartbeats. It is random so that no operator has to choose a name.
+    /// The random name of this gateway in heartbeats.
     pub gateway_name: [u8; 8],
     pub hooks: Hooks,
 }
@@ -60,8 +58,7 @@ impl StoreState {
             fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone(), Arc::clone(&store_clock))),
             store_clock,
             this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
-            // Random, because the standard library gives a `RandomState` random keys. So another gateway gets another
-            // name.
+            // The standard library gives a `RandomState` random keys.
             gateway_name: RandomState::new().hash_one(0).to_le_bytes(),
             hooks,
         }
@@ -77,19 +74,18 @@ pub(crate) struct Connection<T> {
     clock: Clock,
     events: EventSink,
     shared: StoreState,
-    /// The heartbeats. Only the first connected worker of a gateway sends them.
+    /// The heartbeats, which only the first connected worker sends.
     heartbeat: Heartbeat,
     /// The reason why the connection is down. `None` while the connection is up.
     down: Mutex<Option<StoreError>>,
     /// The moment at which the connection was last made, as a [`Timestamp`].
     connected_at: AtomicU64,
     queue: mpsc::Sender<PendingTake>,
-    /// Notified when a request arrives while a call is under way and a further call may be sent.
+    /// Notified when a request arrives and a further call may be sent.
     further: Notify,
-    /// The moment, as a [`Timestamp`], from which a further call may be sent. With enough queued requests, it may be
-    /// sent earlier.
+    /// The moment, as a [`Timestamp`], from which a further call may be sent even if few requests are queued.
     further_from: AtomicU64,
-    /// The slots that the requests of this worker hold. In a cluster, the worker's connections to all nodes share them.
+    /// The slots that the requests of this worker hold, on all nodes of a cluster.
     pub(super) holds: Arc<WorkerHolds>,
     /// The number of the connection that was made last.
     number: Mutex<ConnectionNumber>,
@@ -150,26 +146,24 @@ impl<T: Transport> Connection<T> {
         Timestamp(self.connected_at.load(Ordering::Relaxed))
     }
 
-    /// Adds a request to the queue. Must be called only if the connection is usable.
+    /// Adds a request to the queue of a usable connection.
     ///
     /// # Errors
     ///
-    /// When the queue is full, or the connection has just gone down.
+    /// When the queue is full, or the connection has gone down.
     pub(crate) fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
         let since = waiting.since;
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
-        // One notification is enough, because the task that sends calls then checks the queue itself.
+        // One notification is enough: the task then checks the queue itself.
         let is_long = self.queue.max_capacity() - self.queue.capacity() == T::CALLS.charges;
         if is_long || since.0 >= self.further_from.load(Ordering::Relaxed) {
             self.further.notify_one();
         }
-        // Checks again. If the connection went down just now, the queue may have been drained before this request was
-        // added.
+        // If the connection went down just now, nobody may answer this request.
         self.usable()
     }
 
-    /// Answers the queued requests whose deadline has passed. Returns the time at which the first of the other requests
-    /// began to wait.
+    /// Answers the queued requests whose deadline has passed. Returns since when the first of the others waits.
     fn answer_overdue(&self, queue: &mut Queue, now: Timestamp) -> Option<Timestamp> {
         let (unsent, first) = queue.answer_overdue(now, self.timeout);
         self.report_unsent(unsent);

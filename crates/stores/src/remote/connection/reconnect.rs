@@ -1,5 +1,4 @@
-//! Keeps the connection open: connects and makes calls. After a fault, waits for a growing, randomised pause before the
-//! next attempt.
+//! Keeps the connection open. After a fault, waits for a growing, jittered pause before the next attempt.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,10 +19,10 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<T: Transport> Connection<T> {
-    /// Connects, makes calls until the connection ends, and connects again. Never returns. Adds a permit to `tried` after the
-    /// first attempt to connect, so that a caller can wait for this attempt.
+    /// Connects, makes calls until the connection ends, and connects again. Never returns. Adds a permit to `tried`
+    /// after the first attempt to connect.
     pub(crate) async fn run(&self, tried: &Semaphore) {
-        // If `run` was called before, the queue is gone and this call has nothing to do.
+        // If `run` was called before, this call has nothing to do.
         let Some(mut queue) = self.waiting.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
         let mut first = true;
@@ -38,8 +37,7 @@ impl<T: Transport> Connection<T> {
                 self.shared.deny_cache.invalidate();
                 *self.number.lock() = self.holds.connect();
                 let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
-                // After a server hung, only a probe shows whether it works again. The hang says nothing about another
-                // server.
+                // After a server hung, only a probe shows whether it works again.
                 match T::CONNECTED {
                     _ if ended_by == Some(StoreError::Timeout) && server == last_server => {
                         self.shared.breaker.probe_soon(now);
@@ -58,33 +56,32 @@ impl<T: Transport> Connection<T> {
                 Ok(connected) => self.serve(connected, &mut queue, &mut pause).await,
                 Err(fault) => fault,
             };
-            // A connection that lasted was good even if it was not used. So the next attempt need not wait longer.
+            // After a connection that lasted, the next attempt need not wait longer.
             if up && Duration::from(self.clock.now().since(since)) > LONGEST_PAUSE {
                 pause = SHORTEST_PAUSE;
             }
             *self.down.lock() = Some(fault.error);
-            // A failed attempt to connect is not noted, because it does not show whether the server decides.
+            // A failed attempt to connect does not show whether the server decides.
             if up {
                 ended_by = Some(fault.error);
             }
-            // Another server has replaced a server that worked. The new server may be ready. Requests that have not run
-            // can be sent to the new server.
+            // Another server has replaced a server that worked, and may be ready. Requests that have not run can be
+            // sent to it.
             let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
             if !is_replaced {
-                // The queued requests were not sent, so they are answered now instead of at their deadlines.
+                // The queued requests are answered now instead of at their deadlines.
                 while let Some(mut waiting) = queue.try_next() {
                     waiting.answer.send(Err(fault.error));
                 }
             }
             self.events.send(Event::Down { worker: self.worker, fault });
             if is_replaced {
-                // Connects at once, but only one time. If the next server is replaced soon too, `pause` is no longer
-                // the shortest, so there is a pause before the next attempt.
+                // Connects at once, but only one time: the longer `pause` prevents a second time.
                 pause *= 2;
                 continue;
             }
             tokio::select! {
-                // Jittered, so that gateways that lost their server together do not reconnect at the same time.
+                // Jittered, so that gateways do not all reconnect at the same time.
                 () = tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
                 () = self.transport.found_again() => {}
             }
@@ -92,7 +89,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Connects. Meanwhile, requests that were returned by a replaced server wait until their deadlines.
+    /// Connects. Meanwhile, the returned requests wait until their deadlines.
     async fn connect(&self, queue: &mut Queue) -> Result<DrivenLink<T::Link>, Fault> {
         let mut connecting = std::pin::pin!(self.transport.connect());
         loop {
@@ -128,7 +125,7 @@ impl<T: Transport> Connection<T> {
             let lane = |lane| self.calls(lane, &session, link.clone());
             let mut lanes = Lanes::new(&session, (0..T::CALLS.at_once).map(lane));
             let mut feed = std::pin::pin!(self.feed(&session, queue));
-            // The order matters: calls write first, and the driver then sends the bytes in the same poll.
+            // Calls write first, so that the driver sends the bytes in the same poll.
             let fault = tokio::select! {
                 biased;
                 fault = lanes.run(feed.as_mut()) => fault,
@@ -136,8 +133,7 @@ impl<T: Transport> Connection<T> {
                 fault = &mut driver => fault,
             };
             if fault.error == StoreError::Replica {
-                // The other calls under way have not run either, but only their answers prove that, so the answers are
-                // awaited.
+                // The other calls have not run either, but only their answers prove it.
                 let rest = async {
                     tokio::select! {
                         biased;
@@ -157,8 +153,7 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Whether a connection ended because another server accepts the writes now. Calls that end with such an error did not
-/// run.
+/// Whether another server accepts the writes now. Calls with such an error did not run.
 fn is_elsewhere(error: StoreError) -> bool {
     matches!(error, StoreError::Replica | StoreError::Moved)
 }

@@ -1,18 +1,16 @@
-//! Measures how long calls on one connection usually take. This determines when a further call may be sent while one is
-//! under way, and whether `timeout` is long enough for the calls.
+//! Measures how long calls on one connection usually take. This determines when a further call may be sent, and
+//! whether `timeout` is long enough.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::time::Micros;
 
-/// The shortest gap between two calls. Even if calls are usually fast, the next call is sent at least this long after
-/// the last call.
+/// The shortest gap between two calls.
 const SHORTEST_GAP: Micros = Micros(1_000);
-/// The number of consecutive slow calls after which `timeout` counts as too short for the fastest of them.
+/// The number of consecutive slow calls after which `timeout` counts as too short.
 const SLOW_CALLS: u32 = 8;
 
-/// Measures how long the calls of one connection take. Before the first answer, a call is assumed to take as long as `timeout`
-/// allows.
+/// Measures how long the calls of one connection take.
 #[derive(Debug)]
 pub(crate) struct RoundTrip {
     /// The longest time that a request waits for a decision.
@@ -22,7 +20,7 @@ pub(crate) struct RoundTrip {
     usual: AtomicU64,
     /// The number of consecutive calls that took longer than `timeout` allows.
     slow: AtomicU32,
-    /// The duration of the fastest of the consecutive slow calls.
+    /// The duration of the fastest of these calls.
     fastest: AtomicU64,
 }
 
@@ -41,9 +39,8 @@ impl RoundTrip {
         RoundTrip { timeout, at_once, usual: unknown, slow: AtomicU32::new(0), fastest: AtomicU64::new(u64::MAX) }
     }
 
-    /// Returns the longest wait of a request as a multiple of a call's duration. The multiple is a fraction, with the
-    /// numerator first. A request waits for the end of the call under way, or for the gap between two calls, and then
-    /// for its own call.
+    /// Returns the longest wait of a request as a multiple of a call's duration, as a fraction with the numerator
+    /// first. A request waits for the call before, or for the gap, and then for its own call.
     fn parts(&self) -> (u64, u64) {
         if self.at_once > 1 { (self.at_once, self.at_once - 1) } else { (2, 1) }
     }
@@ -58,22 +55,20 @@ impl RoundTrip {
         self.usual.load(Ordering::Relaxed).min(self.most())
     }
 
-    /// Returns the time that must pass after a call was sent, before a further call may be sent while it is under way.
+    /// Returns the shortest time between the starts of two calls.
     pub(super) fn gap(&self) -> Micros {
         let (_, calls) = self.parts();
         SHORTEST_GAP.max(Micros(self.usual() / calls))
     }
 
-    /// Whether calls usually take so long that the next call is sent before they are answered.
+    /// Whether the next call is usually sent before a call is answered.
     pub(super) fn is_long(&self) -> bool {
         self.usual() >= SHORTEST_GAP.0
     }
 
-    /// Notes the duration of an answered call. Returns a warning after every `SLOW_CALLS` consecutive calls that took longer
-    /// than `timeout` allows.
+    /// Notes the duration of an answered call. Returns a warning after every `SLOW_CALLS` consecutive slow calls.
     pub(super) fn observe(&self, took: Micros) -> Option<TooLong> {
-        // A slower call counts at once, so that further calls are spread over the longer time. Faster calls count
-        // gradually, which is no problem, because requests do not wait when calls are answered soon.
+        // A slower call counts at once, and faster calls count gradually.
         let usual = self.usual.load(Ordering::Relaxed);
         let usual = if usual == u64::MAX { took.0 } else { took.0.max(usual - usual / 8 + took.0 / 8) };
         self.usual.store(usual, Ordering::Relaxed);
@@ -106,13 +101,13 @@ mod tests {
     #[test]
     fn a_further_call_leaves_after_a_quarter_of_the_usual_time_and_a_millisecond() {
         let round_trip = redis();
-        // Before the first answer, calls are assumed to take 40 ms. The gap is a quarter of that time.
+        // Before the first answer, calls are assumed to take 40 ms. The gap is a quarter of it.
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(10_000), true));
         round_trip.observe(Micros(200));
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(1_000), false));
         round_trip.observe(Micros(30_000));
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(7_500), true));
-        // This call takes longer than any request waits, so it counts as a call of 40 ms.
+        // A call of more than 40 ms counts as 40 ms.
         round_trip.observe(Micros(2_000_000));
         assert_eq!(round_trip.gap(), Micros(10_000));
         let calls = (1..100).find(|_| {

@@ -10,16 +10,15 @@ use base::time::Timestamp;
 use ledger::charge::Plan;
 use ledger::holds::MOST_REPORTS;
 
-/// If the buckets of a part may be on two servers, each report about them is sent separately. A call has at most this
-/// many such reports.
+/// The maximum number of reports that a call sends separately, because their buckets may be on two servers.
 const MOST_SEPARATE: usize = 32;
 
 /// The parts of a call.
 pub(super) type CallParts<'p> = SmallVec<[CallPart<'p>; 1]>;
 
 impl<T: Transport> Connection<T> {
-    /// Makes the parts of a call with these plans, which are sorted by their parts. Empty if there is nothing to send.
-    /// `routes` are those of the plans, and `has_asks` says whether one of the plans asks for slots.
+    /// Makes the parts of a call with these plans, which are sorted by their parts. `routes` are those of the plans,
+    /// and `has_asks` says whether one of the plans asks for slots.
     pub(super) fn parts<'p>(
         &self,
         plans: &'p [&'p Plan],
@@ -41,7 +40,7 @@ impl<T: Transport> Connection<T> {
         let is_used = has_asks || self.holds.is_used();
         let own = if is_used { self.transport.own_parts() } else { SmallVec::new() };
         let mut parts = CallParts::new();
-        // How many further reports all parts together may have. Each ask has a report, also without room.
+        // The number of further reports that all parts together may have. Each ask has a report in any case.
         let mut room = MOST_REPORTS;
         let (mut rest, mut routes) = (plans, routes.iter().copied());
         while let (Some(first), Some(route)) = (rest.first(), routes.next()) {
@@ -68,7 +67,7 @@ impl<T: Transport> Connection<T> {
         parts
     }
 
-    /// Adds at most `room` reports about those parts of the store for which the call has no plan.
+    /// Adds at most `room` reports about the parts of the store without a plan in the call.
     fn add_reports(&self, parts: &mut CallParts<'_>, own: &[usize], mut room: usize, now: Timestamp) {
         let mut separate = 0;
         for (index, holds) in own.iter().filter_map(|index| Some((*index, self.holds.part(*index)?))) {
@@ -93,7 +92,7 @@ impl<T: Transport> Connection<T> {
         self.holds.reports(|| self.transport.own_parts(), self.number(), &self.clock).await;
     }
 
-    /// Returns whether a call that has no answer yet asks for slots of a bucket of which this plan also asks for slots.
+    /// Returns whether a call without an answer asks for slots of the same bucket as this plan.
     pub(super) fn is_asked_already(&self, plan: &Plan) -> bool {
         self.holds.part(self.transport.part(plan)).is_some_and(|holds| holds.is_asked_already(plan))
     }

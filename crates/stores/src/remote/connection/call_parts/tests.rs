@@ -24,7 +24,7 @@ use ledger::charge::Charge;
 use ledger::cost::Cost;
 use ledger::holds::SlotTerms;
 
-/// A server that has all four parts of a store. The first byte of a bucket's key is the index of its part.
+/// A server with all four parts of a store. The first byte of a bucket's key is the index of its part.
 #[derive(Debug)]
 struct FourParts;
 
@@ -91,7 +91,7 @@ fn all_parts_of_a_call_together_have_at_most_256_reports_about_buckets_of_which_
         let reports = parts.iter().filter_map(|part| part.reports.as_ref());
         reports.map(|call| call.reports.len()).collect::<Vec<_>>()
     };
-    // Each part with a plan has a report about the bucket that the plan asks for.
+    // A part has a report about the bucket that its plan asks for.
     let first = connection.parts(&plans, &routes, true, now);
     assert_eq!(count(&first), [201, 55]);
     let second = connection.parts(&[], &[], false, now);
