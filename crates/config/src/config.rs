@@ -34,8 +34,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     pub admin: Option<SocketAddr>,
     pub threads: Threads,
-    /// The upstreams, in the order of the file. A [`rules::route::UpstreamId`] is an index into this list. The list is empty if
-    /// the gateway proxies nothing: every route answers by itself, or every listener decides for other proxies.
+    /// The upstreams, in the order of the file. A [`rules::route::UpstreamId`] is an index into this list. Empty if the
+    /// gateway proxies nothing.
     pub upstreams: Vec<Upstream>,
     pub routes: RouteSet,
     pub store: stores::Settings,
@@ -58,16 +58,15 @@ pub struct Config {
     pub retry_after_jitter: Jitter,
     /// The bounds of requests and connections, from the key `limits`.
     pub bounds: Bounds,
-    /// The methods in `limits.extra_methods`. The gateway forwards requests with these methods although the methods are not
-    /// registered.
+    /// The methods in `limits.extra_methods`: the gateway forwards them although they are not registered.
     pub extra_methods: Vec<String>,
     pub drain: Drain,
     pub log: Log,
     /// The settings of the access log. `None`: no access log is written.
     pub access_log: Option<AccessLog>,
-    /// The key that makes pseudonyms of buckets and clients. Pseudonyms replace values that must not be shown, such as in logs.
+    /// The key that makes pseudonyms of buckets and clients, such as for logs.
     pub hash_key: PseudonymKey,
-    /// Facts about values that the reader of the file noted for the lints and the gateway.
+    /// Facts about values in the file, for the lints and the gateway.
     pub remarks: Remarks,
     /// Warnings about settings that are valid but unwise.
     pub warnings: Warnings,
@@ -80,8 +79,8 @@ impl Config {
         self.upstreams.get(usize::try_from(id.0).ok()?)
     }
 
-    /// Returns the name of the chosen route, and the name of the upstream chosen for that route. The second name is empty if
-    /// the route has no upstream, or if no upstream has been chosen yet.
+    /// Returns the name of the chosen route, and the name of the chosen upstream. The second name is empty if no
+    /// upstream has been chosen.
     pub fn destination(&self, choice: RouteChoice) -> (&str, &str) {
         let route = self.routes.route(choice.route).map_or("", |route| &*route.name);
         (route, choice.upstream.and_then(|upstream| self.upstream(upstream)).map_or("", |upstream| &*upstream.name))

@@ -189,8 +189,8 @@ impl Config {
         Config::parse_for(Purpose::Run, file, bytes, environment)
     }
 
-    /// Reads the text of a gateway.yaml for this purpose. If the purpose is to examine the file, secrets and addresses need not
-    /// be known: each unknown value is a warning.
+    /// Reads the text of a gateway.yaml for this purpose. If the file is only examined, each unknown secret or address
+    /// is a warning.
     ///
     /// # Errors
     /// All problems of the text, and of the files that it names.
@@ -220,8 +220,8 @@ impl Config {
                 Ok(Config { warnings, hash: short_hash(bytes), ..config })
             }
             (problems, _) => {
-                // To run the gateway, the file is read only once, because it may be a pipe. Warnings would need a
-                // second reading, so they are not determined.
+                // To run the gateway, the file is read once, because it may be a pipe. Warnings would need a second
+                // reading.
                 let warnings = match purpose {
                     Purpose::Run => Vec::new(),
                     Purpose::CheckToRun | Purpose::Examine | Purpose::ReachStore => {
@@ -247,7 +247,7 @@ fn warnings_beside(
     match (report.into_problems(), checked) {
         (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
             let mut warnings = lints::warnings(&Config { remarks, ..config }, &allowed, &rest.tree);
-            // No warning repeats a problem of the same value, such as that the value must be known.
+            // A value with a problem gets no warning of the same kind.
             let is_problem = |warning: &Warning| {
                 problems_of_file.iter().any(|one| one.position == Some(warning.position) && one.path == warning.path)
             };
@@ -280,12 +280,12 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         jwt.shared_with_keys = places.attributes_with_tokens().map(Cow::into_owned).collect();
     }
     let columns = api_keys.as_ref().and_then(Option::as_ref).map(|api_keys| api_keys.keys().columns());
-    // After a problem in `listeners`, all TLS attributes are allowed, so that no problem is reported because of it.
+    // If `listeners` is invalid, every TLS attribute is allowed, to avoid false problems.
     let tls = listeners.as_deref().map_or(TlsAttributes::All, TlsAttributes::of);
     let attributes =
         AttributeReader { jwt: file.has("jwt"), api_keys: file.has("api_keys"), tls, columns: columns.as_deref() };
     let upstreams = upstreams_of(&file, upstream_timeouts, environment, attributes);
-    // After a problem in `client_ip`, the prefix is 64, so that no problem is reported because of it.
+    // If `client_ip` is invalid, the prefix is 64, to avoid false problems.
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
     let conditions = ConditionReader { attributes, ipv6_prefix, environment };
     let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
@@ -364,8 +364,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     Some(CheckedFile { config, allowed: allowed? })
 }
 
-/// Reads the upstream of the key `upstream`, or the upstreams of the key `upstreams`, which needs routes. The list is
-/// empty if every route answers requests itself, or if every listener decides for other proxies.
+/// Reads the upstream of `upstream`, or the upstreams of `upstreams`. Empty if the gateway proxies nothing.
 fn upstreams_of(
     file: &Section<'_>,
     timeouts: Option<UpstreamTimeouts>,

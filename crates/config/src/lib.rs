@@ -20,10 +20,9 @@
 //! ```
 //!
 //! The text becomes a [`language::tree`] in which every value has its position. The [`language::reader`] reads typed
-//! values from it, by the declarations of [`language::key`]s. [`document`] makes a [`Config`] of these values, or
-//! reports every problem at once. Each key of the YAML has a file of its name, which declares and reads the key. No
-//! other crate reads YAML or makes a `Config`. The settings of a crate that `config` uses are defined in that crate.
-//! The settings of the gateway are defined in `config`.
+//! values from it, by the declarations of [`language::key`]s. [`document`] makes a [`Config`] of these values. Each key
+//! of the YAML has a file of its name. No other crate reads YAML or makes a `Config`. The settings of a crate that
+//! `config` uses are defined in that crate. The settings of the gateway are defined in `config`.
 
 mod config;
 pub mod diff;

@@ -16,8 +16,7 @@ use rules::rule::Mode;
 use rules::rule_set::CompiledLimit;
 use stores::redis::cluster::Place;
 
-/// A reason why a new configuration makes buckets start full again. What was spent before stays stored, but the new
-/// configuration uses other keys or another store.
+/// A reason why a new configuration makes buckets start full again: it uses other keys or another store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reset {
     Limit(diff::ResetLimit),
@@ -26,8 +25,8 @@ pub enum Reset {
         was: u8,
         is: u8,
     },
-    /// The number of token issuers has changed. With several issuers, the key of a bucket that counts by claims contains the
-    /// issuer.
+    /// The number of token issuers has changed. With several issuers, a bucket that counts by claims has the issuer in
+    /// its key.
     Issuers {
         was: usize,
         is: usize,
@@ -82,7 +81,7 @@ impl Config {
         }
         let issuers = |config: &Config| config.jwt.as_ref().map_or(0, |jwt| jwt.issuers.len());
         let (was, is) = (issuers(before), issuers(self));
-        // If there were no issuers before, no bucket counted by claims, so no such bucket starts full again.
+        // Without issuers, no bucket of `before` counted by claims.
         if was > 0 && (was > 1) != (is > 1) && counts_by("jwt:") {
             found.push(Reset::Issuers { was, is });
         }
@@ -129,14 +128,13 @@ impl Config {
 
     /// Returns the limits that use the same buckets as in `before`, but with another rate or size.
     pub fn changed_limits(&self, before: &Config) -> Vec<ChangedLimit> {
-        // If the store is another one, no bucket stays in use, so no limit is listed.
+        // With another store, no bucket stays in use.
         let same_store = before.store.has_same_buckets(&self.store);
         if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
     }
 
-    /// Returns this configuration with the values from `before` for settings that cannot change without a restart. Also returns
-    /// the names of the changed keys that need a restart. A new certificate replaces the former one only if the new one is
-    /// valid at `now`.
+    /// Returns this configuration with the values of `before` for settings that need a restart, and the names of these
+    /// keys if they have changed. A new certificate is used only if it is valid at `now`.
     pub fn as_reload_of(self, before: &Config, now: Timestamp) -> (Config, Vec<&'static str>) {
         let restart = self.restart_keys(before);
         let listeners = before.listeners.iter().enumerate().map(|(index, before)| {

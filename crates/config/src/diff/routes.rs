@@ -6,8 +6,8 @@ use rules::route::route_set::Route;
 use rules::route::target::Target;
 
 impl Config {
-    /// Describes the routes that are new, removed or changed since `before`, and a change of the order of routes. Each
-    /// text also names the limits whose buckets start full because they count by a changed route or by its upstream.
+    /// Describes the routes that are new, removed, changed or reordered since `before`. Each text also names the limits
+    /// whose buckets start full, because they count by a changed route or its upstream.
     pub fn changed_routes(&self, before: &Config) -> Vec<String> {
         let (old, new) = (before.routes.routes(), self.routes.routes());
         let named = |routes: &'_ [Route], name: &str| routes.iter().position(|route| route.name == name);

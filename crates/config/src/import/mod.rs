@@ -1,10 +1,9 @@
 //! Reads the files of the service envoyproxy/ratelimit, and writes a gateway.yaml that makes the same decision about
 //! each descriptor.
 //!
-//! A file is a tree of descriptors. From the root, the service follows the entries of a call's descriptor. At each
-//! level, the service goes to the node with exactly the entry's value, else to the first pattern that matches, else to
-//! the node without a value. The service never goes back. The limit of the node at which the entries end applies. In
-//! Tollgate, a policy is a list of rules, and the first rule that matches decides. So each sequence of keys becomes a
+//! A file is a tree of descriptors. At each level, the service goes to the node with exactly the entry's value, else to
+//! the first pattern that matches, else to the node without a value. The service never goes back. The limit of the last
+//! node applies. In Tollgate, the first rule of a policy that matches decides. So each sequence of keys becomes a
 //! sequence of rules, in the order in which the service searches ([`shapes`]).
 
 mod gateway_yaml;
@@ -66,7 +65,7 @@ impl Losses {
 /// Converts the files of envoyproxy/ratelimit to a gateway.yaml. Several files may describe one domain.
 ///
 /// # Errors
-/// All problems of all files. The service of envoyproxy/ratelimit does not accept files with these problems either.
+/// All problems of all files. The service envoyproxy/ratelimit rejects these files too.
 pub fn import(files: &[ImportedFile<'_>]) -> Result<Import, Problems> {
     let (mut domains, mut losses): (Vec<Domain>, _) = (Vec::new(), Losses::default());
     let mut problems: Vec<Problem> = Vec::new();

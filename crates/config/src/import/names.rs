@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Losses;
 use super::shapes::ImportedPolicy;
 
-/// Gives every policy and every rule a unique name. Names that the imported files give are used first. A name that had to be
+/// Gives every policy and every rule a unique name. Names in the imported files are used first. A name that had to be
 /// changed is added to `losses`.
 pub(super) fn give_names(policies: &mut [ImportedPolicy], losses: &mut Losses) {
     let (mut of_policies, mut of_rules) = (HashSet::new(), HashSet::new());

@@ -1,8 +1,8 @@
 //! Converts a tree of descriptors to a list of rules. The first rule that matches decides.
 //!
-//! A *shape* is the sequence of keys of a descriptor's entries. Only nodes of one shape can match one descriptor, so
-//! each shape gets its own rules, in the order in which the service searches its nodes. The service may stop at a node
-//! without a limit although a later node matches too. For this case, a rule with the action `allow` ends the policy.
+//! A *shape* is the sequence of keys of a descriptor's entries. Each shape gets its own rules, in the order in which
+//! the service searches the nodes. The service may stop at a node without a limit although a later node matches too.
+//! For this case, a rule with the action `allow` ends the policy.
 
 use std::borrow::Cow;
 
@@ -45,8 +45,7 @@ pub(super) enum ValueCondition {
     Prefix(String),
     Suffix(String),
     Regex(String),
-    /// The entry may have any value. This condition distinguishes the entry `a/b` from the two entries `a` and `b`,
-    /// which have the same shape.
+    /// The entry may have any value. Distinguishes the entry `a/b` from the two entries `a` and `b`.
     Present,
 }
 
@@ -75,8 +74,8 @@ enum Coverage {
     Partial,
 }
 
-/// Converts each domain to one policy. The rules of the policy decide as the domain's descriptors do. Parts that cannot
-/// be converted are added to `losses`.
+/// Converts each domain to one policy that makes the same decisions. Parts that cannot be converted are added to
+/// `losses`.
 pub(super) fn policies(domains: &[Domain], losses: &mut Losses) -> Vec<ImportedPolicy> {
     let mut policies: Vec<_> = domains.iter().map(|domain| policy(domain, losses)).collect();
     give_names(&mut policies, losses);

@@ -16,7 +16,7 @@ pub(super) struct Domain {
     pub place: Place,
 }
 
-/// One descriptor of a file: an entry that a call may have, and, as children, the entries that may follow this entry.
+/// One descriptor of a file: an entry of a call, and, as children, the entries that may follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub key: String,
@@ -72,8 +72,7 @@ pub(super) enum PatternCounting {
     Together,
 }
 
-/// The service's units of time, each with a duration of the same length. In the service, a month has 30 days and a year
-/// 365.
+/// The service's units of time and their lengths. A month has 30 days, a year 365.
 const UNITS: [(&str, &str); 7] = [
     ("second", "1s"),
     ("minute", "1m"),
@@ -123,8 +122,7 @@ impl Node {
     }
 }
 
-/// Reads a file, and adds its descriptors to the domain that the file names. A problem that does not stop the reading is added
-/// to `report`.
+/// Reads a file, and adds its descriptors to the domain that the file names. Smaller problems are added to `report`.
 ///
 /// # Errors
 /// The problem that makes it impossible to read the file.

@@ -180,8 +180,7 @@ fn values(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<Log
     })
 }
 
-/// Reads a list of attributes. `read` reads one attribute, and gives a better reason than the shape if the attribute is
-/// invalid.
+/// Reads a list of attributes. `read` reads one attribute, and reports why an attribute is invalid.
 fn list(
     field: Field<'_>,
     shape: &Shape,

@@ -38,7 +38,7 @@ struct LocatedFile<'t> {
     file: NamedFile,
 }
 
-/// The value of `tls` for connections to a server. The default is TLS with default settings, as the value `true` sets it.
+/// The value of `tls` for connections to a server. The default is the same as `true`.
 #[derive(Default)]
 pub(crate) struct ClientTls<'t> {
     ca: Option<LocatedFile<'t>>,
@@ -90,8 +90,8 @@ fn server_name(field: Field<'_>) -> Option<ServerName<'static>> {
 }
 
 impl ClientTls<'_> {
-    /// Makes the TLS client for connections to `host`. The `url` in the mapping `server` contains this host. `None` after
-    /// reporting the setting that cannot be used.
+    /// Makes the TLS client for connections to `host`, the host in the `url` of `server`. `None` after reporting a
+    /// setting that cannot be used.
     pub(crate) fn client(self, host: &str, server: &Section<'_>) -> Option<Client> {
         let server_name = self.server_name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok());
         if server_name.is_none() {
@@ -101,8 +101,8 @@ impl ClientTls<'_> {
         ClientTls { server_name, ..self }.client_of_any_host(server)
     }
 
-    /// Makes the TLS client for servers whose hosts become known only when the gateway connects. `None` after reporting the
-    /// setting that cannot be used.
+    /// Makes the TLS client for servers with any hosts. `None` after reporting a setting that cannot
+    /// be used.
     pub(crate) fn client_of_any_host(self, server: &Section<'_>) -> Option<Client> {
         let ClientTls { ca, certificate, key, server_name, verification } = self;
         let file = |located: &Option<LocatedFile<'_>>| located.as_ref().map(|located| located.file.clone());

@@ -196,8 +196,7 @@ fn corrected(origin: &str) -> Option<String> {
     Some(format!("{scheme}://{}", authority.strip_suffix(usual).unwrap_or(&authority)))
 }
 
-/// Whether a text is an origin by RFC 6454, section 6.2: a scheme, a host, and a port unless the port is the scheme's
-/// default.
+/// Whether a text is an origin (RFC 6454, section 6.2): a scheme, a host, and a port that is not the default.
 fn is_origin(text: &str) -> bool {
     let Some((scheme, authority)) = text.split_once("://") else { return false };
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Returns definitions of the schema, each with its name: conditions, and constraints on several keys. A
-/// [`Shape`](crate::language::shape::Shape) cannot express these definitions.
+/// Returns definitions of the schema, each with its name: conditions, and constraints on several keys.
 pub(crate) fn definitions() -> Vec<(&'static str, Value)> {
     let reference = json!({"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"});
     [vec![("reference", reference)], conditions(), limits()].concat()

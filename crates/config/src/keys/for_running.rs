@@ -1,7 +1,6 @@
-//! Knows which values must be known only on the host where the gateway runs. These values do not affect the decision of
-//! any rule.
+//! Lists the values that only the host of the running gateway must know. No rule depends on these values.
 
-/// Whether the value at this path may be unknown while the file is only examined. To run the gateway, the value must be known.
+/// Whether the value at this path may be unknown while the file is only examined.
 pub(crate) fn is_for_running(path: &str) -> bool {
     const KEYS: [&str; 15] = [
         "listen",
@@ -25,8 +24,7 @@ pub(crate) fn is_for_running(path: &str) -> bool {
     if KEYS.contains(&first) {
         return true;
     }
-    // The keys that follow the first key in the path. An index directly after the first key, such as `[0]`, is left
-    // out.
+    // The keys after the first key of the path. An index directly after the first key, such as `[0]`, is left out.
     let keys: Vec<&str> = rest.split('.').skip(1).collect();
     match (first, keys.as_slice()) {
         ("jwt", keys) => keys.contains(&"keys"),

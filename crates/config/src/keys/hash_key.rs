@@ -23,8 +23,7 @@ pub(crate) fn hash_key(file: &Section<'_>, environment: Environment<'_>) -> Opti
     Some(key.unwrap_or_default())
 }
 
-/// Reads the secret. Returns `Some(None)` for an empty text, such as from an unset variable. An empty text counts as a
-/// missing key.
+/// Reads the secret. `Some(None)`: the text is empty, which counts as a missing key.
 fn secret(field: &Field<'_>, text: &str) -> Option<Option<PseudonymKey>> {
     match text.len() {
         0 => Some(None),

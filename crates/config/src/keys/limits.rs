@@ -50,8 +50,7 @@ impl Bounds {
     /// The default value of `limits.connections`.
     pub const DEFAULT_CONNECTIONS: usize = 20_000;
 
-    /// Returns how many HTTP/2 streams a client may have open in addition to one stream for each of its connections. `None`:
-    /// any number.
+    /// Returns how many HTTP/2 streams a client may have open beyond one for each connection. `None`: any number.
     pub fn streams_per_client(&self) -> Option<usize> {
         self.connections_per_client.map(|most| most.saturating_mul(STREAMS_FOR_A_CONNECTION))
     }
@@ -117,8 +116,7 @@ const EXTRA_METHODS: ValueKind<ReadField<Vec<String>>> =
         all(field.list()?, |member| EXTRA_METHOD.read(member))
     });
 
-// These bounds depend on Pingora, which reads heads of up to 1 MiB with 256 fields, and on the `http` crate, which
-// accepts targets of up to 64 KiB.
+// Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate accepts targets of up to 64 KiB.
 pub(crate) static LIMITS: Mapping = Mapping {
     heading: Some("key in `limits`"),
     definition: None,

@@ -3,8 +3,7 @@
 use crate::language::key::Mapping;
 use request::attribute::Attribute;
 
-/// Returns a hint for an unknown key that other programs use: how gateway.yaml writes the same setting. The place of
-/// the key is known from the heading of `mapping`.
+/// Returns a hint for a key of another program: how gateway.yaml writes the same setting.
 pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
     let is_attribute = || Attribute::parse(key).is_ok();
     Some(match (mapping.heading?, key) {

@@ -10,8 +10,7 @@ pub(crate) fn parse(text: &str) -> Option<Micros> {
     number.parse::<u64>().ok()?.checked_mul(unit(name)?.0).map(Micros)
 }
 
-/// Returns the length of the unit with this name. `None` for an unknown name. The name `m` is a minute, because a month
-/// has only the name `month`.
+/// Returns the length of the unit with this name. `None` for an unknown name. The name `m` is a minute, not a month.
 pub(crate) fn unit(name: &str) -> Option<Micros> {
     Some(Micros(match name {
         "ms" => 1_000,

@@ -59,8 +59,8 @@ impl Environment<'_> {
         None
     }
 
-    /// Reads the secret file that a value names, and returns its content. Returns `Some(None)` if the content is unknown but
-    /// not needed, for example because the configuration is only examined. `None` after reporting that the file cannot be read.
+    /// Reads the secret file that a value names, and returns its content. `Some(None)`: the content is unknown but not
+    /// needed. `None` after reporting that the file cannot be read.
     pub(crate) fn secret_content(&self, field: &Field<'_>) -> Option<Option<Vec<u8>>> {
         if field.is_unknown() {
             return Some(None);

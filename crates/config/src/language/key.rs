@@ -12,8 +12,8 @@ use crate::language::{size, value_types};
 /// A mapping in gateway.yaml, with the declarations of all keys that it may have.
 #[derive(Debug)]
 pub struct Mapping {
-    /// The title of the table of these keys in the reference, such as "key of a rule". `None`: the reference has no own table
-    /// for the mapping, because another mapping has the same keys.
+    /// The title of the table of these keys in the reference, such as "key of a rule". `None`: the table of another
+    /// mapping has the same keys.
     pub heading: Option<&'static str>,
     /// The name of the mapping among the schema's definitions. `None`: the schema describes the mapping in place.
     pub definition: Option<&'static str>,
@@ -28,9 +28,9 @@ pub(crate) struct FileKeys {
     pub root: &'static Mapping,
     /// Returns the hint for an unknown key that other programs use: how gateway.yaml writes the same setting.
     pub other_name: fn(&Mapping, &str) -> Option<&'static str>,
-    /// Whether the value at a path may be unknown while the file is only examined. To run the gateway, the value must be known.
+    /// Whether the value at a path may be unknown while the file is only examined.
     pub is_for_running: fn(&str) -> bool,
-    /// The name of the key for the store, which is in the root of the file. The values of this key must be known for
+    /// The name of the root key for the store. Its values must be known for
     /// [`Purpose::ReachStore`](super::problem::Purpose).
     pub store: &'static str,
 }
@@ -104,8 +104,7 @@ pub enum Type {
     },
     /// A mapping whose keys are names that the operator chooses. Each value is the mapping given here.
     Named(&'static Mapping),
-    /// One of these mappings. Another key chooses the mapping, so the schema lists the alternatives among its
-    /// constraints.
+    /// One of these mappings. Another key chooses the mapping.
     OneOf(&'static [&'static Mapping]),
     /// A mapping whose keys are names that the operator chooses. Each value is one of the mappings given here.
     NamedOneOf(&'static [&'static Mapping]),

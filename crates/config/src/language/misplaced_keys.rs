@@ -6,8 +6,8 @@ use crate::language::suggest::listed;
 /// The largest number of places that a hint names.
 const MOST_PLACES: usize = 3;
 
-/// Returns the hint for a key that is unknown in this mapping: the name of the setting in gateway.yaml, or another mapping that
-/// has such a key. `None` if neither is known.
+/// Returns the hint for a key that is unknown in this mapping: its name in gateway.yaml, or another mapping that has
+/// the key. `None` if neither is known.
 pub(crate) fn belongs_elsewhere(file: FileKeys, mapping: &Mapping, key: &str) -> Option<String> {
     let other_name = (file.other_name)(mapping, key).map(str::to_owned);
     other_name.or_else(|| below(mapping, key)).or_else(|| above(file.root, mapping, key))
@@ -32,8 +32,8 @@ fn place(key: &Key) -> String {
     }
 }
 
-/// Returns a hint with the keys beside which `key` belongs. `None` if mappings of this kind are in several parents, or
-/// if the only parent cannot have `key`.
+/// Returns a hint with the keys beside which `key` belongs. `None` if the mapping has several parents, or if the only
+/// parent cannot have `key`.
 fn above(file: &'static Mapping, mapping: &Mapping, key: &str) -> Option<String> {
     let is_value = |one: &&Key| one.kind.mappings().iter().any(|of| std::ptr::eq(*of, mapping));
     let mut parents = within(vec![file]).into_iter().filter(|parent| parent.keys.iter().any(|one| is_value(&one)));

@@ -1,9 +1,8 @@
-//! Reads YAML into values with positions, and reports every problem. The code in this folder is for the language of
-//! gateway.yaml, and knows none of its keys.
+//! Reads YAML into values with positions, and reports every problem.
 //!
 //! A [`tree`] holds the text of a file, a [`key`] declares a key, a [`reader`] reads typed values by the declarations,
-//! and a [`problem`] is a report of the reader. Nothing in this folder names a key or imports from `keys`. A test
-//! checks this.
+//! and a [`problem`] is a report of the reader. A test checks that nothing in this folder names a key of gateway.yaml
+//! or imports from `keys`.
 
 pub(crate) mod duration;
 pub(crate) mod environment;

@@ -15,8 +15,7 @@ use request::matcher::Expectation;
 /// A problem in a file, which makes the file invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
-    /// The file that has the problem, if it is a file that the reported file names. `None`: the reported file itself
-    /// has the problem.
+    /// The file that has the problem. `None`: the reported file itself, and not a file that it names.
     pub file: Option<String>,
     /// The position of the problem. `None` for a problem of the file as a whole.
     pub position: Option<Position>,
@@ -27,8 +26,8 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-/// All problems of a reported file and of the files that it names. The problems of the reported file come first. The problems
-/// of each file are in the order of position.
+/// All problems of a reported file, and then those of the files that it names. Each file's problems are in the order of
+/// position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     pub file: String,
@@ -73,8 +72,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// The end of the message for a value that is unknown because a variable is not set. The message begins with the variable's
-/// name.
+/// The end of the message for a value whose variable is not set. The message begins with the variable's name.
 pub(crate) const NOT_SET: &str = " is not set, so that the value is not known here";
 
 /// The end of the message for a secret that only the running gateway can read. The message begins with the path of the secret's
@@ -140,20 +138,18 @@ impl Report {
         Report { keys: Some(keys), ..self }
     }
 
-    /// Returns a hint for a key that is unknown in this mapping: the place to which the key belongs. `None` if no such place is
-    /// known.
+    /// Returns a hint for a key that is unknown in this mapping: the place to which the key belongs. `None` if no place
+    /// is known.
     pub(crate) fn belongs_elsewhere(&self, mapping: &Mapping, key: &str) -> Option<String> {
         belongs_elsewhere(self.keys?, mapping, key)
     }
 
-    /// Whether the value at this path may be unknown while the file is only examined. To run the gateway, the value must be
-    /// known.
+    /// Whether the value at this path may be unknown while the file is only examined.
     pub(crate) fn is_for_running(&self, path: &str) -> bool {
         self.keys.is_some_and(|keys| (keys.is_for_running)(path))
     }
 
-    /// Records that the value at this path is unknown, unless the purpose of the reading needs the value. Returns whether the
-    /// value may be unknown.
+    /// Returns whether the value at this path may be unknown. If so, records that it is unknown.
     pub(crate) fn allows_unknown(&self, position: Position, path: &str, what: String) -> bool {
         let is_needed = match self.purpose {
             Purpose::Run | Purpose::CheckToRun => true,
@@ -168,8 +164,8 @@ impl Report {
         !is_needed
     }
 
-    /// If the file is checked before a start, records that the value is a secret that only the running gateway can
-    /// read. Returns whether the file is checked before a start.
+    /// Returns whether the file is checked before a start. If so, records that only the running gateway can read this
+    /// secret.
     pub(crate) fn allows_hidden(&self, position: Position, path: &str, what: String) -> bool {
         let is_beside = self.purpose == Purpose::CheckToRun;
         if is_beside {
@@ -224,8 +220,7 @@ impl Report {
         }
     }
 
-    /// Returns the list in a file. The first call with a `key` reads the list with `read`, and later calls return the same
-    /// result. `None` if the list has a problem.
+    /// Returns the list in a file. Only the first call with a `key` reads the list. `None` if the list has a problem.
     pub(crate) fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
         if let Some(known) = self.lists.borrow().get(&key) {
             return known.clone();
@@ -275,8 +270,7 @@ impl Report {
         self.problems.borrow_mut().push(Problem { file, position, path, what: what.into(), hint: None });
     }
 
-    /// Returns the problems, sorted by file and position, each once. Problems at the same position stay in the order in which
-    /// they were found.
+    /// Returns the problems, sorted by file and position, each once. Problems at the same position keep their order.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));

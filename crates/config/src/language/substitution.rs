@@ -1,5 +1,4 @@
-//! Replaces `${NAME}` by environment variables after the YAML is parsed, so that a variable's value can never inject
-//! YAML.
+//! Replaces `${NAME}` by environment variables after the YAML is parsed, so that their values are never read as YAML.
 
 use std::cell::Cell;
 
@@ -7,9 +6,8 @@ use crate::language::key_path::{push_index, push_key};
 use crate::language::problem::{MUST_BE_SET, NOT_SET, Report};
 use crate::language::tree::{Node, Style, Value};
 
-/// Replaces `${NAME}` and `${NAME:-default}` in every scalar by the value of the variable, which `lookup` returns. `$$`
-/// becomes one dollar sign, and every other `$` stays. As in a shell, the default also applies if the variable is
-/// empty.
+/// Replaces `${NAME}` and `${NAME:-default}` in every scalar by the value that `lookup` returns. The default also
+/// applies if the variable is empty. `$$` becomes one dollar sign, and every other `$` stays.
 pub(crate) fn expand(root: &mut Node, lookup: &dyn Fn(&str) -> Option<String>, report: &Report) {
     expand_at(root, &mut String::new(), lookup, report);
 }

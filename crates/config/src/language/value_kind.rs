@@ -12,10 +12,9 @@ pub(crate) struct ValueKind<Read> {
     /// The name of the kind as the reference (docs/configuration) prints it, in Markdown.
     pub text: &'static str,
     pub shape: Shape,
-    /// Reads a value. Only [`ValueKind::checked`] returns this function, so no value is read that the schema rejects.
+    /// Reads a value. [`ValueKind::checked`] checks the shape before.
     read: Read,
-    /// Reports a text that does not match the pattern of the shape. The report may add a hint, or leave out a text that
-    /// may be a secret.
+    /// Reports a text that does not match the pattern of the shape. The report may add a hint, or leave out a secret.
     report: ReportMismatch,
 }
 

@@ -1,7 +1,6 @@
 //! Defines the shapes that the values of several keys have. A shape says which values are valid.
 //!
-//! Each shape accepts every value that the reader of the value accepts, in every spelling. Each shape rejects as many
-//! of the other values as a pattern can.
+//! Each shape accepts every value that the reader accepts, and rejects as many other values as a pattern can.
 
 pub(crate) use crate::language::shape::{DURATION, POSITIVE_DURATION};
 use crate::language::shape::{Decimal, Definition, Least, Scalars, Shape, Text};

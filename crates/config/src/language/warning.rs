@@ -1,5 +1,5 @@
-//! Defines warnings about parts of a file that are valid but unwise. Several warnings can have
-//! one name. docs/warnings.md explains each name, and a name in `check.allow` turns off all warnings that have it.
+//! Defines warnings about parts of a file that are valid but unwise. Several warnings can have one name.
+//! docs/warnings.md explains each name, and a name in `check.allow` turns off its warnings.
 
 use std::collections::HashSet;
 use std::fmt;

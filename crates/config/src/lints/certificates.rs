@@ -5,7 +5,7 @@ use super::location::Finding;
 use base::time::Timestamp;
 
 /// Makes a finding for each certificate of a listener. The finding holds from the moment at which the certificate has
-/// expired, because clients then refuse to connect.
+/// expired.
 pub(super) fn expired_certificate(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, listener) in file.config.listeners.iter().enumerate() {

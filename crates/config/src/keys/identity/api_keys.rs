@@ -19,7 +19,7 @@ use identity::api_keys::{ApiKeySet, ApiKeys, KeyForwarding, OnInvalid};
 use request::attribute::{Attribute, AttributeError};
 use request::key_places::{KeyPlace, KeyPlaces};
 
-/// The key in gateway.yaml that names the file with the API keys. Used to recognise problems and lists of that file.
+/// The key in gateway.yaml that names the file with the API keys.
 pub const FILE: &str = "api_keys.file";
 
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];

@@ -49,8 +49,8 @@ pub(crate) static KEYS: Mapping = Mapping {
     constraints: || json!({"minProperties": 1, "maxProperties": 1}),
 };
 
-/// Reads the keys that verify tokens of this issuer. The mapping must name exactly one source of keys. A single key must be
-/// suitable for all of `algorithms`. A set must have a key for at least one of `algorithms`.
+/// Reads the keys that verify tokens of this issuer. The mapping must name exactly one source of keys. A single key
+/// must fit all of `algorithms`, a set of keys at least one.
 pub(crate) fn keys(
     field: &Field<'_>,
     issuer: String,
@@ -100,8 +100,7 @@ pub(crate) fn keys(
         }
     };
     let algorithms = algorithms?;
-    // A single key never changes, so it must fit every algorithm. A set may get more keys later, so it must fit at
-    // least one algorithm now.
+    // A single key must fit every algorithm. A set may get more keys later, so one algorithm is enough.
     let useless = algorithms.iter().find(|algorithm| !set.fits(**algorithm));
     let unusable = if *key == "jwks_file" { algorithms.iter().all(|one| !set.fits(*one)) } else { useless.is_some() };
     if let Some(algorithm) = useless.filter(|_| unusable) {

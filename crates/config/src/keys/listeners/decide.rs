@@ -1,5 +1,5 @@
-//! Reads `decide` of a listener, and the keys that belong to it. Such a listener decides about requests for other
-//! proxies, and proxies no requests itself.
+//! Reads `decide` of a listener, and the keys that belong to it. The listener decides for other proxies, and proxies no
+//! requests itself.
 
 use std::net::IpAddr;
 
@@ -55,8 +55,8 @@ impl Decide {
         self.doors.iter().any(|door| matches!(door, Door::ExtAuthz | Door::Rls))
     }
 
-    /// Whether a peer with this address may connect. If `clients` is `None`, every peer may connect, and
-    /// [`Decide::admits_call`] then requires a verified certificate.
+    /// Whether a peer with this address may connect. Without `clients`, every peer may connect, and
+    /// [`Decide::admits_call`] requires a verified certificate.
     pub fn admits(&self, peer: IpAddr) -> bool {
         self.clients.is_none() || self.names(peer)
     }
@@ -68,8 +68,7 @@ impl Decide {
     }
 
     /// Whether a peer with this address may ask for a decision. A listener without `clients` admits only peers with a
-    /// verified certificate. This is checked for each call, because the settings may have
-    /// changed since the peer connected.
+    /// verified certificate. This is checked for each call, because a reload may change the settings.
     pub fn admits_call(&self, peer: IpAddr, has_verified_certificate: bool) -> bool {
         self.admits(peer) && (self.clients.is_some() || has_verified_certificate)
     }
@@ -133,8 +132,8 @@ pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
     let mutual =
         json!({"properties": {"tls": {"properties": {"certificates": {"items": shows}}}}, "required": ["tls"]});
-    // If peers may claim any address, they may also claim an address in `clients`. So `clients` would have no effect
-    // beside `proxy_protocol: true`. The schema rejects a listener with both.
+    // With `proxy_protocol: true`, peers may claim any address, so `clients` would have no effect. The schema rejects a
+    // listener with both.
     let named = json!({"required": ["clients"], "properties": {"proxy_protocol": {"not": {"const": true}}}});
     let by_http = json!({"properties": {"decide": {"contains": {"const": Door::Http.name()}}}});
     let decide = json!({
@@ -146,9 +145,8 @@ pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     companions.chain([("decide", decide)])
 }
 
-/// Reads the keys of a listener that belong to `decide`. `tls` and `header_senders` are settings of the same listener, used to
-/// reject a listener that any peer could ask. Returns `Some(None)` for a listener that proxies, and `None` after reporting a
-/// problem.
+/// Reads the keys of a listener that belong to `decide`, and rejects a listener that any peer could ask. `tls` and
+/// `header_senders` are settings of this listener. `Some(None)`: it proxies. `None` after reporting a problem.
 pub(crate) fn decide(
     section: &Section<'_>,
     tls: Option<Option<&Server>>,
@@ -165,8 +163,7 @@ pub(crate) fn decide(
     let original_request = section.optional("original_request", |field| field.choice(&ORIGINAL_REQUEST));
     let refuse_with = section.optional("refuse_with", |field| REFUSE_WITH.read(field));
     let answer_within = section.optional("answer_within", |field| field.positive_duration());
-    // An invalid `tls` has been reported. The invalid value does not show whether certificates are required, so no
-    // second problem is reported.
+    // An invalid `tls` has been reported already. No second problem is reported for it.
     let lacks_certificates = tls.is_some_and(|tls| !tls.is_some_and(requires_certificates));
     let anyone_may_ask = lacks_certificates && !section.has("clients");
     if anyone_may_ask {

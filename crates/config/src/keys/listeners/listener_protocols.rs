@@ -19,8 +19,8 @@ pub(crate) const LISTENER_PROTOCOLS: Key = Key::depends(
     "What is spoken, the preferred one first. `h2c`: HTTP/2 without TLS.",
 );
 
-/// Returns the constraint that the schema puts on `protocols` and `tls`. The schema does not check a protocol that
-/// refers to the environment, because the protocol's name is known only when the file is read.
+/// Returns the constraint that the schema puts on `protocols` and `tls`. Protocols from the environment are not
+/// checked.
 pub(crate) fn constraints() -> Value {
     let without = |name: &str| json!({"properties": {"protocols": {"not": {"contains": {"const": name}}}}});
     json!({
@@ -40,8 +40,8 @@ pub(crate) fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtoc
     }
 }
 
-/// Makes sure that a listener for gRPC offers HTTP/2, and returns the listener's protocols. Without the key
-/// `protocols`, HTTP/2 is added. `None` after reporting that the `protocols` in the file lack HTTP/2.
+/// Returns the listener's protocols for gRPC, which needs HTTP/2. Without the key `protocols`, HTTP/2 is added. `None`
+/// after reporting that the `protocols` in the file lack HTTP/2.
 pub(crate) fn with_http2(section: &Section<'_>, protocols: Vec<HttpProtocol>) -> Option<Vec<HttpProtocol>> {
     if protocols.iter().any(|protocol| *protocol != HttpProtocol::Http1) {
         return Some(protocols);

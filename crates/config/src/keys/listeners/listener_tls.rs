@@ -70,8 +70,7 @@ struct LocatedFile<'t> {
     field: Field<'t>,
 }
 
-/// Reads `tls` of a listener. The files of every entry are checked, even if another entry has a problem. `None` after reporting
-/// a problem.
+/// Reads `tls` of a listener. Every entry is checked, also after a problem. `None` after reporting a problem.
 pub(crate) fn listener_tls(
     field: Field<'_>,
     environment: Environment<'_>,

@@ -70,7 +70,7 @@ impl Listener {
         }
     }
 
-    /// Whether the short key `listen` can describe this listener, so that an entry of `listeners` is not needed.
+    /// Whether the short key `listen` can describe this listener.
     pub fn is_plain(&self) -> bool {
         let plain = Listener::plain(self.address.clone());
         let is_open = self.tls.is_none() && self.decide.is_none();
@@ -90,10 +90,9 @@ impl Listener {
             && self.doors() == before.doors()
     }
 
-    /// Returns `before` with the settings of this listener that take effect without a restart. If both listeners name
-    /// the same certificate files, the certificates of `before` stay, because the gateway follows changes of these
-    /// files anyway. New certificate files take effect if the certificates are valid at `now`. Otherwise the former
-    /// certificates and `clients` stay until the next reload.
+    /// Returns `before` with the settings of this listener that take effect without a restart. The gateway follows
+    /// changes of certificate files, so the certificates stay if both listeners name the same files. Other certificates
+    /// must be valid at `now`. If they are not, the former certificates and `clients` stay.
     #[must_use]
     pub fn as_reload_of(&self, before: &Listener, now: Timestamp) -> Listener {
         let tls = match (&self.tls, &before.tls) {
@@ -101,8 +100,8 @@ impl Listener {
             (_, known) => known.clone(),
         };
         let decide = match (&self.decide, &before.decide) {
-            // A listener that requires client certificates needs no `clients`, so the new settings have none. But the
-            // former TLS settings stay in force, and do not require client certificates. So the former `clients` stay.
+            // The former TLS settings stay, and require no client certificates. Without `clients`, every peer could
+            // ask. So the former `clients` stay.
             (Some(decide), Some(known))
                 if decide.clients.is_none() && tls.as_ref().is_some_and(|tls| tls.keeps_former()) =>
             {
@@ -178,7 +177,7 @@ pub(crate) fn listeners(
     let listen = file.value("listen", |field| {
         let address = LISTEN_ADDRESS.read(field.clone())?;
         match (file.has("listen"), file.has("listeners")) {
-            // The address is a placeholder for an unknown address, so it is not compared with other addresses.
+            // A placeholder for an unknown address is not compared with other addresses.
             (true, false) if file.is_unknown("listen") => {}
             (true, false) => addresses.take(&field, &address)?,
             (false, false) => addresses.take_default("listen", &address),

@@ -41,11 +41,11 @@ impl TakenAddresses {
     }
 }
 
-/// Whether sockets can never be bound to both addresses. Returns `false` for `[::]` and an IPv4 address, because the
-/// machine decides whether `[::]` includes the addresses of IPv4.
+/// Whether sockets can never be bound to both addresses. `false` for `[::]` and an IPv4 address: that depends on the
+/// machine.
 fn share(one: &EndpointAddress, other: &EndpointAddress) -> bool {
     match (one, other) {
-        // With port 0, the kernel chooses a different port each time. So the second socket can be bound too.
+        // With port 0, the kernel chooses a free port, so both sockets can be bound.
         (EndpointAddress::Inet(one), EndpointAddress::Inet(other)) if one.port() == 0 || one.port() != other.port() => {
             false
         }

@@ -25,8 +25,7 @@ const FIELD_NAME: Shape = Shape::text(&["^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"], "be th
 const REMOVE: ValueKind<ReadRemove> =
     ValueKind::new("list of names", Shape::List(List::of(&FIELD_NAME)), |field, message| {
         all(field.list()?, |member| {
-            // `header_name` is called before the shape is checked, because `header_name` reports problems more
-            // precisely.
+            // `header_name` is called before the shape is checked, because it reports problems more precisely.
             let name = header_name(&member, member.text()?, message)?;
             member.check(&FIELD_NAME).map(|()| name)
         })

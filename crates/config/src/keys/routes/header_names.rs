@@ -38,8 +38,7 @@ pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Op
         field.wrong(format_args!("`{}` is not a header name", name.escape_debug()), None);
         return None;
     };
-    // Some programs turn names into variables, and then `X_Request_Id` is the same as `X-Request-Id`. So both are
-    // checked alike.
+    // Some programs treat `X_Request_Id` as `X-Request-Id`, so both are checked alike.
     let folded = known.as_str().replace(['_', '.'], "-");
     let why = match message {
         _ if OF_THE_CONNECTION.contains(&&*folded) => "belongs to the connection",
@@ -67,7 +66,7 @@ pub(crate) fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
     value
 }
 
-/// Whether a value is ASCII, without spaces at its start or end. A recipient would remove such spaces.
+/// Whether a value is ASCII, without spaces at its start or end.
 fn is_printable(value: &HeaderValue) -> bool {
     value.as_bytes().is_ascii() && value.as_bytes().trim_ascii() == value.as_bytes()
 }

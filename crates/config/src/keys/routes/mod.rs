@@ -165,8 +165,8 @@ impl RouteReader<'_> {
         Some((forwarding != Forwarding::default()).then(|| Arc::new(forwarding)))
     }
 
-    /// Reads the conditions of a route. A route is chosen before credentials and rules are read. So its conditions
-    /// cannot depend on credentials, or on the route itself.
+    /// Reads the conditions of a route. They cannot depend on credentials, which are read later, or on the route
+    /// itself.
     fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
         let restriction =
             Restriction { ipv6_prefix: self.ipv6_prefix, tls: self.attributes.tls, environment: self.environment };

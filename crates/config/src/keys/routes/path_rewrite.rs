@@ -35,7 +35,7 @@ const PREFIX: ValueKind<ParseText<String>> = ValueKind::new(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathRewrite {
     pub replacement: PrefixReplacement,
-    /// The prefix that the gateway removes. `None`: the gateway replaces the prefix by another one.
+    /// The prefix that the gateway removes. `None` for `replace_prefix`.
     pub stripped: Option<String>,
 }
 

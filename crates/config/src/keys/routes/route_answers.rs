@@ -88,8 +88,7 @@ pub(crate) fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Op
     let section = field.section(&REDIRECT)?;
     let code = section.value("code", |field| CODE.read(field));
     let scheme = section.optional("scheme", |field| field.choice(&SCHEMES));
-    // An unknown host is replaced by a host that no request has. Otherwise the route could look like a redirection to
-    // itself.
+    // An unknown host becomes a host that no request has, so that the route does not look like a redirection to itself.
     let host = section
         .get("host")
         .map_or(Some(None), |field| field.known_or("unknown.invalid", |field| HOST.read(field)).map(Some));

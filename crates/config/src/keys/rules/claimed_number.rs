@@ -115,8 +115,7 @@ fn claimed<'t>(
     Some(Number { amount: default, field, largest: max, largest_field, claimed })
 }
 
-/// Reads the attribute that supplies a number. The attribute must be verified, because a client could choose the value
-/// of any other attribute.
+/// Reads the attribute that supplies a number. It must be verified: a client could choose any other value.
 fn from(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<Attribute> {
     let text = field.text()?;
     let attribute = attributes.attribute(field, text)?;

@@ -6,8 +6,8 @@ use crate::language::value_kind::{ParseText, ValueKind};
 use base::rfc3339;
 use base::time::Timestamp;
 
-/// The kind of value of `expires`: a date and time with an offset from UTC. With the offset, the meaning does not depend on the
-/// time zone of the gateway's host.
+/// The kind of value of `expires`: a date and time with an offset from UTC, so that the time zone of the host does not
+/// matter.
 pub(crate) const EXPIRES: ValueKind<ParseText<Timestamp>> = ValueKind::new(
     "date and time",
     Shape::Text(Text::new(

@@ -235,8 +235,7 @@ impl<'k> RuleReader<'k> {
         let keys = section.need("limit_keys").and_then(|field| self.limit_keys(&field));
         let expose = match section.get("expose") {
             Some(field) => field.boolean().map(|expose| if expose { Expose::Yes } else { Expose::No }),
-            // Without limit keys, all clients share one bucket. Its level is not shown, because it depends on other
-            // clients' traffic.
+            // Without limit keys, all clients share one bucket. Its level would tell about other clients' traffic.
             None if keys.as_ref().is_some_and(Vec::is_empty) => Some(Expose::No),
             None => Some(Expose::Yes),
         };
@@ -264,9 +263,8 @@ impl<'k> RuleReader<'k> {
         (LIMIT_KEYS.checked(field)?)(field.clone(), self.defaults.conditions.attributes)
     }
 
-    /// Checks the names of a rule that clients would see. If the rule has several limits, each is shown as
-    /// `rule.limit`, which must not be the name of another rule. Also checks that a limit in shadow mode has no
-    /// `shadow` of its own.
+    /// Checks the names of a rule that clients would see. Each of several limits is shown as `rule.limit`, which must
+    /// not be the name of another rule. A limit in shadow mode must not have a `shadow`.
     fn check_shown(&mut self, field: &Field<'_>, rule: Rule, of_policy: Mode) -> Option<Rule> {
         let Action::Charge(limits) = &rule.action else { return Some(rule) };
         for limit in limits.iter().filter(|limit| !limit.name.is_empty()) {

@@ -97,8 +97,7 @@ impl OverrideReader<'_> {
         self.all(rule, limits, &|field| numbers_by_name(&field, limits))
     }
 
-    /// Reads every override in the rule, and then every override in the rule's file. Continues after an invalid
-    /// override.
+    /// Reads every override in the rule, and then in the rule's file, also after an invalid override.
     fn all(
         &self,
         rule: &Section<'_>,
@@ -148,7 +147,7 @@ impl OverrideReader<'_> {
         correct
     }
 
-    /// Reads the overrides in the file of the rule. Reports each problem with the line that has the problem.
+    /// Reads the overrides in the file of the rule. Reports each problem with its line.
     fn each_in_file(
         &self,
         overrides: &Field<'_>,

@@ -98,8 +98,7 @@ impl Source<'_> {
         let lines: Vec<Line<'_>> = lines.collect();
         let extra = lines.get(MOST_ENTRIES).map(|line| line.start());
         let count = self.check_count(lines.len(), extra)?;
-        // Many lines have the same numbers, for example those of all customers with one tariff. So equal numbers are
-        // read only once.
+        // Equal numbers, such as those of many customers with one tariff, are read only once.
         let mut known: HashMap<String, NumbersByLimit> = HashMap::new();
         let mut numbers_text = String::new();
         for line in lines {
@@ -327,8 +326,8 @@ impl Table<'_> {
     }
 }
 
-/// Reads a cell in quotes. `text` begins after the first quote. Returns the cell's text, and the text after the comma
-/// that follows the cell, if there is a comma. `None` if the cell is not valid.
+/// Reads a cell in quotes. `text` begins after the first quote. Returns the cell's text, and the text after the cell's
+/// comma, if there is one. `None` if the cell is not valid.
 fn unquoted(text: &str) -> Option<(String, Option<&str>)> {
     let mut cell = String::new();
     let mut rest = text;

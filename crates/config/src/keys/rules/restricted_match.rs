@@ -17,14 +17,14 @@ pub(crate) struct Restriction<'e> {
 }
 
 impl Restriction<'_> {
-    /// Reads conditions. `why_not` returns the reason why an attribute may not be used here, and `None` for an attribute that
-    /// may be used. The result is `None` after reporting such a reason or another problem.
+    /// Reads conditions. `why_not` returns the reason why an attribute may not be used here, or `None`. The result is
+    /// `None` after reporting a problem.
     pub(crate) fn conditions(
         self,
         field: &Field<'_>,
         why_not: impl Fn(&Attribute) -> Option<&'static str>,
     ) -> Option<Vec<Condition>> {
-        // A missing configuration of credentials is not reported here, because credentials may not be used here anyway.
+        // Credentials may not be used here, so a missing configuration of credentials is not reported.
         let attributes = AttributeReader { jwt: true, api_keys: true, tls: TlsAttributes::All, columns: None };
         let conditions = ConditionReader { attributes, ipv6_prefix: self.ipv6_prefix, environment: self.environment };
         let conditions = conditions.conditions(field);

@@ -69,8 +69,7 @@ pub(crate) static OPERATORS: Mapping = Mapping {
     constraints: || json!({"minProperties": 1}),
 };
 
-/// Reads conditions. Values in the file are normalised in the same way as values of requests, so that equal values have equal
-/// bytes.
+/// Reads conditions. Values in the file are normalised like values of requests, so that equal values have equal bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConditionReader<'k> {
     pub attributes: AttributeReader<'k>,
@@ -123,7 +122,7 @@ impl ConditionReader<'_> {
         section.close();
         let mut operators: Vec<_> = operators.into_iter().flatten().collect::<Option<_>>()?;
         match operators.len() {
-            // If the mapping is not empty, it has an unknown operator, which has already been reported.
+            // A mapping that is not empty has an unknown operator, which has already been reported.
             0 if field.is_empty() => {
                 field.must("name at least one of in, not, prefix, suffix, regex, present, cidr, in_file and cidr_file");
                 None
@@ -138,7 +137,7 @@ impl ConditionReader<'_> {
         all(field.one_or_list()?, |member| self.text(&member, attribute))
     }
 
-    /// Reads a text of a condition. Converts it to the form in which requests have values of this attribute.
+    /// Reads a text of a condition, and normalises it as the values of this attribute in requests.
     fn text(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Text> {
         let written = field.written()?;
         match attribute {

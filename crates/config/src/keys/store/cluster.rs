@@ -60,7 +60,7 @@ pub(crate) static CLUSTER: Mapping = Mapping {
 
 pub(crate) fn cluster(field: Field<'_>) -> Option<Settings> {
     let section = field.section(&CLUSTER)?;
-    // Unknown nodes are replaced by `localhost`, so that no lint warns of a password that is sent to them without TLS.
+    // Unknown nodes become `localhost`, to avoid a warning of a password without TLS.
     let nodes = section.need("nodes").and_then(|field| NODES.read(field));
     let place = section.choice("place", &PLACES);
     let hash_tags = section.whole("hash_tags");

@@ -110,7 +110,7 @@ pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Se
             Some("postgres") => "write `store: {postgres: {url: \"postgres://USER@HOST/DATABASE\"}}`",
             _ => "write `store: {redis: {url: \"redis://HOST:6379\"}}`",
         };
-        // Only a plain word is shown in the message, because any other text may be an address with a password.
+        // Only a plain word is shown in the message. Any other text may contain a password.
         let is_name = field.text_if_any().is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_alphabetic()));
         let field = if is_name { field } else { field.hidden() };
         field.must_hinting("be a mapping", Some(hint.to_owned()));
@@ -174,7 +174,7 @@ fn breaker(field: Field<'_>) -> Option<breaker::Settings> {
             field.must("be at least `cooldown`");
             None
         }
-        // If `cooldown` is longer than the default of `max_cooldown`, the value of `cooldown` applies to both.
+        // A `cooldown` above the default of `max_cooldown` applies to both.
         _ => Some(breaker::Settings {
             failures: u32::try_from(failures).ok()?,
             cooldown,

@@ -84,13 +84,12 @@ pub(crate) static POSTGRES: Mapping = Mapping {
 
 pub(crate) fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&POSTGRES)?;
-    // An unknown host is replaced by `localhost`, so that no lint warns of a password that is sent to it without TLS.
+    // An unknown host becomes `localhost`, to avoid a warning of a password without TLS.
     let url = section
         .need("url")
         .and_then(|field| field.known_or("postgres://tollgate@localhost/tollgate", |field| URL.read(field)));
     let password = password(&section, environment, url.as_ref().and_then(|url| url.password.clone()));
-    // The TLS client is made for any host, because the URL may name several hosts, each with a certificate for its own
-    // name.
+    // The URL may name several hosts, so the TLS client is made for any host.
     let tls = tls_of_any_host(&section, environment);
     let timeout = section.positive_duration("timeout");
     let table = section.value("table", |field| TABLE.read(field));

@@ -52,7 +52,7 @@ pub(crate) static SENTINEL: Mapping = Mapping {
 
 pub(crate) fn sentinel(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&SENTINEL)?;
-    // An unknown name, and unknown sentinels, are replaced by values that cause no warning.
+    // Unknown values are replaced by values that cause no warning.
     let master = section.need("master").and_then(|field| field.known_or("unknown", |field| MASTER.read(field)));
     let nodes = section.need("nodes").and_then(|field| NODES.read(field));
     let username = section.optional("username", |field| Some(field.written()?.to_owned()));

@@ -48,8 +48,8 @@ pub(crate) fn password(
     Some(password.filter(|password| *password != SecretSource::Inline(Secret::new(""))))
 }
 
-/// Reads `tls` of a store whose servers become known only when the gateway connects. Returns `Some(None)` if the store has no
-/// TLS, and `None` after reporting a problem.
+/// Reads `tls` of a store that may have several hosts. `Some(None)`: the store has no TLS. `None` after reporting a
+/// problem.
 pub(crate) fn tls_of_any_host(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
     match section.optional("tls", |field| client_tls(field, environment))?.flatten() {
         Some(tls) => tls.client_of_any_host(section).map(|client| Some(Arc::new(client))),

@@ -2,7 +2,7 @@
 //!
 //! A [`Section`] is a mapping with its declaration, from which it takes bounds and defaults. Keys without a declaration
 //! are reported, with the nearest declared name as a hint. Every function here that returns an `Option` returns `None`
-//! after it has reported a problem. So callers continue, and the rest of the file is checked too.
+//! after it has reported a problem. The rest of the file is checked too.
 
 mod section;
 mod shape_check;
@@ -87,8 +87,8 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Reports a problem of the value. Does nothing if the value has a reference to the environment that cannot be resolved,
-    /// because that problem has already been reported. If the value is unknown, reports that it must be known.
+    /// Reports a problem of the value. An unresolved reference has already been reported and gets no second problem.
+    /// For an unknown value, reports that it must be known.
     pub(crate) fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
         match self.style() {
             Some(Style::Unresolved) => return,
@@ -104,14 +104,13 @@ impl<'t> Field<'t> {
         self.style() == Some(Style::Unknown)
     }
 
-    /// Records that the value is unknown, unless the purpose of the reading needs the value. Returns whether the value may be
-    /// unknown.
+    /// Returns whether the value may be unknown. If so, records that it is unknown.
     pub(crate) fn allows_unknown(&self, what: String) -> bool {
         self.report.allows_unknown(self.position, &self.path, what)
     }
 
-    /// If the file is checked before a start, records that the value is a secret that only the running gateway can
-    /// read. Returns whether the file is checked before a start.
+    /// Returns whether the file is checked before a start. If so, records that only the running gateway can read this
+    /// secret.
     pub(crate) fn allows_hidden(&self, what: String) -> bool {
         self.report.allows_hidden(self.position, &self.path, what)
     }
@@ -273,16 +272,14 @@ impl<'t> Field<'t> {
     }
 }
 
-/// Reads a default, or the text that replaces an unknown value. Problems are not reported, because tests make sure that
-/// these texts have none.
+/// Reads a default, or the text that replaces an unknown value. Tests make sure that these texts have no problems.
 fn read_text<T>(text: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
     let report = Report::default();
     let node = tree::read(text.as_bytes(), &report).ok()?;
     read(Field::root(&node, &report))
 }
 
-/// Reads every member with `read`, even after an invalid member, so that all problems are reported. `None` if any member was
-/// invalid.
+/// Reads every member with `read`, even after an invalid member. `None` if any member was invalid.
 pub(crate) fn all<'t, T>(members: Vec<Field<'t>>, read: impl FnMut(Field<'t>) -> Option<T>) -> Option<Vec<T>> {
     let read: Vec<Option<T>> = members.into_iter().map(read).collect();
     read.into_iter().collect()

@@ -121,8 +121,7 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// Reports the keys of the file that are not declared. This is called last, so that these problems follow other problems at
-    /// the same position.
+    /// Reports the keys of the file that are not declared. Called last, so that these problems follow all others.
     pub(crate) fn close(self) {
         let names = self.mapping.names();
         for entry in self.entries.iter().filter(|entry| !names.contains(&&*entry.key)) {

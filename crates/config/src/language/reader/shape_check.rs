@@ -7,8 +7,8 @@ use crate::language::shape::{Duration, List, Scalars, Shape, Text};
 pub(crate) type ReportMismatch = fn(&Field<'_>, &str);
 
 impl Field<'_> {
-    /// Checks that the value has this shape. Of a list or mapping, only the number of members is checked here, because
-    /// the members are checked when they are read. `None` after reporting a problem.
+    /// Checks that the value has this shape. Of a list or mapping, only the number of members is checked. `None` after
+    /// reporting a problem.
     pub(crate) fn check(&self, shape: &Shape) -> Option<()> {
         self.check_reporting(shape, |field, must| field.must(must))
     }

@@ -152,8 +152,8 @@ impl<'t> Field<'t> {
         digits.and_then(|text| text.parse().ok()).filter(|number| bounds.contains(number))
     }
 
-    /// Reads the value as a number above zero with at most three decimals. The number is read from its digits, so that it is
-    /// exact. `None` after reporting another value.
+    /// Reads the value as a number above zero with at most three decimals, without rounding. `None` after reporting
+    /// another value.
     pub(crate) fn cost(&self) -> Option<Cost> {
         self.check(&AMOUNT)?;
         let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));

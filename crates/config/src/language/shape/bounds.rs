@@ -115,14 +115,13 @@ impl Duration {
         Duration { must, least: DurationBound { at: least, must }, most: DurationBound { at: most, must } }
     }
 
-    /// Returns the shape that the schema uses: a pattern that does not check the bounds, because a pattern cannot
-    /// compare durations.
+    /// Returns the shape that the schema uses: a pattern, which cannot compare durations with bounds.
     pub(super) const fn definition(self) -> Shape {
         if self.least.at.0 > 0 { POSITIVE_DURATION } else { DURATION }
     }
 
-    /// Returns the message for a value that is not a duration within these bounds. `text` is the text of the value, and
-    /// `None` if the value has no text. The result is `None` if the duration is valid.
+    /// Returns the message for a value that is not a duration within these bounds. `text` is `None` if the value has no
+    /// text. Returns `None` for a valid duration.
     pub fn mismatch(self, text: Option<&str>) -> Option<&'static str> {
         match text.and_then(duration::parse) {
             None => Some(self.must),

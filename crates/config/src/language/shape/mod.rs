@@ -1,8 +1,7 @@
 //! Describes as data what a value must be. The JSON Schema is made from these shapes, and
 //! [`crate::language::reader::Field::check`] checks values by them.
 //!
-//! A value of the file is checked after references to the environment have been replaced. The schema also accepts such
-//! a reference in place of any value.
+//! References to the environment are replaced before the check. The schema accepts a reference in place of any value.
 
 mod bounds;
 mod schema;
@@ -133,7 +132,7 @@ impl Shape {
         }
     }
 
-    /// Returns the message for a list or a mapping where this shape requires a single value. `None` if the message is
+    /// Returns the message for a list or a mapping where a single value is required. `None`: the message is
     /// [`Shape::must`].
     pub fn must_be_single(&self) -> Option<&'static str> {
         match self {

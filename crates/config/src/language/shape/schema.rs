@@ -18,8 +18,7 @@ impl Shape {
         }
     }
 
-    /// Returns the definitions to which the schema of this shape refers. A definition follows the definitions to which its own
-    /// shape refers.
+    /// Returns the definitions to which the schema of this shape refers, each after the definitions that it uses.
     pub fn definitions(&self) -> Vec<&'static Definition> {
         match self {
             Shape::WithMessage { of, .. } => of.definitions(),
@@ -33,8 +32,7 @@ impl Shape {
         }
     }
 
-    /// Whether the schema must name a reference to the environment as one more alternative, because no other
-    /// alternative accepts a reference.
+    /// Whether the schema must name a reference to the environment as one more alternative.
     fn needs_reference(&self) -> bool {
         match self {
             Shape::Boolean
@@ -107,8 +105,7 @@ impl Whole {
 }
 
 impl Decimal {
-    /// Returns the schema of a decimal number. The schema does not bound the number of decimals, because a parsed
-    /// number does not show its decimals.
+    /// Returns the schema of a decimal number. The number of decimals is not bounded: a parsed number does not show it.
     fn schema(self) -> Value {
         let least = match self.least {
             Least::Zero => "minimum",

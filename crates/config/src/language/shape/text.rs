@@ -9,8 +9,7 @@ use regex::Regex;
 #[derive(Clone, Copy, Debug)]
 pub struct Text {
     pub scalars: Scalars,
-    /// Regular expressions. The text must match one of them. Each has the same meaning in Rust and in ECMAScript, which the
-    /// schema uses.
+    /// Regular expressions. The text must match one of them. Each means the same in Rust and in ECMAScript.
     pub patterns: &'static [&'static str],
     /// The texts that are rejected although they match a pattern.
     pub except: Option<Exception>,

@@ -23,8 +23,7 @@ const LIMIT_KEY: Key = limit_key("What is granted in each window.");
 const CALENDAR_UNITS: [&str; 4] =
     [CalendarUnit::Day.name(), CalendarUnit::Week.name(), CalendarUnit::Month.name(), CalendarUnit::Year.name()];
 
-/// The length of a window as a duration. The caller has already checked that the text is not the name of a calendar
-/// unit.
+/// The length of a window as a duration, not as the name of a calendar unit.
 const LENGTH: ValueKind<ParseText<Micros>> = ValueKind::new(
     "duration from `1s` to `366d`, or `day`, `week`, `month`, `year`",
     Shape::Either {

@@ -81,8 +81,7 @@ pub(super) fn other_numbers(
     numbers(section, own.map(|own| own.delay_after().into()), reader)
 }
 
-/// Reports costs below 1. Each waiting request takes a whole place of the queue. With smaller costs, more requests would wait
-/// than the queue has places.
+/// Reports costs below 1, because each waiting request takes a whole place of the queue.
 pub(super) fn check_costs(section: &Section<'_>) -> Option<()> {
     let mut right = Some(());
     for field in ["fixed_cost", "default_cost", "min_cost"].into_iter().filter_map(|key| section.get(key)) {

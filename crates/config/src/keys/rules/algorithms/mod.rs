@@ -155,8 +155,8 @@ pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
     Ceiling { cost: algorithm.ceiling(), name }
 }
 
-/// Reads what a request costs at a limit with this algorithm. `ceiling` is the highest cost that a full bucket can pay. If
-/// the limit is invalid, `ceiling` is `None`, and costs are not compared with it.
+/// Reads what a request costs at a limit with this algorithm. `ceiling` is the highest cost that a full bucket can pay,
+/// or `None` if the limit is invalid.
 pub(crate) fn price(kind: AlgorithmKind, section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
     match kind {
         AlgorithmKind::Concurrency => Some(concurrency::PRICE),
@@ -181,8 +181,7 @@ pub(crate) fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamedAlgorithm {
     pub kind: AlgorithmKind,
-    /// `None` if the name is invalid, which has been reported. Then `kind` is the algorithm with the most similar name, and the
-    /// keys are checked as keys of that algorithm.
+    /// `None` if the name is invalid, which has been reported. Then `kind` is the algorithm with the most similar name.
     pub valid: Option<()>,
 }
 
@@ -196,9 +195,8 @@ impl NamedAlgorithm {
         }
     }
 
-    /// Returns the algorithm that `limit` names. If `limit` names no algorithm, returns `of_rule`, the algorithm of its rule. A
-    /// misspelled name counts as the algorithm with the most similar name. `None` after reporting that no algorithm has a
-    /// similar name, or that `limit` is not a mapping.
+    /// Returns the algorithm that `limit` names, or else `of_rule`, the algorithm of its rule. A misspelled name counts
+    /// as the most similar name. `None` after reporting that no name is similar, or that `limit` is not a mapping.
     pub(crate) fn of_limit(of_rule: Option<NamedAlgorithm>, limit: &Field<'_>) -> Option<NamedAlgorithm> {
         let keys = limit_keys(of_rule.map_or(DEFAULT, |algorithm| algorithm.kind));
         match limit.clone().section(keys)?.get("algorithm") {

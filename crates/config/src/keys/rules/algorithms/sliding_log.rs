@@ -95,7 +95,7 @@ pub(super) fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price
     };
     let mut right = Some(());
     for (key, _) in costs.into_iter().flatten().filter(|(_, cost)| *cost < least) {
-        // Only a cost in the file can be too small, because a default cost is never below the least cost.
+        // Only a cost in the file can be too small. The default cost never is.
         let field = section.get(key)?;
         field.must(format_args!("be at least {least}: in a window there are at most {MAX_LIMIT} grants"));
         right = None;

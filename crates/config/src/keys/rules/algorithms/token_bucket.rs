@@ -108,7 +108,7 @@ pub(crate) fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> O
     Some(LimitNumbers { base: Algorithm::TokenBucket(base), claimed: rate.claimed.into_iter().chain(burst).collect() })
 }
 
-/// Reads a token bucket whose rate and burst must be in the file, and so are the same for all requests.
+/// Reads a token bucket whose rate and burst are in the file.
 pub(crate) fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
     match token_bucket(section, NumberReader::in_file())?.base {
         Algorithm::TokenBucket(bucket) => Some(bucket),
@@ -152,9 +152,8 @@ fn per_second<'t>(field: Field<'t>, reader: NumberReader<'_>) -> Option<LocatedR
     Some(LocatedRate { rate, field: largest_field, implied_burst: None, claimed })
 }
 
-/// Makes a bucket for requests that each have their own rate, if every rate can be computed exactly. The burst may be
-/// below the rate of a request, because the request then gets a larger burst. But the largest burst that a request may
-/// bring must not be below the largest rate.
+/// Makes a bucket for requests that bring their own rate, if every rate can be computed exactly. Only the largest burst
+/// that a request may bring must reach the largest rate.
 fn at_any_rate(rate: &LocatedRate<'_>, burst: &Number<'_>) -> Option<TokenBucket> {
     let fastest = rate.rate.amount;
     if let Err(InvalidNumbers::TooLarge { largest }) = TokenBucket::with_rates_up_to(fastest, fastest.ceil().whole()) {
