@@ -21,8 +21,8 @@ const STANDARD_INPUT: &str = "-";
 #[derive(Debug)]
 pub struct LoadedConfig {
     pub config: Result<Config, Problems>,
-    /// The gateway.yaml and the files that it names, for watching them. Valid API key files and valid certificates of listeners
-    /// are left out, because they are watched separately and need no reload.
+    /// The gateway.yaml and the files that it names, for watching them. Valid API key files and valid certificates of
+    /// listeners are left out, because they need no reload.
     pub sources: Vec<Source>,
 }
 
@@ -72,8 +72,7 @@ impl LoadedConfig {
         LoadedConfig::read(path, Purpose::Run, read_main(path, Purpose::Run))
     }
 
-    /// Reads and checks a gateway.yaml again, such as for a reload. The path must be a regular file, because the content of a
-    /// pipe cannot be read twice.
+    /// Reads and checks a gateway.yaml again, such as for a reload. The path must be a regular file, and not a pipe.
     pub fn again(path: &Path) -> LoadedConfig {
         LoadedConfig::read(path, Purpose::Run, read_file(path))
     }
@@ -85,8 +84,8 @@ impl LoadedConfig {
             Ok(bytes) => {
                 // Relative paths in a file are relative to the folder of the file.
                 let folder = path.parent().unwrap_or(Path::new(""));
-                // If gateway.yaml has problems, a command parses it twice. But the command reads each named file only
-                // once, because a named file may change in between.
+                // A command may parse gateway.yaml twice. It reads each named file only once, because the file may
+                // change in between.
                 let known: RefCell<HashMap<PathBuf, Vec<u8>>> = RefCell::default();
                 let read = |path: &Path| {
                     let path = folder.join(path);
@@ -116,8 +115,7 @@ impl LoadedConfig {
             sources.retain(|source| !followed.contains(&&*source.path));
         }
         if let Some(buckets) = config.as_ref().ok().and_then(|config| config.store.bucket_file()) {
-            // The folder of the bucket file was read only to find out whether the folder exists. It is not watched,
-            // because it changes with every file in it.
+            // The folder of the bucket file changes with every file in it, so it is not watched.
             sources.retain(|source| Some(&*source.path) != buckets.path.parent());
         }
         LoadedConfig { config, sources }

@@ -1,7 +1,7 @@
 //! Detects requests that can be read in more than one way, in the parts that the configuration reads.
 //!
-//! The upstream might read a different value than the value that was verified or charged. So this check comes before
-//! the rules and covers every request, even if the rule that reads the attribute does not apply.
+//! The upstream might read a different value than the value that was verified or charged. So this check covers every
+//! request, before any rule.
 
 use std::borrow::Cow;
 
@@ -28,16 +28,16 @@ pub struct AmbiguityCheck {
 /// The part of a request that can be read in more than one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ambiguity {
-    /// An attribute that rules read. The request repeats the attribute, removes it with `Connection`, or has another attribute
-    /// with a name that may be read as the same name. Or the request has two different API keys.
+    /// An attribute that rules read. The request repeats it, removes it with `Connection`, or has an attribute with a
+    /// similar name, which may be read as the same name. Or the request has two different API keys.
     Ambiguous,
     /// The path of the request can be read in more than one way.
     Path,
 }
 
 impl AmbiguityCheck {
-    /// Makes a check for every attribute that exemptions, or enforced policies and rules, read. Policies and rules in shadow
-    /// mode (dry runs) are left out, because these never refuse a request.
+    /// Makes a check for every attribute that exemptions, or enforced policies and rules, read. Policies and rules in
+    /// shadow mode (dry runs) never refuse a request, and are left out.
     pub(crate) fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> AmbiguityCheck {
         let mut check = AmbiguityCheck::default();
         check.add(enforced_attributes(policies, exempt));
@@ -71,8 +71,8 @@ impl AmbiguityCheck {
         attributes.find(|attribute| attribute.is_ambiguous(request) || self.alias(attribute, request).is_some())
     }
 
-    /// Returns a different name in the request that may be read as the name of `attribute`. A name that the file also reads
-    /// does not count, because the file distinguishes both names.
+    /// Returns a different name in the request that may be read as the name of `attribute`. A name that the file also
+    /// reads does not count.
     pub fn alias<'r>(&self, attribute: &Attribute, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         let is_read = |is_it: &dyn Fn(&Attribute) -> bool| self.repeatable.iter().any(is_it);
         match attribute {
@@ -99,8 +99,8 @@ impl AmbiguityCheck {
         if self.ambiguous(request).is_some() || self.different_keys(request).is_some() {
             return Err(Ambiguity::Ambiguous);
         }
-        // If a request removes its credentials with `Connection`, the upstream takes it for the request of another
-        // client. So such a request is ambiguous, whatever the limit keys are.
+        // The upstream takes a request that removes its credentials with `Connection` for the request of another
+        // client.
         let removes = |name| is_nominated(request, name);
         if request.head.headers.contains_key(CONNECTION) && (removes(&AUTHORIZATION) || removes(&COOKIE)) {
             return Err(Ambiguity::Ambiguous);

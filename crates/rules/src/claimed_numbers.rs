@@ -1,8 +1,8 @@
 //! Takes numbers of a limit from the credentials of a request: from a claim in its token, or from a column of the key
 //! file.
 //!
-//! A number is parsed as a decimal text, never as a float, and is limited to the bounds in the configuration. So every
-//! number is exact, whatever an issuer writes. If a number cannot be read, the default in the configuration applies.
+//! A number is parsed as a decimal text, never as a float, so it is exact. A number is limited to the bounds in the
+//! configuration. If it cannot be read, the default in the configuration applies.
 
 use std::fmt;
 
@@ -86,7 +86,7 @@ impl ClaimResult {
     }
 }
 
-/// The results of reading settings from credentials, each with the limit that has the setting. Empty for almost all requests.
+/// The results of reading settings from credentials, each with the limit that has the setting.
 pub(crate) type ClaimResults = SmallVec<[(LimitId, ClaimResult); 2]>;
 
 /// The value of a setting for one request, with the result of reading the setting from the credentials.
@@ -97,8 +97,7 @@ pub struct ClaimedAmount {
 }
 
 impl ClaimedNumber {
-    /// Reads the setting for a request. `text` is the value of the claim or column, or `None` if the credentials have
-    /// no such claim or column.
+    /// Reads the setting for a request. `text` is the value of the claim or column, or `None` if it is missing.
     pub(crate) fn amount(&self, text: Option<&[u8]>) -> ClaimedAmount {
         let default = |result| ClaimedAmount { amount: self.default, result };
         let Some(text) = text else { return default(ClaimResult::Missing) };
@@ -121,8 +120,7 @@ impl fmt::Display for ClaimedNumber {
 pub struct ClaimedNumbers {
     /// The limit's algorithm, with the settings that are the same for all requests.
     pub base: Algorithm,
-    /// The smallest cost of a request. A burst or limit from credentials is raised to this cost, unless the burst or
-    /// limit is 0.
+    /// The smallest cost of a request. A burst or limit from credentials is raised to this cost. 0 stays 0.
     pub least: Cost,
     /// The settings that come from credentials, at least one.
     pub numbers: Vec<ClaimedNumber>,

@@ -29,8 +29,8 @@ pub struct CompiledLimit {
     pub expose: Expose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
-    /// The limit's own settings, and after them the settings of each override. An override that charges nothing has the limit's
-    /// own settings in this list.
+    /// The limit's own settings, and after them the settings of each override. For an override that charges nothing,
+    /// these are the limit's own settings.
     pub variants: Vec<Algorithm>,
     /// The settings that come from credentials; `None` if all settings are fixed. The settings of overrides are always fixed.
     pub claimed: Option<CompiledNumbers>,
@@ -50,8 +50,8 @@ impl CompiledLimit {
         self.seed.key(descriptor)
     }
 
-    /// Returns the tag of the buckets with the settings of this variant. A store groups buckets by their tags when it
-    /// chooses which bucket to evict. `variant` is 0 for the limit's own settings, otherwise the number of an override.
+    /// Returns the tag of the buckets with the settings of this variant. A store that evicts buckets groups them by
+    /// tag. `variant` is 0 for the limit's own settings, and the number of an override for its settings.
     pub fn tag(&self, variant: u32) -> LimitTag {
         self.seed.tag().of_variant(variant)
     }
@@ -108,8 +108,7 @@ impl CompiledLimit {
     }
 }
 
-/// Combines the settings of limits that share the buckets of a meter, because each of these limits may charge each
-/// bucket of the meter.
+/// Combines the settings of limits that share the buckets of a meter: each limit may charge each bucket.
 pub(crate) fn combine_meters(limits: &mut [CompiledLimit]) {
     let mut combined: HashMap<BucketKey, Algorithm> = HashMap::new();
     for limit in limits.iter().filter(|limit| limit.meter.is_some()) {

@@ -1,5 +1,4 @@
-//! Defines policies and rules after compilation. Each attribute that they read has a [`Slot`], which is its index in a
-//! list.
+//! Defines policies and rules after compilation. Each attribute has a [`Slot`], its index in a list.
 
 use smallvec::SmallVec;
 
@@ -35,8 +34,7 @@ pub(crate) struct CompiledPolicy {
     pub index: Option<Index>,
 }
 
-/// A rule, compiled: its attributes and limits are replaced by their indexes in the rule set. The index of an attribute
-/// is a [`Slot`].
+/// A rule, compiled: its attributes and limits are replaced by their indexes in the rule set.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledRule {
     /// The index of the rule in its policy.
@@ -49,8 +47,7 @@ pub(crate) struct CompiledRule {
     pub until: Option<Timestamp>,
 }
 
-/// A limit key, compiled: each of its alternative attributes is replaced by a [`Slot`], the index of the attribute in the list
-/// of all attributes that the rules read.
+/// A limit key, compiled: each of its alternative attributes is replaced by a [`Slot`].
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledKey {
     pub key: LimitKey,
@@ -66,7 +63,7 @@ pub(crate) enum CompiledAction {
     Charge(Vec<LimitId>),
 }
 
-/// Returns the slot (index) of the attribute and the expected value of each condition, in the form that an index takes.
+/// Returns the slot (index) of the attribute and the expected value of each condition, as an index takes them.
 pub(crate) fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
     conditions.iter().map(|condition| (condition.slot.0, &condition.condition.expectation))
 }

@@ -37,8 +37,7 @@ pub struct CallRuling {
 pub struct DescriptorPart {
     /// The indexes of the descriptor's charges among the enforced charges of the call.
     pub charges: Range<usize>,
-    /// The rule or policy that denies the descriptor. If there is such a rule or policy, the whole call is denied.
-    /// `None` if the descriptor is not denied.
+    /// The rule or policy that denies the descriptor, and so the whole call. `None` if the descriptor is not denied.
     pub denied_by: Option<DenierId>,
     /// Whether the rules say that nothing limits the descriptor.
     pub is_unlimited: bool,

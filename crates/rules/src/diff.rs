@@ -1,9 +1,9 @@
 //! Compares two rule sets, and finds the limits of the new rule set that cannot use the buckets of the old rule set.
 //!
 //! A bucket is identified by its policy, rule, limit, mode, algorithm and set of limit keys, and by the values that the
-//! keys pick from a request. So a change of numbers, conditions or positions in the file keeps the amount spent. But
-//! after a change of a name, the buckets start full again. The buckets of a meter are identified by the meter's name in
-//! place of policy, rule and limit.
+//! keys pick from a request. So a change of numbers, conditions or positions in the file keeps the amount spent. After
+//! a change of a name, the buckets start full again. The buckets of a meter have the meter's name in place of policy,
+//! rule and limit.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -88,9 +88,8 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     let of_meter = |one: &&CompiledLimit| limit.meter.is_some() && one.meter == limit.meter;
     let same = before.limits().iter().filter(named).find(|old| old.mode == limit.mode);
     let Some(old) = same.or_else(|| before.limits().iter().find(of_meter)) else {
-        // The mode has changed if the old file has a limit of this name only in the other mode, and the new file has it
-        // only in this mode. Otherwise the limit is new, for example a shadow limit that was added beside an enforced
-        // one.
+        // The limit has changed its mode if only the old file has it in the other mode. A shadow limit that was added
+        // beside an enforced limit is new.
         let other = if limit.mode == Mode::Shadow { Mode::Enforce } else { Mode::Shadow };
         let changed = of_mode(before, other) && !of_mode(after, other);
         return if changed { ResetCause::Mode { was: other } } else { ResetCause::Name };

@@ -1,8 +1,8 @@
 //! Finds the entries of a long list that may apply to a request, without checking each entry.
 //!
 //! An entry that expects certain texts as the value of an attribute is found by this value. Any other entry is always
-//! found. The index only leaves out entries that cannot apply, and the caller still checks every condition. So one
-//! look-up replaces a thousand comparisons, and the order in the file still decides.
+//! found. The caller still checks every condition. So one look-up replaces a thousand comparisons, and the order in the
+//! file still decides.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,7 @@ use request::matcher::{Expectation, Text};
 /// The shortest list that gets an index. A shorter list is searched entry by entry, which takes less time.
 const WORTHWHILE: usize = 9;
 
-/// Finds the entries of a long list that may apply to a request. An entry is found by the text that it expects as the value of
-/// an attribute.
+/// Finds the entries of a long list that may apply to a request, by the texts that the entries expect.
 #[derive(Clone, Debug)]
 pub struct Index {
     /// A group for each attribute by which entries are found.
@@ -37,8 +36,7 @@ struct Group {
 /// The indexes of the entries that an index has found, in the order of the list.
 pub(crate) type Indices = SmallVec<[u32; 16]>;
 
-/// Returns the entries of a list that an index has found. If `found` is `None`, there is no index, and all entries are
-/// returned.
+/// Returns the entries of a list that an index has found. `None`: there is no index, and all entries are returned.
 pub(crate) fn among<T>(list: &[T], found: Option<Indices>) -> impl Iterator<Item = &T> {
     let all = if found.is_some() { &[] } else { list };
     let found = found.unwrap_or_default().into_iter().filter_map(|index| list.get(usize::try_from(index).ok()?));
@@ -61,8 +59,8 @@ impl Index {
         for (slot, texts) in found_by.iter().flatten() {
             texts.iter().for_each(|text| *frequency.entry((*slot, text)).or_default() += 1);
         }
-        // Uses the condition that the fewest other entries share. For example, if a thousand entries expect the same
-        // host, each entry is found by its path.
+        // Uses the condition that the fewest other entries share. If a thousand entries expect one host, each entry is
+        // found by its path.
         let others = |(slot, texts): &&(usize, &[Text])| -> usize {
             texts.iter().filter_map(|text| frequency.get(&(*slot, text))).sum()
         };
@@ -76,8 +74,8 @@ impl Index {
         Some(index)
     }
 
-    /// Returns the indexes of the entries that may apply. `look` is called with each slot whose value is needed, and with a
-    /// function. `look` must call this function with the value, or with each element of a list.
+    /// Returns the indexes of the entries that may apply. `look` is called with each slot whose value is needed. It
+    /// must pass the value, or each element of a list, to the given function.
     pub fn find(&self, mut look: impl FnMut(usize, &mut dyn FnMut(&[u8]))) -> Indices {
         let mut found = Indices::from_slice(&self.always);
         for group in &self.groups {

@@ -9,8 +9,7 @@ use rules::rule::{Condition, LimitKey, Policy, Rule};
 
 static PRESENT: Expectation = Expectation::Present(true);
 
-/// The conditions that all requests of a group meet, such as the group of requests to which a rule applies. Lints use them to
-/// compare conditions and rules.
+/// The conditions that all requests of a group meet, such as the requests to which a rule applies.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Constraints<'f> {
     /// Each attribute with an expectation. Several operators of one condition are separate entries.
@@ -67,8 +66,8 @@ impl<'f> Constraints<'f> {
         }
     }
 
-    /// Whether an attribute may have several values. A claim may be a list, unless a limit key consists of only this
-    /// claim: then a request whose claim is a list is not in the group, because a limit key counts a list as missing.
+    /// Whether an attribute may have several values, such as a claim that is a list. A limit key of only this claim
+    /// counts a list as missing, so the claim then has one value.
     fn plurality(&self, attribute: &Attribute) -> Plurality {
         let is_single = match attribute {
             Attribute::Claim(_) => self.keys.iter().any(|key| key.is_only(attribute)),
@@ -185,8 +184,7 @@ struct AttributeConstraints<'f> {
     plurality: Plurality,
 }
 
-/// Whether an attribute of the requests may be a list. Then different elements of the list may meet different
-/// expectations.
+/// Whether an attribute of the requests may be a list. Different elements of a list may meet different expectations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plurality {
     Single,
@@ -202,8 +200,7 @@ impl AttributeConstraints<'_> {
             possible.into_iter().all(|text| within(text, wanted))
         };
         match wanted {
-            // An expectation about one element of a list shows nothing about the other elements, so the expectation
-            // implies no `Not`.
+            // An expectation about one element of a list shows nothing about the other elements.
             Expectation::Not(_) if self.plurality == Plurality::Several => {
                 let says = |known: &&Expectation| matches!(known, Expectation::Not(_) | Expectation::Present(false));
                 self.expected.iter().filter(|known| says(known)).any(|known| implies(known, wanted))
@@ -227,8 +224,8 @@ impl AttributeConstraints<'_> {
             _ => {}
         }
         if self.plurality == Plurality::Several {
-            // Two elements of a list may meet one expectation each. So one of two expectations that exclude each other
-            // must be about all elements.
+            // Different elements of a list may meet the expectations, so one of the expectations must be about all
+            // elements.
             return self.expected.iter().any(|one| match (one, wanted) {
                 (Expectation::AnyOf(texts), Expectation::Not(_)) => {
                     texts.iter().all(|text| self.rules_out(wanted, text))

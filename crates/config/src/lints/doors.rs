@@ -1,6 +1,5 @@
-//! Finds rules that have less effect on requests about which other proxies ask. Such a rule needs an attribute that no
-//! call of a proxy has, or it limits requests in flight, or it has a queue. A request about which another proxy asks
-//! never waits in a queue.
+//! Finds rules that have less effect on requests about which other proxies ask: rules that need an attribute which no
+//! proxy sends, limits of requests in flight, and queues.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,8 +12,8 @@ use request::door::Door;
 use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition};
 
-/// Finds rules that never apply because they need an attribute that is always missing. A listener that decides for other
-/// proxies does not supply every attribute.
+/// Finds rules that never apply, because no listener supplies an attribute that they need. A listener that decides for
+/// other proxies supplies few attributes.
 pub(super) fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
@@ -53,8 +52,7 @@ pub(super) fn slots_at_door(file: &File<'_>) -> Vec<Finding> {
     limits_at_door(file, |algorithm| algorithm.slots().is_some(), what, hint)
 }
 
-/// Finds the limits that apply to requests about which other proxies ask, and for whose algorithm `is_such` returns
-/// `true`.
+/// Finds the limits that apply to requests about which other proxies ask. `is_such` accepts the algorithms to find.
 fn limits_at_door(file: &File<'_>, is_such: fn(&Algorithm) -> bool, what: &str, hint: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {

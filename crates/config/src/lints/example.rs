@@ -17,8 +17,7 @@ use rules::rule::Rule;
 const ANY: [&[u8]; 2] = [b"/~", b"~"];
 const ANYWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 77));
 
-/// An example of a request, with values of the attributes that rules read. Lints find out which rules apply to the
-/// example.
+/// An example of a request, with values of the attributes that rules read.
 #[derive(Clone, Debug)]
 pub(super) struct Example<'f> {
     values: Vec<(&'f Attribute, Option<Vec<u8>>)>,
@@ -26,7 +25,7 @@ pub(super) struct Example<'f> {
     rest: Rest,
 }
 
-/// Whether the attributes without constraints have values. Some attributes are never missing, and always have a value.
+/// Whether the attributes without constraints have values. Some attributes always have a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Missing,
@@ -58,7 +57,7 @@ impl<'f> Example<'f> {
         examples
     }
 
-    /// Gives the example a value of this attribute that meets the constraints. Returns `false` if no such value can be
+    /// Gives the example a value of this attribute that meets the constraints. Returns `false` if no value can be
     /// invented. For a segment of the path, gives the example a path that has the segment.
     fn fill(&mut self, attribute: &'f Attribute, constraints: &Constraints<'f>, pick: Pick) -> bool {
         let attribute = if matches!(attribute, Attribute::PathSegment(_)) { &Attribute::Path } else { attribute };
@@ -142,8 +141,7 @@ fn expected_segments<'f>(constraints: &Constraints<'f>) -> Vec<(NonZeroU8, Vec<&
     segments
 }
 
-/// Returns the path with invented values in the segments that have expectations. A segment for which no value can be
-/// invented stays as it is.
+/// Returns the path with invented values in the segments that have expectations. All other segments stay.
 fn with_segments(path: &[u8], expected: &[(NonZeroU8, Vec<&Expectation>)]) -> Vec<u8> {
     let mut segments: Vec<Vec<u8>> =
         path.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()).map(<[u8]>::to_vec).collect();

@@ -5,8 +5,7 @@ use crate::config::Config;
 use crate::language::tree::Node;
 use rules::rule::{Condition, Limit, Mode, Policy, Rule};
 
-/// A valid gateway.yaml, as lints examine it: the configuration, and the syntax tree of the text, from which warnings get their
-/// positions.
+/// A valid gateway.yaml, as lints examine it: the configuration, and the syntax tree with the positions.
 #[derive(Debug)]
 pub struct File<'f> {
     pub config: &'f Config,

@@ -16,8 +16,7 @@ use request::matcher::{Expectation, Text};
 use request::path;
 use rules::rule::{Action, Condition, Fold, KeyPart, Override};
 
-/// Finds conditions with a value that no request can have, and conditions whose operators exclude each other. Such a
-/// condition never holds, or always holds if it is a `not`.
+/// Finds conditions with a value that no request can have, and conditions whose operators exclude each other.
 pub(super) fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut look = |conditions: &[Condition], location: &Location<'_>| {
@@ -56,8 +55,8 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
         let Action::Charge(limits) = &located.rule.action else { continue };
         let mut seen = HashSet::new();
         for Override { part, value, index, .. } in limits.iter().flat_map(|limit| &limit.overrides) {
-            // An override for several limits is in the list several times, but is examined once. Of the overrides in a
-            // file, only the first with a fault is reported.
+            // An override for several limits is examined once. Of the overrides in a file, only the first fault is
+            // reported.
             let is_in_file = *index == Override::IN_FILE;
             if seen.contains(index) || (!is_in_file && !seen.insert(*index)) {
                 continue;

@@ -10,8 +10,8 @@ use rules::rule::{Action, Limit, OverrideNumbers};
 /// The size of a bucket, in bytes, from which there is a warning. A million such buckets take a gigabyte.
 const LARGE: u64 = 1_000;
 
-/// Finds sliding logs whose buckets need much memory. The warning names the memory of one full bucket and of a million
-/// full buckets. A limit without limit keys has only one bucket, and is left out. A limit in shadow mode is included.
+/// Finds sliding logs whose buckets need much memory. A limit without limit keys has only one bucket, and is left out.
+/// A limit in shadow mode is included.
 pub(super) fn large_log(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
@@ -35,8 +35,8 @@ pub(super) fn large_log(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns the size in bytes of the largest bucket that a limit can have, and the numbers of this bucket as a text. The
-/// numbers of overrides, of a candidate in shadow mode, and from credentials are included.
+/// Returns the size in bytes of the largest bucket that a limit can have, and the numbers of this bucket as a text.
+/// Numbers of overrides, of a `shadow` and from credentials are included.
 fn largest(limit: &Limit) -> Option<(u64, String)> {
     let overrides = limit.overrides.iter().filter_map(|one| match one.numbers {
         OverrideNumbers::Limited(numbers) => Some(numbers),

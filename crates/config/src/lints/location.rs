@@ -29,8 +29,7 @@ impl<'t> Location<'t> {
         Location { node, path: String::new() }
     }
 
-    /// Returns the location of the value of a key in this mapping. If the key is missing, the location has the position of the
-    /// mapping.
+    /// Returns the location of the value of a key in this mapping. A missing key has the position of the mapping.
     pub fn key(&self, key: &str) -> Location<'t> {
         let node = self.find(key).unwrap_or(self.node);
         Location { node, path: join(&self.path, key) }

@@ -10,7 +10,7 @@ use identity::jwt::{OnInvalid, OnMissing};
 use request::attribute::Attribute;
 use rules::rule::{Action, Condition, Mode, Otherwise, Rule};
 
-/// Finds policies that do not limit a request if the request lacks the attributes that the policy's rules use.
+/// Finds policies that do not limit a request without the attributes that the policy's rules use.
 pub(super) fn open_policy(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, policy) in file.policies.iter().enumerate() {
@@ -18,20 +18,19 @@ pub(super) fn open_policy(file: &File<'_>) -> Vec<Finding> {
             continue;
         }
         let rules = file.rules_of(index);
-        // A request that omits an attribute of the policy's own `match` is not meant to be limited by the policy.
+        // A policy is not meant to limit a request that omits an attribute of the policy's own `match`.
         let scope = Constraints::of(&policy.conditions);
         let left_out = |attribute: &Attribute| file.is_optional(attribute) && scope.on(attribute).is_empty();
         let enforced = || rules.iter().filter(|located| located.is_enforced());
         let catching: Vec<_> = enforced().filter(|located| can_apply(located.rule, &left_out)).collect();
         let charging = enforced().filter(|located| matches!(located.rule.action, Action::Charge(_)));
-        // A rule that no request of this policy can meet is left out, because clients need not evade it.
+        // A rule that no request of this policy can meet is left out.
         let is_impossible =
             |condition: &Condition| scope.excludes(condition) || Constraints::contradicts_itself(condition);
         let possible = |located: &&LocatedRule<'_>| !located.rule.conditions.iter().any(is_impossible);
         let open = charging.rev().filter(possible).find_map(|located| {
             let missing = needed(located.rule, &left_out)?;
-            // The constraints on a request that resembles one of this rule's requests, but lacks the attributes that
-            // can be omitted.
+            // The constraints on a request that meets this rule, but lacks the attributes that can be omitted.
             let rest = located.rule.conditions.iter().filter(|condition| !left_out(&condition.attribute));
             let rest = Constraints::of(policy.conditions.iter().chain(rest));
             let caught =

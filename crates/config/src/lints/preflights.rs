@@ -4,8 +4,8 @@ use super::file::File;
 use super::location::Finding;
 use identity::jwt::OnMissing;
 
-/// Finds configurations that require a token for preflights too. Browsers send a preflight without a token, and the
-/// gateway answers 401. Then web pages of other origins cannot use the API.
+/// Finds configurations that require a token for preflights too. Browsers send a preflight without a token, so the
+/// gateway answers 401.
 pub(super) fn refused_preflight(file: &File<'_>) -> Vec<Finding> {
     let config = file.config;
     if config.cors.is_some() || config.jwt.as_ref().is_none_or(|jwt| jwt.on_missing != OnMissing::Reject) {

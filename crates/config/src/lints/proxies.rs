@@ -100,12 +100,11 @@ pub(super) fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds exemptions that contain the address of a proxy. If this proxy forwards no client address, the proxy counts as the
-/// client, so all of its clients are exempt.
+/// Finds exemptions that contain the address of a proxy. If this proxy forwards no client address, all of its clients
+/// are exempt.
 pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
-    // The peer is not the client if a PROXY protocol header names the client. With `decide`, the proxy that asks names
-    // the client.
+    // The peer is not the client if a PROXY protocol header, or the proxy that asks for a decision, names the client.
     let is_direct = |listener: &Listener| listener.proxy_protocol == HeaderSenders::Nobody && listener.decide.is_none();
     let is_local = |listener: &Listener| {
         let address = listener.address.inet();

@@ -7,8 +7,8 @@ use ledger::algorithm::leaky_bucket::LeakyBucket;
 use rules::claimed_numbers::ClaimedNumbers;
 use rules::rule::{Action, Override, OverrideNumbers};
 
-/// Finds a `max_wait` that is longer than `drain.timeout`, after which the process exits and cuts off the requests that
-/// still wait. Limits in shadow mode are left out, because they delay no request.
+/// Finds a `max_wait` that is longer than `drain.timeout`, after which the process exits. Limits in shadow mode are
+/// left out, because they delay no request.
 pub(super) fn short_drain(file: &File<'_>) -> Vec<Finding> {
     let timeout = file.config.drain.timeout;
     let queues = enforced_queues(file);
@@ -24,8 +24,7 @@ pub(super) fn short_drain(file: &File<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// Finds queues that are longer than `max_wait` allows. A request in the last places would wait for longer than `max_wait`, so
-/// these places stay unused.
+/// Finds queues that are longer than `max_wait` allows. Their last places stay unused.
 pub(super) fn unused_queue(file: &File<'_>) -> Vec<Finding> {
     let queues = enforced_queues(file);
     let unused = queues.iter().filter(|(_, bucket)| bucket.reachable_queue() < bucket.queue());
@@ -42,8 +41,8 @@ fn enforced_queues<'f>(file: &File<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
     file.rules().filter(LocatedRule::is_enforced).flat_map(|located| queues(&located)).collect()
 }
 
-/// Returns the leaky buckets of a rule and of its overrides, each with its location. Of the overrides in a file, returns
-/// only the leaky bucket with the longest wait.
+/// Returns the leaky buckets of a rule and of its overrides, each with its location. Of the overrides in a file, only
+/// the bucket with the longest wait is returned.
 fn queues<'f>(located: &LocatedRule<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
     let Action::Charge(limits) = &located.rule.action else { return Vec::new() };
     let mut queues = Vec::new();
@@ -60,8 +59,8 @@ fn queues<'f>(located: &LocatedRule<'f>) -> Vec<(Location<'f>, LeakyBucket)> {
         });
         queues.extend(longest.max_by_key(|(_, bucket)| bucket.max_wait()));
         for (index, other) in of_rule.into_iter().enumerate() {
-            // If a rule has several `limits`, an override names the limits that it changes. So the override's index
-            // does not show its location.
+            // With several `limits`, an override names the limits that it changes. So its index does not show its
+            // location.
             let location = if limit.name.is_empty() { overrides.pair(index) } else { overrides.clone() };
             if let OverrideNumbers::Limited(numbers) = other.numbers {
                 queues.extend(leaky(location, numbers));

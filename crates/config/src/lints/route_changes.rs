@@ -57,7 +57,7 @@ fn reads_path(condition: &Condition) -> bool {
 }
 
 /// Finds routes that set or remove a request field from which the gateway reads a credential or another attribute. The
-/// upstream then gets a different value of the field than the gateway.
+/// upstream then gets a different value than the gateway.
 pub(super) fn changed_identity(file: &File<'_>) -> Vec<Finding> {
     let config = file.config;
     let tokens = config.jwt.iter().flat_map(|jwt| &jwt.token_from);

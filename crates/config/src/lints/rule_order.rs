@@ -13,8 +13,7 @@ use request::matcher::Expectation;
 use rules::index::Index;
 use rules::rule::{Action, Condition, Mode};
 
-/// The largest number of rules before a `deny` that are examined. The other rules of a long list are probably like the
-/// first ones.
+/// The largest number of rules before a `deny` that are examined.
 const MAX_RULES: usize = 100;
 
 /// Finds rules that never apply, because of their conditions or because an earlier rule of the policy decides.
@@ -103,8 +102,7 @@ fn escapes<'r>(rules: &'r [LocatedRule<'_>], late: &LocatedRule<'_>, ipv6_prefix
     })
 }
 
-/// Whether `first` reads an attribute that is missing at a door where `late` may apply. At some doors, another proxy
-/// sends only parts of the request.
+/// Whether `first` reads an attribute that is missing at a door where `late` may apply.
 fn may_lack(file: &File<'_>, first: &LocatedRule<'_>, late: &LocatedRule<'_>) -> bool {
     let conditions = first.rule.conditions.iter().map(|condition| &condition.attribute);
     let keys = first.rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);
@@ -148,8 +146,8 @@ impl<'r, 'f> Lookup<'r, 'f> {
             counts && constraints.always_meets(first.rule)
         };
         let Some(index) = &self.index else { return self.rules.iter().take(late.index).find(decides) };
-        // A rule that decides every request of `late` also decides the request with the shortest values. So the index
-        // is searched for the rules of the request with the shortest values.
+        // A rule that decides every request of `late` also decides the request with the shortest values. So only this
+        // request is looked up.
         let found = index.find(|slot, tell| {
             let attribute = self.slots.iter().find(|(_, other)| **other == slot).map(|(attribute, _)| *attribute);
             let expected = attribute.map(|attribute| constraints.on(attribute)).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Finds the limits that a request may have to pay together with other limits. If the buckets are on several nodes of a
-//! cluster, a charge to such a limit may be undone. The cached level of its bucket is therefore valid for a shorter time.
+//! Finds the limits that a request may pay together with other limits. On several nodes of a cluster, a charge to these
+//! limits may be undone. So the cached levels of their buckets are valid for a shorter time.
 
 use std::collections::HashSet;
 

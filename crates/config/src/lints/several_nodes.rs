@@ -5,8 +5,8 @@ use super::location::Finding;
 use crate::lints::several_buckets::{is_spread, may_meet};
 use rules::rule::Action;
 
-/// Finds policies whose requests may charge several buckets, while `place: spread` may put these buckets on several nodes. The
-/// buckets may also belong to another policy.
+/// Finds policies whose requests may charge buckets on several nodes, because of `place: spread`. The buckets may also
+/// belong to another policy.
 pub(super) fn several_nodes(file: &File<'_>) -> Vec<Finding> {
     if !is_spread(&file.config.store) {
         return Vec::new();

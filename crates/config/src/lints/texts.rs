@@ -1,5 +1,5 @@
-//! Compares a text of a `match` with other expectations of the same attribute. A result of `true` is always certain.
-//! `false` may mean that the answer is unknown.
+//! Compares a text of a `match` with other expectations of the same attribute. `true` is always certain, and `false`
+//! may mean that the answer is unknown.
 
 use ipnet::IpNet;
 
@@ -9,7 +9,7 @@ use request::matcher::{Expectation, Text};
 pub(super) fn covers(outer: &Text, inner: &Text) -> bool {
     match inner {
         Text::Exact(value) => outer.equals(value),
-        // If a subtree contains the root of another subtree, it contains the whole other subtree.
+        // A subtree that contains the root of another subtree contains all of it.
         Text::Subtree(root) => matches!(outer, Text::Subtree(_)) && outer.equals(root),
         Text::Subdomain(_) => outer == inner,
     }
@@ -20,8 +20,8 @@ pub(super) fn apart(one: &Text, other: &Text) -> bool {
     one != other && !one.equals(root(other)) && !other.equals(root(one))
 }
 
-/// Returns the shortest value that matches a text. For a text such as `*.example.com`, returns `.example.com`, which is
-/// the end of every matching host.
+/// Returns the shortest value that matches a text. For `*.example.com`, returns `.example.com`, the end of every
+/// matching host.
 pub(super) fn root(text: &Text) -> &[u8] {
     match text {
         Text::Exact(value) | Text::Subtree(value) | Text::Subdomain(value) => value,

@@ -7,7 +7,7 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::TokenBucket;
 use rules::rule::{Action, Limit, Policy, Rule};
 
-/// The largest number of [`Ceiling`]s that are compared with each rule. In a file, few policies apply to all requests.
+/// The largest number of [`Ceiling`]s that are compared with each rule.
 const MAX_CEILINGS: usize = 100;
 
 /// A limit with a token bucket. Every request that has the limit keys of the rule must pay this limit.
@@ -56,8 +56,7 @@ fn ceiling<'f>(rules: &[LocatedRule<'f>]) -> Option<Ceiling<'f>> {
     Some(Ceiling { policy, rule, limit, bucket })
 }
 
-/// Returns the limits of a rule that have token buckets with the same numbers for all requests, and that share these
-/// buckets with no other rule.
+/// Returns the limits of a rule that have token buckets of their own, with the same numbers for all requests.
 fn buckets(rule: &Rule) -> impl Iterator<Item = (&Limit, TokenBucket)> {
     let limits = match &rule.action {
         Action::Charge(limits) => &limits[..],

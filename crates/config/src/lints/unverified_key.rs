@@ -43,8 +43,8 @@ enum ClientChoice {
 }
 
 impl File<'_> {
-    /// Returns an attribute that a client can change to get a new bucket after it has used up a bucket. The path, the host
-    /// or the method is such an attribute only if no other limit key distinguishes clients.
+    /// Returns an attribute that a client can change to get a new bucket. The path, the host and the method count only
+    /// if no other limit key distinguishes clients.
     fn picked_by_client<'k>(&self, constraints: &Constraints<'_>, keys: &'k [LimitKey]) -> Option<&'k Attribute> {
         let picked = |chosen| move |key| self.picked(constraints, key, chosen);
         if let Some(attribute) = keys.iter().find_map(picked(ClientChoice::Identity)) {
@@ -104,8 +104,8 @@ impl File<'_> {
         api_keys.is_some_and(|keys| keys.from.are_all_values_of(attribute) && keys.on_invalid == OnInvalid::Reject)
     }
 
-    /// Whether the rules of one policy cover all of these requests: they refuse each request, or charge it to a bucket
-    /// that the client cannot choose.
+    /// Whether the rules of one policy refuse each of these requests, or charge it to a bucket that the client cannot
+    /// choose.
     fn holds(&self, requests: &Constraints<'_>, rules: &[LocatedRule<'_>]) -> bool {
         let Some(LocatedRule { policy, .. }) = rules.first() else { return false };
         if policy.mode == Mode::Shadow || !policy.conditions.iter().all(|condition| requests.implies(condition)) {

@@ -9,7 +9,7 @@ use crate::language::tree::{Entry, Node, Scalar, Style, Value};
 const RULES: [&str; 3] = ["rules", "policies", "exempt"];
 const UPSTREAMS: [&str; 3] = ["upstream", "upstreams", "routes"];
 
-/// Keys on which the reading of other keys depends, each with these other keys.
+/// Keys on which other keys depend, each with the dependent keys.
 const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
     ("jwt", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
     ("api_keys", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
@@ -52,11 +52,11 @@ impl ValidRest {
                 return None;
             }
             let key = problem.path.split(['.', '[']).next().unwrap_or_default();
-            // An unknown key may be a misspelled key, which then counts as invalid. Other unknown keys have no effect.
+            // An unknown key may be a misspelled key, which then counts as invalid.
             let meant = if declared.contains(&key) { Some(key) } else { nearest_name(key, declared) };
             removed.extend(meant.map(str::to_owned));
         }
-        // If `check` is invalid, it is unknown which warnings the file turns off, so no warnings are shown.
+        // If `check` is invalid, it is unknown which warnings are turned off, so no warnings are shown.
         if removed.contains("check") {
             return None;
         }
@@ -81,7 +81,7 @@ impl ValidRest {
         if !has(&kept, ["upstream", "upstreams"]) {
             kept.push(stand_in("upstream", "http://unknown.invalid"));
         }
-        // An invalid `listen` gets a placeholder, because its default could be an address that another key has.
+        // An invalid `listen` gets a placeholder, because another key may have the default address.
         if !has(&kept, ["listen", "listeners"]) && ["listen", "listeners"].iter().any(|key| removed.contains(*key)) {
             kept.push(stand_in("listen", "127.0.0.1:0"));
         }

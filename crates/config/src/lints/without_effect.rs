@@ -65,8 +65,8 @@ fn holds_always(condition: &Condition) -> bool {
         || (condition.attribute == Attribute::Path && condition.expectation.operators().iter().all(names_every_path))
 }
 
-/// Finds a shared store without `gateways`, if a limit has `on_store_failure: local`. While the store fails, a gateway
-/// that does not know the number of gateways grants the whole limit by itself.
+/// Finds a shared store without `gateways`, if a limit has `on_store_failure: local`. While the store fails, each
+/// gateway then grants the whole limit by itself.
 pub(super) fn undivided_share(file: &File<'_>) -> Vec<Finding> {
     let store = file.root.key("store");
     if !file.config.store.is_shared() || store.has("gateways") {

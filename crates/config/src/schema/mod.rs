@@ -1,8 +1,7 @@
 //! Makes the JSON Schema of gateway.yaml from the declarations of its keys.
 //!
 //! The schema shows an editor which values are valid. It is in draft 7, which all editors can read. It rejects no valid
-//! file. But it cannot check everything that [`crate::Config::parse`] checks, such as how two values must relate, or
-//! the content of other files.
+//! file. But it cannot check everything that [`crate::Config::parse`] checks, such as the content of other files.
 
 #[cfg(test)]
 mod agreement;
@@ -47,8 +46,8 @@ pub fn mappings() -> Vec<&'static Mapping> {
     within(vec![&FILE, &OPERATORS])
 }
 
-/// Returns the shape of the values of every key, such as a number in a range. A key whose values are only mappings, or lists of
-/// mappings, has no shape and is left out.
+/// Returns the shape of the values of every key, such as a number in a range. A key whose values are only mappings, or
+/// lists of mappings, has no shape.
 pub(crate) fn shapes() -> Vec<Shape> {
     mappings().into_iter().flat_map(|mapping| mapping.keys).filter_map(|key| key.kind.shape()).collect()
 }

@@ -31,8 +31,8 @@ pub(super) struct PickedKeys<'a> {
 }
 
 impl<'a> PickedKeys<'a> {
-    /// Adds the value of a limit key. If only the pseudonym of the value is known, the pseudonym is added instead. The
-    /// bucket then differs from the gateway's bucket, but different clients still have different buckets.
+    /// Adds the value of a limit key, or its pseudonym if only the pseudonym is known. With a pseudonym, the bucket is
+    /// not the gateway's bucket, but different clients still have different buckets.
     pub(super) fn push(&mut self, picked: PickedKey<'a>, issuer: Option<&str>) {
         let PickedKey { alternative, part, value, .. } = &picked;
         let mut push = |value: &[u8]| self.descriptor.push_value(*alternative, &part.attribute, issuer, value);
@@ -110,7 +110,7 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
         }
     }
 
-    /// Uses no index, so that all entries are checked and the explanation has a reason for each.
+    /// Uses no index, so that the explanation has a reason for each entry.
     fn find(&mut self, _: &Index) -> Option<Indices> {
         None
     }
@@ -125,8 +125,7 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
             match self.known.evaluate(&condition.expectation, &condition.attribute, &found) {
                 Some(true) => self.match_elements(condition, &found, &mut matched),
                 Some(false) => {
-                    // The attribute has only the prefix of the client's address, but a network is compared with the
-                    // whole address.
+                    // A network is compared with the whole address, but the attribute has only its prefix.
                     let compares = condition.expectation.compares_networks() && found != Observation::Missing;
                     let whole = self.known.client.filter(|_| compares);
                     let found =

@@ -1,7 +1,6 @@
 //! Explains how much a request has to pay and why, with the outcome of every policy and every rule.
 //!
-//! An explanation uses the same walk as [`RuleSet::plan`], but checks every rule and notes every step. An explanation
-//! takes more time, and reads attributes through a function instead of from a request.
+//! An explanation uses the same walk as [`RuleSet::plan`], but checks every rule and notes every step.
 //!
 //! A rule that depends on something unknown is [`RuleOutcome::Undecidable`], and the answer is made from the other
 //! rules. If the answer is a denial, it is certain. If the answer is an exemption, an undecidable rule might still deny
@@ -48,8 +47,7 @@ impl RuleSet {
 
 /// Notes every step of a walk over the rules.
 struct Notes<'a> {
-    /// All policies of the file. A policy that the walk has not reached is noted as not checked, and its rules as
-    /// skipped.
+    /// All policies of the file. A policy that was not reached is noted as not checked, and its rules as skipped.
     policies: Vec<ExplainedPolicy<'a>>,
     exemption: Exemption<'a>,
     /// The exemptions of the file.
