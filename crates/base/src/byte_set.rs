@@ -33,7 +33,7 @@ impl ByteSet {
         ByteSet(table)
     }
 
-    /// Whether the byte is in the set. The table has an entry for every byte, so the default value is never used.
+    /// Whether the byte is in the set.
     pub fn has(&self, byte: u8) -> bool {
         self.0.get(usize::from(byte)).copied().unwrap_or_default()
     }

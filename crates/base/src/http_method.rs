@@ -59,8 +59,8 @@ pub fn is_registered(method: &[u8]) -> bool {
     )
 }
 
-/// Whether a method must never be forwarded, because the method would turn a proxy into a tunnel or a mirror. The
-/// comparison ignores case, because some servers also ignore case.
+/// Whether a method must never be forwarded, because it would turn a proxy into a tunnel or a mirror. The comparison
+/// ignores case, as some servers do.
 pub fn is_never_forwarded(method: &[u8]) -> bool {
     method.eq_ignore_ascii_case(b"TRACE") || method.eq_ignore_ascii_case(b"CONNECT")
 }

@@ -1,5 +1,4 @@
-//! Intervals and deadlines that no setting changes. Only in a build with the feature `test-hooks` can a test change
-//! them.
+//! Intervals and deadlines that no setting changes. A test can change them in a build with the feature `test-hooks`.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Reads a file that the configuration names: once when the configuration is loaded, and again whenever the present
-//! content is needed.
+//! Reads a file that the configuration names: when the configuration is loaded, and again when the present content is
+//! needed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -63,7 +63,7 @@ pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let found = file.metadata()?;
-    // A folder passes this check. The kernel then refuses to read it, with an error that says it is a folder.
+    // A folder passes this check, because the kernel's own error says that it is a folder.
     if !found.is_file() && !found.is_dir() {
         return Err(io::Error::other("not a regular file"));
     }
@@ -72,8 +72,7 @@ pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// For a test, blocks while the file named by `TOLLGATE_TEST_HANG` lists this path, as if the file system did not
-/// answer.
+/// For a test, blocks while the file named by `TOLLGATE_TEST_HANG` lists this path.
 #[cfg(feature = "test-hooks")]
 fn hang(path: &Path) {
     let Some(names) = std::env::var_os("TOLLGATE_TEST_HANG") else { return };

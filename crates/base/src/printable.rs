@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write};
 use serde::Serialize;
 
 /// Displays a value as one line: every [hidden](is_hidden) character is escaped, also a line break. Backslashes are not
-/// escaped, so that a text which is escaped already is not escaped twice.
+/// escaped, so that no text is escaped twice.
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<T>(pub T);
 
@@ -47,8 +47,8 @@ pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Resu
         out.truncate(start);
         return Err(error);
     }
-    // In most texts, every byte is less than 0x7f. Such a text needs no more escapes, because JSON already escapes all
-    // control characters below 0x20.
+    // Most texts have only bytes below 0x7f. They need no more escapes, because JSON escapes the control characters
+    // below 0x20.
     if out.get(start..).is_some_and(|json| !json.iter().all(|byte| *byte < 0x7f)) {
         let json = String::from_utf8_lossy(&out.split_off(start)).into_owned();
         out.extend_from_slice(printable_json(&json).as_bytes());
@@ -76,9 +76,8 @@ pub fn printable_json(json: &str) -> String {
     printable
 }
 
-/// Returns a text in Prometheus' exposition format with every hidden character escaped, except for line breaks. Hidden
-/// characters occur only in the values of labels. The format has no escape for them, so the escaped form, such as `\u{1b}`,
-/// becomes a part of the value.
+/// Returns a text in Prometheus' exposition format with every hidden character escaped, except for line breaks. A
+/// hidden character in the value of a label becomes a text such as `\u{1b}`.
 pub fn printable_exposition(text: String) -> String {
     if !text.contains(|character| character != '\n' && is_hidden(character)) {
         return text;

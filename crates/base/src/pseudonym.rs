@@ -1,9 +1,8 @@
 //! Pseudonyms for buckets and for values of clients. A pseudonym is a keyed hash. With the same key, a bucket or a
 //! value of an attribute always has the same pseudonym.
 //!
-//! Logs and reports identify buckets and clients by pseudonyms, and an operator finds a bucket by its pseudonym.
-//! Anybody with the key can check whether a pseudonym stands for a certain value. The default key is public. So anybody
-//! can find out whether a certain address occurs in a log with pseudonyms of the default key.
+//! Logs and reports identify buckets and clients by pseudonyms. Anybody with the key can check whether a pseudonym
+//! stands for a certain value. The default key is public.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +10,8 @@ use std::str::FromStr;
 use ring::hmac;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The key that is used if the configuration sets no key. Every installation then makes the same pseudonyms, and
-/// anybody can check whether a pseudonym stands for a guessed value.
+/// The key that is used if the configuration sets no key. It is public, so anybody can check whether a pseudonym stands
+/// for a guessed value.
 const PUBLIC: &[u8] = b"tollgate/1 names";
 
 /// The key from which pseudonyms are derived.
@@ -46,8 +45,7 @@ impl PseudonymKey {
         PseudonymKey { origin: KeyOrigin::Unknown, ..PseudonymKey::default() }
     }
 
-    /// Whether a gateway with the same configuration uses this key, so that this process and the gateway make the same
-    /// pseudonyms.
+    /// Whether a gateway with the same configuration uses this key, and so makes the same pseudonyms.
     pub fn is_known(&self) -> bool {
         self.origin != KeyOrigin::Unknown
     }

@@ -1,12 +1,11 @@
 //! Clocks, and timers for the thread of a request. This is the only file that reads a clock.
 //!
 //! Code that makes a decision takes the time as an argument, a [`Timestamp`]. Code that needs the present time has a
-//! [`Clock`]. A test uses a clock that it sets itself. Timestamps are microseconds since the Unix epoch, so that
-//! windows can be aligned to the epoch. But timestamps advance with the monotonic clock, so setting the wall clock
-//! never refills a bucket.
+//! [`Clock`]. Timestamps are microseconds since the Unix epoch, so that windows can be aligned to the epoch. They
+//! advance with the monotonic clock, so setting the wall clock never refills a bucket.
 
-/// Timers that a separate thread drives. They may be up to 20 ms late, but cost little. A timer of the request thread's
-/// own runtime would make the kernel set an alarm whenever the thread is idle, about once in three requests.
+/// Timers that a separate thread drives. They may be up to 20 ms late, but cost little. A timer of the request thread
+/// would make the kernel set an alarm whenever the thread is idle.
 pub use pingora_timeout::{sleep, timeout};
 
 use std::sync::Arc;
@@ -19,8 +18,8 @@ use serde::{Deserialize, Serialize};
 /// 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
-/// Sleeps for `span`, more precisely than [`sleep`]. A timer of the request thread's own runtime is used, but only for
-/// the end of the span.
+/// Sleeps for `span`, more precisely than [`sleep`]. Only the end of the span uses a timer of the request thread's
+/// runtime.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
     // For a short span only the precise timer is used, because `sleep` could end after the span.
@@ -64,7 +63,7 @@ impl Micros {
         Micros(self.0.saturating_add(other.0))
     }
 
-    /// Returns this length of time in seconds, the unit of metrics. The rounding error is far below the resolution of a clock.
+    /// Returns this length of time in seconds, the unit of metrics.
     #[expect(clippy::cast_precision_loss, reason = "a duration beyond 2^53 µs is 285 years")]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e6
@@ -121,8 +120,8 @@ impl Clock {
         }
     }
 
-    /// Returns the time of the machine's wall clock, for comparison with the times in tokens. Unlike [`Clock::now`], this time
-    /// changes when an operator sets the clock, and it advances while the machine is suspended.
+    /// Returns the time of the machine's wall clock, to compare it with the times in tokens. Unlike [`Clock::now`],
+    /// this time changes when an operator sets the clock.
     #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     pub fn wall(&self) -> Timestamp {
         match self {
@@ -134,8 +133,8 @@ impl Clock {
         }
     }
 
-    /// Converts a moment of [`Clock::now`] to the time of the wall clock, to compare the moment with a date that a person
-    /// wrote. Reads no clock, but uses the difference that [`Clock::compare`] found last.
+    /// Converts a moment of [`Clock::now`] to the time of the wall clock, to compare it with a date that a person
+    /// wrote. Uses the difference that [`Clock::compare`] found last.
     pub fn date(&self, moment: Timestamp) -> Timestamp {
         match self {
             Clock::System { ahead, .. } => Timestamp(moment.0.saturating_add_signed(ahead.load(Ordering::Relaxed))),

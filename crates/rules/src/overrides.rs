@@ -29,8 +29,7 @@ pub(crate) struct PartOverrides {
 }
 
 impl PartOverrides {
-    /// Returns the variant for a value: the number of the value's override in the limit, from 1. `None` if the value has no
-    /// override.
+    /// Returns the variant for a value: the number of its override, from 1. `None` if the value has no override.
     pub(crate) fn variant(&self, value: &[u8]) -> Option<u32> {
         match self.fold {
             Fold::Exact => self.variants.get(value).copied(),
@@ -38,8 +37,8 @@ impl PartOverrides {
         }
     }
 
-    /// Returns the variant for the first overridden value for which `is_it` returns true. Values in a separate file are left
-    /// out, because there may be many.
+    /// Returns the variant for the first overridden value for which `is_it` returns true. Values in a separate file are
+    /// left out.
     pub(crate) fn variant_where(&self, mut is_it: impl FnMut(&[u8]) -> bool) -> Option<u32> {
         self.variant(self.in_rule.iter().find(|value| is_it(value.as_bytes()))?.as_bytes())
     }
@@ -97,8 +96,8 @@ impl CompiledOverrides {
         !self.unlimited.is_empty() && self.unlimited.binary_search(&variant).is_ok()
     }
 
-    /// Returns the overrides for the alternatives that had a value. For each limit key, `alternative` returns the index
-    /// of the alternative that had a value.
+    /// Returns the overrides for the alternatives that had a value. `alternative` returns the index of this alternative
+    /// for a limit key.
     pub(crate) fn of_picked(&self, alternative: impl Fn(usize) -> Option<u8>) -> impl Iterator<Item = &PartOverrides> {
         self.parts.iter().filter(move |part| alternative(part.key) == Some(part.alternative))
     }

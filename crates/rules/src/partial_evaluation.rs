@@ -1,7 +1,7 @@
 //! Evaluates conditions on values that may be unknown, or known only by their pseudonym.
 //!
-//! The gateway's own log has pseudonyms of clients, and another server's log lacks some attributes. For a request in
-//! such a log, some rules can be decided and others cannot. An unknown value never counts as missing.
+//! The gateway's own log has pseudonyms of clients, and another server's log lacks some attributes. An unknown value
+//! never counts as missing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -34,8 +34,7 @@ pub enum Observation<'a> {
 pub struct Knowledge<'a> {
     /// The client's whole address, for conditions that compare it with networks. `None` if the address is unknown.
     pub client: Option<IpAddr>,
-    /// The issuer of the token, if the file trusts several issuers. The same claim
-    /// of two issuers is then counted in two buckets.
+    /// The issuer of the token, if the file trusts several issuers. Each issuer's claims have buckets of their own.
     pub issuer: Option<&'a str>,
     /// The time for calendars and for rules that expire.
     pub at: Timestamp,
@@ -107,7 +106,7 @@ impl Knowledge<'_> {
         attribute: &Attribute,
         seen: &Observation<'_>,
     ) -> Option<bool> {
-        // Expectations that do not compare networks ignore the address, so any address will do here.
+        // Only a comparison with networks reads the address.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (expectation, seen) {
             (Expectation::Cidr(_) | Expectation::CidrFile(_), Observation::Missing) => Some(false),
@@ -154,8 +153,8 @@ fn all(results: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     together
 }
 
-/// Whether a pseudonym belongs to one of these texts. `None` if this cannot be determined, because a pattern stands for
-/// many texts.
+/// Whether a pseudonym belongs to one of these texts. `None` if this is unknown, because a pattern stands for many
+/// texts.
 fn is_one_of(texts: &[Text], attribute: &Attribute, name: Pseudonym, names: &PseudonymKey) -> Option<bool> {
     let attribute = attribute.to_string();
     let mut among = Some(false);

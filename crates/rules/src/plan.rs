@@ -27,8 +27,7 @@ impl RuleSet {
     }
 }
 
-/// The descriptor that a rule has picked from a request. For each limit key, this type also has the index of the
-/// alternative that had a value.
+/// The descriptor that a rule has picked from a request, with the alternative of each limit key that had a value.
 #[derive(Default)]
 pub(crate) struct RuleDescriptor {
     descriptor: Descriptor,

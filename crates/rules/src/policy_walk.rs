@@ -2,7 +2,7 @@
 //!
 //! The gateway and explanations use the same walk. [`Facts`] answer the walk's questions about a request, from the
 //! request itself ([`super::plan`]) or from its known parts ([`super::explanation`]). An [`Observer`] receives every
-//! step. The observer of a plain decision is `()`, for which no code is generated.
+//! step. A plain decision has the observer `()`.
 
 use smallvec::SmallVec;
 
@@ -27,7 +27,7 @@ pub(crate) trait Facts<'s>: Sized {
     type Match;
     /// The reason why a condition fails, or a limit key has no value.
     type Failure;
-    /// What is unknown about the request. If a walk knows everything, this is a type without values.
+    /// What is unknown about the request. A walk that knows everything has a type without values.
     type Unknown;
     /// The picked values of a rule's limit keys, and the descriptor made from these values.
     type Picked: Default;
@@ -35,8 +35,8 @@ pub(crate) trait Facts<'s>: Sized {
     /// Returns the time for calendars and for rules that expire.
     fn at(&self) -> Timestamp;
 
-    /// Returns whether this gateway forwards the request, and so knows when the request ends. Otherwise the request can
-    /// hold no slots, because a slot is held until its request ends.
+    /// Returns whether this gateway forwards the request, and so knows when it ends. Only then can the request hold
+    /// slots.
     fn is_forwarded(&mut self) -> bool;
 
     /// Returns the indexes of the entries that this index finds, or `None` if all entries must be checked.
@@ -63,8 +63,7 @@ pub(crate) trait Facts<'s>: Sized {
         picked: &Self::Picked,
     ) -> Result<(), Self::Unknown>;
 
-    /// Returns which settings of a limit apply: the number of the first override that fits the picked values, from 1, or 0 for
-    /// the limit's own settings.
+    /// Returns the number of the first override that fits the picked values, from 1, or 0 for the limit's own settings.
     fn variant(&mut self, limit: &'s CompiledLimit, picked: &Self::Picked) -> u32;
 
     /// Calls `read` with the value of an attribute, to parse a number. The value is `None` if the attribute is missing.
@@ -252,8 +251,8 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
     fn policy(&mut self, policy: &'s CompiledPolicy) -> PolicyResult<'s> {
         let found = policy.index.as_ref().and_then(|index| self.facts.find(index));
         for rule in among(&policy.rules, found) {
-            // A shadow rule does not affect the rules after it. In a shadow policy, all rules are shadow rules, and the
-            // first rule that applies decides.
+            // A shadow rule does not affect the rules after it. In a shadow policy, the first rule that applies
+            // decides.
             let ends = rule.mode == Mode::Enforce || policy.mode == Mode::Shadow;
             match self.rule(policy, rule) {
                 RuleResult::Denies(by) => return PolicyResult::Denied { by, rule: Some(rule) },

@@ -87,8 +87,8 @@ impl Condition {
     }
 }
 
-/// Returns whether a request meets all conditions. Long lists of rules and routes do not use this function, because they
-/// resolve each attribute only once.
+/// Returns whether a request meets all conditions. Only for short lists, because each condition resolves its attribute
+/// again.
 pub fn hold(conditions: &[Condition], request: &Request<'_>) -> bool {
     conditions.iter().all(|condition| condition.holds(request))
 }
@@ -130,8 +130,7 @@ impl fmt::Display for KeyPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fold {
     Exact,
-    /// ASCII letters become lower case. All other characters stay unchanged, because a gateway cannot decide which other names
-    /// are equal.
+    /// ASCII letters become lower case. All other characters stay unchanged.
     Lower,
 }
 
@@ -171,17 +170,16 @@ pub struct Limit {
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Other settings of a limit, for one value of one attribute. A limit key may name several attributes, of which the first
-/// that the request has is used. If another of them has the same value, these settings do not apply to it. So an
-/// unverified value never gets the settings of a verified value.
+/// Other settings of a limit, for one value of one attribute. The same value of another alternative of the limit key
+/// does not get these settings. So an unverified value never gets the settings of a verified value.
 #[derive(Clone, Debug)]
 pub struct Override {
     pub part: Arc<KeyPart>,
     /// The value to which the override applies, folded like the values of the alternative.
     pub value: Arc<str>,
     pub numbers: OverrideNumbers,
-    /// The index of the override in the rule's `overrides`, which is one list for all limits of the rule. An override
-    /// in a separate file has [`Override::IN_FILE`].
+    /// The index of the override in the rule's `overrides`, one list for all limits of the rule. In a separate file, it
+    /// is [`Override::IN_FILE`].
     pub index: usize,
 }
 

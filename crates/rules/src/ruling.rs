@@ -16,12 +16,12 @@ pub struct Ruling {
     /// The policies that let the request pass, because none of their rules applied.
     pub unmatched: SmallVec<[PolicyId; 2]>,
     /// The rules and policies in shadow mode (dry runs) that would have denied the request. Empty if the request was
-    /// denied, because dry runs count only requests that are not denied.
+    /// denied.
     pub shadow_denials: DenierIds,
     /// The results of reading settings of limits from the request's credentials. Empty if the request pays nothing.
     pub claims: ClaimResults,
-    /// The limits of slots that do not apply to the request, because another proxy forwards it: only that proxy knows when the
-    /// request ends. Empty if the request pays nothing.
+    /// The limits of slots that do not apply to the request, because another proxy forwards it. Empty if the request
+    /// pays nothing.
     pub not_at_door: SmallVec<[LimitId; 0]>,
 }
 

@@ -1,5 +1,4 @@
-//! Defines the price of a limit whose costs are known only when a request has ended. While the request is under way, an amount
-//! is reserved.
+//! Defines the price of a limit whose costs are known only when a request has ended. Until then, an amount is reserved.
 
 use std::fmt;
 
@@ -64,7 +63,8 @@ pub enum SettledSource {
     LlmTokens(Weights),
     /// What these tokens cost by the table of prices. The limit counts [`Unit::Dollars`].
     LlmCost,
-    /// The request costs what is reserved if the upstream's result is one of these, and nothing otherwise.
+    /// The request costs what is reserved if the upstream's result is one of these. After any other result, it costs
+    /// nothing.
     CountOn(UpstreamResults),
 }
 

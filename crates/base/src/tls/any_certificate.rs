@@ -1,7 +1,7 @@
 //! Accepts every certificate of a server, for `verify: false`.
 //!
-//! The signature of the handshake is still checked. So the server must have the key of the certificate that it
-//! presents, but the certificate may name any host, and anybody may have issued it.
+//! The signature of the handshake is still checked, so the server must have the key of its certificate. But the
+//! certificate may name any host, and anybody may have issued it.
 
 use std::sync::Arc;
 

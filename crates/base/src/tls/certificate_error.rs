@@ -1,7 +1,6 @@
 //! Explains to operators why a certificate was rejected, by the gateway or by the peer.
 //!
-//! The reason is found in the text of the error, because some libraries pass on nothing else. The texts of rustls need
-//! this explanation because they are written for programmers.
+//! The reason is found in the text of the error, because some libraries pass on nothing else.
 
 use std::borrow::Cow;
 
@@ -22,9 +21,8 @@ pub fn of_server(text: &str) -> Cow<'_, str> {
     by_authorities(text, hint).or_else(|| replaced(text, ALERT, by_server)).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Converts `text`, the error of a connection to a server for which gateway.yaml has no `ca_file`, to a message for
-/// operators. A problem with the server's certificate is explained in plain words. Any other text is returned
-/// unchanged.
+/// Converts `text`, the error of a connection to a server without `ca_file`, to a message for operators. A problem with
+/// the server's certificate is explained in plain words. Any other text is returned unchanged.
 pub fn of_site(text: &str) -> Cow<'_, str> {
     by_authorities(text, "").map_or(Cow::Borrowed(text), Cow::Owned)
 }

@@ -136,8 +136,8 @@ impl Client {
         Ok(Material { authorities, identity, hash: contents.hash() })
     }
 
-    /// Reads the files again and returns the TLS configuration. While the files do not change, the same configuration is
-    /// returned, so that TLS sessions can be resumed. May block.
+    /// Reads the files again and returns the TLS configuration. While the files do not change, returns the same
+    /// configuration, so that TLS sessions can be resumed. May block.
     ///
     /// # Errors
     ///
@@ -213,8 +213,8 @@ impl<'s> Contents<'s> {
 }
 
 impl Built {
-    /// Makes the settings with TLS 1.2 and 1.3. The provider is ring, which Pingora's TLS uses too, so the process has
-    /// one crypto library.
+    /// Makes the settings with TLS 1.2 and 1.3. The provider is ring, as in Pingora, so that the process has one crypto
+    /// library.
     fn new(settings: &Settings, contents: &Contents<'_>) -> Result<Built, FileError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -26,13 +26,11 @@ pub enum ForwardedCertificate {
     Yes,
 }
 
-/// The host and path with which a request is forwarded, where these differ from the client's request. `None` keeps what the
-/// client has sent.
+/// The host and path with which a request is forwarded. `None` keeps what the client has sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrite {
     pub path: Option<PrefixReplacement>,
-    /// The prefix that is removed from the path without a replacement. The header `X-Forwarded-Prefix` reports this prefix to
-    /// the upstream.
+    /// The prefix that is removed from the path without a replacement. The upstream gets it in `X-Forwarded-Prefix`.
     pub stripped: Option<HeaderValue>,
     pub host: Option<HeaderValue>,
 }

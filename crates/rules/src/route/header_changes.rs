@@ -42,8 +42,8 @@ impl HeaderChanges {
         self.set.iter().flat_map(|(_, value)| value.attributes())
     }
 
-    /// Returns the changes for a request. A field whose value cannot be made is removed, because the upstream would
-    /// mistake a value from the client for the route's value.
+    /// Returns the changes for a request. A field whose value cannot be made is removed, so that the upstream never
+    /// gets the client's own value.
     pub fn resolve(&self, request: &Request<'_>) -> ResolvedChanges {
         let set = self.set.iter().map(|(name, value)| (name.clone(), value.resolve(request)));
         ResolvedChanges(set.chain(self.remove.iter().map(|name| (name.clone(), None))).collect())
@@ -63,8 +63,8 @@ impl FieldValue {
         })
     }
 
-    /// Makes the value for a request. `None` if the request lacks an attribute of the value. Also `None` if an attribute
-    /// contains a control character or has spaces around it, because a recipient would read another value.
+    /// Makes the value for a request. `None` if an attribute of the value is missing, contains a control character or
+    /// has spaces around it.
     pub fn resolve(&self, request: &Request<'_>) -> Option<HeaderValue> {
         let parts = match self {
             FieldValue::Fixed(value) => return Some(value.clone()),
@@ -88,8 +88,8 @@ impl FieldValue {
 }
 
 impl ResolvedChanges {
-    /// Applies the changes to the fields of a request. Also removes fields whose names become the same variable in an upstream,
-    /// such as `X_Tenant` and `X.Tenant` for `X-Tenant`.
+    /// Applies the changes to the fields of a request. Also removes fields with a similar name, such as `X_Tenant` and
+    /// `X.Tenant` for `X-Tenant`.
     pub fn apply(&self, headers: &mut HeaderMap) {
         let is_forged = |other: &&HeaderName| self.0.iter().any(|(name, _)| is_alias(other, name));
         let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();

@@ -8,7 +8,7 @@ use ledger::cost::Cost;
 /// How requests to language models, and budgets whose costs the response names, are treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LlmSettings {
-    /// Whether an OpenAI stream whose client has not asked for usage is asked for it.
+    /// Whether the gateway asks for the usage of an OpenAI stream if the client has not asked.
     pub ask_for_usage: bool,
     /// Whether a request whose response will not name its usage is refused.
     pub require_usage: bool,

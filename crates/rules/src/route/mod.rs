@@ -1,8 +1,7 @@
 //! Holds the routes of a file, and the upstreams to which they lead.
 //!
-//! A route is chosen by parts of the request that the client controls, after the client's credentials were verified and
-//! before the rules are checked. From then on, the names of the route and the upstream are attributes of the request.
-//! Like the rules, this module does no I/O and cannot fail.
+//! A route is chosen by parts of the request that the client controls, before the rules are checked. So rules can read
+//! the names of the route and the upstream. This module does no I/O and cannot fail.
 
 pub mod error_format;
 pub mod forwarding;

@@ -4,8 +4,7 @@ use super::error_format::ErrorFormat;
 use super::llm_settings::LlmSettings;
 use base::time::Micros;
 
-/// The settings of a route that replace those of its upstream or of the file. `None` keeps the setting of the upstream or the
-/// file.
+/// The settings of a route that replace those of its upstream or of the file. `None` replaces nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     pub timeouts: Timeouts,

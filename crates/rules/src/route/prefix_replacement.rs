@@ -13,8 +13,7 @@ pub struct PrefixReplacement {
 }
 
 impl PrefixReplacement {
-    /// Makes a replacement by `new`. In each path, the longest of the `prefixes` with which the path begins is
-    /// replaced.
+    /// Makes a replacement by `new`. Of the `prefixes` with which a path begins, the longest is replaced.
     pub fn new(mut prefixes: Vec<Vec<u8>>, new: &str) -> PrefixReplacement {
         for prefix in &mut prefixes {
             while prefix.last() == Some(&b'/') {
@@ -29,7 +28,7 @@ impl PrefixReplacement {
     /// begin with a prefix of this replacement.
     ///
     /// The result begins with exactly one slash, because with two slashes it would name a host. The result stays below
-    /// the new segments, because segments that leave the prefix by `..` and return to it are replaced too.
+    /// the new segments, even if the path leaves the prefix by `..` and returns to it.
     pub fn replace(&self, path: &[u8]) -> Option<Vec<u8>> {
         let rest = self.prefixes.iter().find_map(|prefix| rest(path, prefix))?;
         Some(match (self.new.as_slice(), rest) {
@@ -105,7 +104,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind of a segment as it was sent. The segment must be of a path that has only one reading.
+    /// Returns the kind of a segment as it was sent. The path of the segment must have only one reading.
     fn of(segment: &[u8]) -> Kind {
         let mut rest = segment.split(|byte| *byte == b';').next().unwrap_or_default();
         let mut dots = 0_u8;

@@ -12,8 +12,8 @@ pub struct Redirect {
     pub scheme: Option<&'static str>,
     /// The new host, without a port.
     pub host: Option<String>,
-    /// The new port. `None` keeps the request's port if neither scheme nor host change, and otherwise means the default
-    /// port of the scheme.
+    /// The new port. `None` keeps the request's port. With a new scheme or host, `None` means the default port of the
+    /// scheme.
     pub port: Option<u16>,
     pub path: Option<PrefixReplacement>,
 }
@@ -36,9 +36,8 @@ impl Redirect {
         self.scheme.is_none() && self.host.is_none() && self.port.is_none()
     }
 
-    /// Returns the value of `Location` for a request. The parts of the path and query that are not replaced stay as
-    /// they were sent. `None` if the request lacks a part that the address needs: a `Host`, or the prefix that is
-    /// replaced.
+    /// Returns the value of `Location` for a request. Path and query stay as they were sent, except for a replaced
+    /// prefix. `None` if the request has no `Host`, or not the prefix.
     pub fn location(&self, request: RedirectedRequest<'_>) -> Option<HeaderValue> {
         let replaced = match &self.path {
             Some(replacement) => Some(replacement.replace(request.path)?),

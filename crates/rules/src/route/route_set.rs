@@ -1,7 +1,7 @@
 //! Holds the routes of a file, and chooses the route of a request.
 //!
 //! The first route that matches is chosen, whatever the length of its prefix. An index finds the few routes that may
-//! match, so the number of routes hardly affects the time.
+//! match.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Route {
         self.forwarding.as_ref()?.overrides.llm.as_ref()
     }
 
-    /// Returns the upstreams of the route with their weights. `None` unless requests are split over several upstreams.
+    /// Returns the upstreams of the route with their weights. `None` for a route that does not split requests.
     pub fn split(&self) -> Option<&Split> {
         match &self.target {
             Target::Split(split) => Some(split),
@@ -73,8 +73,8 @@ pub struct RouteSet {
 
 #[derive(Clone, Debug)]
 struct CompiledRoute {
-    /// The choice if this route is taken. For a split, the choice has no upstream, because the upstream is chosen for
-    /// each request.
+    /// The choice if this route is taken. For a split, it has no upstream, because the upstream is chosen for each
+    /// request.
     choice: RouteChoice,
     split: Option<Split>,
     conditions: Vec<CompiledCondition>,
@@ -84,8 +84,8 @@ struct CompiledRoute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteChoice {
     pub route: RouteId,
-    /// The upstream that gets the request. `None` if the route answers requests by itself. Also `None` for a route with several
-    /// upstreams, as long as no request has been assigned to one of them.
+    /// The upstream that gets the request. `None` if the route answers requests by itself, or if a split has not yet
+    /// chosen an upstream.
     pub upstream: Option<UpstreamId>,
 }
 
@@ -167,8 +167,8 @@ impl RouteSet {
         self.attributes.iter().chain(forwarding.flat_map(Forwarding::attributes)).chain(split_by)
     }
 
-    /// Chooses the first route whose conditions the request meets; `None` if no route matches. `draw` returns a random number
-    /// below its argument, and is called if the route splits requests at random.
+    /// Chooses the first route whose conditions the request meets; `None` if no route matches. `draw` returns a random
+    /// number below its argument, for a split at random.
     pub fn choose(&self, request: &Request<'_>, draw: impl FnOnce(u64) -> u64) -> Option<RouteChoice> {
         let chosen = self.matched(request)?;
         Some(match &chosen.split {
@@ -193,8 +193,8 @@ impl RouteSet {
         candidates.find(|route| values.hold(&route.conditions))
     }
 
-    /// Returns the route that every request takes. `None` if there are several routes, or if the only route has conditions.
-    /// Requests that are refused before a route is chosen are attributed to this route, too.
+    /// Returns the route that every request takes. `None` if there are several routes, or if the only route has
+    /// conditions. This is also the route of requests that are refused before a route is chosen.
     pub fn only(&self) -> Option<RouteChoice> {
         match self.compiled.as_slice() {
             [only] if only.conditions.is_empty() => Some(only.choice),

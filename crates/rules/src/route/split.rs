@@ -2,8 +2,8 @@
 //! client.
 //!
 //! Clients are assigned by weighted rendezvous hashing. Every upstream gets a score from its name and the client's
-//! value, and the upstream with the best score is chosen. A score does not depend on other upstreams. So after a change
-//! of weights, clients move only from or to upstreams whose weights have changed.
+//! value, and the upstream with the best score is chosen. After a change of weights, clients move only from or to
+//! upstreams whose weights have changed.
 
 use std::borrow::Cow;
 
@@ -42,7 +42,7 @@ pub(crate) enum PartialShare {
 
 impl Split {
     /// Makes a split of `shares`, of which there must be at least one. `by` names the attributes that decide: the first
-    /// one that has a value is used. If `by` is `None`, requests are split at random.
+    /// one that has a value is used. `None`: requests are split at random.
     pub fn new(shares: Vec<Share>, by: Option<LimitKey>) -> Split {
         Split { shares, by }
     }
@@ -120,9 +120,9 @@ impl Split {
 }
 
 impl Share {
-    /// Returns the number of this share for a value. Over all values, the numbers have an exponential distribution with
-    /// the weight as its rate. For each value the share with the smallest number is chosen. So a share with twice the
-    /// weight is chosen for twice as many values.
+    /// Returns the number of this share for a value: the share with the smallest number is chosen. The numbers have an
+    /// exponential distribution with the weight as its rate. So a share with twice the weight is chosen for twice as
+    /// many values.
     fn distance(&self, value: &[u8]) -> f64 {
         let mut hash = Sha256::new();
         hash.update(self.name.len().to_be_bytes());
