@@ -105,7 +105,7 @@ impl fmt::Display for Fault {
 pub fn parse(bytes: &[u8]) -> Result<ApiKeySet, Vec<Fault>> {
     let whole = |kind| Err(vec![Fault { position: None, kind }]);
     if bytes.is_empty() {
-        // An empty file is more likely the result of an interrupted write than a wish to accept no keys.
+        // An empty file is more likely an interrupted write than a wish to accept no keys.
         return whole(FaultKind::Empty);
     }
     if bytes.len() > MAX_BYTES {

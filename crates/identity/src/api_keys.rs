@@ -1,8 +1,7 @@
 //! Looks up an API key to find its holder: the id and the plan.
 //!
-//! Only the SHA-256 hash of a key is stored, never the key. A plain hash without salt or key stretching is enough,
-//! because keys are random: 128 random bits cannot be guessed. A set of keys is replaced as a whole, while requests may
-//! still read the old set.
+//! Only the SHA-256 hash of a key is stored. A hash without salt is enough, because 128 random bits cannot be guessed.
+//! A set of keys is replaced as a whole, while requests may still read the old set.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -186,8 +185,7 @@ impl Fingerprint {
     }
 }
 
-/// Compares in constant time. The work of the hash map depends only on the fingerprint and on a secret of this process.
-/// A client cannot choose the fingerprint of its key. So the duration of a lookup reveals nothing about the known keys.
+/// Compares in constant time, so that the duration of a lookup reveals nothing about the known keys.
 impl PartialEq for Fingerprint {
     fn eq(&self, other: &Fingerprint) -> bool {
         self.0.ct_eq(&other.0).into()

@@ -30,15 +30,14 @@ impl Settings {
         self.trusted_proxies.iter().any(|network| network.contains(&address))
     }
 
-    /// Returns the address of the client. For a trusted peer, this is the right-most address in `X-Forwarded-For` that is not
-    /// itself trusted. Each address was added by the proxy to its right, so an address to the left of an invalid address, or
-    /// beyond the last 32 addresses, is not used. If all usable addresses are trusted, the client is the last trusted proxy.
+    /// Returns the address of the client. For a trusted peer, this is the right-most address in `X-Forwarded-For` that
+    /// is not itself trusted. Addresses to the left of an invalid address, or beyond the last 32 addresses, are not
+    /// used. If all usable addresses are trusted, the client is the last trusted proxy.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         ClientAddress::new(self.find(peer, headers), self.ipv6_prefix)
     }
 
-    /// Returns the address of the client as `client` does, but trusts the peer, even if `trusted_proxies` does not
-    /// contain the peer.
+    /// Returns the address of the client as `client` does, but trusts the peer in any case.
     pub fn client_of_trusted(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         ClientAddress::new(self.find_untrusted(peer, headers), self.ipv6_prefix)
     }
@@ -74,8 +73,8 @@ pub fn ends_with_address(headers: &HeaderMap) -> bool {
 
 /// Parses a hop: `203.0.113.7`, `203.0.113.7:1234`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:1234`.
 ///
-/// An empty hop is invalid, although a list may have empty members (RFC 9110, section 5.6.1) and nginx skips them. A
-/// proxy that adds an empty address cannot confirm the addresses to its left.
+/// An empty hop is invalid, although RFC 9110 (section 5.6.1) allows it. A proxy that adds an empty address cannot
+/// confirm the addresses to its left.
 fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(hop.trim_ascii()).ok()?;
     // An address with a zone (`fe80::1%eth0`) is invalid, because a zone has a meaning only on one machine.

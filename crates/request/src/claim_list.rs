@@ -88,11 +88,11 @@ pub(crate) fn scalar_text(claim: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Returns the text of a claim that should be a number: a text unchanged, or the digits of a number. `None` for null, which
-/// counts as missing. For a claim of another type, returns a text that is not a number.
+/// Returns the text of a claim that should be a number: a text unchanged, or the digits of a number. `None` for null,
+/// which counts as missing. For a claim of another type, returns a text that is not a number.
 ///
 /// The JSON parser keeps a number that is not an integer as the nearest double. With up to fifteen digits, this double
-/// prints as the number was written. Every number that a limit can have is far shorter.
+/// prints as the number was written.
 pub fn amount_text(claim: &Value) -> Option<Cow<'_, str>> {
     match claim {
         Value::Null => None,

@@ -31,7 +31,7 @@ impl fmt::Display for ClientAddress {
 }
 
 impl ClientAddress {
-    /// Returns the same text as `Display`, but avoids the cost of formatting, because every request needs the text.
+    /// Returns the same text as `Display`, but takes less time.
     pub fn text(self) -> String {
         match self.identity() {
             IpAddr::V6(address) if self.ipv6_prefix < 128 => format!("{address}/{}", self.ipv6_prefix),

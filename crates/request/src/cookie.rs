@@ -21,15 +21,15 @@ pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
 /// differently.
 pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
     let mut values = pairs(request).filter(|(found, _)| *found == name || without_edges(found) == name);
-    // Some frameworks unescape `\141`. Some remove the first and the last character if only the first is a quote: npm's
+    // Some frameworks unescape `\141`. Some remove the first and the last character if the first is a quote: npm's
     // cookie 0.6 reads `"abcX` as `abc`.
     let is_unclear = |value| unquoted(value).iter().any(|byte| matches!(byte, b'\\' | b'"') || !byte.is_ascii());
     let first = values.next();
     first.is_some_and(|(found, value)| found != name || is_unclear(value)) || values.next().is_some()
 }
 
-/// Returns the name of another cookie that upstreams may read as the cookie `name`, because some frameworks decode escapes in
-/// names. A name for which `is_known` is true belongs to a different cookie, and is not returned.
+/// Returns the name of another cookie that upstreams may read as the cookie `name`, such as a name with escapes. A name
+/// for which `is_known` is true is not returned.
 pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
     pairs(request).find_map(|(found, _)| {
         let inner = without_edges(found);
@@ -43,9 +43,8 @@ pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) ->
     })
 }
 
-/// Returns a cookie's name without non-ASCII bytes at its beginning and end. Frameworks decode the field as Latin-1 or
-/// UTF-8 and then remove Unicode spaces: U+00A0 is a space in JavaScript and Python, U+0085 in Python. RFC 6265 §4.1.1
-/// allows none of these bytes in a name or value.
+/// Returns a cookie's name without non-ASCII bytes at its beginning and end, which RFC 6265 §4.1.1 does not allow. Some
+/// frameworks remove them as Unicode spaces, such as U+00A0.
 fn without_edges(name: &[u8]) -> &[u8] {
     let is_inner = |byte: &u8| byte.is_ascii() && !byte.is_ascii_whitespace();
     let start = name.iter().position(is_inner).unwrap_or(name.len());

@@ -1,11 +1,10 @@
 //! Finds names of query parameters and cookies that differ for the gateway, but become equal in frameworks of
 //! upstreams.
 //!
-//! PHP removes leading spaces, ends a name at a NUL, and turns names into variables: a space, a `.` and a `[` become
-//! `_`, but `name[a]` is an element of the array `name`. Rack 2 also ignores brackets that precede a name.
+//! PHP removes leading spaces, ends a name at a NUL, and turns a space, a `.` and a `[` into `_`. But `name[a]` is an
+//! element of the array `name`. Rack 2 also ignores brackets that precede a name.
 
-/// Whether the decoded name `sent` differs from `read`, the name that a rule reads, but some frameworks may turn `sent`
-/// into `read`.
+/// Whether some frameworks may turn the decoded name `sent` into `read`, a different name that a rule reads.
 pub(crate) fn is_folded(sent: &[u8], read: &[u8]) -> bool {
     if sent == read {
         return false;

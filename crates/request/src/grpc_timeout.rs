@@ -7,7 +7,7 @@ use http::request::Parts;
 use base::time::Micros;
 
 /// The longest delay is rounded down to a multiple of this time, so that requests at about the same moment have equal
-/// longest delays.
+/// delays.
 const STEP: Micros = Micros(100_000);
 
 /// Whether a request is a gRPC call, according to its content type.
@@ -23,8 +23,7 @@ pub fn is_grpc_type(kind: &HeaderValue) -> bool {
 }
 
 /// Returns how long a gRPC call may be delayed, so that at least a tenth of the client's remaining time is left for the
-/// upstream. `passed` is the time since the head arrived. `None` for a call without a deadline, and for a request that is not a
-/// gRPC call.
+/// upstream. `passed` is the time since the head arrived. `None` without a deadline, or without a gRPC call.
 pub fn longest_delay(head: &Parts, passed: Micros) -> Option<Micros> {
     let timeout = head.headers.get("grpc-timeout")?;
     if !is_grpc(head) {

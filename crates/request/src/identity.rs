@@ -21,8 +21,7 @@ pub struct Identity {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {
     values: Map<String, Value>,
-    /// The token's issuer, if several issuers are trusted. The same claim of two issuers is then counted in two
-    /// buckets.
+    /// The token's issuer, if several issuers are trusted. Each issuer's claims have buckets of their own.
     issuer: Option<String>,
 }
 
@@ -77,8 +76,7 @@ impl Claims {
         self.find(name).and_then(ClaimList::words).map_or(AttributeValue::Missing, AttributeValue::List)
     }
 
-    /// Finds a claim. A claim with the whole name takes precedence. Otherwise `a.b` means the claim `b` in the object
-    /// `a`.
+    /// Finds a claim with this name. If there is none, `a.b` means the claim `b` in the object `a`.
     fn find(&self, name: &str) -> Option<&Value> {
         let nested = || {
             let (outer, path) = name.split_once('.')?;

@@ -1,7 +1,7 @@
 //! Finds API keys in a request: where a key may be, and which values count as tokens instead.
 //!
-//! A request may carry its key in any of several places. If it has keys in two places, both must be the same key.
-//! Otherwise the upstream might read another key than the one that was charged.
+//! A request may carry its key in any of several places. Two places must have the same key, because the upstream might
+//! read another key than the gateway.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -66,8 +66,8 @@ impl fmt::Display for KeyPlace {
 }
 
 impl KeyPlaces {
-    /// Makes the list of these places. `token_from` are the attributes that may carry a token. A place that is also there
-    /// carries a key only if its value is no token ([`is_token`]).
+    /// Makes the list of these places. `token_from` are the attributes that may carry a token. In such an attribute, a
+    /// value is a key only if it is no token ([`is_token`]).
     pub fn new(places: Vec<KeyPlace>, token_from: &[Attribute]) -> KeyPlaces {
         let places = places.into_iter().map(|place| {
             let has_tokens = token_from.contains(&place.attribute());
@@ -128,8 +128,8 @@ impl fmt::Display for KeyPlaces {
     }
 }
 
-/// Returns what follows the scheme `Bearer`, whose letters may be upper or lower case (RFC 6750, section 2.1). `None` if a value
-/// has another scheme. The result is empty if nothing follows.
+/// Returns what follows the scheme `Bearer`, in upper or lower case (RFC 6750, section 2.1). Empty if nothing follows.
+/// `None` if the value has another scheme.
 pub fn bearer_value(value: &[u8]) -> Option<&[u8]> {
     let value = value.trim_ascii();
     let scheme = value.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();

@@ -61,7 +61,7 @@ impl Expectation {
     }
 
     /// Whether `value` meets the expectation. `None` is a missing value. `client` is the whole address of the client,
-    /// to compare it with networks, because `value` may be only a prefix of the address.
+    /// to compare it with networks.
     pub fn holds(&self, value: Option<&[u8]>, client: IpAddr) -> bool {
         match self {
             Expectation::AnyOf(texts) => value.is_some_and(|value| texts.iter().any(|text| text.equals(value))),

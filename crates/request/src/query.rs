@@ -21,10 +21,10 @@ pub(crate) fn is_repeated(request: &Request<'_>, name: &[u8]) -> bool {
     names.filter(|found| *percent_encoding::decode_form(found) == *name).nth(1).is_some()
 }
 
-/// Returns the decoded name of another parameter that upstreams may read as the parameter `name`. A name for which `is_known`
-/// is true belongs to a different parameter, and is not returned.
+/// Returns the decoded name of another parameter that upstreams may read as the parameter `name`. A name for which
+/// `is_known` is true is not returned.
 ///
-/// Some frameworks separate parameters at `;` as well as at `&`. So the text after a `;` may be another parameter.
+/// Some frameworks also separate parameters at `;`, so the text after a `;` may be another parameter.
 pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
     pairs(request).find_map(|pair| {
         let is_split = memchr::memchr(b';', pair).is_some();

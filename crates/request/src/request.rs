@@ -29,19 +29,18 @@ pub struct Request<'a> {
     pub scheme: SchemeSource,
     /// The name of the listener on which the request arrived.
     pub listener: &'a str,
-    /// The way in which the request reaches the decision. At [`Door::Rls`] there is no request: the head and the client address
-    /// are empty placeholders.
+    /// The way in which the request reaches the decision. At [`Door::Rls`] there is no request, so the head and the
+    /// client address are empty.
     pub door: Door,
-    /// The properties of the client's TLS connection. `None` without encryption. If another proxy asks about the
-    /// request, the proxy has reported these properties.
+    /// The properties of the client's TLS connection. A proxy that asks has reported them. `None` without encryption.
     pub tls: Option<&'a TlsIdentity>,
     /// The descriptor that another proxy has sent, in place of a request or together with a request.
     pub descriptor: Option<&'a SentDescriptor<'a>>,
 }
 
 impl<'a> Request<'a> {
-    /// Describes a request that a client sends without TLS to a gateway with one listener. The request has no credentials, and
-    /// no route is chosen yet.
+    /// Describes a request that a client sends without TLS to a gateway with one listener. The request has no
+    /// credentials and no route yet.
     pub fn new(head: &'a http::request::Parts, client: ClientAddress) -> Request<'a> {
         let scheme = SchemeSource::Connection(Scheme::Http);
         let listener = ONLY_LISTENER;
@@ -104,7 +103,7 @@ pub fn host(head: &http::request::Parts) -> &[u8] {
         None => head.headers.get(http::header::HOST).map_or(&b""[..], |host| host.as_bytes()),
     };
     let host = without_port(authority);
-    // A final dot marks a fully qualified name. It is removed, because every name is treated as fully qualified.
+    // A final dot only marks a name as fully qualified.
     host.strip_suffix(b".").unwrap_or(host)
 }
 

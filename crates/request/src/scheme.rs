@@ -38,8 +38,7 @@ impl SchemeSource {
     }
 }
 
-/// Returns the scheme in `X-Forwarded-Proto`. `None` if the field names no scheme or occurs several times, because then
-/// the client's own scheme is not certain.
+/// Returns the scheme in `X-Forwarded-Proto`. `None` if the field names no scheme or occurs several times.
 fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
     let mut values = headers.get_all("x-forwarded-proto").iter();
     let (value, None) = (values.next()?, values.next()) else { return None };

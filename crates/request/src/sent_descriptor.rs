@@ -35,7 +35,7 @@ pub fn attribute_name(key: &str, before: usize) -> Cow<'_, str> {
     }
 }
 
-/// Splits a name like `k#2` into the key, and the number of entries with the same key before this entry.
+/// Splits a name like `k#2` into the key, and the number of earlier entries with this key.
 fn repeated(name: &str) -> Option<(&str, usize)> {
     let (key, number) = name.rsplit_once('#')?;
     // Each entry has only one name, so `k#02` is not accepted.
@@ -60,8 +60,8 @@ impl<'a> SentDescriptor<'a> {
         &self.entries
     }
 
-    /// Returns the value of `descriptor:<name>`, which may be empty. If several entries have the same key, the second
-    /// entry is read as `<key>#2`, unless an entry has exactly the key `<key>#2`. `None` if there is no such value.
+    /// Returns the value of `descriptor:<name>`, which may be empty. `<key>#2` is an entry with exactly this key, or
+    /// else the second entry with the key `<key>`. `None` if there is no such value.
     pub fn value(&self, name: &str) -> Option<Cow<'_, str>> {
         match name {
             DOMAIN => self.domain.as_deref().map(Cow::Borrowed),
@@ -80,7 +80,7 @@ impl<'a> SentDescriptor<'a> {
         }
     }
 
-    /// Returns the value of the entry that has this key and comes after `before` other entries with the same key.
+    /// Returns the value of the entry with this key that follows `before` other entries with this key.
     fn entry(&self, key: &str, before: usize) -> Option<Cow<'_, str>> {
         let mut of_key = self.entries.iter().filter(|(found, _)| found == key);
         of_key.nth(before).map(|(_, value)| Cow::Borrowed(&**value))

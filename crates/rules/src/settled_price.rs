@@ -63,8 +63,7 @@ pub enum SettledSource {
     LlmTokens(Weights),
     /// What these tokens cost by the table of prices. The limit counts [`Unit::Dollars`].
     LlmCost,
-    /// The request costs what is reserved if the upstream's result is one of these. After any other result, it costs
-    /// nothing.
+    /// A request with one of these results costs what is reserved. Any other result costs nothing.
     CountOn(UpstreamResults),
 }
 

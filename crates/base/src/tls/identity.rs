@@ -10,8 +10,7 @@ pub struct TlsIdentity {
     pub certificate: Option<ClientCertificate>,
 }
 
-/// Returns a DNS name without its final dot, which marks the name as fully qualified. The host of a request loses its final dot
-/// too.
+/// Returns a DNS name without its final dot. The host of a request loses its final dot too.
 pub fn without_final_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }

@@ -51,8 +51,7 @@ impl CertificateNames {
     }
 }
 
-/// Returns a description of a certificate: the hosts for which it is valid, or else its subject. In a report, the description
-/// follows the words “the certificate”.
+/// Returns a description of a certificate for reports: the hosts for which it is valid, or else its subject.
 pub(super) fn title(certificate: &X509Certificate<'_>) -> String {
     let CertificateNames { dns, addresses } = CertificateNames::of(certificate);
     let hosts: Vec<String> = dns.into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();

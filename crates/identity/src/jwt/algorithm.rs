@@ -1,6 +1,6 @@
 //! Determines for which algorithms a key may be used. This depends on the key and never on a token (RFC 8725, sections
-//! 3.1 and 3.2), which prevents algorithm confusion: an RSA key never verifies an HMAC, whatever a token's header says.
-//! Rejects keys that are too weak for every algorithm.
+//! 3.1 and 3.2): an RSA key never verifies an HMAC, whatever a token's header says. Rejects keys that are too weak for
+//! every algorithm.
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
@@ -88,8 +88,8 @@ pub(crate) fn algorithms_of(key: &DecodingKey) -> Result<Vec<Algorithm>, KeyErro
     }
 }
 
-/// Returns the algorithms for which a JWK may verify signatures: only the algorithm that the JWK names. If the JWK
-/// names no algorithm, all of `own`, which are the algorithms of the JWK's key.
+/// Returns the algorithms for which a JWK may verify signatures: the algorithm that the JWK names, or else all of
+/// `own`, the algorithms of its key.
 ///
 /// # Errors
 /// If the curve or the algorithm that the JWK names does not fit its key.
@@ -117,8 +117,7 @@ pub(crate) fn declared_algorithms(
     })
 }
 
-/// Whether a JWK's `crv` is the curve of its point. This is checked here, because the library distinguishes curves only
-/// by the length of the point.
+/// Whether a JWK's `crv` is the curve of its point. The library compares only the length of the point.
 fn curve_fits(jwk: &Jwk, algorithms: &[Algorithm]) -> bool {
     let curve = match &jwk.algorithm {
         AlgorithmParameters::EllipticCurve(parameters) => &parameters.curve,

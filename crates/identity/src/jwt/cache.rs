@@ -1,8 +1,7 @@
 //! Caches verified tokens, so that a repeated token needs only a hash and a lookup.
 //!
-//! An entry is found by a hash of the whole token under a secret of this process, so only the same token finds the
-//! entry. The entry is used only while the token would still verify: the token is within its validity, and the issuer
-//! still has the key that verified the token.
+//! An entry is found by a hash of the whole token under a secret of this process. The entry is used only while the
+//! token is within its validity, and the issuer still has the key that verified the token.
 
 use std::sync::{Arc, Weak};
 
@@ -23,8 +22,8 @@ const CAPACITY: u64 = 32 << 20;
 pub(crate) struct CachedToken {
     pub claims: Arc<Claims>,
     pub validity: Validity,
-    /// A weak reference to the key that verified the token. When the key set no longer contains the key, the reference is dead
-    /// and the token is verified again.
+    /// A weak reference to the key that verified the token. When the key set no longer contains the key, the token is
+    /// verified again.
     pub key: Weak<Key>,
 }
 

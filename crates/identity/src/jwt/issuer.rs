@@ -80,8 +80,8 @@ impl TrustedIssuer {
             if key.verifies(unverified.algorithm, unverified.message, &unverified.signature) {
                 return Ok(Arc::downgrade(key));
             }
-            // The signature is wrong if the token names no key, or if the named key was tried. Otherwise only keys
-            // without an id were tried. The named key may still be missing, so the reason stays `UnknownKey`.
+            // The signature is wrong if the token names no key, or if the named key was tried. If only keys without an
+            // id were tried, the reason stays `UnknownKey`.
             if id.is_none() || key.is_named(id) {
                 refused = Invalid::Signature;
             }

@@ -223,8 +223,8 @@ impl KeySet {
         if keys.is_empty() { Err(first_fault.unwrap_or(KeyError::NoKeys)) } else { Ok(KeySet(keys)) }
     }
 
-    /// Returns this set, with a key of `old` in place of each equal new key. Tokens that were verified with a key of `old` then
-    /// stay in the cache.
+    /// Returns this set, with a key of `old` in place of each equal new key. Tokens that were verified with it stay in
+    /// the cache.
     pub fn replacing(self, old: &KeySet) -> KeySet {
         let kept = |key: Arc<Key>| old.0.iter().find(|known| **known == key).cloned().unwrap_or(key);
         KeySet(self.0.into_iter().map(kept).collect())
@@ -243,8 +243,8 @@ impl KeySet {
         self.0.iter().any(|key| key.algorithms.contains(&algorithm))
     }
 
-    /// Returns the keys that may have signed a token with this algorithm and key id: first the keys with this id, then the keys
-    /// without an id. For a token without a key id, these are all keys for the algorithm. At most four keys are returned.
+    /// Returns at most four keys that may have signed a token with this algorithm and key id: first the keys with this
+    /// id, then the keys without an id. For a token without a key id, any key for the algorithm.
     pub fn candidates(&self, algorithm: Algorithm, id: Option<&str>) -> impl Iterator<Item = &Arc<Key>> {
         let fitting = move |key: &&Arc<Key>| key.algorithms.contains(&algorithm);
         let named = self.0.iter().filter(fitting).filter(move |key| id.is_some() && key.is_named(id));

@@ -1,7 +1,6 @@
 //! Verifies signed JSON Web Tokens (RFC 7519), following the recommendations of RFC 8725.
 //!
-//! The configuration determines which algorithms, keys, issuers and audiences are accepted. A token only names the
-//! algorithm, key, issuer and audience that it uses. Verified tokens are cached for as long as they would still verify:
+//! The configuration determines which algorithms, keys, issuers and audiences are accepted. Verified tokens are cached
 //! until they expire, or their key is removed.
 
 pub mod algorithm;
@@ -113,8 +112,8 @@ impl Verifier {
         Ok(claims)
     }
 
-    /// Fetches the keys of the token's issuer again, because the token's key is unknown. Returns whether a fetch has ended, so
-    /// that the key may now be known.
+    /// Fetches the keys of the token's issuer again, because the token's key is unknown. Returns whether a fetch has
+    /// ended.
     pub(crate) async fn refetch_keys_for(&self, token: &[u8]) -> bool {
         let Ok(unverified) = UnverifiedToken::parse(token) else { return false };
         match self.issuer_of(&unverified.claims).map(|trusted| &trusted.remote) {
@@ -133,9 +132,8 @@ impl Verifier {
     }
 }
 
-/// Returns the token in a header field. In `Authorization`, the token follows `Bearer`, whose letters may be upper or
-/// lower case (RFC 6750, section 2.1). A value with another scheme has no token. In any other field, `Bearer` is
-/// optional.
+/// Returns the token in a header field. `Authorization` must have the scheme `Bearer`, in upper or lower case (RFC
+/// 6750, section 2.1). In any other field, `Bearer` is optional.
 fn in_header<'r>(head: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
     let value = head.headers.get(name)?.as_bytes().trim_ascii();
     // If nothing follows `Bearer`, the token is invalid, but not missing.

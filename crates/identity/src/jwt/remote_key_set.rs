@@ -1,8 +1,7 @@
 //! Fetches the JWK set of an issuer from a URL, and fetches it again at intervals.
 //!
-//! Fetches run in the background, with limits on time and size. A set is kept until a valid set replaces it, so an
-//! issuer that is down or sends invalid data changes nothing. Tokens with unknown keys cause at most one fetch in ten
-//! seconds, whatever the result of the fetch is. So a flood of such tokens does not reach the issuer.
+//! Fetches run in the background, with limits on time and size. A set is kept until a valid set replaces it. Tokens
+//! with unknown keys cause at most one fetch in ten seconds, whatever the result of the fetch is.
 
 use std::fmt;
 use std::io::Read;
@@ -154,8 +153,8 @@ impl RemoteKeySet {
         self.wanted.notify_one();
     }
 
-    /// Fetches the keys again, because a token's key is unknown. Returns whether a fetch has ended, so that the key may now be
-    /// known. `false` means that no fetch was started, because the last fetch began recently, or that the fetch took too long.
+    /// Fetches the keys again, because a token's key is unknown. Returns whether a fetch has ended. `false`: the last
+    /// fetch began recently, or the fetch took too long.
     pub(crate) async fn refetch(&self) -> bool {
         let mut ended = self.ended.subscribe();
         if !self.pending.load(Ordering::Acquire) {
@@ -177,8 +176,7 @@ impl RemoteKeySet {
         self.began.store(self.clock.now().0, Ordering::Release);
         self.pending.store(true, Ordering::Release);
         let (url, old) = (self.settings.url.clone(), self.current().unwrap_or_default());
-        // The HTTP client blocks, and parsing a large set takes time. So both run on a separate thread, where they
-        // delay no request.
+        // The HTTP client blocks, and parsing a large set takes time. So both run on a separate thread.
         let fetched = tokio::task::spawn_blocking(move || {
             let set = KeySet::jwks(&get(&url)?, Origin::Fetched).map_err(FetchError::Key)?;
             Ok(set.replacing(&old))

@@ -14,8 +14,7 @@ use request::attribute::Attribute;
 pub struct Settings {
     /// The trusted issuers. If there are several, the token's `iss` selects the issuer.
     pub issuers: Vec<Issuer>,
-    /// The attributes that may carry the token. If a request has several of them, the one that comes first in this list
-    /// is used.
+    /// The attributes that may carry the token. The first in this list that a request has is used.
     pub token_from: Vec<Attribute>,
     /// The attributes in `token_from` that may also carry an API key. Their values are tokens only if they have the form of a
     /// token ([`request::key_places::is_token`]).

@@ -1,8 +1,8 @@
 //! Lists the attributes of a request. `limit_keys` may count by them, and `match` may compare them.
 //!
 //! A new attribute needs a variant, its spelling in [`Attribute::parse`] and in `Display`, and its value in
-//! [`Attribute::resolve`]. The compiler finds the other places that must change. A value consists of bytes, never of
-//! lossy text, so that the values of two clients cannot become equal.
+//! [`Attribute::resolve`]. A value consists of bytes, never of lossy text, so that the values of two clients cannot
+//! become equal.
 
 mod supply;
 #[cfg(test)]
@@ -81,8 +81,7 @@ pub enum AttributeError {
     BadSegment,
 }
 
-/// All forms in which a limit key can name an attribute. Used for hints in messages and by the documentation's test. `match`
-/// also accepts [`WORDS_SPELLING`].
+/// All forms in which a limit key can name an attribute. `match` also accepts [`WORDS_SPELLING`].
 pub const SPELLINGS: &[&str] = &[
     "jwt:<claim>",
     "key:id",
@@ -109,7 +108,7 @@ pub const SPELLINGS: &[&str] = &[
     "descriptor:<name>",
 ];
 
-/// The largest number of a path segment. A rule about a segment with a larger number must use `path`.
+/// The largest number of a path segment. A rule about a later segment must use `path`.
 pub const MAX_PATH_SEGMENT: u8 = u8::MAX;
 
 /// The form of an attribute's name that only `match` accepts.
@@ -243,8 +242,8 @@ impl Attribute {
         matches!(self, Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model)
     }
 
-    /// Whether the upstream might read a different value than the rules: the request repeats the attribute, or names its header
-    /// field in `Connection`, so that the field is removed.
+    /// Whether the upstream might read a different value than the rules: the request repeats the attribute, or removes
+    /// its header field with `Connection`.
     pub fn is_ambiguous(&self, request: &Request<'_>) -> bool {
         match self {
             Attribute::Header(name) => {
@@ -321,8 +320,8 @@ pub fn is_nominated(request: &Request<'_>, name: &HeaderName) -> bool {
     })
 }
 
-/// Whether `other` is a different name than `name`, but both become the same variable in CGI and WSGI: `X_Key` and `X-Key` both
-/// become `HTTP_X_KEY`.
+/// Whether `other` differs from `name`, but becomes the same variable in CGI and WSGI: `X_Key` and `X-Key` both become
+/// `HTTP_X_KEY`.
 pub fn is_alias(other: &HeaderName, name: &HeaderName) -> bool {
     let folded = |byte: u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte };
     let (other, name) = (other.as_str().as_bytes(), name.as_str().as_bytes());

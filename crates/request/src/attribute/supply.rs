@@ -1,4 +1,4 @@
-//! Determines which attributes each door (way to the decision) can supply, because another proxy sends only a part of a
+//! Determines which attributes each door (way to the decision) can supply. Another proxy sends only a part of a
 //! request.
 
 use super::Attribute;
@@ -6,7 +6,7 @@ use crate::door::Door;
 use crate::sent_descriptor::{DOMAIN, ENTRIES};
 
 impl Attribute {
-    /// Whether a request can have a value of this attribute if the request reaches the decision through `door`.
+    /// Whether a request that reaches the decision through `door` can have a value of this attribute.
     pub fn is_supplied_at(&self, door: Door) -> bool {
         match self {
             Attribute::Listener | Attribute::Door => true,
@@ -20,8 +20,8 @@ impl Attribute {
             Attribute::Route | Attribute::Upstream => door == Door::Proxy,
             // Another proxy sends no body of its client.
             Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model => door == Door::Proxy,
-            // A proxy that asks has a connection of its own, not the client's. With `ext_authz`, the proxy may report
-            // the TLS properties of its client.
+            // A proxy that asks has its own connection. With `ext_authz`, it may report the TLS properties of its
+            // client.
             Attribute::TlsServerName | Attribute::TlsClient(_) => matches!(door, Door::Proxy | Door::ExtAuthz),
             Attribute::Claim(_)
             | Attribute::Words(_)

@@ -178,7 +178,7 @@ fn a_descriptor_has_no_attribute_of_a_request() {
     ];
     assert_eq!(supplied, expected);
     assert_eq!(missing.len(), 12, "{missing:?}");
-    // If a request comes with the descriptor, the attributes of the request and those of the descriptor have values.
+    // If a request comes with the descriptor, the attributes of both have values.
     let value = |text: &str| Attribute::parse(text).unwrap().resolve(&request.with_door(Door::ExtAuthz)).is_some();
     assert!(value("path") && value("descriptor:tenant"));
 }

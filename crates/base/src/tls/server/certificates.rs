@@ -47,8 +47,8 @@ pub struct Entry {
     cert_file: Option<PathBuf>,
     certificate: ServerCertificate,
     config: Arc<ServerConfig>,
-    /// The moment at which the first revocation list is out of date, and the settings from then on. Under these
-    /// settings no session is resumed, because the client of a resumed session is not verified again.
+    /// The moment at which the first revocation list is out of date, and the settings from then on, under which no
+    /// session is resumed.
     out_of_date: Option<(Timestamp, Arc<ServerConfig>)>,
     client_auth: ClientAuth,
     /// A hash of the authorities and the revocation lists that verify clients. `None` if clients are not asked for a
@@ -59,8 +59,8 @@ pub struct Entry {
 }
 
 impl Certificates {
-    /// Reads every file with `read`. `before` are the former certificates. Clients can resume the sessions that began
-    /// under them, without a new verification, unless clients are now verified in another way.
+    /// Reads every file with `read`. `before` are the former certificates. Clients can resume their sessions if clients
+    /// are still verified in the same way.
     ///
     /// # Errors
     /// Returns one error for each file that cannot be used.
@@ -108,8 +108,8 @@ impl Certificates {
         self.content == other.content
     }
 
-    /// Returns an error for each certificate that is not valid at the moment `now`, except for certificates that `before` also
-    /// has.
+    /// Returns an error for each certificate that is not valid at the moment `now`. Certificates that `before` also has
+    /// are left out.
     pub(super) fn invalid_beside(&self, before: &Certificates, now: Timestamp) -> Vec<FileError> {
         let is_known =
             |entry: &Entry| before.entries.iter().any(|known| known.certificate.key.cert == entry.certificate.key.cert);
@@ -120,8 +120,8 @@ impl Certificates {
         invalid.collect()
     }
 
-    /// Returns the entry for the name that a client asks for (SNI), or for a client that asks for no name. `None` if
-    /// there is no entry for the client. The connection must then be closed.
+    /// Returns the entry for the name that a client asks for (SNI), or for a client that asks for no name. `None`: the
+    /// connection must be closed.
     pub fn choose(&self, server_name: Option<&str>) -> Option<&Arc<Entry>> {
         let named = server_name.and_then(|name| self.named(&without_final_dot(name).to_ascii_lowercase()));
         match self.unknown_names {
@@ -206,8 +206,8 @@ impl Entry {
         Ok(Some(Entry { index, cert_file, certificate, config, out_of_date, client_auth, authority, verifier }))
     }
 
-    /// Returns the TLS settings for a handshake at the moment `now`. Once a revocation list is out of date, other
-    /// settings are returned, under which no session can be resumed.
+    /// Returns the TLS settings for a handshake at the moment `now`. Once a revocation list is out of date, no session
+    /// can be resumed.
     pub fn config(&self, now: Timestamp) -> Arc<ServerConfig> {
         match &self.out_of_date {
             Some((since, config)) if *since <= now => Arc::clone(config),
@@ -266,8 +266,7 @@ fn server_config(
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&certificate.key))));
     config.alpn_protocols = server.protocols.iter().map(|protocol| protocol.name().into()).collect();
-    // A session is stored in its ticket, which the client keeps. So every thread can resume the session, and the
-    // session takes no memory of the gateway.
+    // A session is stored in its ticket, which the client keeps. So every thread can resume the session.
     config.ticketer = ticketer;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 1;

@@ -36,8 +36,7 @@ pub(super) fn verifier(
         Some(lists) => {
             let key = FileKey::ClientCrlFile;
             let lists = pem::revocation_lists(lists).map_err(|error| Unusable::because(key, error))?;
-            // A list that is out of date is rejected, because it may lack a certificate that has been revoked in the
-            // meantime.
+            // A list that is out of date is rejected, because it may lack a revoked certificate.
             (builder.with_crls(lists).enforce_revocation_expiration(), key)
         }
     };

@@ -74,8 +74,7 @@ pub enum MinVersion {
 pub enum UnknownNames {
     /// The client gets the first certificate.
     First,
-    /// The connection is closed. On any other connection, a request for a host that the connection's certificate does
-    /// not cover is refused.
+    /// The connection is closed. All other connections serve only hosts that their certificate covers.
     Closed,
 }
 
@@ -124,8 +123,7 @@ pub struct FileError {
 pub struct Server {
     settings: Settings,
     in_force: ArcSwap<Certificates>,
-    /// Whether the certificates in force are still those of the former settings, because the certificates of the
-    /// present settings were not valid.
+    /// Whether the certificates of the former settings are still in force, because the new ones were not valid.
     is_of_before: AtomicBool,
 }
 
@@ -146,9 +144,9 @@ impl Server {
         Ok(Server { settings, in_force: ArcSwap::from_pointee(certificates), is_of_before: AtomicBool::new(false) })
     }
 
-    /// Returns this server as the successor of `before`. Clients can resume sessions that began with `before`, if both servers
+    /// Returns this server as the successor of `before`. Clients can resume sessions of `before` if both servers
     /// authenticate clients in the same way. If a new certificate is not valid at the moment `now`, the certificates of
-    /// `before` stay in force until the files are read again and their certificates are valid.
+    /// `before` stay in force until valid ones are read.
     #[must_use]
     pub fn replacing(&self, before: &Server, now: Timestamp) -> Server {
         let (settings, known) = (self.settings.clone(), before.in_force.load());
@@ -159,8 +157,7 @@ impl Server {
         Server { settings, in_force: ArcSwap::new(certificates), is_of_before: AtomicBool::new(!is_valid) }
     }
 
-    /// Whether the certificates of the former settings are still in force, because the certificates of the present settings
-    /// were not valid.
+    /// Whether the certificates of the former settings are still in force, because the new ones were not valid.
     pub fn keeps_former(&self) -> bool {
         self.is_of_before.load(Ordering::Acquire)
     }

@@ -63,8 +63,8 @@ impl Session {
         Session { certificates, entry, identity, hosts, shown: Vec::new(), admitted_by }
     }
 
-    /// Whether a new handshake of this client would succeed with the certificates `in_force`. Since the session began, the
-    /// authorities or revocation lists may have changed, or a certificate may have become required.
+    /// Whether a new handshake of this client would succeed with the certificates `in_force`, which may be newer than
+    /// the session.
     pub fn is_admitted_by(&self, in_force: &Arc<Certificates>, now: Timestamp) -> bool {
         if Arc::ptr_eq(&*self.admitted_by.load(), in_force) {
             return true;
@@ -81,9 +81,9 @@ impl Session {
         &self.identity
     }
 
-    /// Whether the client may send a request for this host on the connection. `host` has no port. Returns `false` if the entry
-    /// for the host authenticates clients more strictly, or if unknown names are rejected and this connection's certificate is
-    /// not valid for the host.
+    /// Whether the client may send a request for this host on the connection. `host` has no port. `false` if the host's
+    /// entry authenticates clients more strictly. Also `false` if unknown names are rejected and the connection's
+    /// certificate does not cover the host.
     pub fn serves(&self, host: &[u8]) -> bool {
         if self.hosts == Hosts::Any || self.identity.server_name.as_ref().is_some_and(|name| name.as_bytes() == host) {
             return true;
