@@ -75,7 +75,7 @@ impl Cors {
 
 impl Cors {
     /// Decides which pages may read the response to a request whose head could not be read. Only the request's origin
-    /// is known. `None` if the first entry has conditions, because conditions cannot be checked without the head.
+    /// is known. `None` if the first entry has conditions.
     pub fn answer_unread(&self, origin: Option<&HeaderValue>) -> Option<CorsAnswer> {
         let first = self.entries.first().filter(|first| first.conditions.is_empty())?;
         Some(CorsAnswer {

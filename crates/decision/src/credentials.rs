@@ -39,11 +39,11 @@ pub fn check_token(
     }
 }
 
-/// Decides, from the API key, whether the request continues. Returns the holder of a known key. `None` if the request continues
-/// without a key.
+/// Decides, from the API key, whether the request continues. Returns the holder of a known key. `None` if the request
+/// continues without a key.
 ///
 /// # Errors
-/// Returns the refusal of an unknown key, unless the settings treat an unknown key like a missing key.
+/// Returns the refusal of an unknown key, if `on_invalid` rejects it.
 pub fn check_api_key(presented: ApiKeyLookup, on_invalid: OnInvalid) -> Result<Option<Arc<KnownKey>>, Refusal> {
     match (presented, on_invalid) {
         (ApiKeyLookup::Absent, _) => Ok(None),

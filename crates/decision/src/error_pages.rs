@@ -22,8 +22,8 @@ pub struct ErrorPage {
 }
 
 impl ErrorPages {
-    /// Returns the page for a response with this status, and the page's index. If the head of the request could not be
-    /// read, `request` is `None`, and only pages without conditions match.
+    /// Returns the page for a response with this status, and the page's index. `request` is `None` if its head could
+    /// not be read: then only pages without conditions match.
     pub fn find(&self, request: Option<&Request<'_>>, status: u16) -> Option<(usize, &ErrorPage)> {
         let is_for = |page: &ErrorPage| {
             (page.statuses.is_empty() || page.statuses.contains(&status))
@@ -123,8 +123,7 @@ impl Template {
         filled
     }
 
-    /// Appends a value with the escapes of the syntax. The characters of a request id have been checked, so for a
-    /// request id the escapes are only a precaution.
+    /// Appends a value with the escapes of the syntax.
     fn push_escaped(&self, filled: &mut String, text: &str) {
         for character in text.chars() {
             match (self.syntax, character) {

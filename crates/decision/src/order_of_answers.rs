@@ -31,8 +31,8 @@ pub enum Stage {
     Connection,
     /// Checks whether the request has only one reading: [`check_reading`].
     Reading,
-    /// Checks whether the request is a preflight from a listed origin ([`super::cors`]). As a proxy, the gateway answers a
-    /// preflight itself. If another proxy asks about a preflight, the preflight is decided without credentials.
+    /// Checks whether the request is a preflight from a listed origin ([`super::cors`]). As a proxy, the gateway
+    /// answers a preflight itself. For another proxy, it decides a preflight without credentials.
     Preflight,
     /// Checks the credentials of the request, the token first: [`super::credentials`].
     Credentials,
@@ -48,8 +48,7 @@ impl Stage {
         use Stage::{Connection, Credentials, Preflight, Reading, Route};
         match door {
             Door::Proxy => &[Connection, Reading, Preflight, Credentials, Route],
-            // The other proxy has the connection and chooses the route, so the stages `Connection` and `Route` are left
-            // out.
+            // The other proxy has the connection and chooses the route.
             Door::Http | Door::ExtAuthz => &[Reading, Preflight, Credentials],
             // The other proxy sends only descriptors, so there is no HTTP request to check.
             Door::Rls => &[],

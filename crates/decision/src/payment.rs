@@ -40,8 +40,8 @@ impl Payment {
         }
     }
 
-    /// Returns the results of all limits in the plan, the enforced limits first. A limit that is tried but not enforced
-    /// (shadow mode) is left out if it was not checked.
+    /// Returns the results of all limits in the plan, the enforced limits first. A limit in shadow mode is left out if
+    /// it was not checked.
     pub fn answers<'a>(&'a self, rules: &'a RuleSet) -> SmallVec<[LimitAnswer<'a>; 2]> {
         let (enforced, shadow): (&[Outcome], &[Outcome]) = match self {
             Payment::Settled { settlement, .. } => (&settlement.enforced, &settlement.shadow),
@@ -63,8 +63,8 @@ impl Payment {
         Some(LimitAnswer { charge, limit: rules.limit(charge.limit)?, verdict, outcome })
     }
 
-    /// Returns the index in `answers` of the enforced limit that decided: the limit that refused the request, or the most
-    /// restrictive limit of a granted request. `answers` is the result of [`Payment::answers`]. `None` if no limit is enforced.
+    /// Returns the index in `answers` (of [`Payment::answers`]) of the enforced limit that decided: the limit that
+    /// refused the request, or the most restrictive limit of a granted request. `None` if no limit is enforced.
     pub fn deciding(&self, answers: &[LimitAnswer<'_>]) -> Option<usize> {
         let enforced = answers.get(..self.plan().enforced.len()).unwrap_or(answers);
         let index = match self {

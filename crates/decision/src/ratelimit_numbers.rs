@@ -63,8 +63,8 @@ impl LevelNumbers {
 }
 
 impl Triple {
-    /// Returns the numbers of the most restrictive of these charges of a settled plan. Charges of slots are left out, unless
-    /// only slots have refused the request. `None` if no charge is left.
+    /// Returns the numbers of the most restrictive of these charges of a settled plan. Charges of slots count only if
+    /// slots alone have refused the request. `None` if no charge is left.
     pub fn most_restrictive<'p>(
         charges: impl Iterator<Item = (&'p Charge, &'p Outcome)>,
         plan: &Plan,
@@ -82,9 +82,8 @@ impl Triple {
         })
     }
 
-    /// Whether `self` leaves the client a smaller part of the limit than the upstream's response does. The RateLimit
-    /// fields of the upstream's response have the values `limit` and `remaining`. If `limit` is `None`, only the
-    /// remaining amounts are compared.
+    /// Whether `self` leaves the client a smaller part of the limit than the upstream's response, whose RateLimit
+    /// fields have the values `limit` and `remaining`. If `limit` is `None`, only the remaining amounts are compared.
     pub fn is_stricter_than(self, limit: Option<u64>, remaining: u64) -> bool {
         let limit = limit.filter(|limit| *limit > 0).unwrap_or(self.limit);
         u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)
@@ -96,9 +95,9 @@ fn only_slots_refuse(plan: &Plan, settlement: &Settlement) -> bool {
     !settlement.is_granted() && refusing(plan, settlement).all(|(charge, _)| charge.algorithm.slots().is_some())
 }
 
-/// Returns the enforced charges whose limits clients may see, in the order of the configuration, each with a description and an
-/// outcome. The function `exposed` returns the description of a limit, or `None` if clients may not see the limit. The outcome
-/// is `None` if the amount left is unknown, and always if `settlement` is `None`.
+/// Returns the enforced charges whose limits clients may see, in the order of the configuration. `exposed` returns the
+/// description of a limit, or `None` if clients may not see it. The outcome is `None` if the amount left is unknown,
+/// and always if `settlement` is `None`.
 pub fn exposed<'p, L>(
     plan: &'p Plan,
     settlement: Option<&'p Settlement>,

@@ -13,8 +13,8 @@ pub struct Refusal {
     /// The value of `Retry-After` in seconds, with jitter added. `None` if waiting does not help.
     pub retry_after: Option<u64>,
     pub problem: ProblemType,
-    /// The moment at which the window of the refusing limit ends and the bucket is full, in RFC 3339. `None` if the limit has
-    /// no window, or if no limit refused the request.
+    /// The moment at which the window of the refusing limit ends, in RFC 3339. `None` if the limit has no window, or if
+    /// no limit refused the request.
     pub resets_at: Option<String>,
     /// The reason why the token does not verify. It is logged, and never sent to the client.
     pub invalid_token: Option<Invalid>,
@@ -29,7 +29,7 @@ pub enum Challenge {
     Bearer,
     /// The token or key with the scheme `Bearer` is invalid.
     InvalidBearer,
-    /// The API key elsewhere is unknown. No scheme is registered for API keys, so the name of the scheme is our own.
+    /// The API key outside of `Bearer` is unknown. No scheme is registered for API keys, so its name is our own.
     ApiKey,
 }
 
@@ -127,8 +127,7 @@ impl Refusal {
         Refusal::new(403, Reason::Denied)
     }
 
-    /// Makes the refusal of a request whose cost is larger than a full bucket of a limit. Such a request is refused without
-    /// asking the store.
+    /// Makes the refusal of a request whose cost is larger than a full bucket of a limit.
     pub(crate) fn cost_too_large() -> Refusal {
         Refusal::new(429, Reason::CostTooLarge)
     }

@@ -3,8 +3,7 @@
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
 
-/// The shortest window for which [`Jitter::max_period`] is used. All clients of such a window wait for the same moment,
-/// its end.
+/// The shortest window for which [`Jitter::max_period`] is used.
 const LONG: Micros = Micros(3_600_000_000);
 
 /// The settings for the time that `Retry-After` adds to the wait, so that clients do not return together.
@@ -13,14 +12,13 @@ pub struct Jitter {
     /// The longest time that is added to the wait, in millionths of the wait.
     pub share: u32,
     pub max: Micros,
-    /// The longest time that is added for a window of an hour or more. This time replaces `share` and `max`, because
-    /// all clients of such a window wait for the same moment.
+    /// The longest time that is added for a window of an hour or more. It replaces `share` and `max`, because all
+    /// clients of the window wait for the same moment.
     pub max_period: Micros,
 }
 
 /// Computes `Retry-After` in whole seconds, rounded up: the wait, plus an added time that depends on `spread`. `spread`
-/// is fixed for the bucket (`BucketKey::spread`), so every gateway gives the same client the same answer, and different
-/// clients do not return together.
+/// is fixed for the bucket (`BucketKey::spread`), so every gateway gives the same client the same answer.
 pub fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     let most = u128::from(wait.0) * u128::from(jitter.share) / 1_000_000;
     wait.plus(part(most, spread).min(jitter.max)).ceil_seconds()

@@ -15,8 +15,8 @@ pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator
 }
 
 /// Returns the charge that determines the refusal, with its outcome: the charge with the longest wait, or the first of
-/// several with the same wait. A limit of slots determines the refusal only if no other limit refused, because the wait
-/// for a slot is a guess. `None` if no charge refused.
+/// several with the same wait. A limit of slots determines the refusal only if no other limit refused. `None` if no
+/// charge refused.
 pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Charge, &'p Outcome)> {
     let index = speaker_index(&plan.enforced, settlement)?;
     plan.enforced.get(index).zip(settlement.enforced.get(index))

@@ -1,8 +1,7 @@
 //! Parses the PROXY protocol header, version 1 or 2, in which a load balancer names the client's address.
 //!
 //! The format is defined in <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>. The result is a header, an
-//! error, or the smallest number of bytes that are still missing. A caller that reads only that many bytes never reads
-//! past the header.
+//! error, or the smallest number of missing bytes. So a caller never reads past the header.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -39,8 +38,8 @@ const V1_LONGEST: usize = 107;
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The length of the signature, the version, the family, and the field with the length of the rest.
 const V2_FIXED: usize = 16;
-/// The longest accepted rest of a header: addresses, and extensions of a load balancer. The format allows 65535 bytes,
-/// but usual headers have some hundred.
+/// The longest accepted rest of a header: addresses, and extensions of a load balancer. Usual headers have some hundred
+/// bytes.
 const V2_LONGEST_REST: usize = 4096;
 
 /// Parses the PROXY protocol header at the start of `bytes`. Bytes after the header are ignored.
@@ -337,8 +336,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any input, a reader that reads only the missing bytes reaches a result, never takes a byte
-        /// from after the header, and gets the same result as a reader of all bytes at once.
+        /// A reader that reads only the missing bytes never takes a byte from after the header. It gets the same result
+        /// as a reader of all bytes at once.
         #[test]
         fn parsing_stops_at_the_end_of_the_header(bytes in almost()) {
             let mut read = 0;

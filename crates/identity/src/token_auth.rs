@@ -1,8 +1,7 @@
 //! Authenticates requests by their tokens.
 //!
-//! Invalid tokens have their own limit for each client address, in this process. So a flood of invalid tokens affects
-//! no bucket of a rule. When the limit of an address is used up, no more tokens are verified for this address. But
-//! tokens that were verified before are still accepted from the cache, so clients with valid tokens are not affected.
+//! Invalid tokens have their own limit for each client address, so a flood of them affects no bucket of a rule. When
+//! the limit of an address is used up, only tokens in the cache are still accepted from this address.
 
 use std::sync::Arc;
 
@@ -35,8 +34,7 @@ pub enum TokenStatus {
     /// The token is not verified, because its client has sent too many invalid tokens.
     Limited {
         wait: Micros,
-        /// A number that is fixed for the client's bucket. Used to spread `Retry-After`, so that clients do not all return at
-        /// once.
+        /// A number that is fixed for the client's bucket. It spreads `Retry-After` over the clients.
         spread: u32,
     },
     /// The token cannot be verified, because the keys of its issuer have never been fetched.
@@ -89,8 +87,7 @@ impl TokenAuth {
         }
         let mut verified = self.verifier.verify(&token);
         if matches!(verified, Err(TokenError::Invalid(_))) {
-            // The charge comes before the keys are fetched. So every request that waits for the same fetch has already
-            // been charged.
+            // Charged before the keys are fetched, so that every request that waits for the fetch has been charged.
             self.invalid.charge(&bucket);
         }
         // The future of this rare case is on the heap, so that it does not enlarge the task of every request.

@@ -17,9 +17,8 @@ use rules::partial_evaluation::Observation;
 pub enum BucketId {
     /// A bucket whose key was made from the values of the request.
     Picked(BucketKey),
-    /// A bucket of a limit, identified by a pseudonym in the gateway's own log. If the log has no charge of the limit,
-    /// the pseudonym is that of another limit's bucket, in the same rule. The key is made from the limit without a
-    /// descriptor, so limits of one meter have the same key.
+    /// A bucket of a limit, identified by its pseudonym in the gateway's own log, or by that of another limit's bucket
+    /// in the same rule. The key is made from the limit without a descriptor, so limits of one meter have the same key.
     Logged(BucketKey, Pseudonym),
 }
 
@@ -43,21 +42,20 @@ pub struct Bucket {
     state: Option<State>,
     pub asked: u64,
     pub refused: u64,
-    /// The number of requests that this bucket refused but that the former file does not refuse. 0 without a former file.
+    /// The number of requests that this bucket refused and the former file allows. 0 without a former file.
     pub newly_refused: u64,
     /// The number of requests to this bucket that the former file refuses. 0 without a former file.
     pub refused_before: u64,
-    /// The name of the client for the report, such as `ip:address 203.0.113.7`. In a replay of another program's log, the name
-    /// contains the values of the limit keys, and is `None` until the bucket refuses a request. In a replay of the gateway's
-    /// own log, the name contains pseudonyms of the values, and is `None` if the report names the bucket by the bucket's own
-    /// pseudonym.
+    /// The name of the client for the report, such as `ip:address 203.0.113.7`. In a replay of another program's log,
+    /// it has the values of the limit keys, and is `None` until the bucket refuses a request. In a replay of the
+    /// gateway's own log, it has pseudonyms of the values, and is `None` if the bucket's own pseudonym is the name.
     pub client: Option<String>,
 }
 
 /// The way in which a report names clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientNames {
-    /// Clients are named by pseudonyms. Used for the gateway's own log, because that log hides the values.
+    /// Clients are named by pseudonyms, because the gateway's own log hides the values.
     Pseudonyms,
     /// Clients are named by the values of the limit keys. Used for a log of another program.
     AsLogged,
@@ -95,7 +93,7 @@ impl Buckets {
         before: Option<SimulatedResult>,
     ) {
         if let Some(bucket) = self.0.get_mut(&charge.bucket) {
-            // Only buckets that refuse a request get a client's name, because there may be millions of other buckets.
+            // Only buckets that refuse a request get a client's name. There may be millions of other buckets.
             if let (None, ClientNames::AsLogged, BucketId::Picked(key)) = (&bucket.client, names, charge.bucket) {
                 bucket.client = picked_keys(explanation, key).map(client_name);
             }
@@ -125,8 +123,8 @@ impl Buckets {
     }
 }
 
-/// Returns the client of a bucket whose key was made from pseudonyms, such as `jwt:sub 5f3a9c17…`. Only a simulation
-/// has such buckets. Returns `None` for a bucket whose key was made from values.
+/// Returns the client of a bucket whose key was made from pseudonyms, such as `jwt:sub 5f3a9c17…`. Returns `None` for a
+/// bucket whose key was made from values.
 fn client_pseudonyms(explanation: &Explanation<'_>, key: BucketKey) -> Option<String> {
     let picked = picked_keys(explanation, key)?;
     picked.iter().find(|picked| matches!(picked.value, Observation::Named(_)))?;

@@ -15,24 +15,22 @@ pub struct Counts {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// The number of refused requests for which the log leaves some rule open. These requests are refused in any case
-    /// by a limit that could be decided.
+    /// The number of refused requests for which the log leaves some rule open. A limit that could be decided refuses
+    /// them anyway.
     pub refused_anyway: u64,
     pub causes: HashMap<Cause, u64>,
     pub shadows: HashMap<LimitId, ShadowCount>,
     pub open: HashMap<OpenQuestion, OpenCount>,
-    /// The attributes that the logs lack and that could answer the open questions. The list includes attributes that no
-    /// counted request has needed.
+    /// The attributes that the logs lack and that could answer the open questions.
     pub lacking: Vec<Attribute>,
-    /// For each attribute, the number of requests that were decided as if they lacked the attribute, because their
-    /// lines have no value for the attribute.
+    /// For each attribute, the number of requests that were decided as if they lacked it, because their lines have no
+    /// value.
     pub missing: HashMap<Attribute, u64>,
     /// For each policy, by its index, the number of requests whose rule was taken from the gateway's own log.
     pub as_logged: HashMap<usize, u64>,
 }
 
-/// The number of times that a limit in shadow mode was checked, and the number of times that it would have refused. A limit in
-/// shadow mode is not enforced.
+/// How often a limit in shadow mode was checked, and how often it would have refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShadowCount {
     pub asked: u64,

@@ -12,8 +12,7 @@ use super::timestamps::{Grain, LogTimestamp};
 use base::time::Timestamp;
 use decision::access_log_line;
 
-/// One request of a log. `at` is the time of the decision, or, if the log does not record that, the only time in the
-/// line.
+/// One request of a log. `at` is the time of the decision, or else the only time in the line.
 #[derive(Debug)]
 pub struct Entry {
     pub at: Timestamp,
@@ -35,8 +34,8 @@ pub enum EntrySource {
 /// The format of a log.
 #[derive(Clone, Debug)]
 pub enum Format {
-    /// The format is detected for each line. A line that begins with `{` is read as a line of this gateway, and any
-    /// other line as a line of nginx or Apache.
+    /// The format is detected for each line: a line that begins with `{` is of this gateway, any other line of nginx or
+    /// Apache.
     Detect,
     Own,
     Combined,

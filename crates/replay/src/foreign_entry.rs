@@ -78,7 +78,7 @@ impl ForeignEntry {
         }
         if let LogFields::Mapped(fields, values) = &self.log {
             return match (attribute, fields.index(attribute)) {
-                // These attributes are in the head. They are read from the head as a gateway reads them from a request.
+                // These attributes are read from the head, as a gateway reads them from a request.
                 (Attribute::Method | Attribute::Path | Attribute::Host | Attribute::Header(_), Some(_)) => known(true),
                 (_, Some(index)) => match values.get(index) {
                     Some(Some(MappedValue::Single(value))) => RecordedValue::Value(Cow::Borrowed(value)),
@@ -133,8 +133,8 @@ impl ForeignEntry {
         if words.is_empty() { RecordedValue::Missing } else { RecordedValue::List(words) }
     }
 
-    /// Returns whether a missing attribute means that the client did not send the attribute. Returns `false` for mapped
-    /// JSON lines, because an application may leave out a field for other reasons.
+    /// Returns whether a missing attribute means that the client did not send it. `false` for mapped JSON lines,
+    /// because an application may leave out a field for other reasons.
     pub fn is_as_sent(&self) -> bool {
         matches!(self.log, LogFields::Common | LogFields::Combined)
     }

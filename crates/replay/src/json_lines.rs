@@ -63,7 +63,7 @@ pub(crate) fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, Fo
     }
     Ok((moment, ForeignEntry { head, peer, log: LogFields::Mapped(Arc::clone(map), values) }))
 }
-/// Finds a field. A field with the whole name takes precedence. Otherwise `a.b` means the field `b` in the object `a`.
+/// Finds a field with this name. If there is none, `a.b` means the field `b` in the object `a`.
 fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
     line.get(path).or_else(|| {
         let (outer, inner) = path.split_once('.')?;
@@ -71,8 +71,7 @@ fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
     })
 }
 
-/// Returns the text of a value: a text, a boolean or a number. Unlike in a claim, a number may have decimals, because
-/// timestamps have decimals.
+/// Returns the text of a value: a text, a boolean or a number. A number may have decimals, as timestamps do.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

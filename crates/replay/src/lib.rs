@@ -71,10 +71,9 @@ use timeline::Timeline;
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'q> {
     pub file: &'q Config,
-    /// A second file, whose results are compared with the results of `file`. In such a comparison, the logs were
-    /// written under `file`.
+    /// A second file, whose results are compared with the results of `file`. The logs were then written under `file`.
     pub against: Option<&'q Config>,
-    /// The attributes that count as missing from a request unless the log records a value.
+    /// The attributes that count as missing from a request if the log records no value.
     pub absent: &'q [Attribute],
 }
 

@@ -5,8 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 
 use flate2::read::MultiGzDecoder;
 
-/// The length of the longest line that is read, in bytes. A server that limits the size of request heads writes only
-/// shorter lines.
+/// The length of the longest line that is read, in bytes.
 pub const LONGEST: usize = 256 << 10;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];

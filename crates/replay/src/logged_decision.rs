@@ -1,9 +1,8 @@
 //! Takes decisions and charges from the gateway's own log, where the log lacks the attributes that are needed to decide
 //! again.
 //!
-//! So new numbers for an existing rule can be simulated even with such a log. This is valid only if the rule is chosen
-//! as before. If a policy's conditions or keys differ from those of the former file, nothing is taken from the log for
-//! this policy.
+//! So new numbers for an existing rule can be simulated. This is valid only if the rule is chosen as before: a policy
+//! with other conditions or keys than in the former file takes nothing from the log.
 
 use super::bucket::{BucketCharge, BucketId};
 use super::open_question::RuleRange;
@@ -14,8 +13,7 @@ use ledger::charge::{Charge, ChargePurpose, LimitId};
 use rules::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use rules::rule_set::RuleSet;
 
-/// The decisions that can be copied from the gateway's own log. Used where the log lacks the attributes for simulating a
-/// decision.
+/// The decisions that can be copied from the gateway's own log, where the log lacks attributes.
 #[derive(Debug)]
 pub(crate) struct LoggedDecisions<'c> {
     rules: &'c RuleSet,
@@ -75,14 +73,13 @@ impl<'c> LoggedDecisions<'c> {
         LoggedDecisions { rules, policies, exempts_as_before }
     }
 
-    /// Whether a request is exempt. A request counts as exempt if the log records no charge for the request. `None` if the
-    /// exemptions were different when the log was written.
+    /// Whether a request is exempt: the log records no charge for it. `None` if the exemptions were different when the
+    /// log was written.
     pub(crate) fn exempts(&self, logged: &OwnEntry) -> Option<bool> {
         self.exempts_as_before.then_some(logged.limits.is_empty())
     }
 
-    /// Whether this policy can deny requests, and chooses its rules as it did when the log was written. The simulation then
-    /// repeats a denial that the log records.
+    /// Whether this policy can deny requests, and chooses its rules as it did when the log was written.
     pub(crate) fn denies(&self, policy: usize) -> bool {
         self.policies.get(policy).is_some_and(|policy| policy.denies && policy.chooses_as_before)
     }
@@ -106,8 +103,7 @@ impl<'c> LoggedDecisions<'c> {
             for (id, price) in &rule.limits {
                 let limit = self.rules.limit(*id)?;
                 let ([algorithm], None) = (&limit.variants[..], &limit.claimed) else {
-                    // With overrides or numbers from claims, the numbers depend on the client's values, which are
-                    // unknown.
+                    // Overrides, and numbers from claims, depend on the client's values, which are unknown.
                     return None;
                 };
                 let same = of_rule().find(|charged| *charged.limit == *limit.name);
@@ -118,7 +114,7 @@ impl<'c> LoggedDecisions<'c> {
                     // The log does not say what the request has spent in the end.
                     Price::Settled(_) => return None,
                 };
-                // The key is a placeholder, because the real key is unknown and is not used.
+                // The real key is unknown, and is not used.
                 let charge = Charge {
                     key: BucketKey([0; 16]),
                     algorithm: *algorithm,
@@ -136,8 +132,8 @@ impl<'c> LoggedDecisions<'c> {
         (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
     }
 
-    /// Whether the limit in the log belongs to this rule: it has the full name of a limit of the rule, or its name is
-    /// the rule's name, or begins with the rule's name and a `.`.
+    /// Whether the limit in the log belongs to this rule: its name is the full name of a limit of the rule, is the
+    /// rule's name, or begins with the rule's name and a `.`.
     fn is_of(&self, rule: &LoggedRule<'_>, charged: &LoggedCharge) -> bool {
         let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
         let part =
@@ -146,8 +142,8 @@ impl<'c> LoggedDecisions<'c> {
     }
 }
 
-/// Returns a text of everything in a policy that determines which rule applies and which buckets are charged, but
-/// without the numbers.
+/// Returns a text of everything in a policy that determines which rule applies and which buckets are charged, except
+/// for the numbers.
 fn choice(policy: &Policy) -> String {
     let rule = |rule: &Rule| {
         let (action, meters) = match &rule.action {

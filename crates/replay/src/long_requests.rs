@@ -34,7 +34,7 @@ fn is_long(entry: &Entry) -> bool {
     entry.end.is_some_and(|end| entry.at.plus(TOLERANCE) < end)
 }
 
-/// Whether the line may be about a long request. Few lines are about long requests. All other lines are not parsed.
+/// Whether the line may be about a long request. All other lines are not parsed.
 fn may_be_long(line: &[u8]) -> bool {
     const NAME: &[u8] = b"\"duration_us\":";
     // TOLERANCE has this number of digits.

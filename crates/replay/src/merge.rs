@@ -1,11 +1,11 @@
 //! Merges the lines of several logs in the order of time.
 //!
-//! A log is written when requests end, so its lines are slightly out of order, and several gateways write several logs.
-//! The log that is furthest behind is read next. A line is released when every log is a minute past the line's time. A
-//! line that is read after a later line was released is decided after this later line, and is counted as late.
+//! A log is written when requests end, so its lines are slightly out of order. The log that is furthest behind is read
+//! next. A line is released when every log is a minute past the line's time. A line that is read after a later line was
+//! released is counted as late.
 //!
-//! The line about a stream that lasts an hour is read an hour late, but the stream held its slots during this hour. For
-//! files with limits of slots, [`Merge::find_long_requests`] reads such lines before all others.
+//! The line about a stream that lasts an hour is read an hour late. For files with limits of slots,
+//! [`Merge::find_long_requests`] reads such lines before all others.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -16,8 +16,8 @@ use super::long_requests::long_requests;
 use super::timestamps::Grain;
 use base::time::{Micros, Timestamp};
 
-/// The time, by the timestamps in the logs, for which a line is held back so that lines can be sorted. A line that is
-/// read after this time is counted as late.
+/// The time, by the timestamps in the logs, for which a line is held back for sorting. A line that is read after this
+/// time is counted as late.
 pub const TOLERANCE: Micros = Micros(60_000_000);
 
 /// The largest number of lines that are held back, whatever their times. This number limits the memory.
@@ -50,7 +50,7 @@ pub struct ReadCounts {
     pub first_unreadable: Option<String>,
     /// The number of lines of the gateway's own log about requests that were answered before any rule was checked.
     pub before_rules: u64,
-    /// The number of lines that came later than [`TOLERANCE`] allows, so that they could not be sorted.
+    /// The number of lines that came later than [`TOLERANCE`] allows.
     pub late: u64,
     /// The number of lines whose time is in whole seconds. Such lines are distributed evenly over their second.
     pub spread: u64,
@@ -102,8 +102,8 @@ impl Merge {
         }
     }
 
-    /// Reads all logs that can be read twice, and keeps the lines about requests that took longer than [`TOLERANCE`]. These
-    /// requests are then decided at their own times. Must be called before the first request is read.
+    /// Reads all logs that can be read twice, and keeps the lines about requests that took longer than [`TOLERANCE`].
+    /// Must be called before the first request is read.
     ///
     /// # Errors
     /// When a log cannot be read.

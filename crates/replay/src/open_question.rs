@@ -24,14 +24,13 @@ pub(crate) struct OpenPart<'e> {
     pub attributes: &'e [&'e Attribute],
     /// The rules of the policy that may have charged the request. Which of them charged it depends on the answer.
     pub rules: RuleRange,
-    /// The mode of the rules in question. The question leaves the decision about the request open only if the mode is
-    /// `Enforce`.
+    /// The mode of the rules in question. Only rules in the mode `Enforce` leave the decision about the request open.
     pub mode: Mode,
 }
 
 impl OpenPart<'_> {
-    /// Returns all attributes that may be needed to answer the question: the attributes that the log lacks, and the
-    /// attributes of the rules or exemptions in question. An attribute may occur twice.
+    /// Returns all attributes that may be needed to answer the question: those that the log lacks, and those of the
+    /// rules or exemptions in question. An attribute may occur twice.
     pub(crate) fn readable<'r>(&'r self, source: &'r RuleSource) -> impl Iterator<Item = &'r Attribute> {
         let rules = match self.question {
             OpenQuestion::Exemption => None,
@@ -76,8 +75,7 @@ pub(crate) fn open_parts<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[Open
         }
         for (rule, explained) in explained.rules.iter().enumerate() {
             if let RuleOutcome::Undecidable(attributes) = &explained.outcome {
-                // In an enforced policy, a shadow rule does not affect the rules after it. In a shadow policy, each
-                // rule affects the rules after it.
+                // In an enforced policy, a shadow rule does not affect the rules after it.
                 let alone = mode == Mode::Enforce && explained.mode == Mode::Shadow;
                 let rules = if alone { RuleRange::Only(rule) } else { RuleRange::From(rule) };
                 let question = OpenQuestion::Rules { policy, rule: Some(rule) };

@@ -17,8 +17,7 @@ pub struct OwnEntry {
     /// The method of the request. `None` if the log has `OTHER` in place of the method.
     pub method: Option<Box<str>>,
     pub limits: Vec<LoggedCharge>,
-    /// The way in which the request reached the gateway: a client sent the request to be proxied, or another proxy
-    /// asked about it. `None` for a way that this version does not know.
+    /// The way in which the request reached the gateway. `None` for a way that this version does not know.
     pub door: Option<Door>,
     /// The name of the route that the request took.
     pub route: Box<str>,

@@ -12,13 +12,11 @@ use rules::partial_evaluation::Observation;
 use rules::rule::{Action, Condition, Override, Policy};
 use rules::rule_set::RuleSet;
 
-/// Finds the texts in a configuration by their pseudonyms. Used to compare the pseudonyms in a log with the texts in
-/// rules.
+/// Finds the texts in a configuration by their pseudonyms in a log.
 #[derive(Debug, Default)]
 pub(crate) struct Pseudonyms {
     texts: HashMap<Pseudonym, Vec<u8>>,
-    /// Attributes that were recorded at least once. If a later line lacks such an attribute, the request did not have
-    /// it.
+    /// Attributes that were recorded at least once. A request whose line lacks such an attribute did not have it.
     recorded: Vec<Attribute>,
 }
 
@@ -89,7 +87,7 @@ impl Pseudonyms {
         if let Some((_, recorded)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
             return match recorded {
                 LoggedValue::Single(name) => self.observe_name(*name),
-                // If a call has several descriptors, the log does not say which of them has which value.
+                // For a call with several descriptors, the log does not say which descriptor has which value.
                 LoggedValue::List(_) if matches!(attribute, Attribute::Descriptor(_)) => Observation::Unknown,
                 LoggedValue::List(names) if names.is_empty() => Observation::Missing,
                 LoggedValue::List(names) => {
@@ -98,7 +96,7 @@ impl Pseudonyms {
             };
         }
         match (attribute, &logged.method) {
-            // If the claim is missing, it has no words. Otherwise the words are not recorded.
+            // A missing claim has no words. The words of any other claim are not recorded.
             (Attribute::Words(name), _) => match self.observe(&Attribute::Claim(name.clone()), logged) {
                 Observation::Missing => Observation::Missing,
                 _ => Observation::Unknown,

@@ -50,8 +50,8 @@ pub struct Outcome {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// The number of refused requests for which the log leaves some rule open. The share of refused requests is
-    /// computed without these requests, and without undecided requests.
+    /// The number of refused requests for which the log leaves some rule open. They do not count in the share of
+    /// refused requests.
     pub refused_anyway: u64,
     /// The causes of refusals, each with its number of requests. The most frequent cause is the first.
     pub by: Vec<Refuser>,
@@ -64,13 +64,11 @@ pub struct Outcome {
     pub missing: Vec<MissingAttribute>,
     /// The policies whose outcome was taken from the gateway's own log, each with its number of lines.
     pub as_logged: Vec<PolicyAsLogged>,
-    /// Whether a rule counts by a claim although the file trusts several issuers. Two issuers may give the same name to two
-    /// people, and no log records the issuer.
+    /// Whether a rule counts by a claim although the file trusts several issuers. No log records the issuer.
     pub several_issuers: bool,
     /// The number of buckets that refused at least one request, over all limits.
     pub refused_keys: u64,
-    /// The number of buckets that refused requests, although the former file refuses no request to them. `None` without
-    /// a former file.
+    /// The number of buckets that refused requests, but no request under the former file. `None` without a former file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newly_refused_keys: Option<u64>,
     /// The buckets with the most refusals. If two files are compared, these are the buckets with the most new refusals.

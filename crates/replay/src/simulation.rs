@@ -56,8 +56,8 @@ struct Occurrence<'l> {
 }
 
 impl<'c> Simulation<'c> {
-    /// Makes a simulation of `config`. `before` is the file under which the logs were written, or `None` if they were written
-    /// under `config`. `absent` lists attributes that count as missing unless the log records a value.
+    /// Makes a simulation of `config`. `before` is the file under which the logs were written, or `None` if they were
+    /// written under `config`. `absent` lists attributes that count as missing if the log records no value.
     pub fn new(config: &'c Config, before: Option<&Config>, absent: &'c [Attribute]) -> Simulation<'c> {
         Simulation {
             config,
@@ -70,8 +70,7 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Whether the file's `hash_key` is known. Without this key, pseudonyms in the gateway's own log cannot be compared
-    /// with values.
+    /// Whether the file's `hash_key` is known, which pseudonyms in the gateway's own log need.
     pub(crate) fn knows_names(&self) -> bool {
         self.config.hash_key.is_known()
     }
@@ -141,8 +140,7 @@ impl<'c> Simulation<'c> {
     ) -> SimulatedResult {
         let config = self.config;
         let (mut missing, absent) = (Vec::new(), self.absent);
-        // The pseudonyms are taken out of `self`, so that the explanation can borrow them while counts and buckets
-        // change.
+        // The pseudonyms are taken out of `self`, so that the explanation can borrow them.
         let mut pseudonyms = std::mem::take(&mut self.pseudonyms);
         pseudonyms.learn_attributes(entry);
         let mut see = |attribute| match pseudonyms.observe(attribute, entry) {
@@ -205,7 +203,7 @@ impl<'c> Simulation<'c> {
         }
         self.counts.note_lacking(self.config.rules.source(), &open, lacks);
         self.counts.count_open(&open);
-        // No limit refuses an exempt request. So the request is undecided if it is not known whether it is exempt.
+        // No limit refuses an exempt request, so an unknown exemption leaves the request undecided.
         if open.iter().any(|part| part.question == OpenQuestion::Exemption) {
             return SimulatedResult::Undecided;
         }

@@ -1,5 +1,4 @@
-//! Holds a value of the access log that is not a pseudonym. A long value is cut off, and every value is escaped when it
-//! is written.
+//! Holds a value of the access log that is not a pseudonym. A long value is cut off.
 
 use serde::{Deserialize, Serialize};
 

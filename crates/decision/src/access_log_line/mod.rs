@@ -1,8 +1,8 @@
 //! Writes and parses one line of the access log: the result of a request.
 //!
 //! The values that a client sends appear only as pseudonyms, which are made with `hash_key`. Exceptions are the values
-//! that the configuration lists in `values`, and the request id, whose characters have been checked. Fields without a
-//! value are omitted. A reader ignores unknown fields.
+//! that the configuration lists in `values`, and the request id. Fields without a value are omitted. A reader ignores
+//! unknown fields.
 
 mod logged_text;
 mod moment;
@@ -69,9 +69,9 @@ pub struct Line<'a> {
     /// The exact cause of the refusal: why a token is invalid, or which attribute has several readings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Cow<'a, str>>,
-    /// The fields from `policy` to `bucket` describe one limit: the most restrictive of the enforced limits that were
-    /// checked. This field is the policy of that limit. After a `deny` by a rule, only the policy and the rule are set.
-    /// After `otherwise: deny`, only the policy is set.
+    /// The policy of the most restrictive of the enforced limits that were checked. The fields from `policy` to
+    /// `bucket` describe this limit. After a `deny` by a rule, only the policy and the rule are set. After `otherwise:
+    /// deny`, only the policy is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Cow<'a, str>>,
     /// The name of the rule as it is displayed: `free.second` for one limit of a rule with several limits.
@@ -118,8 +118,7 @@ pub struct LoggedAttempt<'a> {
 #[serde(untagged)]
 pub enum LoggedValue<T = Pseudonym> {
     Single(T),
-    /// Several values: the elements of a claim in their order, or the values in all descriptors of a call, where each value is
-    /// listed once.
+    /// Several values: the elements of a claim in their order, or the different values in all descriptors of a call.
     List(Vec<T>),
 }
 
@@ -137,7 +136,7 @@ impl<T> LoggedValue<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// The request was allowed, and the complete answer of the upstream was sent. The status of the answer does not matter.
+    /// The request was allowed, and the complete answer of the upstream was sent, whatever its status.
     Allowed,
     /// The gateway refused the request, and its answer has a reason.
     Refused,
@@ -185,8 +184,7 @@ pub struct LoggedLimit<'a> {
 }
 
 impl Line<'static> {
-    /// A line for a request without a decision. All fields about limits are empty. The caller must set the fields that every
-    /// line has.
+    /// A line for a request without a decision. The caller must set the fields that every line has.
     pub const UNDECIDED: Line<'static> = Line {
         time: Timestamp(0),
         request_id: Cow::Borrowed(""),
