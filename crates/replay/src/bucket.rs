@@ -42,7 +42,7 @@ pub struct Bucket {
     state: Option<State>,
     pub asked: u64,
     pub refused: u64,
-    /// The number of requests that this bucket refused and the former file allows. 0 without a former file.
+    /// The number of requests that this bucket refused and the former file does not refuse. 0 without a former file.
     pub newly_refused: u64,
     /// The number of requests to this bucket that the former file refuses. 0 without a former file.
     pub refused_before: u64,

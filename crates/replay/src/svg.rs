@@ -69,7 +69,7 @@ fn panel(svg: &mut String, number: usize, name: &str, stretches: &[Stretch], mos
         let moment = exactly(stretch.start, length);
         let _ = write!(svg, "<g><title>{moment}: {allowed} allowed, {refused} refused, {undecided} undecided</title>");
         for (class, part) in [("refused", refused), ("undecided", undecided), ("allowed", allowed)] {
-            // The height is in hundredths of a unit. The height has a minimum, so that every count above 0 is visible.
+            // In hundredths of a unit. The minimum makes every count above 0 visible.
             let scaled = u128::from(part) * u128::from(PANEL) * 100 / u128::from(most);
             let height = u64::try_from(scaled).unwrap_or(0).max(if part > 0 { 60 } else { 0 });
             below += height;
@@ -114,8 +114,7 @@ pub fn moment(seconds: u64) -> String {
     written(seconds, "%a %-d %b %H:%M")
 }
 
-/// Formats a moment. Includes the seconds if `length` is below a minute, because two stretches may then begin in the
-/// same minute.
+/// Formats a moment, with the seconds if `length` is below a minute.
 fn exactly(seconds: u64, length: u64) -> String {
     written(seconds, if length < 60 { "%a %-d %b %H:%M:%S" } else { "%a %-d %b %H:%M" })
 }

@@ -1,5 +1,5 @@
-//! Counts requests over time in a limited number of intervals, the parts. When there would be too many parts, the parts
-//! become longer.
+//! Counts requests over time in a limited number of intervals, the parts. Parts become longer when there would be too
+//! many.
 
 use std::collections::BTreeMap;
 
@@ -87,8 +87,8 @@ impl Timeline {
         }
     }
 
-    /// Returns the minute in which `file` refuses the most requests, or the hour if the logs cover more than six hours. If
-    /// several intervals are equal, returns the first. `None` if `file` refuses no request.
+    /// Returns the minute in which `file` refuses the most requests, or the hour if the logs cover more than six hours.
+    /// Of equal intervals, returns the first. `None` if `file` refuses no request.
     pub fn worst(&self, file: usize) -> Option<Stretch> {
         let (first, last) = self.span()?;
         let length = if last - first <= 6 * 3600 { 60 } else { 3600 };

@@ -9,8 +9,7 @@ use ledger::cost::Cost;
 use ledger::holds::{Owner, Report, SettledSums};
 use ledger::store_time::StoreTime;
 
-/// The owner for which levels of slots are computed. It holds no slots. No gateway is this owner, because the owners of
-/// gateways are random numbers.
+/// The owner for which levels of slots are computed. It holds no slots, and no gateway is this owner.
 const READER: Owner = Owner(u64::MAX);
 
 /// The states of some buckets at one moment, from which the remaining amounts are computed.
@@ -40,7 +39,7 @@ impl Levels {
         Levels { at, from, states }
     }
 
-    /// Returns the state of a bucket. `None` if the bucket is full, because a full bucket is not stored.
+    /// Returns the state of a bucket. `None` if the bucket is full, and so not stored.
     pub(crate) fn state(&self, key: &BucketKey) -> Option<State> {
         self.states.get(key).cloned()
     }
@@ -50,8 +49,8 @@ impl Levels {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
-    /// Returns the state of a bucket for a step of its algorithm. To the state of a bucket of slots, the report of an
-    /// owner that holds no slots is added. `None` for any other bucket if it is full.
+    /// Returns the state of a bucket for a step of its algorithm. A bucket of slots gets the report of an owner that
+    /// holds no slots. `None` for any other full bucket.
     pub(crate) fn state_to_ask(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<State> {
         let state = self.states.get(key);
         let report = Report { owner: READER, sequence: 1, held: Cost::default(), settled: SettledSums::default() };

@@ -64,8 +64,8 @@ pub(crate) struct Limit {
     /// The cost of a request that does not set a cost.
     pub cost: Cost,
     pub overridden: bool,
-    /// A text about the settings of the limit that come from credentials. `algorithm` then has the defaults of these settings.
-    /// `None` if no setting comes from credentials.
+    /// A text about the settings of the limit that come from credentials. `algorithm` has the defaults of these
+    /// settings. `None` if no setting comes from credentials.
     pub claimed: Option<String>,
     /// The meter whose buckets this limit shares with other limits. `None` without a meter.
     pub meter: Option<String>,
@@ -89,8 +89,7 @@ pub(crate) fn changeable(mut chosen: Vec<BucketSelection>) -> Result<Vec<BucketS
     if had_any && chosen.is_empty() { Err(slots_are_held()) } else { Ok(chosen) }
 }
 
-/// Checks that no stored bucket is one of slots. The configuration does not know the limit of every bucket: another gateway
-/// may have a limit that was removed here.
+/// Checks that no stored bucket is one of slots. Another gateway may have a limit that was removed here.
 ///
 /// # Errors
 /// If a bucket is one of slots.
@@ -186,8 +185,8 @@ fn named<'c, 'n>(
     found.map(|(policy, rule)| vec![(policy, rule, LimitSelector::Named(name))])
 }
 
-/// Checks the argument for the issuer. It is required if the configuration trusts several issuers and a limit key is a claim,
-/// and must otherwise be absent.
+/// Checks the argument for the issuer. It is required if the configuration trusts several issuers and a limit key is a
+/// claim. In any other case, it must be absent.
 fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>) -> Result<(), LookupError> {
     let issuers = config.jwt.iter().flat_map(|settings| &settings.issuers);
     let names: Vec<&str> = issuers.filter_map(|issuer| issuer.name.as_deref()).collect();
@@ -210,8 +209,8 @@ pub(crate) fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Res
     let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
     // The limits of a meter may differ, for example in rate and burst. The first limit is shown.
     let (policy, rule, wanted) = *named(config, name)?.first().ok_or("no rule has a limit")?;
-    // A candidate (a limit on trial) has the name of the limit that it may replace, but buckets of its own. Candidates
-    // are left out, because the name means the limit itself.
+    // A candidate (a limit on trial) has the name of the limit that it may replace, but buckets of its own. The name
+    // means the limit itself.
     let limits = config.rules.compiled(rule).iter().filter(|limit| limit.mode == mode(policy, rule));
     let limits: Vec<_> = limits.filter(|limit| wanted.has(policy, rule, &limit.name, limit.meter.as_deref())).collect();
     match (&limits[..], limits.first().and_then(|limit| limit.variants.first())) {

@@ -239,7 +239,7 @@ impl<'g> Buckets<'g> {
     }
 }
 
-/// Uses the time of a shared store also as the date for calendars, because the store has only one clock.
+/// The store has only one clock, so its time is also the date for calendars.
 fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
     (now.into(), shown)
 }

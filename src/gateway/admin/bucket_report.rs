@@ -89,8 +89,8 @@ impl BucketReport<'_> {
                 let (given, spent) = (self.given_back(chosen, limit, after), self.spent(chosen, limit));
                 match given.thousandths() {
                     0 if spent == Cost::default() => format!("nothing is spent: {now} left of {most}"),
-                    // Nothing could be given back, although something is spent: the state is invalid, and an invalid
-                    // state counts as an empty bucket.
+                    // Nothing could be given back, although something is spent. So the state is invalid, and counts as
+                    // an empty bucket.
                     0 => "its state is invalid and counts as empty: `tollgate bucket reset` makes it full".to_owned(),
                     _ if given < amount => format!("gave back {given}, which is all that was spent: {holds}"),
                     _ => format!("gave back {given}: {holds}"),

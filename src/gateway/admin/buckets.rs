@@ -1,8 +1,8 @@
 //! Shows buckets in memory on the admin listener, resets them, and gives back amounts to them.
 //!
 //! A bucket is named by its key in hexadecimal digits, so that no URL contains a client's value. The listener has no
-//! password, so unintended changes must be prevented: only DELETE and PATCH change something. They need a field that a page
-//! in a browser cannot send to another site, and a host name that no other site can have.
+//! password, so unintended changes must be prevented: DELETE and PATCH need a field that a page in a browser cannot
+//! send to another site, and a host name that no other site can have.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ fn is_name(prefix: &str) -> bool {
     (MIN_DIGITS..=16).contains(&prefix.len()) && prefix.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether one of these buckets counts slots. If no slot of a bucket is held, the bucket is not stored.
+/// Whether one of these buckets counts slots. Without a held slot, the bucket is not stored.
 fn has_slots(memory: &Memory, keys: &[BucketKey]) -> bool {
     memory.states_of(keys).1.iter().flatten().any(|state| concurrency::is_stored(state))
 }

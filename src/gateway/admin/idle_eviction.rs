@@ -26,8 +26,8 @@ pub(super) enum Admission {
     Evicted,
 }
 
-/// Bounds the number of open connections: each connection holds a connection slot. A map contains these connections.
-/// There is no separate count, so one evicted connection makes room for exactly one new connection.
+/// Bounds the number of open connections, which a map contains. Without a separate count, one evicted connection makes
+/// room for exactly one new connection.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     max: usize,
@@ -134,8 +134,7 @@ mod tests {
         let (first, admission) = slots.take(at(60));
         assert_eq!((admission, is_evicted(&silent)), (Admission::Evicted, true));
         assert!(!is_evicted(&unread) && !is_evicted(&kept));
-        // Two of the three connections remain. The one that does not read its response began earlier, so it is evicted
-        // next.
+        // The connection that does not read its response began earlier, so it is evicted next.
         let (second, _) = slots.take(at(60));
         assert!(is_evicted(&unread) && !is_evicted(&kept));
         let (_third, _) = slots.take(at(60));

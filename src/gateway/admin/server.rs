@@ -1,8 +1,8 @@
 //! Serves the connections to the admin listener. Their number and their idle time are limited.
 //!
-//! Without a limit, these connections could use up the file descriptors, because the listener has no authentication. At
-//! the limit, the longest-idle connection is evicted: one that sends no request, or does not read its response. A
-//! liveness probe sends its request at once and reads, so it is answered however many connections are idle.
+//! The listener has no authentication, so its connections could use up the file descriptors. At the limit, the
+//! longest-idle connection is evicted: one that sends no request, or does not read its response. A liveness probe sends
+//! its request at once and reads, so it is always answered.
 
 use std::sync::Arc;
 use std::time::Duration;

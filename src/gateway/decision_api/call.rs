@@ -78,8 +78,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns whether the certificates in force now admit the call's connection. The connection may be older than the present
-    /// authorities and their revocation list.
+    /// Returns whether the certificates in force now admit the call's connection. The connection may be older.
     pub(crate) fn admits_connection(&self, snapshot: &Snapshot) -> bool {
         let now = || self.api.gateway.clock.wall();
         self.connection.tls().is_none_or(|session| snapshot.admits_client(session, self.connection.listener(), now()))

@@ -32,7 +32,7 @@ impl CallTarget {
     /// Returns what a call asks for. `settings` are the settings of the listener that has received the call.
     pub(super) fn of(head: &Parts, is_http2: bool, settings: &Decide) -> CallTarget {
         let path = head.uri.path();
-        // A call of `/decide` has the client's content type, so this content type does not determine the door.
+        // A call of `/decide` has the client's content type, which does not determine the door.
         if !http_door::is_path(path) && is_http2 && settings.needs_http2() && grpc::is_call(head) {
             return CallTarget::of_method(path, settings);
         }
@@ -49,8 +49,8 @@ impl CallTarget {
         matches!(self, CallTarget::ExtAuthz | CallTarget::Rls | CallTarget::Health)
     }
 
-    /// Returns the kind of decision listener (door) that the log reports for the call. If the call asks for no decision, this
-    /// is the kind of its gRPC service, or the listener's first kind.
+    /// Returns the door that the log reports for the call. If the call asks for no decision, this is the door of its
+    /// gRPC service, or the listener's first door.
     pub(super) fn door(self, path: &str, settings: &Decide) -> Door {
         let named = match self {
             CallTarget::Http => return Door::Http,

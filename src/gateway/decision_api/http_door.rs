@@ -110,8 +110,7 @@ fn answer_unread(call: &mut Call<'_>, settings: &Decide, error: CallError) -> Ow
             report_unusable(call, "the path after /decide");
             (Refusal::bad_request(400), RefuseWith::Decided)
         }
-        // `refuse_with` is not applied here, because the status of an ordinary refusal would hide that the other proxy
-        // is configured wrongly.
+        // `refuse_with` is not applied here, because a refusal would hide that the other proxy is configured wrongly.
         CallError::Unusable(field) => {
             report_unusable(call, field.as_str());
             (Refusal::bad_request(400), RefuseWith::Decided)

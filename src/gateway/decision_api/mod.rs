@@ -1,9 +1,8 @@
 //! Decides about requests that other proxies hold, when these proxies ask. Every call gets one answer, and nothing is
 //! forwarded.
 //!
-//! The description of a request is trusted, so only known peers may ask: a call is answered only if its peer is one of
-//! `clients` in the call's snapshot. The gateway's own proxy (`forward`) uses the same server with the same limits, and
-//! the same code in `enforcement` and `decision`.
+//! The description of a request is trusted, so only known peers may ask. The gateway's own proxy (`forward`) uses the
+//! same server with the same limits, and the same code in `enforcement` and `decision`.
 
 mod call;
 mod doors;

@@ -1,7 +1,7 @@
 //! Reads the request about which a call of `/decide` asks, from the set of fields that the listener's settings name.
 //!
-//! Nothing is guessed: if a field of the set is missing or repeated, the asking proxy has made an error. The fields of
-//! both possible sets are then removed, so that no rule reads them as fields of the client.
+//! If a field of the set is missing or repeated, the asking proxy has made an error. The fields of both possible sets
+//! are removed, so that no rule reads them as fields of the client.
 
 use http::header::{HOST, HeaderName};
 use http::request::Parts;
@@ -16,7 +16,7 @@ use identity::client_ip::ends_with_address;
 use request::scheme;
 use request::scheme::Scheme;
 
-/// The path of a call. If the listener reads the original path from the call's path, the original path follows after `/decide`.
+/// The path of a call. The original path may follow it.
 pub const DECIDE: &str = "/decide";
 
 const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");

@@ -81,8 +81,7 @@ struct Asked<'s> {
 }
 
 impl<'s> Asked<'s> {
-    /// Returns `None` if the peer may not ask. A peer that was admitted when it connected may have lost the permission
-    /// by a reload.
+    /// Returns `None` if the peer may not ask. A reload may have withdrawn the permission.
     fn of(call: &Call<'_>, snapshot: &'s Snapshot) -> Option<Asked<'s>> {
         if !call.admits_connection(snapshot) {
             call.connection.close_when_done();

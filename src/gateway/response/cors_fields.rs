@@ -34,8 +34,8 @@ impl<'a> CorsFields<'a> {
         CorsFields { answer, origin: Presence::Missing, credentials: Presence::Missing, vary: Presence::Missing }
     }
 
-    /// Returns the CORS fields for a response that already has `fields`. `Vary` and the allowed origin are left out if the
-    /// response has them. A response that allows an origin itself also decides whether credentials are allowed.
+    /// Returns the CORS fields for a response that already has `fields`. Its own `Vary` and allowed origin stay. A
+    /// response that allows an origin itself also decides whether credentials are allowed.
     pub(crate) fn beside(answer: &'a CorsAnswer, fields: &impl UpstreamFields) -> CorsFields<'a> {
         let origin = Presence::of(fields.first("access-control-allow-origin").is_some());
         let credentials = match origin {

@@ -2,8 +2,7 @@
 
 use http::HeaderValue;
 
-/// A response head to which the gateway adds fields. Names are constants of this program, and values are checked when they are
-/// made, so neither contains a line end.
+/// A response head to which the gateway adds fields. Neither names nor values contain a line end.
 pub(crate) trait FieldWriter {
     fn field(&mut self, name: &'static str, value: &HeaderValue);
 

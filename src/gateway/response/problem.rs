@@ -1,8 +1,7 @@
 //! Makes the gateway's error responses: refusals, faults of the upstream and faults of the request.
 //!
-//! All these responses have one format, problem+json (RFC 9457) with the request's id and a stable reason, and no
-//! internal details. The operator may configure other texts, or the format of a provider of models. gRPC requests are refused with a gRPC status. The
-//! connection stays usable where HTTP allows it.
+//! All these responses have one format, problem+json (RFC 9457) with the request's id and a stable reason. The operator
+//! may configure other texts, or the format of a provider of models. gRPC requests are refused with a gRPC status.
 
 use http::HeaderValue;
 use http::request::Parts;
@@ -38,8 +37,8 @@ pub(crate) struct ProblemResponse<'a> {
 pub(crate) enum Recipient {
     /// The client of the request.
     Client,
-    /// Another proxy, which asks about a request of its client. The proxy gets the real status of a refusal even for a gRPC
-    /// request, whereas a gRPC client would get status 200.
+    /// Another proxy, which asks about a request of its client. The proxy gets the real status of a refusal even for a
+    /// gRPC request.
     Edge(RefuseWith),
 }
 
@@ -115,8 +114,7 @@ impl<'a> ProblemResponse<'a> {
                 let response = ProblemResponse { format: None, ..*self };
                 response.with_fields(response.of_grpc(), request_id)
             }
-            // A gRPC client shows no page, and a proxy that asks for decisions may build its own response from the
-            // status code.
+            // A gRPC client shows no page, and a proxy that asks may build its own response from the status code.
             Recipient::Edge(_) if is_grpc(head) => {
                 ProblemResponse { page: None, ..*self }.response_to_unread(request_id)
             }

@@ -71,9 +71,8 @@ pub(crate) struct RateLimitFields {
 }
 
 impl RateLimitFields {
-    /// Makes the rate-limit fields for the limits of a plan. `settlement` is `None` if the store was not asked. The
-    /// remaining amounts are then unknown and not shown. `now` is the time of the decision, by the clock that the
-    /// decision used.
+    /// Makes the rate-limit fields for the limits of a plan. `settlement` is `None` if the store was not asked: then no
+    /// remaining amounts are shown. `now` is the time of the decision, by the clock that the decision used.
     pub(crate) fn new(
         formats: &[HeaderFormat],
         shown: &[Option<ExposedLimit>],
@@ -119,9 +118,9 @@ impl RateLimitFields {
         MergedRateLimitFields { fields: self, legacy: self.legacy, x_ratelimit: self.x_ratelimit }
     }
 
-    /// Returns the fields for an upstream's response with the fields `header`. `RateLimit` and `RateLimit-Policy` are added to
-    /// those that the upstream has sent. Of the older fields (limit, remaining and reset), only the stricter set is kept: if
-    /// ours is stricter, the upstream's set is removed from `header`.
+    /// Returns the fields for an upstream's response with the fields `header`. `RateLimit` and `RateLimit-Policy` are
+    /// added to those that the upstream has sent. Of the older fields (limit, remaining and reset), only the stricter
+    /// set is kept. A less strict set of the upstream is removed from `header`.
     pub(crate) fn merge_with(&self, header: &mut impl UpstreamFields) -> MergedRateLimitFields<'_> {
         let legacy = self.legacy.filter(|triple| replaces_upstream(*triple, header, LEGACY));
         let x_ratelimit = self.x_ratelimit.filter(|triple| replaces_upstream(*triple, header, X_RATELIMIT));
@@ -160,11 +159,9 @@ impl MergedRateLimitFields<'_> {
     }
 }
 
-/// Whether the response gets our triple. If the upstream has also sent a triple, the stricter triple is kept. The
-/// upstream's triple is removed if ours is kept.
+/// Whether the response gets our triple: the upstream has sent no triple, or a less strict one, which is then removed.
 fn replaces_upstream(triple: Triple, header: &mut impl UpstreamFields, names: TripleNames) -> bool {
-    // The common prefix of the names is searched first, because this is the fastest check, and most responses have no
-    // such field.
+    // The common prefix of the names is searched first, because most responses have no such field.
     let begins =
         |name: &[u8], prefix: &[u8]| name.get(..prefix.len()).is_some_and(|it| it.eq_ignore_ascii_case(prefix));
     let of_upstream = |name: &[u8]| begins(name, b"ratelimit-") || begins(name, b"x-ratelimit-");

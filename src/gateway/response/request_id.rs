@@ -1,4 +1,4 @@
-//! Chooses the id of a request: the id that the client has sent if it has a safe form, otherwise a new id.
+//! Chooses the id of a request: the id that the client has sent if it has a safe form, or else a new id.
 
 use http::{HeaderName, HeaderValue};
 
@@ -11,8 +11,7 @@ pub(crate) fn keep_or_make(sent: Option<&HeaderValue>) -> HeaderValue {
         Some(id) if is_harmless(id.as_bytes()) => id.clone(),
         _ => make(),
     };
-    // A sensitive value stays out of the HPACK table of HTTP/2. The id would be useless there, because no other
-    // response has it.
+    // A sensitive value stays out of the HPACK table of HTTP/2. No other response has the id.
     id.set_sensitive(true);
     id
 }

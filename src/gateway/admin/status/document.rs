@@ -214,7 +214,7 @@ fn store(gateway: &GatewayState, readings: Readings<'_>) -> StoreSummary {
         may_evict: readings.level("rate_limiter_store_may_evict") > 0.0,
         gateways: readings.level("rate_limiter_live_gateways"),
         calls: readings.total("rate_limiter_store_calls_total"),
-        // The series without a node also counts the errors of nodes, so only this series is used.
+        // The series without a node also counts the errors of nodes.
         errors: readings.by("rate_limiter_store_errors_total", "node").remove("").unwrap_or_default(),
         call_seconds: readings.histogram("rate_limiter_store_call_duration_seconds"),
         without: readings.total("rate_limiter_fallback_decisions_total"),

@@ -1,8 +1,9 @@
-//! Keeps the counts of the last hour, one point for each half minute, so that a newly opened page can show them at once.
+//! Keeps the counts of the last hour, one point for each half minute, so that a newly opened page can show them at
+//! once.
 //!
-//! Every half minute the counters are read, and the differences are added to rings. A limit or a rule that denies gets
-//! a ring (a ring buffer of points) at its first request, and loses the ring after an hour without requests, or when a
-//! reload removes the limit or rule. The number of rings is limited. A restart begins with an empty history.
+//! Every half minute the counters are read, and the differences are added to rings (ring buffers of points). A limit or
+//! a rule that denies gets a ring at its first request, and loses the ring after an hour without requests, or when a
+//! reload removes it. The number of rings is limited. A restart begins with an empty history.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -139,8 +140,8 @@ impl HistoryState {
         }
     }
 
-    /// Adds a point for each limit. Counts of removed limits are kept as long as the registry has them. Otherwise the
-    /// old counts of a limit that is added again would appear as new.
+    /// Adds a point for each limit. Counts of removed limits are kept as long as the registry has them. So the old
+    /// counts of a limit that is added again do not appear as new.
     fn add_limits(&mut self, rules: &RuleSet, readings: Readings<'_>) {
         let in_force: HashSet<LimitName> = names(rules).collect();
         let counts = counts(readings);

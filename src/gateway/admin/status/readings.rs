@@ -124,8 +124,8 @@ impl Readings<'_> {
 }
 
 impl Histogram {
-    /// Returns the smallest bound that 99 of 100 samples since `before` do not exceed, or the last bound if there is no such
-    /// bound. `None` without samples.
+    /// Returns the smallest bound that 99 of 100 samples since `before` do not exceed, or else the last bound. `None`
+    /// without samples.
     pub(super) fn p99_since(&self, before: &Histogram) -> Option<f64> {
         let count = |of: &Histogram, index: usize| of.counts.get(index).copied().unwrap_or_default();
         let since = |index: usize| count(self, index).saturating_sub(count(before, index));

@@ -105,8 +105,7 @@ pub(super) fn busiest<'d>(
     (rows, left_out)
 }
 
-/// Returns the rows in the order of the file. [`rules::rule_set::RuleSet::compile`] numbers the limits in the same
-/// order.
+/// Returns the rows in the order of the file, in which [`rules::rule_set::RuleSet::compile`] numbers the limits.
 fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> Vec<Row<'d>> {
     let counts = LimitCounts {
         asked: readings.by_limit("rate_limiter_requests_total"),
@@ -175,7 +174,7 @@ impl LimitCounts {
     fn of(&self, limit: &CompiledLimit, now: Timestamp) -> LimitRow {
         let of = |counts: &Counts, name: &LimitName| counts.get(name).copied().unwrap_or_default();
         let name = LimitName::of(limit);
-        // Some counters exist only for enforced limits. They have no label for the mode, so the mode in this name is
+        // Some counters exist only for enforced limits and have no label for the mode. So the mode in this name is
         // empty.
         let enforced = (limit.mode == Mode::Enforce).then(|| LimitName { mode: String::new(), ..name.clone() });
         LimitRow {

@@ -1,8 +1,7 @@
 //! Reads the request about which Envoy asks, as the external authorization filter describes it.
 //!
-//! Without `encode_raw_headers`, the filter joins the values of a repeated field with commas. These commas cannot be
-//! distinguished from the client's commas. So a value with a comma counts as several values, and a rule that reads such
-//! a field refuses the request.
+//! Without `encode_raw_headers`, the filter joins the values of a repeated field with commas. So a value with a comma
+//! counts as several values, and a rule that reads the field refuses the request.
 
 use std::net::IpAddr;
 
@@ -82,8 +81,7 @@ fn tls(peer: Option<&Peer>, session: Option<&TlsSession>) -> Result<Option<TlsId
     Ok(is_known.then_some(TlsIdentity { server_name, certificate }))
 }
 
-/// Checks that the head of a described request is not larger than the gateway's own HTTP/1 server would accept. The other proxy
-/// may have accepted a larger head.
+/// Checks that the head of a described request is not larger than the gateway's own HTTP/1 server would accept.
 ///
 /// # Errors
 /// Returns the refusal if the listener itself would not accept such a request.
@@ -103,8 +101,7 @@ pub fn check_size(http: &HttpRequest, bounds: &Bounds) -> Result<(), Refusal> {
             _ => Ok(()),
         }
     };
-    // Pseudo-header fields are skipped, because they are the host and the parts of the request line, which has been
-    // checked.
+    // Pseudo-header fields are the host and the parts of the request line, which has been checked.
     match &http.header_map {
         Some(raw) => {
             for header in raw.headers.iter().filter(|header| !header.key.starts_with(':')) {

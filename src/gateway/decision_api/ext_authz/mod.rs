@@ -27,8 +27,8 @@ use request::door::Door;
 use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
 
-/// Refuses a call whose message is too long. The client determines this length, and after an error the other proxy may
-/// let the request pass. So the answer must be a refusal.
+/// Refuses a call whose message is too long. After an error, the other proxy may let the request pass, so the answer
+/// must be a refusal.
 pub(crate) fn refuse_too_long(envoy: EnvoyCall<'_>, call: &mut Call<'_>) -> Reply {
     let refusal = Refusal::bad_request(413);
     envoy.refuse_unread(call, Door::ExtAuthz, &refusal);
@@ -118,8 +118,8 @@ pub(crate) async fn answer(
     reply
 }
 
-/// Returns the header fields and query parameters of the request that carry an API key which the upstream does not get. Envoy
-/// cannot remove a single cookie.
+/// Returns the header fields and query parameters with an API key that the upstream does not get. Envoy cannot remove a
+/// single cookie.
 fn withheld_keys(config: &Config, request: &Request<'_>) -> (Vec<String>, Vec<String>) {
     let (mut headers, mut parameters) = (Vec::new(), Vec::new());
     let places = config.api_keys.as_ref().and_then(|keys| keys.withheld());
@@ -133,8 +133,8 @@ fn withheld_keys(config: &Config, request: &Request<'_>) -> (Vec<String>, Vec<St
     (headers, parameters)
 }
 
-/// Makes the answer that refuses a request. If the store did not answer, the answer is a gRPC error, because the other
-/// proxy has a setting for that case.
+/// Makes the answer that refuses a request. If the store did not answer, this is a gRPC error, for which the other
+/// proxy has a setting.
 fn denied(
     envoy: EnvoyCall<'_>,
     call: &mut Call<'_>,

@@ -62,8 +62,7 @@ impl EnvoyCall<'_> {
         ProblemResponse { page, cors, recipient, ..refused.problem() }.response(request.head, &call.request_id)
     }
 
-    /// Logs that a call could not be read, so that an operator of the other proxy can correct the fault. `what` describes the
-    /// fault.
+    /// Logs that a call could not be read, for the operator of the other proxy. `what` describes the fault.
     pub(crate) fn report_unusable(&self, call: &Call<'_>, what: &str) {
         let Some(calls) = self.api.shared.unusable_calls.admit(self.api.gateway.clock.now()) else { return };
         let request_id = call.request_id.to_str().unwrap_or_default();
@@ -95,8 +94,8 @@ impl EnvoyCall<'_> {
     }
 }
 
-/// Returns the fields that the other proxy should add to the response, if the request passes. The request's id is not among
-/// them, because the other proxy has an id of its own.
+/// Returns the fields that the other proxy should add to the response, if the request passes. The request's id is not
+/// among them.
 pub(crate) fn fields(passed: &Decision) -> FieldLines {
     let rate_limits: Option<&RateLimitFields> = match passed {
         Decision::Pass(fields) => fields.as_deref(),

@@ -1,7 +1,7 @@
-//! The messages of Envoy's services and of the gRPC health check, with only the fields that the gateway reads or writes.
+//! The messages of Envoy's services and of the gRPC health check, with only the fields that the gateway reads or
+//! writes.
 //!
-//! The messages are written by hand from their definitions. Other fields of a message are skipped, like fields of a
-//! later version.
+//! The messages are written by hand from their definitions. Other fields of a message are skipped.
 
 use std::collections::BTreeMap;
 

@@ -23,7 +23,7 @@ pub struct AskedDescriptor<'m> {
 }
 
 /// Returns the descriptors of a call, in their order. Bytes that are not text become U+FFFD, because Envoy would let
-/// the request of the client pass after an error.
+/// the request pass after an error.
 pub fn descriptors(message: &RateLimitRequest) -> Vec<AskedDescriptor<'_>> {
     message.descriptors.iter().map(|descriptor| asked(message, descriptor)).collect()
 }

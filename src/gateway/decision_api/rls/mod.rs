@@ -21,8 +21,7 @@ use request::door::Door;
 use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
 
-/// The maximum number of descriptors of a call, and the maximum number of entries of a descriptor. No proxy sends as
-/// many.
+/// The maximum number of descriptors of a call, and the maximum number of entries of a descriptor.
 const MOST_DESCRIPTORS: usize = 128;
 const MOST_ENTRIES: usize = 64;
 
