@@ -14,13 +14,13 @@ use base::split::split_once_at;
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The timeout for a search. A search takes longer than other requests.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
-/// The largest answer, in bytes. The state of one bucket may take hundreds of kilobytes.
+/// The largest answer, in bytes.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
 /// Parses the address of an admin listener on the command line.
 ///
 /// # Errors
-/// If the text is a host name, because names are not looked up, or if it has no port.
+/// If the text is a host name, or has no port.
 pub(super) fn address_argument(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "must be an IP address with a port, like 127.0.0.1:9901".to_owned())
 }
@@ -47,17 +47,15 @@ pub(super) fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
     code(&start).ok_or_else(|| std::io::Error::other("must answer with HTTP, does not"))
 }
 
-/// Sends a request to the admin listener, and returns the JSON document in the answer. If the gateway answers with a text, the
-/// error contains the text.
+/// Sends a request to the admin listener, and returns the JSON document in the answer.
 ///
 /// # Errors
-/// When the listener cannot be reached, or answers without a document.
+/// When the listener cannot be reached, or answers with a text.
 pub(super) fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Failure> {
     ask_with(address, method, path, "")
 }
 
-/// Sends a query about buckets to the admin listener, and returns the JSON document in the answer. The gateway finds
-/// the buckets by its own rules.
+/// Sends a query about buckets to the admin listener, and returns the JSON document in the answer.
 ///
 /// # Errors
 /// As for [`ask`], and when the query identifies no bucket.
@@ -101,8 +99,8 @@ fn ask_with(address: SocketAddr, method: Method, path: &str, fields: &str) -> Re
     }
 }
 
-/// Sends a request. `fields` are further header fields, each with its line end. `read_timeout` is the longest time between
-/// two bytes of the answer.
+/// Sends a request. `fields` are further header fields, each with its line end. `read_timeout` is the longest time
+/// between two bytes.
 fn send(address: SocketAddr, line: &str, fields: &str, read_timeout: Duration) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(read_timeout))?;

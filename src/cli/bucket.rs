@@ -100,7 +100,7 @@ struct Grant {
     /// The rule: `free`, `plan/free`, or `free.second` for one of several limits; or a meter, with all its rules
     #[arg(value_name = "RULE")]
     rule: String,
-    // Keys and amount are one argument: if options follow them, clap cannot find the boundary.
+    // If options followed them, clap could not find the boundary between keys and amount.
     #[arg(value_name = "AMOUNT", num_args = 1.., required = true, hide = true)]
     keys_and_amount: Vec<String>,
 }
@@ -176,7 +176,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     output::print(&page)
 }
 
-/// Sends the whole command to a running gateway.
+/// Sends the command to a running gateway.
 fn ask(admin: SocketAddr, act: &Act, place: &Place) -> Result<(), Failure> {
     let query = |act, which: &Which| BucketQuery {
         act,
@@ -268,14 +268,13 @@ impl Grant {
     }
 }
 
-/// Returns the only bucket whose name begins with `begin`. `None` if no stored bucket has such a name. Full buckets are not
-/// stored.
+/// Returns the only bucket whose name begins with `begin`. `None` if no stored bucket has such a name.
 ///
 /// # Errors
-/// When several buckets have such a name, `hash_key` is needed and not known, or the store does not answer.
+/// When several buckets have such a name, `hash_key` is not known, or the store does not answer.
 pub(super) fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
     const PROGRESS_STEP: u64 = 100_000;
-    // For buckets in memory, the gateway itself finds the names, so only a shared store needs `hash_key` here.
+    // Only a shared store needs `hash_key` here: for buckets in memory, the gateway finds the names.
     if !config.hash_key.is_known() && matches!(backend, Backend::Shared(_)) {
         let hint = "name the bucket by its RULE and KEY=VALUE, or set hash_key where this command runs";
         return Err(with_hint("hash_key: must be known to find a bucket by its name in a shared store", hint));

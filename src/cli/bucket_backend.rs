@@ -1,4 +1,4 @@
-//! Reads buckets where they are stored: in a shared store, or in the memory of a running gateway through its admin listener.
+//! Reads buckets where they are stored: in a shared store, or in the memory of a running gateway.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use ledger::cost::Cost;
 use ledger::store_time::StoreTime;
 use stores::{GivenBack, Inspector};
 
-/// The place from which a command reads buckets: a shared store, or a gateway's memory.
+/// A shared store, or a gateway's memory.
 #[derive(Debug)]
 pub(super) enum Backend {
     Shared(Box<stores::Settings>),
@@ -177,7 +177,7 @@ fn garbled() -> Failure {
     "the admin listener answered something else than buckets: is it a gateway of this version?".into()
 }
 
-/// Uses the time of a shared store also as the date for calendars, because the store has only one clock.
+/// Uses the time of a shared store also as the date for calendars.
 fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
     (now.into(), shown)
 }
@@ -190,10 +190,10 @@ fn given_back(answer: &Value) -> Result<(StoreTime, Vec<GivenBack>), Failure> {
     listed(answer, |bucket| Ok(GivenBack { before: state(&bucket["before"])?, after: state(&bucket["state"])? }))
 }
 
-/// Parses the answer of a gateway about buckets. The result has the order of the answer.
+/// Parses the answer of a gateway about buckets.
 fn listed<T>(answer: &Value, each: impl Fn(&Value) -> Result<T, Failure>) -> Result<(StoreTime, Vec<T>), Failure> {
     let now = answer["now"].as_u64().map(Timestamp).ok_or_else(garbled)?;
-    // An older gateway sends only `now`, which is then also used as the date.
+    // An older gateway sends only `now`.
     let at = StoreTime { now, date: answer["date"].as_u64().map_or(now, Timestamp) };
     let buckets = answer["buckets"].as_array().ok_or_else(garbled)?;
     Ok((at, buckets.iter().map(each).collect::<Result<_, _>>()?))

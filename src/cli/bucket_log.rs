@@ -1,8 +1,6 @@
-//! Logs the changes of `tollgate bucket reset|grant`: for each bucket one line on standard error, in the log format of the
-//! file.
+//! Logs the changes of `tollgate bucket reset|grant` on standard error, with one line for each bucket.
 //!
-//! A change in a shared store passes no gateway, so these lines are the only record of it. A client's values are not
-//! logged. A bucket has the same name as in the access log.
+//! No gateway records a change in a shared store. A client's values are not logged.
 
 use log::LevelFilter;
 
@@ -13,7 +11,7 @@ use crate::gateway::bucket_lookup::BucketSelection;
 use crate::gateway::bucket_report::{BucketReport, Change, bucket_name};
 use config::Log;
 
-/// Logs a change of buckets, with one line for each bucket. The log level of the file does not suppress these lines.
+/// Logs a change of buckets, with one line for each bucket, whatever the log level of the file is.
 ///
 /// # Errors
 /// When the log cannot be started.
@@ -49,7 +47,7 @@ pub(super) fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) 
     Ok(())
 }
 
-/// Returns the user who runs the command, by name or number. Under `sudo`, the result also names the user who called `sudo`.
+/// Returns the user who runs the command, by name or number, and under `sudo` also the caller.
 pub(super) fn user() -> String {
     let id = nix::unistd::getuid();
     let name = nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name);

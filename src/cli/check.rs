@@ -60,14 +60,14 @@ struct Findings {
     restart: Vec<&'static str>,
 }
 
-/// Whether a command found no problem. [`Verdict::Fail`] leads to exit code 1.
+/// Whether a command found no problem.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Pass,
     Fail,
 }
 
-/// Checks a file, and prints the report. Problems of the file are not an error of the command: they make the verdict `Fail`.
+/// Checks a file, and prints the report. With problems, the verdict is `Fail`.
 ///
 /// # Errors
 /// When the report cannot be written.

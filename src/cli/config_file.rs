@@ -14,11 +14,11 @@ pub(super) struct ConfigFile {
     pub config: PathBuf,
 }
 
-/// Reads a file for a command that does not need all values of the file. Reports on standard error which values are not
-/// known here.
+/// Reads a file for a command that does not need all values of the file. Reports on standard error which values are
+/// not known here.
 ///
 /// # Errors
-/// If the file, or another file that the file names, has problems. The error lists all problems.
+/// If the file, or another file that it names, has problems. The error lists all of them.
 pub(super) fn examine(path: &Path, purpose: Purpose) -> Result<Config, Problems> {
     let config = Config::examine(path, purpose)?;
     let unknown = config.warnings.named("unknown_value");

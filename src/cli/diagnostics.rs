@@ -16,7 +16,7 @@ use base::rfc3339::format_seconds;
 use base::time::{Clock, Timestamp};
 use config::{Log, LogFormat};
 
-/// The current logger of the process. A reload may replace this logger, to change the format or the level.
+/// The current logger of the process. A reload may replace it.
 #[derive(Clone)]
 pub(super) struct Diagnostics {
     logger: Arc<ArcSwap<Logger>>,
@@ -64,13 +64,13 @@ fn logger(log: Log, lines: &NonblockingStderr) -> Logger {
     let mut builder = env_logger::Builder::new();
     builder.filter_level(log.level).target(Target::Pipe(Box::new(lines.clone())));
     if log.level < LevelFilter::Debug {
-        // At level info, Pingora logs each of its own steps, so only its errors are logged.
+        // At level info, Pingora logs each of its own steps.
         for module in ["pingora_core", "pingora"] {
             builder.filter_module(module, LevelFilter::Error.min(log.level));
         }
     }
     if log.level >= LevelFilter::Debug {
-        // At debug level, these modules would log whole requests and responses with their credentials.
+        // At debug level, these modules would log credentials.
         for module in ["pingora_core::protocols::http", "pingora_core::apps"] {
             builder.filter_module(module, LevelFilter::Info);
         }

@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     echo.run(move || {
         let mut page = Page::default();
         page.lines([&*listening, "ready"]);
-        // An error is ignored, because the server also works if standard output is closed.
+        // The server also works if standard output is closed.
         let _ = output::print(&page);
     });
     Ok(())

@@ -1,6 +1,6 @@
 //! The exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.
 //!
-//! The gateway determines the exit code of `run`: 0 after a drain, and 1 if a needed task has panicked.
+//! The exit code of `run` is 0 after a drain, and 1 if a needed task has panicked.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ pub(super) const HELP: &str = "Exit codes: 0 success, 1 a problem in the input o
 const PROBLEM: u8 = 1;
 const INVALID_USAGE: u8 = 2;
 
-/// Returns the exit code for the result of a command. If the command has failed, prints the error.
+/// Returns the exit code for the result of a command. Prints its error.
 pub(super) fn report(result: Result<Verdict, Failure>) -> ExitCode {
     match result {
         Ok(Verdict::Pass) => ExitCode::SUCCESS,
@@ -31,7 +31,7 @@ pub(super) fn report(result: Result<Verdict, Failure>) -> ExitCode {
     }
 }
 
-/// Prints what clap says about the arguments: an error, or help that was asked for. Returns the exit code.
+/// Prints clap's error or help, and returns the exit code.
 pub(super) fn report_usage(error: Error) -> ExitCode {
     let is_error = error.use_stderr();
     usage::print(error);

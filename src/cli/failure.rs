@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-/// The error of a command. It is printed to standard error as one line, unless it is `Problems` or [`MultiLine`].
+/// The error of a command. It is printed as one line, but for `Problems` and [`MultiLine`].
 pub(super) type Failure = Box<dyn std::error::Error>;
 
 /// An error that is printed as several lines.
@@ -17,12 +17,12 @@ impl Display for MultiLine {
 
 impl std::error::Error for MultiLine {}
 
-/// Makes an error about arguments that clap itself does not detect. The error leads to exit code 2.
+/// Makes an error about arguments that clap itself does not detect, with exit code 2.
 pub(super) fn wrong_usage(what: impl Display) -> Failure {
     clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{what}\n")).into()
 }
 
-/// Makes an error with a hint about how to avoid the error. The hint is printed on its own line.
+/// Makes an error with a hint, which is printed on its own line.
 pub(super) fn with_hint(what: impl Into<String>, hint: impl Display) -> Failure {
     MultiLine(vec![what.into(), format!("  hint: {hint}")]).into()
 }

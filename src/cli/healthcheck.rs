@@ -46,8 +46,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Returns the address of the admin listener in a file. Variables and files that are missing here are not reported, because a
-/// container runs this check every few seconds.
+/// Returns the address of the admin listener in a file. Missing variables and files are not reported, because a
+/// container runs this check often.
 fn address_in(file: &Path) -> Result<SocketAddr, Failure> {
     let config = Config::examine(file, Purpose::Examine)?;
     let hint = "give the address that the gateway announced at its start: --admin ADDRESS";

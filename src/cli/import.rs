@@ -39,7 +39,7 @@ fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
     std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
 }
 
-/// Prints the imported configuration to standard output, and the settings that could not be carried over to standard error.
+/// Prints the imported configuration, and on standard error the settings that could not be imported.
 ///
 /// # Errors
 /// When a file cannot be read, or has problems.

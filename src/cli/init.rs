@@ -55,7 +55,7 @@ impl Shape {
     }
 }
 
-/// Writes the starter file, and prints its name. For `api-keys`, also writes `api-keys.txt` unless that file exists.
+/// Writes the starter file, and prints its name. For `api-keys`, also writes a missing `api-keys.txt`.
 ///
 /// # Errors
 /// When the starter file exists, or a file cannot be written.

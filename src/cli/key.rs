@@ -8,7 +8,7 @@ use identity::api_key_file;
 use identity::api_keys::LONGEST_KEY;
 use request::identity::KnownKey;
 
-/// The shortest key, in characters. A shorter key cannot contain 128 random bits in any usual encoding.
+/// The shortest key, in characters. Shorter keys have less than 128 random bits.
 const SHORTEST_KEY: usize = 16;
 
 const EXAMPLE: &str = "\
@@ -46,10 +46,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     output::print_line(api_key_file::line(&key, &known))
 }
 
-/// Reads the first line of the input. Fails if it cannot be a key. The key is never printed.
+/// Reads the first line of the input, which must be a key. The key is never printed.
 fn read(input: impl BufRead) -> Result<Vec<u8>, Failure> {
     let mut key = Vec::new();
-    // Two more bytes are read, because the line end may be two bytes.
+    // The line end may be two bytes.
     let bound = u64::try_from(LONGEST_KEY)? + 2;
     input.take(bound).read_until(b'\n', &mut key)?;
     let key = key.strip_suffix(b"\n").unwrap_or(&key);
@@ -57,7 +57,7 @@ fn read(input: impl BufRead) -> Result<Vec<u8>, Failure> {
     if !(SHORTEST_KEY..=LONGEST_KEY).contains(&key.len()) {
         return Err(format!("a key must have {SHORTEST_KEY} to {LONGEST_KEY} characters in one line").into());
     }
-    // Other characters cannot be sent in every place where a request may carry a key, or would be trimmed there.
+    // Other characters cannot be sent in every place where a request may carry a key.
     if !key.iter().all(u8::is_ascii_graphic) {
         return Err("a key must be of visible ASCII characters, without white space".into());
     }

@@ -71,7 +71,7 @@ fn example(page: &Man) -> Result<String, Failure> {
 /// The groff definition of an apostrophe, with which clap_mangen begins every part.
 const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
-/// Returns a part of a page. The lines that would begin a new page are removed, because this page has many commands.
+/// Returns a part of a page, without the lines that would begin a new page.
 fn rendered(page: &Man, part: fn(&Man, &mut dyn io::Write) -> io::Result<()>) -> Result<String, Failure> {
     let mut text = Vec::new();
     part(page, &mut text)?;

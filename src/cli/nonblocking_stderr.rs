@@ -1,7 +1,6 @@
 //! Writes diagnostics on a separate thread, so that no request waits for standard error.
 //!
-//! If standard error is a full pipe or disk, lines are dropped and counted. When writing succeeds again, one line says how
-//! many lines were dropped.
+//! If standard error is full, lines are dropped. A later line says how many.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 /// The maximum number of queued lines.
 const MAX_LINES: usize = 1024;
-/// How long the exit waits for the last queued lines: the number of steps, and the length of a step.
+/// How long the exit waits for the last lines: the number of steps, and the length of a step.
 const LAST: (u32, Duration) = (100, Duration::from_millis(2));
 
 #[derive(Clone, Debug)]
@@ -22,7 +21,7 @@ pub(super) struct NonblockingStderr {
 }
 
 impl NonblockingStderr {
-    /// Starts a thread that writes lines to `target`, and returns a writer that never waits for this thread.
+    /// Starts a thread that writes lines to `target`. The returned writer never waits for it.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -32,7 +31,7 @@ impl NonblockingStderr {
         let (unwritten, dropped) = (Arc::clone(&new.unwritten), Arc::clone(&new.dropped));
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             for line in lines {
-                // If writing fails, the error cannot be reported anywhere.
+                // An error in writing cannot be reported anywhere.
                 let taken = target.write_all(&line).is_ok();
                 unwritten.fetch_sub(1, Ordering::Release);
                 let lines = if taken { dropped.swap(0, Ordering::Relaxed) } else { 0 };
@@ -44,7 +43,7 @@ impl NonblockingStderr {
         Ok(new)
     }
 
-    /// Waits until the queued lines are written, but only for a short time.
+    /// Waits a short time until the queued lines are written.
     pub(super) fn finish(&self) {
         let (steps, step) = LAST;
         for _ in 0..steps {
@@ -57,7 +56,7 @@ impl NonblockingStderr {
 }
 
 impl Write for NonblockingStderr {
-    /// Each call passes one whole line.
+    /// Each call has one whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.unwritten.fetch_add(1, Ordering::Relaxed);
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.waiting.try_send(line.to_vec()) {

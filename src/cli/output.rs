@@ -1,4 +1,4 @@
-//! Writes to standard output and standard error. No other file writes to them, so that every text is escaped.
+//! Writes to standard output and standard error, and escapes every text.
 
 #![expect(clippy::disallowed_methods, reason = "the file that writes to the standard streams")]
 
@@ -37,7 +37,7 @@ impl ColourMode {
         ColourMode::of(io::stderr().is_terminal())
     }
 
-    /// A terminal has colours, unless `NO_COLOR` (<https://no-color.org>) is set or `TERM` is `dumb`.
+    /// A terminal has colours, if `NO_COLOR` (<https://no-color.org>) is not set and `TERM` is not `dumb`.
     fn of(is_terminal: bool) -> ColourMode {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -58,8 +58,7 @@ impl Colour {
 
 const END: &str = "\x1b[0m";
 
-/// Lines to print. Characters that a terminal would interpret or not show are escaped, whatever the source of the line: files,
-/// logs, arguments, other servers.
+/// Lines to print. Characters that a terminal would interpret are escaped.
 #[derive(Debug, Default)]
 pub(super) struct Page(String);
 
@@ -72,7 +71,7 @@ impl Page {
         lines.into_iter().for_each(|line| self.line(line));
     }
 
-    /// Adds a line in this colour. Without colours in `painting`, adds a plain line.
+    /// Adds a line, in this colour if `painting` has colours.
     pub(super) fn painted_line(&mut self, line: impl Display, colour: Colour, painting: ColourMode) {
         match painting {
             ColourMode::Plain => self.line(line),
@@ -82,7 +81,7 @@ impl Page {
         }
     }
 
-    /// Adds the lines of a report. All lines except hints get the colour.
+    /// Adds the lines of a report. Only hints do not get the colour.
     pub(super) fn report(&mut self, report: Vec<String>, colour: Colour, painting: ColourMode) {
         for line in report {
             match line.starts_with(' ') {
@@ -142,7 +141,7 @@ pub(super) fn print_line(line: impl Display) -> Result<(), Failure> {
     print(&page)
 }
 
-/// Prints a text that is part of this program. Nothing in such a text needs an escape.
+/// Prints a text of this program, which needs no escape.
 ///
 /// # Errors
 ///
@@ -155,7 +154,7 @@ pub(super) fn print_own(text: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Prints lines to standard error. A failure is ignored, because it cannot be reported anywhere.
+/// Prints lines to standard error.
 pub(super) fn print_errors(page: &Page) {
     let _ = io::stderr().write_all(page.0.as_bytes());
 }
@@ -186,7 +185,7 @@ pub(super) fn end_progress() {
     let _ = writeln!(io::stderr());
 }
 
-/// Moves the cursor to the beginning of the line of progress, so that further text overwrites the line.
+/// Moves the cursor to the beginning of the line of progress.
 pub(super) fn restart_progress() {
     let _ = write!(io::stderr(), "\r");
 }

@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let diagnostics = diagnostics::start(config.log)?;
     let (version, hash, limits) = (env!("CARGO_PKG_VERSION"), &config.hash, config.rules.limits().len());
     log::info!(version, hash, limits, store = config.store.name(); "starts");
-    // The panic's message may contain data from a client, so only its location is logged.
+    // The panic's message may contain data from a client.
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
         log::error!(place = location; "panicked, which is a bug");
@@ -55,11 +55,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let mut page = Page::default();
         page.lines(listening.iter().map(|listening| format!("listening {} {}", listening.name, listening.address)));
         page.line("ready");
-        // An error is ignored, because the gateway also works if standard output is closed.
+        // The gateway also works if standard output is closed.
         if let Err(error) = output::print(&page) {
             log::debug!(error:% = error; "standard output is closed");
         }
-        // After an upgrade, this is not the process that systemd has started, so the id of this process is sent.
+        // After an upgrade, systemd does not know the id of this process.
         if let Err(error) = sd_notify::notify(&[NotifyState::Ready, NotifyState::MainPid(std::process::id())]) {
             log::warn!(error:% = error; "systemd is not notified");
         }

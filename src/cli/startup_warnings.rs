@@ -11,20 +11,20 @@ use config::{Source, read_file};
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 const READABLE_BY_OTHERS: u32 = 0o004;
 
-/// Logs a warning if the process runs as root, if other users can write one of the files in `sources`, or if other users can
-/// read a secret in one of these files. `secrets` are the files that the configuration names as secrets.
+/// Logs a warning if the process runs as root, if other users can write one of `sources`, or if they can read a secret
+/// in one. `secrets` are the files that the configuration names as secrets.
 pub(super) fn warn(sources: &[Source], secrets: &[PathBuf]) {
     if nix::unistd::geteuid().is_root() {
         log::warn!("runs as root, which it does not need");
     }
     for (index, source) in sources.iter().enumerate() {
-        // Pipes are skipped: a pipe can be read only once, and has already been read.
+        // A pipe can be read only once, and has already been read.
         let Some(metadata) = std::fs::metadata(&source.path).ok().filter(Metadata::is_file) else { continue };
         let (file, mode) = (source.path.display(), metadata.permissions().mode());
         if mode & WRITABLE_BY_OTHERS != 0 {
             log::warn!(file:%; "file is writable by all users");
         }
-        // The first file is gateway.yaml. Others may read it, because its secrets are in other files.
+        // The first file, gateway.yaml, has no secrets.
         let is_exposed = index > 0 && mode & READABLE_BY_OTHERS != 0;
         let named = if secrets.contains(&source.path) { FileRole::AsSecret } else { FileRole::Otherwise };
         if is_exposed && read_file(&source.path).is_ok_and(|bytes| is_secret(named, &bytes)) {
@@ -33,18 +33,18 @@ pub(super) fn warn(sources: &[Source], secrets: &[PathBuf]) {
     }
 }
 
-/// The way in which gateway.yaml names a file: as a secret, or otherwise.
+/// The way in which gateway.yaml names a file: as a secret or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileRole {
     AsSecret,
     Otherwise,
 }
 
-/// Whether a file is secret. A file with a private key is always secret. A file that is named as a secret is secret
-/// unless it contains a certificate, a public key or a set of these.
+/// Whether a file is secret. A private key is always secret. A file that is named as a secret is secret, but not if it
+/// has a certificate or a public key.
 fn is_secret(named: FileRole, bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
-    // `memmem` is used because the file may have a million lines.
+    // `memmem` is fast, because the file may have a million lines.
     let has = |words: &[u8]| memmem::find(text, words).is_some();
     let is_public = text.starts_with(b"-----BEGIN ") || text.starts_with(b"{");
     has(b"PRIVATE KEY-----") || (named == FileRole::AsSecret && !is_public)

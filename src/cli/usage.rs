@@ -9,11 +9,11 @@ use base::printable::Printable;
 /// Prints help to standard output, or the error of invalid arguments to standard error.
 pub(super) fn print(mut error: Error) {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // The text comes only from this program. An error is ignored, because standard output may be closed.
+        // The text comes only from this program. Standard output may be closed.
         let _ = error.print();
         return;
     }
-    // Line breaks in an argument are escaped, so that they do not look like lines of the error.
+    // Without escapes, a line break in an argument would look like a new line of the error.
     let arguments: Vec<(ContextKind, ContextValue)> = error
         .context()
         .filter_map(|(kind, value)| match value {

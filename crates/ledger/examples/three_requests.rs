@@ -1,4 +1,4 @@
-//! Takes three requests from a token bucket of two tokens. This program keeps the state of the bucket itself.
+//! Takes three requests from a token bucket of two tokens, and keeps the state of the bucket.
 //!
 //! `cargo run --package tollgate-ledger --example three_requests`
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -20,8 +20,7 @@ fn main() -> Result<(), InvalidNumbers> {
     Ok(())
 }
 
-/// Charges three requests of one client at the same time to one bucket. Two are granted, and the third has to wait for a
-/// second.
+/// Charges three requests of one client at the same time to one bucket. Two are granted.
 pub fn three_requests() -> Result<Vec<Outcome>, InvalidNumbers> {
     let one_per_second = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
     let algorithm = Algorithm::TokenBucket(TokenBucket::new(one_per_second, 2)?);
@@ -44,7 +43,7 @@ pub fn three_requests() -> Result<Vec<Outcome>, InvalidNumbers> {
     for _ in 0..3 {
         let found: Vec<_> = plan.charges().map(|charge| states.get(&charge.key)).collect();
         let (settlement, entries) = settle(&plan, &found, now);
-        // For a refused request there is nothing to store.
+        // A refused request has nothing to store.
         let changed = plan.charges().zip(entries).filter_map(|(charge, entry)| Some((charge.key, entry?.state)));
         states.extend(changed.collect::<Vec<_>>());
         outcomes.extend(settlement.enforced);

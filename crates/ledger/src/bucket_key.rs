@@ -1,7 +1,7 @@
 //! Derives bucket keys: encodes a bucket's identity without collisions, and hashes the encoding to sixteen bytes.
 //!
-//! Every part is preceded by its length, so different descriptors never have equal encodings, whatever bytes a client
-//! sends. The encoding begins with a format version, so that keys of a later version can be in the same store.
+//! Every part is preceded by its length, so different descriptors never have equal encodings. The encoding begins with
+//! a format version.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ use smallvec::SmallVec;
 use crate::algorithm::AlgorithmKind;
 use request::attribute::Attribute;
 
-/// The version of the format of stored buckets, part of every bucket key. It changes whenever the encoding of a bucket key or
-/// the meaning of a stored state changes.
+/// The version of the format of stored buckets, part of every bucket key. It changes when the encoding of a key or the
+/// meaning of a state changes.
 pub const FORMAT: &[u8] = b"tollgate/1";
 
-/// The version of the format of buckets of which requests hold something. It differs from `FORMAT`, so that a gateway that
-/// does not know such buckets never reads them.
+/// The version of the format of buckets of which requests hold something. Old gateways do not know it, and never read
+/// such buckets.
 pub const FORMAT_OF_HOLDS: &[u8] = b"tollgate/2";
 
 /// A bucket's key in a store: the first 16 bytes of a SHA-256 hash.
@@ -36,8 +36,7 @@ impl BucketKey {
         Some(BucketKey(key))
     }
 
-    /// Returns a number that depends only on this key, and so is the same on every gateway. The numbers of all buckets are
-    /// evenly distributed.
+    /// Returns a number that depends only on this key. The numbers of all buckets are evenly distributed.
     pub fn spread(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;
         u32::from_be_bytes([a, b, c, d])
@@ -50,15 +49,14 @@ impl fmt::Debug for BucketKey {
     }
 }
 
-/// Identifies the limit to which a stored bucket belongs. Unlike the limit's index, the tag stays the same after a reload or a
-/// restart. Two limits have the same tag with a probability of 2^-30; then the two count as one limit when buckets are evicted.
+/// Identifies the limit of a stored bucket. Unlike the limit's index, the tag stays the same after a reload or a
+/// restart. Two limits have the same tag with a probability of 2^-30, and are then evicted as one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitTag(pub u32);
 
 impl LimitTag {
     /// Returns the tag for buckets with the settings of one variant: 0 for the limit's own settings, above 0 for an
-    /// override. All overrides of a limit share one tag, so their buckets are evicted as those of a separate limit. The
-    /// reason is that there may be many overrides, and that their settings may differ much from the limit's own.
+    /// override. All overrides of a limit share one tag, because there may be many overrides.
     #[must_use]
     pub fn of_variant(self, variant: u32) -> LimitTag {
         if variant == 0 { self } else { LimitTag(self.0.wrapping_add(0x9e37_79b9)) }
@@ -70,17 +68,16 @@ impl LimitTag {
 pub struct LimitIdentity<'a> {
     pub policy: &'a str,
     pub rule: &'a str,
-    /// The name of the limit. Empty unless the rule has several limits.
+    /// The name of the limit. Empty if it is the rule's only one.
     pub limit: &'a str,
-    /// The mode, `enforce` or `shadow`. A limit in shadow mode (a dry run) has its own buckets.
+    /// The mode, `enforce` or `shadow`. Each mode has its own buckets.
     pub mode: &'a str,
     pub algorithm: AlgorithmKind,
-    /// The limit keys in their printed form. Their order does not matter.
+    /// The limit keys in their printed form, in any order.
     pub keys: &'a [String],
 }
 
-/// The hash of what all bucket keys of a limit have in common. Computed once for each limit, and completed with the descriptor
-/// of each request.
+/// The hash of the common part of a limit's bucket keys, which the descriptor of each request completes.
 #[derive(Clone, Debug)]
 pub struct KeySeed {
     hash: Sha256,
@@ -106,10 +103,10 @@ impl KeySeed {
         KeySeed { hash, tag: LimitTag(u32::from_be_bytes([a, b, c, d])) }
     }
 
-    /// Makes the seed for a limit that shares the buckets of a meter with other limits. The limit keeps its own tag for
-    /// eviction, so that many clients under one rule do not evict the buckets of clients under another rule.
+    /// Makes the seed for a limit that shares the buckets of a meter with other limits. The limit keeps its own tag
+    /// for eviction.
     pub fn of_meter(meter: &str, identity: &LimitIdentity<'_>) -> KeySeed {
-        // No policy has an empty name, so no limit without a meter has the same key.
+        // No limit without a meter has the same key, because no policy has an empty name.
         let shared = LimitIdentity { policy: "", rule: meter, limit: "", mode: "meter", ..*identity };
         KeySeed { tag: KeySeed::new(identity).tag, ..KeySeed::new(&shared) }
     }
@@ -127,15 +124,14 @@ impl KeySeed {
     }
 }
 
-/// The values of a rule's limit keys in one request, encoded as bytes. For each limit key, the bytes contain the value, and the
-/// index of the attribute with this value among the alternatives of the limit key.
+/// The values of a rule's limit keys in one request, encoded as bytes. Each value follows the index of its attribute
+/// among the alternatives of the limit key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor(SmallVec<[u8; 96]>);
 
 impl Descriptor {
-    /// Adds the value of an attribute. `alternative` is the index of the attribute in its limit key. If gateway.yaml trusts
-    /// several issuers, `issuer` is the issuer of the token. A claim is then added together with its issuer, since two issuers
-    /// may give the same name to two people.
+    /// Adds the value of an attribute. `alternative` is the index of the attribute in its limit key. A claim is added
+    /// together with the `issuer` of its token, if gateway.yaml trusts several issuers.
     pub fn push_value(&mut self, alternative: u8, attribute: &Attribute, issuer: Option<&str>, value: &[u8]) {
         if let Some(issuer) = issuer.filter(|_| matches!(attribute, Attribute::Claim(_))) {
             self.push(alternative, issuer.as_bytes());
@@ -143,9 +139,8 @@ impl Descriptor {
         self.push(alternative, value);
     }
 
-    /// Adds the value of a limit key. `alternative` is the index of the attribute that has the value, among
-    /// those that the limit key allows. The limit keys must be added
-    /// in the same order for every request, sorted by their printed forms.
+    /// Adds the value of a limit key. `alternative` is the index of the attribute with the value. The limit keys must
+    /// be added in the order of their printed forms.
     pub fn push(&mut self, alternative: u8, value: &[u8]) {
         self.0.push(alternative);
         self.0.extend_from_slice(&length(value.len()));
@@ -153,8 +148,7 @@ impl Descriptor {
     }
 }
 
-/// Encodes the length of a part. Request heads and names are far shorter than 4 GiB. Longer parts would all get the
-/// largest length, but two such parts do not fit into memory.
+/// Encodes the length of a part. Parts of 4 GiB or more would all get the largest length, but do not occur.
 fn length(len: usize) -> [u8; 4] {
     u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes()
 }
@@ -234,8 +228,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The parts use a tiny alphabet, so that encodings without lengths (`a` + `bc`, `ab` + `c`) would soon
-        /// collide.
+        /// With this tiny alphabet, encodings without lengths (`a` + `bc`, `ab` + `c`) would soon collide.
         #[test]
         fn different_buckets_never_share_a_key(
             buckets in prop::collection::hash_set(

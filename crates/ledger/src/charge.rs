@@ -1,7 +1,6 @@
 //! Settles a plan: all charges of one request, taken together or not at all.
 //!
-//! A store reads the states of a plan's buckets, calls [`settle`], and writes the returned states. For a refused
-//! request, the only returned states are corrections, which spend nothing.
+//! A store reads the states of a plan's buckets, calls [`settle`], and writes the returned states.
 
 use smallvec::SmallVec;
 
@@ -13,8 +12,7 @@ use super::outcome::{Outcome, Verdict};
 use super::store_time::StoreTime;
 use base::time::Micros;
 
-/// A cost that a request takes from one bucket. A charge owns all its data, so that it can be sent to the task that talks to
-/// the store.
+/// A cost that a request takes from one bucket. A charge owns all its data.
 #[derive(Clone, Debug)]
 pub struct Charge {
     pub key: BucketKey,
@@ -22,10 +20,9 @@ pub struct Charge {
     pub cost: Cost,
     /// The limit's index in the rule set, for responses and metrics.
     pub limit: LimitId,
-    /// The tag by which a store identifies the limit. The index cannot do this, because buckets in a store outlive a
-    /// rule set.
+    /// The tag by which a store identifies the limit. Unlike the index, it is the same in the next rule set.
     pub tag: LimitTag,
-    /// The settings that apply: 0 for the limit's own settings, otherwise the position of an override in the limit, from 1.
+    /// The settings that apply: 0 for the limit's own settings, or the position of an override, from 1.
     pub variant: u32,
     pub purpose: ChargePurpose,
 }
@@ -34,19 +31,19 @@ pub struct Charge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargePurpose {
     Spend,
-    /// Nothing is spent from the bucket. If the bucket could not pay the cost, the whole plan is refused.
+    /// Nothing is spent. If the bucket could not pay the cost, the whole plan is refused.
     Check,
 }
 
 impl Charge {
-    /// Makes a charge that spends `cost`, for a rule set with a single limit. If there are several limits, set the fields
+    /// Makes a charge that spends `cost`, for a rule set with a single limit. For several limits, set the fields
     /// `limit` and `tag` too.
     pub fn new(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge {
         let tag = LimitTag::default();
         Charge { key, algorithm, cost, limit: LimitId(0), tag, variant: 0, purpose: ChargePurpose::Spend }
     }
 
-    /// Returns whether the cost exceeds what a full bucket holds, so that waiting does not help.
+    /// Returns whether the cost exceeds what a full bucket holds.
     pub fn is_too_large(&self) -> bool {
         self.cost > self.algorithm.ceiling()
     }
@@ -64,17 +61,16 @@ pub struct LimitId(pub u32);
 /// All charges of one request, which a store settles together.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The charges of enforced limits, in the order of the file. Either all of these buckets are charged, or nothing is
-    /// charged. Charges to one bucket are combined: see [`Plan::enforce`].
+    /// The charges of enforced limits, in the order of the file. Either all of these buckets are charged, or none.
     pub enforced: SmallVec<[Charge; 2]>,
-    /// The charges of limits in shadow mode: dry runs that never refuse a request. Each shadow charge is settled by
-    /// itself, and only if the enforced charges grant the request.
+    /// The charges of limits in shadow mode: dry runs that never refuse a request. Each is settled by itself, after
+    /// the enforced charges have granted the request.
     pub shadow: SmallVec<[Charge; 0]>,
 }
 
 impl Plan {
-    /// Adds an enforced charge that spends. Several charges to one bucket are combined: each checks the sum of their costs
-    /// against its own limit. The bucket is charged once, with the settings of the last of these charges.
+    /// Adds an enforced charge that spends. Several charges to one bucket are combined: each checks the sum of their
+    /// costs. The bucket is charged once, with the settings of the last charge.
     pub fn enforce(&mut self, mut charge: Charge) {
         let own = charge.cost;
         for other in self.enforced.iter_mut().filter(|other| other.key == charge.key) {
@@ -92,7 +88,7 @@ impl Plan {
         for mut charge in other.enforced {
             let (earlier, own) = self.enforced.split_at_mut(before);
             charge.cost = match own.iter().find(|one| one.key == charge.key) {
-                // Each charge of this plan to the bucket already has the summed cost of all these charges.
+                // Each charge of this plan to the bucket already has the sum of their costs.
                 Some(one) => one.cost,
                 None => {
                     let cost = scaled(charge.cost);
@@ -110,15 +106,14 @@ impl Plan {
         self.shadow.extend(other.shadow);
     }
 
-    /// Adds the enforced charges of another plan as checks that spend nothing. The shadow charges of the other plan are left
-    /// out.
+    /// Adds the enforced charges of another plan as checks that spend nothing.
     pub fn join_check(&mut self, other: Plan) {
         let check = |charge| Charge { purpose: ChargePurpose::Check, ..charge };
         self.enforced.extend(other.enforced.into_iter().map(check));
     }
 
-    /// Returns whether the enforced charge at this index only checks its bucket, either because of its purpose, or
-    /// because a later charge of the plan spends from the same bucket.
+    /// Returns whether the enforced charge at this index only checks its bucket, by its purpose or because a later
+    /// charge spends from the same bucket.
     pub fn is_only_checked(&self, index: usize) -> bool {
         let mut from = self.enforced.iter().skip(index);
         from.next().is_some_and(|charge| {
@@ -126,19 +121,18 @@ impl Plan {
         })
     }
 
-    /// Returns whether this enforced charge only checks a bucket from which another charge of the plan spends. If so,
-    /// the outcome of the check shows the tokens that remained before the other charge.
+    /// Returns whether this enforced charge only checks a bucket from which another charge of the plan spends.
     pub fn checks_what_is_spent(&self, charge: &Charge) -> bool {
         charge.purpose == ChargePurpose::Check && self.enforced.iter().any(|other| other.is_spent_from(charge.key))
     }
 
-    /// Returns whether the request, if it is granted, holds something of a bucket until the request ends.
+    /// Returns whether a granted request holds something of a bucket until its end.
     pub fn holds(&self) -> bool {
         self.charges().any(|charge| charge.algorithm.is_held())
     }
 
     /// Returns the charges to buckets of which the request holds something, each with its index in [`Plan::charges`]
-    /// and the slot that the charge asks for. The amount is 0 if the bucket is only checked.
+    /// and the slot that it asks for. The amount is 0 if the bucket is only checked.
     pub fn asks(&self) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
         self.charges().enumerate().filter(|(_, charge)| charge.algorithm.is_held()).map(|(index, charge)| {
             let amount = if self.is_only_checked(index) { Cost::default() } else { charge.cost };
@@ -150,8 +144,7 @@ impl Plan {
         self.enforced.is_empty() && self.shadow.is_empty()
     }
 
-    /// Limits the delay of the request. A bucket that would delay the request for longer than `most` now refuses the
-    /// request.
+    /// Limits the delay of the request. A bucket that would delay it for longer than `most` now refuses.
     pub fn limit_delay(&mut self, most: Micros) {
         for charge in &mut self.enforced {
             charge.algorithm = charge.algorithm.within(most);
@@ -167,29 +160,27 @@ impl Plan {
             && self.charges().zip(other.charges()).all(same)
     }
 
-    /// Returns all charges of the plan: first the enforced charges, then the shadow charges. A settlement has the
-    /// outcomes in the same order.
+    /// Returns all charges of the plan: first the enforced charges, then the shadow charges.
     pub fn charges(&self) -> impl Iterator<Item = &Charge> {
         self.enforced.iter().chain(&self.shadow)
     }
 }
 
-/// The result of charging a plan: whether the request is granted, and the outcome of each charge.
+/// The result of charging a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     pub verdict: Verdict,
-    /// How long a granted request must wait before it is forwarded. This is the longest delay of its enforced charges,
-    /// counted from the arrival of the store's answer. It is zero if no algorithm delays the request.
+    /// How long a granted request must wait before it is forwarded: the longest delay of its enforced charges, from
+    /// the arrival of the store's answer.
     pub delay: Micros,
     /// The outcome of each enforced charge, in the order of the plan.
     pub enforced: SmallVec<[Outcome; 2]>,
-    /// The outcome of each shadow charge. Empty if the request was refused, because shadow limits are not charged then.
+    /// The outcome of each shadow charge. Empty if the request was refused.
     pub shadow: SmallVec<[Outcome; 0]>,
 }
 
 impl Settlement {
-    /// Makes the settlement of a refused request from the outcomes of its enforced charges. Nothing is spent, and shadow limits
-    /// are not charged.
+    /// Makes the settlement of a refused request from the outcomes of its enforced charges.
     pub fn refused(enforced: SmallVec<[Outcome; 2]>) -> Settlement {
         Settlement { verdict: Verdict::Deny, delay: Micros(0), enforced, shadow: SmallVec::new() }
     }
@@ -199,10 +190,9 @@ impl Settlement {
     }
 }
 
-/// Settles a plan at `now`: decides whether its buckets can pay, and computes their new states. `states` has the stored
-/// state of each bucket, in the order of [`Plan::charges`]. States may be borrowed, since some are too large to be
-/// copied. Also returns the new states, in the same order: an entry is `None` if its bucket does not change, and the
-/// list is empty if a refused request changes no bucket.
+/// Settles a plan at `now`: decides whether its buckets can pay, and computes their new states. `states` has the
+/// stored state of each bucket, in the order of [`Plan::charges`]. Also returns the new states, in the same order:
+/// `None` for an unchanged bucket, and an empty list if a refused request changes no bucket.
 pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into<StoreTime>) -> (Settlement, Entries) {
     let now: StoreTime = now.into();
     let step = |charge: &Charge, state: &Option<S>| {
@@ -233,7 +223,7 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
             ChargePurpose::Spend => take(step, None, &mut entries),
             ChargePurpose::Check => {
                 let is_charged = plan.charges().any(|other| other.is_spent_from(charge.key));
-                // If another charge spends from this bucket, only the entry of the other charge is written.
+                // If another charge spends from this bucket, only that charge's entry is written.
                 entries.push(if is_charged { None } else { correction(charge, state, now) });
                 refused(&step)
             }
@@ -249,8 +239,7 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
     (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
 }
 
-/// Returns the entry that a store must write although nothing is charged to the bucket. Returns `None` if nothing must
-/// be written.
+/// Returns the entry that a store must write although nothing is charged. `None` if nothing must be written.
 fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> Option<Entry> {
     charge.algorithm.correction(words(state), now.of(&charge.algorithm))
 }
@@ -259,17 +248,17 @@ fn words<S: AsRef<[u64]>>(state: &Option<S>) -> Option<&[u64]> {
     state.as_ref().map(AsRef::as_ref)
 }
 
-/// Returns the entries of a refused request. Most refused requests change no bucket and have no entries.
+/// Returns the entries of a refused request. Empty if no bucket changes.
 fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: StoreTime) -> Entries {
     let corrected = || plan.charges().zip(states).map(|(charge, state)| correction(charge, state, now));
     if corrected().any(|entry| entry.is_some()) { corrected().collect() } else { Entries::new() }
 }
 
-/// The states to store, one for each charge of a plan: `None` for a bucket that does not change. The list is usually empty if
-/// the request was refused.
+/// The states to store, one for each charge of a plan: `None` for an unchanged bucket. Usually empty for a refused
+/// request.
 pub type Entries = SmallVec<[Option<Entry>; 2]>;
 
-/// Returns the outcome of a charge that spends nothing. The outcome still says whether the bucket could pay.
+/// Returns the outcome of a charge that spends nothing.
 fn refused(step: &Step) -> Outcome {
     match step.charge {
         ChargeResult::Fits { delay, .. } => Outcome { delay, ..outcome(Verdict::Allow, step.untouched) },
@@ -336,7 +325,7 @@ mod tests {
         let (settlement, entries) = settle(&plan, &[const { None::<State> }; 4], NOW);
         let left: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.remaining.whole()).collect();
         assert_eq!((settlement.is_granted(), left), (true, vec![4, 9, 14, 4]));
-        // All entries of this bucket contain the sum, so it does not matter which one is stored last.
+        // All entries of this bucket are equal.
         let after = entries[3].clone().map(|entry| entry.state);
         let (again, entries) = settle(&plan, &[after.clone(), None, after.clone(), after], NOW);
         let verdicts: Vec<_> = again.enforced.iter().map(|outcome| outcome.verdict).collect();
@@ -348,8 +337,7 @@ mod tests {
     #[test]
     fn plans_of_one_call_are_one_plan_with_their_sums() {
         let mut whole = Plan::default();
-        // Bucket 1 is charged twice by the first plan and once by the second. Bucket 2 is charged only by the second
-        // plan.
+        // Bucket 1 is charged twice by the first plan and once by the second, bucket 2 only by the second.
         whole.join(plan([Charge::of_token_bucket(1, 20, 1), Charge::of_token_bucket(1, 30, 2)]), 2);
         whole.join(plan([Charge::of_token_bucket(2, 10, 1), Charge::of_token_bucket(1, 20, 1)]), 3);
         let costs: Vec<_> = whole.enforced.iter().map(|charge| charge.cost.whole()).collect();

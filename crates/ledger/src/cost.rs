@@ -5,17 +5,16 @@ use std::fmt;
 use base::split::split_once;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An amount of tokens, in thousandths of a token. No float is needed, because costs have at most three decimals.
+/// An amount of tokens, in thousandths of a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u64);
 
 /// How a number with more than three decimals is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtraDecimals {
-    /// The number is rejected, unless the decimals after the third are zeros. Used for the settings of limits.
+    /// The number is rejected if a decimal after the third is not zero. Used for the settings of limits.
     Refuse,
-    /// The number is rounded up to the next thousandth. Used for a cost that a client names, so that the client never
-    /// pays less than the named cost.
+    /// The number is rounded up to the next thousandth. Used for a cost that a client names.
     RoundUp,
 }
 
@@ -26,7 +25,7 @@ impl Cost {
         Cost(thousandths)
     }
 
-    /// Makes a cost of whole tokens. The result saturates far above anything that a limit can hold.
+    /// Makes a cost of whole tokens. The result saturates.
     pub const fn from_tokens(tokens: u64) -> Cost {
         Cost(tokens.saturating_mul(1000))
     }
@@ -35,7 +34,7 @@ impl Cost {
         self.0
     }
 
-    /// Returns the number of whole tokens, rounded down. This is the number that clients see.
+    /// Returns the number of whole tokens, rounded down, as clients see it.
     pub const fn whole(self) -> u64 {
         self.0 / 1000
     }
@@ -46,7 +45,7 @@ impl Cost {
         Cost::from_tokens(self.0.div_ceil(1000))
     }
 
-    /// Returns the sum of both costs. The sum saturates far above anything that a limit can hold.
+    /// Returns the sum of both costs. The sum saturates.
     #[must_use]
     pub const fn plus(self, other: Cost) -> Cost {
         Cost(self.0.saturating_add(other.0))
@@ -58,15 +57,15 @@ impl Cost {
         Cost(self.0.saturating_sub(other.0))
     }
 
-    /// Returns the cost, raised to `min` or lowered to `max` if it is out of bounds. If `min` exceeds `max`, returns
-    /// `max`. If `max` is `None`, there is no upper bound.
+    /// Returns the cost, raised to `min` or lowered to `max`. If `min` exceeds `max`, returns `max`. `None` is no
+    /// upper bound.
     pub fn bounded(self, min: Cost, max: Option<Cost>) -> Cost {
         let cost = self.max(min);
         max.map_or(cost, |max| cost.min(max))
     }
 
-    /// Parses `[0-9]+(\.[0-9]+)?`, without a sign, an exponent, hexadecimal digits or `nan`. `None` for any other text.
-    /// A number that is too large saturates. `beyond` says how to treat decimals after the third decimal.
+    /// Parses `[0-9]+(\.[0-9]+)?`. `None` for any other text. A number that is too large saturates. `beyond` says how
+    /// to treat decimals after the third.
     pub fn parse(text: &[u8], beyond: ExtraDecimals) -> Option<Cost> {
         let (whole, decimals) = split_once(text, b'.').unwrap_or((text, b"0"));
         let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
@@ -91,8 +90,8 @@ impl Cost {
     }
 }
 
-/// Returns the cost of a request that may name its own cost in `text`, limited to the range from `min` to `max`. Returns
-/// `default` if the request names no cost (`None`), or if the text is not a positive decimal.
+/// Returns the cost of a request that may name its own cost in `text`, limited to the range from `min` to `max`.
+/// Returns `default` if the text is missing or is not a positive decimal.
 pub fn requested_cost(text: Option<&[u8]>, default: Cost, min: Cost, max: Option<Cost>) -> Cost {
     let cost = text.and_then(|text| Cost::parse(text, ExtraDecimals::RoundUp)).filter(|cost| *cost > Cost::default());
     cost.map_or(default, |cost| cost.bounded(min, max))
@@ -111,8 +110,7 @@ impl fmt::Display for Cost {
 /// The cost from which on a double cannot represent every thousandth of a token.
 const COARSE: Cost = Cost::from_tokens(1 << 40);
 
-/// Serializes the cost as a JSON number. The number is exact up to 2^40 tokens. Larger costs are rounded down to whole
-/// tokens.
+/// Serializes the cost as a JSON number. Costs above 2^40 tokens are rounded down to whole tokens.
 impl Serialize for Cost {
     #[expect(clippy::cast_precision_loss, reason = "no precision is lost below 2^50 thousandths")]
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -25,8 +25,8 @@
 //! assert_eq!(second.enforced[0].retry_after, Micros(1_000_000));
 //! ```
 //!
-//! Invariants: no async, no I/O, no clock, no log. The same input always has the same result, time is an argument, and
-//! nothing in this crate can fail. A refused request spends nothing.
+//! Invariants: no async, no I/O, no clock, no log. The same input always has the same result. A refused request spends
+//! nothing.
 
 pub mod algorithm;
 pub mod bucket_key;

@@ -16,8 +16,7 @@ pub enum Verdict {
     Held,
     /// The cost exceeds what a full bucket holds, so waiting does not help.
     Never,
-    /// The bucket was not asked, because another bucket of the plan was known to refuse, or because there was no store to ask.
-    /// How much the bucket holds is unknown.
+    /// The bucket was not asked, because another bucket of the plan refuses, or because there was no store to ask.
     Unasked,
 }
 
@@ -27,18 +26,17 @@ impl Verdict {
     }
 }
 
-/// The answer of one bucket to a charge, with the remaining tokens and the times that a client needs to know.
+/// The answer of one bucket to a charge, with the numbers for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// The amount in the bucket after this request. A refused request has taken nothing from the bucket.
+    /// The amount in the bucket after this request.
     pub remaining: Cost,
-    /// The time until the bucket can pay the cost. Zero if the bucket granted the request, or can never pay.
+    /// The time until the bucket can pay the cost. Zero if it granted the request, or can never pay.
     pub retry_after: Micros,
-    /// The time until the bucket is full, if nothing more is charged to the bucket.
+    /// The time until the bucket is full, if nothing more is charged.
     pub reset_after: Micros,
-    /// How long the bucket delays the request. If another bucket has refused the request, this is the delay that a
-    /// granted request would have had.
+    /// How long the bucket delays the request, if all buckets grant it.
     pub delay: Micros,
 }
 
@@ -52,9 +50,9 @@ impl Outcome {
     };
 }
 
-/// Chooses the most restrictive of several outcomes. A refusal comes before a grant. Among refusals, the longest wait
-/// is chosen. Among grants, the smallest share `remaining / limit` is chosen. Among equal outcomes, the first is
-/// chosen. The `Cost` of each outcome is the amount in a full bucket. Returns `None` if there are no outcomes.
+/// Chooses the most restrictive of several outcomes: a refusal before a grant, the refusal with the longest wait, or
+/// the grant with the smallest share `remaining / limit`. Among equal outcomes, the first is chosen. The `Cost` of
+/// each outcome is the amount in a full bucket. `None` if there are no outcomes.
 pub fn most_restrictive<T>(outcomes: impl IntoIterator<Item = (T, Outcome, Cost)>) -> Option<(T, Outcome)> {
     let rank = |outcome: &Outcome| match outcome.verdict {
         Verdict::Never => (2, 0),

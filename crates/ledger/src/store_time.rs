@@ -1,8 +1,7 @@
 //! Defines the present time of a store: the time on its clock, and the time by which calendar periods count.
 //!
 //! For a store on a server, one clock gives both times. Buckets in memory use the clock of the process, which is never
-//! set, so that nothing is refilled when the machine's clock is set. But their calendar periods end by the machine's
-//! clock.
+//! set, but their calendar periods end by the machine's clock.
 
 use super::algorithm::Algorithm;
 use base::time::Timestamp;
@@ -10,12 +9,12 @@ use base::time::Timestamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreTime {
     pub now: Timestamp,
-    /// The present time by which calendar periods begin and end. Never before `now`.
+    /// The time by which calendar periods begin and end. Never before `now`.
     pub date: Timestamp,
 }
 
 impl StoreTime {
-    /// Returns the time by which this algorithm is charged: `date` if it has a calendar, otherwise `now`.
+    /// Returns the time by which this algorithm is charged: `date` for a calendar, `now` for the others.
     pub fn of(self, algorithm: &Algorithm) -> Timestamp {
         if algorithm.zone().is_some() { self.date } else { self.now }
     }

@@ -10,9 +10,9 @@ use llm::event_stream::EventStream;
 use llm::formats::Format;
 use llm::json::{Interest, JsonScanner, Pointer, PointerSet};
 
-/// The size of the pieces in which a body comes: that of a TLS record.
+/// The size of the pieces of a body: that of a TLS record.
 const PIECE: usize = 16 << 10;
-/// The least amount of bytes that a subject reads.
+/// The number of bytes that each measurement reads, at least.
 const BYTES: usize = 256 << 20;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! Reads an answer from the pieces of its body, and reports its usage, its model and the length of its text at any time.
+//! Reads an answer from the pieces of its body. Reports its usage, its model and the length of its text at any time.
 
 use crate::event_stream::{Event, EventStream};
 use crate::formats::{Format, Reading, Table};
@@ -7,7 +7,7 @@ use crate::usage::{Counts, Usage};
 
 /// The reader of one answer, whole or streamed.
 ///
-/// It keeps no body: numbers, the model, and of a stream one event of at most [`EventStream::MAX_EVENT`] bytes.
+/// It keeps no body, but at most one event of a stream, of [`EventStream::MAX_EVENT`] bytes.
 #[derive(Clone, Debug)]
 pub struct AnswerReader {
     format: Format,
@@ -18,7 +18,7 @@ pub struct AnswerReader {
 
 #[derive(Clone, Debug)]
 enum Body {
-    /// One JSON value.
+    /// The body is one JSON value.
     Whole,
     Events(EventStream),
 }
@@ -35,25 +35,25 @@ struct Sum {
 /// The contents of an answer that matter for its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The last usage in the answer. `None` without one, or if it has two readings.
+    /// The last usage in the answer. `None` if it has none, or if it can be read in two ways.
     pub usage: Option<Usage>,
-    /// The model that answered, if the answer names it.
+    /// The model, if the answer names it.
     pub model: Option<String>,
-    /// The bytes of text that the model wrote: content, reasoning, names and arguments of tools. Decoded, in UTF-8; arguments
-    /// that are JSON and no string as they were sent.
+    /// The number of bytes of text that the model wrote, decoded, in UTF-8: content, reasoning, names and arguments of
+    /// tools.
     pub text_bytes: u64,
-    /// Those of them that came after the last usage and are not part of it. All of them without a usage.
+    /// The number of these bytes after the last usage, which does not count them. All of them if there is no usage.
     pub text_bytes_after_usage: u64,
-    /// The number of events that were too long. This report has nothing of them.
+    /// The number of events that were too long, and were skipped.
     pub skipped_events: u64,
 }
 
 impl AnswerReader {
-    /// The usual bound of an answer that is one JSON value: 32 MiB.
+    /// The usual limit of an answer that is one JSON value: 32 MiB.
     pub const MAX_WHOLE: u64 = 32 << 20;
 
     /// Makes a reader for an answer with this `Content-Type`. Anything but an event stream is read as JSON, of at most
-    /// `max_whole` bytes; further bytes are ignored.
+    /// `max_whole` bytes.
     pub fn new(format: Format, content_type: &[u8], max_whole: u64) -> AnswerReader {
         let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         let (body, table, max_bytes) = if essence.eq_ignore_ascii_case(b"text/event-stream") {
@@ -73,7 +73,7 @@ impl AnswerReader {
         }
     }
 
-    /// Ends the body, whether it was complete or was cut.
+    /// Ends the body, even if it was cut.
     pub fn finish(mut self) -> Report {
         let AnswerReader { format, body, scanner, sum } = &mut self;
         match body {
@@ -83,7 +83,7 @@ impl AnswerReader {
         self.report()
     }
 
-    /// Reports what was read so far. An event that has not ended is not in it.
+    /// Reports what was read so far, without the event that has not ended.
     pub fn report(&self) -> Report {
         let report = match &self.body {
             Body::Whole => {
@@ -104,7 +104,7 @@ impl AnswerReader {
                 skipped_events: stream.skipped(),
             },
         };
-        // Numbers without an input are no usage, and text before them is in none.
+        // Numbers without an input are no usage.
         match report.usage {
             Some(_) => report,
             None => Report { text_bytes_after_usage: report.text_bytes, ..report },
@@ -136,7 +136,7 @@ impl Sum {
 
 impl Report {
     /// Estimates the usage of an answer that may have been cut: its last usage, and a token of output for each
-    /// `bytes_per_token` bytes of text after it. Without a usage, the prompt has `prompt_estimate` tokens.
+    /// `bytes_per_token` bytes of later text. Without a usage, the prompt has `prompt_estimate` tokens.
     pub fn estimate(&self, prompt_estimate: u64, bytes_per_token: u64) -> Usage {
         let usage = self.usage.unwrap_or(Usage { input: prompt_estimate, ..Usage::default() });
         let after = self.text_bytes_after_usage.div_ceil(bytes_per_token.max(1));

@@ -1,28 +1,26 @@
-//! Reads a stream of server-sent events in pieces: pieces of a body in, whole events out.
+//! Reads a stream of server-sent events from the pieces of a body.
 //!
-//! The source is the HTML standard, section 9.2.6 (`text/event-stream`). It differs at the end: there the standard drops an
-//! event that no blank line ends, and [`EventStream::finish`] returns it, because what it says has been spent.
+//! The source is the HTML standard, section 9.2.6 (`text/event-stream`). The standard drops a last event without a
+//! blank line, but [`EventStream::finish`] returns it, because its tokens have been spent.
 
 use std::ops::Range;
 
 use memchr::memchr2;
 
-/// An event: its fields `event` and `data`, and its place in the stream.
+/// An event: its name, its data, and its place in the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event<'e> {
     /// The name, empty if the event has none.
     pub name: &'e [u8],
     /// The lines of data, joined by line feeds.
     pub data: &'e [u8],
-    /// The bytes of the stream that are this event, from its first line to the end of its blank line, with comments. The first
-    /// byte of the stream is 0.
+    /// The place of the event in the stream, in bytes, from its first line to the end of its blank line.
     pub range: Range<u64>,
 }
 
 /// Takes the events out of a stream whose bytes come in pieces.
 ///
-/// It holds one event, of at most `max_event` bytes of name and data. A longer one is skipped and counted, and the next begins
-/// after its blank line.
+/// It holds one event, of at most `max_event` bytes of name and data. A longer event is skipped and counted.
 ///
 /// ```
 /// use llm::event_stream::EventStream;
@@ -39,7 +37,7 @@ pub struct EventStream {
     line: Line,
     last_return: LastReturn,
     name: Vec<u8>,
-    /// Each line ends with a line feed, but for one that is being read.
+    /// The lines of data. Each ends with a line feed, but for the line that is being read.
     data: Vec<u8>,
     /// The offset of the first line of the event.
     start: u64,
@@ -55,9 +53,9 @@ enum Line {
     /// At the start of the stream, after this many bytes of a byte order mark.
     Mark(usize),
     Start,
-    /// In the name of a field that may be this one, before these bytes.
+    /// In a name that may be that of this field, before these bytes.
     Name(Field, &'static [u8]),
-    /// After the colon, where one space is no part of the value.
+    /// After the colon. One space after it is not part of the value.
     Colon(Field),
     Value(Field),
     /// A comment, or a field that is not read: `id`, `retry` and unknown ones.
@@ -70,21 +68,21 @@ enum Field {
     Event,
 }
 
-/// Whether the last byte was a carriage return that ended a line. A line feed after it belongs to it.
+/// Whether the last byte was a carriage return that ended a line. A line feed after it belongs to the same line end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastReturn {
     No,
     OfLine,
-    /// It ended the blank line of an event, which waits for the next byte: only that tells where the event ends.
+    /// It ended the blank line of an event. The next byte tells where the event ends.
     OfBlankLine,
 }
 
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl EventStream {
-    /// The usual bound of an event: 1 MiB.
+    /// The usual limit of an event: 1 MiB.
     pub const MAX_EVENT: usize = 1 << 20;
-    /// The memory in bytes that is kept from one event to the next.
+    /// The memory in bytes that is kept for the next event.
     const KEPT: usize = 16 << 10;
 
     /// Makes a reader of events of at most `max_event` bytes.
@@ -107,7 +105,7 @@ impl EventStream {
         self.skipped
     }
 
-    /// The memory in bytes of the event that has not ended yet. It is at most some bytes above the bound of an event.
+    /// The memory in bytes of the event that has not ended yet, a little more than `max_event` at most.
     pub fn held(&self) -> usize {
         self.name.capacity() + self.data.capacity()
     }
@@ -150,14 +148,14 @@ impl EventStream {
         }
     }
 
-    /// Ends the stream. An event that no blank line has ended is given to `on_event` as far as it came.
+    /// Ends the stream. Passes an event without a blank line to `on_event`, as far as it came.
     pub fn finish(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
         self.end_line();
         self.last_return = LastReturn::No;
         self.dispatch(on_event);
     }
 
-    /// Reads a byte that ends no line, before the value of a field.
+    /// Reads a byte before the value of a field.
     fn next_in_line(&mut self, byte: u8) {
         self.line = match (self.line, byte) {
             (Line::Mark(read), _) if MARK.get(read) == Some(&byte) => {
@@ -200,7 +198,7 @@ impl EventStream {
     }
 
     fn begin_field(&mut self, field: Field) {
-        // The last name counts, and all data.
+        // Of several names the last counts. Data are joined.
         if field == Field::Event {
             self.name.clear();
         }
@@ -225,7 +223,7 @@ impl EventStream {
         };
         let needed = to.len() + part.len();
         if needed > to.capacity() {
-            // Each keeps the memory of a longer field before, and both together must stay in the bound.
+            // The memory of both fields together must stay in the limit.
             if needed + other.capacity() > self.max_event {
                 other.shrink_to_fit();
             }
@@ -236,7 +234,7 @@ impl EventStream {
         to.extend_from_slice(part);
     }
 
-    /// Ends the event before this place, and begins the next.
+    /// Ends the event at this place, and begins the next.
     fn dispatch(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
         let range = self.start..self.offset;
         self.start = self.offset;

@@ -1,7 +1,6 @@
 //! Reads the cost of a language model's answer while its bytes pass: tokens by kind, the model, and their price.
 //!
-//! An [`AnswerReader`](answer::AnswerReader) gets the pieces of a body as they come, cut anywhere, and reports tokens, model
-//! and text:
+//! An [`AnswerReader`](answer::AnswerReader) gets the pieces of a body, and reports tokens, model and text:
 //!
 //! ```
 //! use llm::answer::AnswerReader;
@@ -24,8 +23,8 @@
 //! assert_eq!((report.model.as_deref(), report.text_bytes), (Some("m-1"), 5));
 //! ```
 //!
-//! Invariants: no I/O, no clock, no log. Memory is bounded whatever comes, and nothing that comes causes a panic or an error:
-//! an answer that cannot be read has no usage. What was read never depends on how the bytes were cut.
+//! Invariants: no I/O, no clock, no log. Memory is bounded, and no input causes a panic or an error: an answer that
+//! cannot be read has no usage. The result does not depend on how the bytes were cut.
 
 pub mod answer;
 pub mod event_stream;

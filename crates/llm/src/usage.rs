@@ -1,11 +1,11 @@
 //! The tokens that an answer has cost.
 
-/// Tokens of one request, by what they cost. No token is in two of these numbers.
+/// The tokens of one request, by their price. No token is in two of these numbers.
 ///
-/// Images and other media that were sent are `input`. Reasoning is `output`, whether the client sees it or not.
+/// Images and other media that were sent are `input`. Reasoning is `output`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Usage {
-    /// Tokens that were sent and were not read from a cache. If an answer has only a total, all of it is here.
+    /// Tokens that were sent and were not read from a cache, or the total, if the answer has nothing else.
     pub input: u64,
     /// Tokens that the model wrote.
     pub output: u64,
@@ -16,7 +16,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The number of tokens that were sent, from a cache or not, at most [`u64::MAX`]. Prices may depend on it.
+    /// The number of tokens that were sent, from a cache or not, at most [`u64::MAX`].
     pub fn prompt(&self) -> u64 {
         self.input.saturating_add(self.cached).saturating_add(self.cache_write)
     }
@@ -30,12 +30,12 @@ impl Usage {
 /// A number of tokens that an answer names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// What was sent. Whether cached tokens are in it, the format says.
+    /// The tokens that were sent. The format says whether cached tokens are included.
     Input,
     Output,
-    /// Reasoning that is not in `Output`.
+    /// The tokens of reasoning that are not in `Output`.
     Reasoning,
-    /// Results of tools that the server ran, which are not in `Input`.
+    /// The results of tools that the server ran, which are not in `Input`.
     ToolResults,
     Total,
     Cached,
@@ -46,7 +46,7 @@ impl Count {
     const NUMBER: usize = 7;
 }
 
-/// The numbers of tokens that an answer named so far.
+/// The numbers of tokens in an answer so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts([Option<u64>; Count::NUMBER]);
 
@@ -65,7 +65,7 @@ impl Counts {
         self.0.iter().all(Option::is_none)
     }
 
-    /// Replaces the numbers that `later` names. Numbers of a stream are cumulative: to add them would count tokens twice.
+    /// Replaces the numbers that `later` has. The numbers of a stream are cumulative.
     pub(crate) fn replace(&mut self, later: &Counts) {
         for (number, later) in self.0.iter_mut().zip(later.0) {
             *number = later.or(*number);
@@ -77,9 +77,9 @@ impl Counts {
         Counts(self.0.map(|number| number.filter(|number| *number > 0)))
     }
 
-    /// Returns the usage where cached tokens are part of the input. `None` without an input and a total.
+    /// Returns the usage, if the input includes cached tokens. `None` without an input and a total.
     ///
-    /// Where the total is more than its parts, the rest is output: some servers count reasoning nowhere else.
+    /// The part of the total that no other number has is output, because some servers count reasoning only there.
     pub(crate) fn with_cached_inside(&self) -> Option<Usage> {
         let zero_if_missing = |count| self.get(count).unwrap_or_default();
         let tool_results = zero_if_missing(Count::ToolResults);
@@ -97,7 +97,7 @@ impl Counts {
         Some(Usage { input: sent - cached - cache_write, output, cached, cache_write })
     }
 
-    /// Returns the usage where cached tokens are beside the input. `None` without an input.
+    /// Returns the usage, if the input does not include cached tokens. `None` without an input.
     pub(crate) fn with_cached_beside(&self) -> Option<Usage> {
         Some(Usage {
             input: self.get(Count::Input)?,

@@ -1,4 +1,4 @@
-//! Bounds of the readers: what they hold, whatever comes, and what they say of an answer beyond a bound.
+//! Tests the bounds of the readers, and what they report of an answer beyond a bound.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -57,7 +57,7 @@ fn a_usage_that_can_be_read_in_two_ways_is_no_usage() {
         let body = format!(r#"{{"choices":[{{"message":{{"content":"abc"}}}}],{usage}}}"#);
         let report = read(Format::OpenAiChat, JSON, 1000, &[body.as_bytes()]);
         assert_eq!((report.usage, report.text_bytes_after_usage), (None, 3), "{body}");
-        // In a stream, what was known before counts on.
+        // In a stream, the earlier numbers stay.
         let first = format!("data: {{\"choices\":[],\"usage\":{{{tokens}}}}}\n\n");
         let event = format!("data: {{\"choices\":[],{usage}}}\n\n");
         let report = read(Format::OpenAiChat, STREAM, 0, &[first.as_bytes(), event.as_bytes()]);
@@ -65,11 +65,11 @@ fn a_usage_that_can_be_read_in_two_ways_is_no_usage() {
     }
 }
 
-/// Measures the most memory that a reader holds while it reads `start`, and then `repeated` up to 2 MiB.
+/// Measures the largest memory of a reader that reads `start`, and then `repeated` up to 2 MiB.
 #[track_caller]
 fn check_memory(content_type: &[u8], start: &str, repeated: &str, most: u64) {
     let piece = repeated.repeat((16 << 10) / repeated.len());
-    // The tables of pointers are made once for all readers.
+    // All readers share the tables of pointers.
     for format in Format::ALL {
         read(format, content_type, 10, &[b"{}"]);
         let info = measure(|| {
@@ -101,7 +101,7 @@ fn no_body_takes_more_memory_than_the_bound() {
     ] {
         check_memory(JSON, start, repeated, small);
     }
-    // A buffer that grows is in memory twice for a moment, and the first time it is at most half as long.
+    // A buffer that grows is in memory twice for a moment, before that with half of its length at most.
     let event = EventStream::MAX_EVENT as u64 * 3 / 2 + small;
     for (start, repeated, most) in [
         ("", "data: x\n", event),

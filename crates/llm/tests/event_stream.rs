@@ -1,4 +1,4 @@
-//! The reader of event streams beside a simple one, which has the whole stream and splits it into lines.
+//! Compares the reader of event streams with a simple one, which splits the whole stream into lines.
 
 #![allow(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![allow(
@@ -62,7 +62,7 @@ fn an_event_that_is_too_long_is_skipped_and_the_next_is_read() {
             assert_eq!(events[1].2, (stream.len() - 9) as u64..stream.len() as u64);
         }
     }
-    // Comments are held by nobody.
+    // No comment is kept.
     let (events, skipped) = read(30, [format!(": {long}\n: {long}\ndata: a\n\n").as_bytes()]);
     assert_eq!((events.len(), skipped), (1, 0));
 }
@@ -120,7 +120,7 @@ proptest! {
         prop_assert_eq!(read(1000, stream.as_bytes().chunks(size)), (simple(&stream), 0));
     }
 
-    /// What `ask_for_usage` needs: an event can be taken out, and a client reads all the others.
+    /// Without the bytes of an event, a client reads all the others. `ask_for_usage` needs this.
     #[test]
     fn without_the_bytes_of_an_event_the_others_are_left(stream in stream(), index in any::<prop::sample::Index>()) {
         let stream = stream + "\n\ndata: end";
@@ -128,12 +128,12 @@ proptest! {
         let (removed, mut left) = (index.index(events.len()), events.clone());
         let range = left.remove(removed).2;
         let [start, end] = [range.start, range.end].map(|offset| usize::try_from(offset).unwrap());
-        // A mark at the start of the stream is no part of the first event.
+        // A mark at the start of the stream is not part of the first event.
         let mark = if start == 0 && stream.starts_with('\u{feff}') { 3 } else { 0 };
-        // A line feed would be joined to a return before it.
+        // A line feed would belong to a return before it.
         let joins = stream[..start].ends_with('\r') && stream[end..].starts_with('\n');
         let without = [&stream.as_bytes()[..start + mark], &stream.as_bytes()[end..]].concat();
-        // Nor is a field that begins with this character one that begins the stream.
+        // At the start of the stream, this character would be taken for a mark.
         let has_other_mark = mark == 0 && without.starts_with("\u{feff}".as_bytes());
         prop_assume!(!joins && !has_other_mark);
         let texts = |events: &Events| -> Vec<(String, String)> {

@@ -1,4 +1,4 @@
-//! The scanner beside serde_json: the same bodies are JSON, and the same values are at the same pointers.
+//! Compares the scanner with serde_json: the same bodies are JSON, and the same values are at the same pointers.
 
 #![allow(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![allow(

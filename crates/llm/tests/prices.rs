@@ -1,4 +1,4 @@
-//! Tables of prices: which line holds, what it costs to the last unit, and what is reported of a wrong file.
+//! Tests tables of prices: which line applies, the exact cost, and the reports about a wrong file.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,7 +40,7 @@ fn the_longest_pattern_and_the_length_of_the_prompt_choose_a_line() {
     assert_eq!(line("default", 5), 4);
     assert_eq!(prices.model("gpt-4o-2024").unwrap().to_string(), "gpt-4o*");
     assert_eq!(prices.model("gpté").unwrap().to_string(), "default");
-    // What was read from a cache is part of the prompt.
+    // Cached tokens are part of the prompt.
     let usage = Usage { input: 1, output: 0, cached: 998, cache_write: 1 };
     assert_eq!(prices.model("gpt-4o").unwrap().cost(&usage), NanoDollars(7_000_000));
 }
@@ -105,7 +105,7 @@ fn a_wrong_line_is_reported_with_what_must_hold_and_what_was_found() {
     assert_eq!(Prices::parse(many.as_bytes()).unwrap_err().len(), 20);
 }
 
-/// Makes a table in which patterns begin with each other and have several lines.
+/// Makes a table in which one pattern is the beginning of another.
 fn random_table(random: &mut fastrand::Rng) -> String {
     let mut table = "model,input,output,cached,cache_write,above\n".to_owned();
     let price = |random: &mut fastrand::Rng| match random.u8(..4) {

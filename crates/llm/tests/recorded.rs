@@ -1,5 +1,5 @@
-//! Recorded answers of every format, after the public documentation of their providers: whole, in pieces of every size, and
-//! cut at every byte.
+//! Tests recorded answers of every format, from the public documentation of their providers: whole, in pieces of every
+//! size, and cut at every byte.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use llm::formats::Format;
 use llm::usage::Usage;
 use serde_json::Value;
 
-/// An answer, and what it must be read as.
+/// An answer, and the expected result.
 struct Recording {
     name: String,
     body: Vec<u8>,
@@ -90,7 +90,7 @@ fn the_size_of_the_pieces_does_not_matter() {
     }
 }
 
-/// A longer part of an answer has no less text, and no usage is reported that the answer has not named.
+/// A longer part of an answer has no less text, and only the usage that the answer has named.
 #[test]
 fn an_answer_that_is_cut_anywhere_tells_what_has_passed() {
     for recording in recordings() {
@@ -115,7 +115,7 @@ fn an_answer_that_is_cut_anywhere_tells_what_has_passed() {
             if known.last() != Some(&report.usage) {
                 known.push(report.usage);
             }
-            // What is charged for a cut answer is at least a token for four bytes that passed.
+            // A cut answer costs at least a token for four bytes.
             let cost = report.estimate(100, 4);
             assert!(report.usage.is_some() || cost.output >= report.text_bytes / 4);
         }
@@ -123,7 +123,7 @@ fn an_answer_that_is_cut_anywhere_tells_what_has_passed() {
         assert_eq!(known.last(), Some(&expected.usage), "{name}");
         let told: Vec<Usage> = known.iter().flatten().copied().collect();
         assert!(told.is_sorted_by_key(|usage| usage.total()), "{name}: {told:?}");
-        // Gemini, vLLM and Anthropic tell more than once.
+        // Gemini, vLLM and Anthropic report more than once.
         assert!(told.len() <= 7, "{name}: {told:?}");
     }
 }
@@ -139,12 +139,12 @@ fn the_text_of_a_cut_stream_is_what_a_client_has_read() {
             .filter_map(|chunk| Some(chunk["choices"][0]["delta"]["content"].as_str()?.len()))
             .sum();
         let read = usize::try_from(recording.read([&text.as_bytes()[..end]]).text_bytes).unwrap();
-        // Of the last event a client has no text yet, but its text has passed.
+        // The text of the last event has passed, but no client has read it yet.
         assert!((whole..whole + 40).contains(&read), "cut at {end}: {read}, and a client has read {whole}");
     }
 }
 
-/// Readers with the mistakes of other gateways: the recordings must tell them from ours.
+/// The recordings must find the mistakes of other gateways.
 #[test]
 fn the_recordings_find_known_mistakes() {
     let mut found = HashSet::new();
@@ -181,7 +181,7 @@ fn the_recordings_find_known_mistakes() {
     assert!(found.contains(&("written tokens are counted as input too", beside)));
 }
 
-/// The usages that the reader has reported one after the other.
+/// The usages that the reader has reported, in their order.
 fn reports_of_events(recording: &Recording) -> Vec<Usage> {
     let (mut reader, mut found) = (recording.reader(), Vec::new());
     for piece in recording.body.chunks(1) {

@@ -1,5 +1,4 @@
-//! Formats the gateway's answer to a request, from the rules and, if they were read, from the levels of the request's
-//! buckets.
+//! Formats the gateway's answer to a request, from the rules and the levels of the buckets.
 
 use super::report::{Answer, Verdict, all};
 use crate::gateway::bucket_levels::Levels;
@@ -19,7 +18,7 @@ use rules::rule::Otherwise;
 
 pub(super) const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
 
-/// A refusal, with details for the operator that clients do not get.
+/// A refusal, with details for the operator.
 #[derive(Debug)]
 pub(super) struct ExplainedRefusal {
     pub refusal: Refusal,
@@ -47,13 +46,12 @@ impl Answer {
 
 /// Makes the answer to a request that is refused before the rules are evaluated.
 pub(super) fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> Answer {
-    // The wait is left out, because it depends on the client's bucket in a running gateway.
+    // The wait depends on the client's bucket in a running gateway.
     let refusal = Refusal { retry_after: None, ..refusal.clone() };
     Answer::refused(&refusal, &format!(": {detail}"), BEFORE_RULES.to_owned())
 }
 
-/// Describes the answer to the proxy that asks this listener about the request. `None` if that proxy gets the same answer as a
-/// client.
+/// Describes the answer to the proxy that asks this listener about the request. `None` if it is the client's answer.
 pub(super) fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
     let settings = listener.decide.as_ref().filter(|settings| settings.refuse_with == RefuseWith::Forbidden)?;
     let code = answer.code.filter(|code| answer.verdict == Verdict::Refused && *code != 401)?;
@@ -63,7 +61,7 @@ pub(super) fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
         .then(|| format!("the proxy that asks gets 403, with X-Tollgate-Status: {code}"))
 }
 
-/// Explains why a request can be read in more than one way. `ambiguity` is the kind of ambiguity that `check` has found.
+/// Explains why a request can be read in more than one way, by the ambiguity that `check` has found.
 pub(super) fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, request: &Request<'_>) -> String {
     match (ambiguity, check.ambiguous(request)) {
         (Ambiguity::Path, _) => "the path has no single reading, and a rule reads it".to_owned(),
@@ -96,7 +94,7 @@ pub(super) fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, req
 
 /// Makes the answer that the rules give. `levels` are the levels of the buckets, or `None` if they were not read.
 ///
-/// `longest_delay` is the longest time by which the request may be delayed, or `None` without such a bound.
+/// `longest_delay` is the longest delay of the request, or `None` without a bound.
 pub(super) fn by_rules(
     explanation: &Explanation<'_>,
     config: &Config,
@@ -202,7 +200,7 @@ fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Leve
     let retry_after = refusal.retry_after.unwrap_or_default();
     let moment = levels.at.date.plus(outcome.retry_after);
     let moment = charge.algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
-    // Nobody knows when a request ends and frees its slot.
+    // Nobody knows when a slot becomes free.
     let passes = match charge.algorithm.slots() {
         Some(_) => "passes when a request ends".to_owned(),
         None => format!("passes in {wait}s ({moment})"),

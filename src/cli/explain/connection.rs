@@ -13,20 +13,19 @@ use config::{Config, Listener};
 use decision::refusal::Refusal;
 use request::door::Door;
 
-/// The connection on which an explained request would arrive. Nothing is sent on the connection.
+/// The connection on which an explained request would arrive.
 #[derive(Debug)]
 pub(super) struct SampleConnection<'c> {
     pub listener: &'c Listener,
     pub tls: Option<TlsIdentity>,
-    /// The refusal of the request, because the TLS session of this connection does not serve the request's host. `None` if the
-    /// request is not refused.
+    /// The refusal, if the TLS session of this connection does not serve the request's host.
     pub refusal: Option<ExplainedRefusal>,
 }
 
 impl<'c> SampleConnection<'c> {
-    /// Returns the way in which the request reaches the gateway: to be proxied, or because another proxy asks about it.
+    /// Returns the way in which the request reaches the gateway.
     pub(super) fn door(&self) -> Door {
-        // At the door `rls` a request has only descriptors, so another door is preferred.
+        // At the door `rls` a request has only descriptors.
         let mut doors = self.listener.doors().iter().copied();
         doors.find(|door| *door != Door::Rls).unwrap_or(if self.listener.decide.is_some() {
             Door::Rls
@@ -35,9 +34,9 @@ impl<'c> SampleConnection<'c> {
         })
     }
 
-    /// Makes the connection to the listener `name`. Without a name, chooses the first listener that fits the scheme of the URL.
-    /// `shown` is the file with the client's certificate. The certificate counts as verified. If the listener decides for other
-    /// proxies, such a proxy is assumed to ask about the request. The client's TLS session is then known only with `ext_authz`.
+    /// Makes the connection to the listener `name`, or to the first listener that fits the scheme of the URL. `shown`
+    /// is the file with the client's certificate, which counts as verified. If the listener decides for other proxies,
+    /// one of them asks about the request.
     ///
     /// # Errors
     /// If there is no such listener, the certificate cannot be read or used, or the handshake would fail.
@@ -102,7 +101,7 @@ fn read_certificate(file: &Path) -> Result<ClientCertificate, Failure> {
     certificate.map_err(|error| Failure::from(format!("--client-cert: {}: {error}", file.display())))
 }
 
-/// Returns the TLS session that would be negotiated. If the host of `sample` is then refused, also returns the reason.
+/// Returns the TLS session that would be negotiated, and the reason if the host of `sample` is then refused.
 fn handshake(
     server: &Server,
     certificate: Option<ClientCertificate>,
@@ -111,7 +110,7 @@ fn handshake(
 ) -> Result<(TlsIdentity, Option<ExplainedRefusal>), Failure> {
     let (certificates, server_name) = (server.in_force(), sample.server_name.as_deref());
     let Some(entry) = certificates.choose(server_name) else {
-        // If the file was read without its keys, its certificates are not known.
+        // Without the keys of the file, its certificates are not known.
         if certificates.is_empty() {
             return Ok((TlsIdentity { server_name: sample.server_name.clone(), certificate }, None));
         }
@@ -123,7 +122,7 @@ fn handshake(
         let what = format!("no response: the listener `{listener}` requires a certificate of the client");
         return Err(format!("{what}; show one with --client-cert").into());
     }
-    // A client does not present a certificate unless it is asked for one.
+    // A client presents a certificate only if it is asked for one.
     let certificate = certificate.filter(|_| asked != ClientAuth::Off);
     let session = Session::with_certificate(certificates.clone(), entry.clone(), server_name, certificate);
     let host = sample.host().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Authenticates an explained request with the gateway's own code, and formats the result.
+//! Authenticates an explained request, and formats the result.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use request::identity::{Claims, Identity};
 use request::matcher::QuotedText;
 use request::request::Request;
 
-/// The credentials of the explained request. `token` and `api_key` describe them in words. Each is `None` if the file does not
-/// use this kind of credential.
+/// The credentials of the explained request. `token` and `api_key` describe them in words, or are `None` if the file
+/// does not use them.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     pub identity: Identity,
@@ -60,7 +60,7 @@ fn object(json: &str) -> Result<Map<String, Value>, String> {
 /// If the text is not a JSON object, or if the file trusts several issuers and `iss` is not one of these issuers.
 pub(super) fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure> {
     let values = object(json).map_err(|wrong| format!("--claims: {wrong}"))?;
-    // If several issuers are trusted and a limit key is a claim, each issuer has separate buckets. So `iss` is needed.
+    // With several issuers, a limit key that is a claim needs `iss`.
     let several = settings.issuers.len() > 1;
     let issuer = match values.get("iss").and_then(Value::as_str).filter(|_| several) {
         Some(issuer) if settings.issuers.iter().any(|known| known.name.as_deref() == Some(issuer)) => {
@@ -75,8 +75,8 @@ pub(super) fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, 
     Ok(Arc::new(Claims::new(values, issuer)))
 }
 
-/// Authenticates a request as the gateway would. The inner error is the gateway's refusal. `claims` are those of the argument
-/// `--claims`. If `claims` are given, no token is verified.
+/// Authenticates a request as the gateway would. The inner error is the gateway's refusal. With the `claims` of
+/// `--claims`, no token is verified.
 ///
 /// # Errors
 /// If a token cannot be verified, because a secret is not known here or keys may not be fetched.
@@ -234,7 +234,7 @@ async fn fetch(tokens: &Verifier) -> String {
     errors.into_inner().join("; ")
 }
 
-/// Returns the claims that the rules read, each of them once.
+/// Returns the claims that the rules read.
 fn claims_read(config: &Config) -> Vec<&str> {
     let source = config.rules.source();
     let rules = || source.policies.iter().flat_map(|policy| &policy.rules);

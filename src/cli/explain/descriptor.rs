@@ -1,4 +1,4 @@
-//! Explains the decision about a descriptor from Envoy's rate limit filter. There is no HTTP request in this case.
+//! Explains the decision about a descriptor from Envoy's rate limit filter.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,7 +16,7 @@ use request::sent_descriptor::SentDescriptor;
 /// Explains the decision about the descriptor on the command line.
 ///
 /// # Errors
-/// When an entry does not have the form `key=value`, an argument or the listener is invalid, or the store cannot be read.
+/// When an argument or the listener is invalid, or the store cannot be read.
 pub(super) fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure> {
     let Arguments { headers, jwt, claims, client_cert, .. } = arguments;
     if !headers.is_empty() || jwt.is_some() || claims.is_some() || client_cert.is_some() {
@@ -26,7 +26,7 @@ pub(super) fn explain(arguments: &Arguments, config: &Config) -> Result<Report, 
     let domain = arguments.domain.as_deref().unwrap_or_default();
     let sent = SentDescriptor::new(domain, entries);
     let listener = listener(arguments.listener.as_deref(), config)?;
-    // At this door, no rule reads the head or the client's address, so both are placeholders.
+    // At this door, no rule reads the head or the client's address.
     let (head, ()) = http::Request::new(()).into_parts();
     let nobody = ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128);
     let request = Request::new(&head, nobody).with_listener(listener).with_door(Door::Rls).with_descriptor(Some(&sent));

@@ -28,7 +28,7 @@ use rules::rule::{Action, Mode};
 
 /// The longest line, in bytes. A gateway's lines are far shorter.
 const LONGEST: u64 = 1 << 20;
-/// The maximum number of lines to report. An id that a client chose may be in the log more than once.
+/// The maximum number of lines to report. Several may have the id, if a client chose it.
 const MOST: usize = 20;
 
 /// A line of a log, and its position.
@@ -45,7 +45,7 @@ struct Matches {
     exact: Vec<LoggedLine>,
     /// The lines whose id begins with the wanted id.
     prefixed: Vec<LoggedLine>,
-    /// The number of lines that have any id.
+    /// The number of lines with any id.
     of_ours: u64,
 }
 
@@ -56,10 +56,10 @@ pub(super) struct Search<'s> {
     pub id: &'s str,
     pub logs: &'s [PathBuf],
     pub file: &'s Path,
-    /// The place where buckets are read. `None` if buckets are not to be read.
+    /// The place where buckets are read. `None` if they are not read.
     pub backend: Option<Backend>,
     pub json: bool,
-    /// Whether the logs are those that `file` names. The settings in that file then determine what the logs contain.
+    /// Whether the logs are those that `file` names, so that their settings are known.
     pub are_of_file: bool,
 }
 
@@ -102,8 +102,7 @@ impl Search<'_> {
         Ok(page)
     }
 
-    /// Returns the lines with the id. Without such a line, returns the lines of the only id that begins with the wanted
-    /// id.
+    /// Returns the lines with the id, or the lines of the only id that begins with it.
     fn choose(&self, Matches { exact, prefixed, .. }: Matches) -> Result<Vec<LoggedLine>, Failure> {
         if !exact.is_empty() {
             return Ok(exact);
@@ -120,8 +119,7 @@ impl Search<'_> {
         Ok(prefixed)
     }
 
-    /// Collects the lines that may belong to the request. They are found by their text, because an id contains no
-    /// character that JSON escapes.
+    /// Collects the lines that may belong to the request, by their text.
     fn search(&self, log: &Path, lines: &mut u64, matches: &mut Matches) -> std::io::Result<()> {
         let wanted = format!("\"request_id\":\"{}", self.id);
         let (finder, any) = (Finder::new(&wanted), Finder::new("\"request_id\":\""));
@@ -153,7 +151,7 @@ impl Search<'_> {
             (Kind::Allowed, _) if line.door.is_some() => "PASSED".to_owned(),
             (Kind::Allowed, _) => format!("PASSED: the upstream answered {}", line.code),
             (Kind::Refused, Some(reason)) => {
-                // The status of a gRPC call is 200, whatever the other proxy answers, so it is not shown.
+                // A gRPC call always has the status 200.
                 let door = line.door.as_deref().and_then(Door::named);
                 let status = match door {
                     Some(Door::ExtAuthz | Door::Rls) => String::new(),
@@ -168,7 +166,7 @@ impl Search<'_> {
         let waited = line.waited_us.map_or_else(String::new, |span| format!(", waited {} us", span.0));
         let way = match line.door.as_deref() {
             None => format!("{} to route {}", line.method, line.route),
-            // At the door `rls` there is no request, and so no method.
+            // At the door `rls` there is no request.
             Some(door) if door == Door::Rls.name() => format!("asked about at the door {door}"),
             Some(door) => format!("{}, asked about at the door {door}", line.method),
         };
@@ -230,7 +228,7 @@ impl Search<'_> {
         self.position_of(found.ok().map(|(_, rule)| rule.position))
     }
 
-    /// Returns the position of the rule that denied. If the policy's `otherwise` denied, returns the position of the policy.
+    /// Returns the position of the rule or policy that denied.
     fn denier_position(&self, policy: &str, rule: Option<&str>, config: &Config) -> String {
         let policy = config.rules.source().policies.iter().find(|known| known.name == policy);
         self.position_of(policy.and_then(|policy| match rule {
@@ -258,7 +256,7 @@ impl Search<'_> {
     ) -> Result<Option<String>, Failure> {
         let Some(backend) = &self.backend else { return Ok(None) };
         let Some(OwnNumbers { algorithm, by_default }) = own_numbers(policy, limit, config) else { return Ok(None) };
-        // A full bucket is not stored, so it is not found.
+        // A full bucket is not stored.
         let Some(key) = bucket::found(backend, config, name)? else {
             return Ok(Some(format!("  now: full, or gone ({backend})")));
         };
@@ -291,14 +289,14 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
     format!("limit {policy}/{rule}{shadow}  {verdict}: cost {cost}{left}; bucket {bucket}  {position}")
 }
 
-/// The numbers that a limit has without overrides and credentials.
+/// The numbers of a limit without overrides and credentials.
 struct OwnNumbers {
     algorithm: Algorithm,
     /// A text that is printed after the numbers.
     by_default: &'static str,
 }
 
-/// Returns the limit's own numbers. The client is not known, so overrides and numbers from credentials are not known either.
+/// Returns the limit's own numbers. The client's overrides are not known.
 fn own_numbers(policy: &str, limit: &str, config: &Config) -> Option<OwnNumbers> {
     let (_, rule) = bucket_lookup::find(config, &format!("{policy}/{limit}")).ok()?;
     let Action::Charge(limits) = &rule.action else { return None };
@@ -331,7 +329,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// Returns the value of a pseudonym if a rule or policy in the file matches this value. Such a value is not secret.
+/// Returns the value of a pseudonym, if the file names this value.
 fn spelt(attribute: &str, name: Pseudonym, config: &Config) -> Option<String> {
     let source = config.rules.source();
     let rules = source.policies.iter().flat_map(|policy| &policy.rules);

@@ -193,7 +193,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     let (settings, headers) = (&config.client_ip, &sample.head.headers);
     let client = match connection.door() {
         Door::Proxy | Door::ExtAuthz | Door::Rls => settings.client(sample.peer, headers),
-        // At this door, the peer is the proxy that asks, and it states the client's address.
+        // At this door, the peer is the proxy that asks.
         Door::Http => settings.client_of_trusted(sample.peer, headers),
     };
     let bare = Request::new(&sample.head, client).with_scheme(sample.scheme(connection.listener, config));
@@ -211,7 +211,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     Ok(report)
 }
 
-/// Makes the report on a request with a valid head. The first stage that answers the request determines the report.
+/// Makes the report on a request with a valid head, from the first stage that answers.
 fn by_stages(
     arguments: &Arguments,
     config: &Config,
@@ -240,7 +240,7 @@ fn by_stages(
                     return Ok(without_rules(arguments, described, own_responses::preflight_answer(entry)));
                 }
             }
-            // At doors other than `Proxy`, the decision about a preflight needs no credentials.
+            // At other doors than `Proxy`, a preflight needs no credentials.
             Stage::Credentials if preflight.is_some() => {}
             Stage::Credentials => {
                 let fetching = if arguments.live { KeyFetches::Allowed } else { KeyFetches::Forbidden };
@@ -287,7 +287,7 @@ fn by_rules(
         rule_set::Answer::Charge(plan) => plan.charges().map(|charge| charge.key).collect(),
         _ => Vec::new(),
     };
-    // Without charges, no levels are needed.
+    // Levels are needed only for charges.
     let levels: Option<Levels> = match arguments.live && !keys.is_empty() {
         true => Some(Backend::of(config, &arguments.file.config, arguments.admin)?.read(&keys)?),
         false => None,
@@ -295,7 +295,7 @@ fn by_rules(
     let now = levels.as_ref().map_or(known.at.into(), |levels| levels.at);
     let longest_delay = match request.door {
         Door::Proxy => grpc_timeout::longest_delay(request.head, Micros(0)),
-        // The proxy that asks holds the request, so the gateway itself does not delay it.
+        // The proxy that asks delays the request itself.
         Door::Http | Door::ExtAuthz | Door::Rls => Some(Micros(0)),
     };
     let moment = report::Moment { now, levels: levels.as_ref() };
@@ -372,7 +372,7 @@ fn read_token(token: &str) -> Result<String, Failure> {
     Ok(text.trim().to_owned())
 }
 
-/// Returns the header line that carries a token, in the place where the file looks for a token first.
+/// Returns the header line with a token, in the first place where the file looks for it.
 fn token_header(token: &str, config: &Config) -> Result<String, Failure> {
     match config.jwt.as_ref().and_then(|settings| settings.token_from.first()) {
         Some(Attribute::Header(name)) => Ok(format!("{name}: Bearer {token}")),

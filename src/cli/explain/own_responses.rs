@@ -12,8 +12,7 @@ use request::grpc_timeout::is_grpc;
 use request::matcher::QuotedText;
 use request::request::Request;
 
-/// Returns the index of the entry of `cors` that answers the request as a preflight. `None` if the request is not a preflight
-/// of a listed origin.
+/// Returns the index of the entry of `cors` that answers the request as a preflight. `None` if no entry does.
 pub(super) fn preflight(config: &Config, request: &Request<'_>) -> Option<usize> {
     let answer = config.cors.as_ref()?.answer(request)?;
     answer.preflight.map(|_| answer.entry)
@@ -25,8 +24,8 @@ pub(super) fn preflight_answer(entry: usize) -> Answer {
     Answer { verdict: Verdict::Passes, code: Some(204), reason: None, retry_after: None, words }
 }
 
-/// Adds to the answer which entry of `error_pages` gives the text of a refusal, and whether a page of the request's origin can
-/// read the response.
+/// Adds to the answer which entry of `error_pages` gives the text of a refusal, and whether a page can read the
+/// response.
 pub(super) fn describe(answer: &mut Answer, config: &Config, request: &Request<'_>) {
     let route = (request.door == Door::Proxy).then(|| choose_route(&config.routes, request, |_| 0).ok()).flatten();
     let (route, upstream) = route.map_or(("", ""), |choice| config.destination(choice));

@@ -3,7 +3,7 @@
 use super::report::{Applies, Charge, Descriptor, Policy, Report, Route, Rule};
 use rules::rule::Mode;
 
-/// Columns are as wide as their content, up to these widths in characters. A longer text shifts only the rest of its line.
+/// Columns are as wide as their content, up to these widths in characters.
 const WIDEST_NAME: usize = 24;
 const WIDEST_LINE: usize = 108;
 
@@ -27,7 +27,7 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
     let lengths = lines.iter().map(|(line, _)| length(line)).filter(|length| *length <= WIDEST_LINE);
     let width = lengths.max().unwrap_or_default() + 2;
     for (line, number) in lines {
-        // At least two spaces are added, even if the text is longer than its column.
+        // At least two spaces separate the columns.
         let padding = width.saturating_sub(length(&line)).max(2);
         page.push(format!("{line}{}{}:{number}", " ".repeat(padding), report.file));
     }
@@ -141,7 +141,7 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
                 let why = "no slot: another proxy forwards the request";
                 line(name, &format!("key {:<1$}  {why}", keys(rule), columns.key))
             });
-            // The last line is the rule's expiry and the elements of lists that meet its conditions, if there are any.
+            // The last line is the reason of the rule, if it has one.
             charges.chain(unlimited).chain(at_door).chain((!rule.why.is_empty()).then(|| indented(&rule.why))).collect()
         }
         _ => vec![line(&rule.name, &rule.why)],

@@ -26,7 +26,7 @@ pub(super) struct Report {
     pub token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The routes that do not match, followed by the route that the request takes. Empty for a file without routes.
+    /// The routes that do not match, and then the route of the request. Empty for a file without routes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
     /// The policies with their rules. Empty if the request is answered before the rules are evaluated.
@@ -62,7 +62,7 @@ pub(super) struct Request {
     pub target: String,
     pub client: String,
     pub client_from: String,
-    /// The way in which another proxy asks about the request. `None` if the gateway proxies the request itself.
+    /// The way in which another proxy asks about the request. `None` if the gateway proxies it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub door: Option<&'static str>,
 }
@@ -104,7 +104,7 @@ pub(super) struct Policy {
     pub line: usize,
     pub mode: Mode,
     pub takes_part: bool,
-    /// A remark on the policy: its conditions, and why the policy takes no part or what it decides.
+    /// A remark on the policy: its conditions, and what it decides.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
     pub rules: Vec<Rule>,
@@ -127,10 +127,10 @@ pub(super) struct Rule {
     pub keys: Vec<Key>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<Charge>,
-    /// The limits of the rule that charge nothing, because an override makes them unlimited.
+    /// The limits that charge nothing, because an override makes them unlimited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlimited: Vec<String>,
-    /// The limits of slots (requests in flight) that charge nothing, because another proxy forwards the request.
+    /// The limits of slots that charge nothing, because another proxy forwards the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_at_door: Vec<String>,
 }
@@ -152,15 +152,15 @@ pub(super) struct Key {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Charge {
-    /// The name of the limit, such as `free`. If the rule has several limits, a name such as `free.second`.
+    /// The name of the limit, such as `free`, or `free.second` if the rule has several.
     pub limit: String,
     pub mode: Mode,
     pub cost: Cost,
     pub numbers: String,
-    /// The settings of the limit that come from credentials, with a remark on how each setting was read.
+    /// The settings of the limit that come from credentials, with a remark on each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claimed: Vec<String>,
-    /// The end of the current window, in the time zone of the window's calendar. `None` without a current window.
+    /// The end of the current window, in the time zone of its calendar. `None` without a current window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<String>,
     /// Whether the settings of the limit come from an override.
@@ -179,10 +179,10 @@ pub(super) struct Level {
     pub left: Cost,
     /// Whether the bucket can pay for the request now.
     pub pays: bool,
-    /// The time until the bucket can pay for the request. 0 if the bucket can pay now, or can never pay.
+    /// The time until the bucket can pay for the request. 0 if it can pay now, or can never pay.
     pub wait_us: Micros,
     pub full_in_us: Micros,
-    /// The time by which the bucket delays the request if the bucket can pay now.
+    /// The time by which the bucket delays the request.
     pub delay_us: Micros,
 }
 
@@ -206,7 +206,7 @@ pub(super) struct Answer {
 pub(super) enum Verdict {
     Passes,
     Refused,
-    /// The answer depends on the levels of the buckets, and these were not read.
+    /// The answer depends on levels that were not read.
     Depends,
 }
 
@@ -214,11 +214,10 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The moment for which the rules are explained. `levels` are the levels of the buckets at that moment, or `None` if they were
-/// not read.
+/// The moment for which the rules are explained, with the levels of the buckets. `None` if they were not read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment<'l> {
-    /// The time by the store's clock if the store was read. Otherwise the time by this machine's clock.
+    /// The time on the clock of the store, or of this machine if the store was not read.
     pub now: StoreTime,
     pub levels: Option<&'l Levels>,
 }

@@ -15,11 +15,10 @@ use rules::route::route_set::Route;
 use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
-/// The maximum number of listed routes that do not match. If there are more, the last of them are listed.
+/// The maximum number of listed routes that do not match. The last of them are listed.
 const MAX_ROUTES: usize = 20;
 
-/// Explains the route that the request takes, and the routes before it, up to a maximum number. The list is empty for a file
-/// without `routes`.
+/// Explains the route that the request takes, and some of the routes before it.
 pub(super) fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Route> {
     let is_plain = |route: &Route| route.forwarding.is_none() && matches!(route.target, Target::Upstream(_));
     if config.routes.only().is_some() && config.routes.routes().iter().all(is_plain) {
@@ -47,8 +46,7 @@ pub(super) fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Rou
     explained
 }
 
-/// Returns the name of the upstream of a route. If the route chooses at random among several upstreams, returns the
-/// first.
+/// Returns the name of a route's upstream. If the route chooses at random, returns the first.
 fn upstream(config: &Config, route: &Route, request: &Request<'_>) -> Option<String> {
     let id = match &route.target {
         Target::Upstream(upstream) => *upstream,
@@ -58,7 +56,7 @@ fn upstream(config: &Config, route: &Route, request: &Request<'_>) -> Option<Str
     Some(config.upstream(id)?.name.clone())
 }
 
-/// Describes how a matching route has chosen its upstream, and the changes that the route makes.
+/// Describes how a matching route has chosen its upstream, and its changes.
 fn details(route: &Route, request: &Request<'_>) -> Vec<String> {
     let split = route.split().map(|split| {
         let shares: Vec<String> = split
@@ -93,7 +91,7 @@ fn answer(target: &Target, request: &Request<'_>) -> Option<String> {
     }
 }
 
-/// Describes the changes of a route to a request and its response. Values are left out, because they may be secret.
+/// Describes the changes of a route to a request and its response, without values, which may be secret.
 fn changes(forwarding: &Forwarding, request: &Request<'_>) -> Vec<String> {
     let Rewrite { path, stripped, host } = &forwarding.rewrite;
     let mut changes = Vec::new();

@@ -1,4 +1,4 @@
-//! Builds the request to explain: the bytes that a client would send, which the gateway's own parser then reads.
+//! Builds the request to explain, from the bytes that a client would send.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use request::path;
 use request::request::{host, without_port};
 use request::scheme::{Scheme, SchemeSource};
 
-/// The request to explain. It is built, but never sent.
+/// The request to explain.
 #[derive(Debug)]
 pub(super) struct SampleRequest {
     pub head: Parts,
@@ -23,7 +23,7 @@ pub(super) struct SampleRequest {
     pub peer: IpAddr,
     /// Whether the URL requires TLS. `None` if the URL has no scheme.
     pub encrypted: Option<bool>,
-    /// The name that a client would ask for in the TLS handshake, in lower case. `None` if the host is an IP address.
+    /// The name in the TLS handshake, in lower case. `None` if the host is an IP address.
     pub server_name: Option<String>,
 }
 
@@ -38,14 +38,14 @@ pub(super) struct RequestArguments<'w> {
 }
 
 impl RequestArguments<'_> {
-    /// Returns the host that the header fields name, or else the host in the URL. Empty if the URL is invalid.
+    /// Returns the host that the header fields name, or the host in the URL. Empty if the URL is invalid.
     pub(super) fn host(&self) -> &str {
         let fields = self.headers.iter().filter_map(|line| line.split_once(':'));
         let named = fields.filter(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.trim()).next();
         named.unwrap_or_else(|| split(self.url).map_or("", |(authority, _)| authority))
     }
 
-    /// Returns the part of the URL that belongs in the request line. For an invalid URL, returns the whole text.
+    /// Returns the part of the URL for the request line. For an invalid URL, returns the whole text.
     pub(super) fn target(&self) -> &str {
         split(self.url).map_or(self.url, |(_, target)| target)
     }
@@ -98,8 +98,7 @@ impl SampleRequest {
         host(&self.head)
     }
 
-    /// Returns the scheme of the request on this listener. The result also says whether the connection or a trusted proxy is
-    /// the source of the scheme.
+    /// Returns the scheme of the request on this listener, and where it comes from.
     pub(super) fn scheme(&self, listener: &Listener, config: &Config) -> SchemeSource {
         let scheme = if self.encrypted.unwrap_or(listener.tls.is_some()) { Scheme::Https } else { Scheme::Http };
         if listener.decide.is_some() {
@@ -119,7 +118,7 @@ impl SampleRequest {
     }
 }
 
-/// Returns the server name in TLS for a connection to this host, with or without a port.
+/// Returns the server name in TLS for a connection to this host.
 fn server_name(authority: &[u8]) -> Option<String> {
     let host = std::str::from_utf8(without_port(authority)).ok()?;
     let is_name = host.parse::<IpAddr>().is_err() && !host.starts_with('[') && !host.is_empty();
@@ -142,7 +141,7 @@ fn check_head(bytes: &[u8], config: &Config) -> Result<(), ExplainedRefusal> {
     }
 }
 
-/// Splits a URL into its authority and its target. Both are returned unchanged.
+/// Splits a URL into its authority and its target.
 fn split(url: &str) -> Result<(&str, &str), Failure> {
     if url == "*" {
         return Ok(("localhost", url));

@@ -83,8 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let format = format(arguments)?;
     let file = examine(&arguments.file.config, Purpose::Examine)?;
     let against = arguments.against.as_deref().map(|path| examine(path, Purpose::Examine)).transpose()?;
-    // There may be many logs, one for each gateway and day, so the limit of open files is raised. If this fails, the
-    // old limit remains.
+    // There may be many logs, so the limit of open files is raised, if possible.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let mut logs = Vec::new();
     for name in &arguments.logs {

@@ -8,7 +8,7 @@ use replay::svg::moment;
 
 const INTERVAL: Micros = Micros(200_000);
 
-/// Shows the progress of a replay in one line of the terminal. Each update overwrites the line.
+/// Shows the progress of a replay in one line of the terminal.
 #[derive(Debug)]
 pub(super) struct Progress<'c> {
     clock: &'c Clock,
@@ -29,7 +29,7 @@ impl<'c> Progress<'c> {
         }
         self.last = Some(now);
         let text = format!("{} lines, {}", grouped(read.lines), moment(at.0 / 1_000_000));
-        // Spaces overwrite the rest of the previous text, if that text was longer.
+        // Spaces overwrite the rest of a longer text.
         output::print_progress(format_args!("{text:<width$}", width = self.shown));
         self.shown = text.len();
     }

@@ -9,7 +9,7 @@ use replay::svg::moment;
 
 const SECOND: u64 = 1_000_000;
 
-/// Formats the report as lines of text: the lines that were read, warnings, and the results of each file.
+/// Formats the report as lines of text.
 pub(super) fn table(report: &Report, names: &[String]) -> Vec<String> {
     let mut lines = vec![head(report)];
     lines.extend(warnings(report, names).iter().map(|warning| format!("! {warning}")));
@@ -37,7 +37,7 @@ fn head(report: &Report) -> String {
     text
 }
 
-/// Returns warnings about the meaning of the report, for example that lines were unreadable.
+/// Returns warnings about the report, such as unreadable lines.
 pub(super) fn warnings(report: &Report, names: &[String]) -> Vec<String> {
     let read = &report.read;
     let mut warnings = Vec::new();
@@ -117,7 +117,7 @@ fn rows(outcomes: &[Outcome], requests: u64) -> Vec<Row> {
         }
     };
     let mut rows = vec![line("allowed", |outcome| outcome.allowed), line("refused", |outcome| outcome.refused)];
-    // The rows have the order of the last file. Rows that are only in other files follow them.
+    // Rows that are only in other files follow the rows of the last file.
     let mut listed: Vec<&str> = Vec::new();
     for by in outcomes.iter().rev().flat_map(|outcome| &outcome.by) {
         if listed.contains(&&*by.name) {

@@ -6,9 +6,8 @@ use crate::cost::Cost;
 use base::time::Timestamp;
 
 impl Algorithm {
-    /// Divides the limit into `of` equal shares. Returns the limit of one share, and the cost to charge to the share. Slots are
-    /// divided. For other limits the cost is multiplied, to avoid rounding. Each share can pay this cost at
-    /// least once.
+    /// Divides the limit into `of` equal shares. Returns the limit of one share, and the cost to charge to the share.
+    /// Slots are divided. For other limits the cost is multiplied, to avoid rounding.
     pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
         match self {
             Algorithm::TokenBucket(bucket) => {
@@ -42,8 +41,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. `None` if it is enough
-    /// to charge the spent amount to a new share at `now`.
+    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. `None` if a new
+    /// share can be charged with the spent amount.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(_)

@@ -85,8 +85,8 @@ impl AlgorithmKind {
         }
     }
 
-    /// Returns whether a granted request holds some of the bucket until the request ends. Such buckets have keys of another
-    /// format, so that a gateway that does not know them never reads one.
+    /// Returns whether a granted request holds some of the bucket until the request ends. The keys of such buckets
+    /// have another format, which old gateways never read.
     pub const fn is_held(self) -> bool {
         matches!(self, AlgorithmKind::Concurrency | AlgorithmKind::TokenBudget | AlgorithmKind::WindowBudget)
     }
@@ -101,16 +101,15 @@ impl AlgorithmKind {
         AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text)
     }
 
-    /// Gives back up to `amount` of what was spent from the bucket with this state, and returns the new state. Never
-    /// gives back more than was spent. `None` for an invalid state.
+    /// Gives back up to `amount` of what was spent from the bucket with this state. Returns the new state; `None` for
+    /// an invalid state.
     pub fn give_back(self, state: &[u64], amount: Cost) -> Option<State> {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::give_back(state, amount),
             AlgorithmKind::FixedWindow => fixed_window::give_back(state, amount),
             AlgorithmKind::SlidingLog => sliding_log::give_back(state, amount),
             AlgorithmKind::SlidingWindow => sliding_window::give_back(state, amount),
-            // The state is that of a token bucket. Waiting requests keep their moments, but other requests may get
-            // earlier moments now.
+            // The state is that of a token bucket. Waiting requests keep their moments.
             AlgorithmKind::LeakyBucket => token_bucket::give_back(state, amount),
             AlgorithmKind::Concurrency => concurrency::give_back(state, amount),
             AlgorithmKind::TokenBudget => budget::give_back(state, amount, token_bucket::give_back),
@@ -132,7 +131,7 @@ impl AlgorithmKind {
         }
     }
 
-    /// Returns the reason of a refusal by a limit that has too little left: the name of the algorithm with `_exceeded`.
+    /// Returns the reason of a refusal: the name of the algorithm with `_exceeded`.
     pub const fn exceeded(self) -> &'static str {
         match self {
             AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => token_bucket::EXCEEDED,

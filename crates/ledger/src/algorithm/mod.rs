@@ -1,8 +1,7 @@
 //! Lists the algorithms, and passes calls to the algorithm of a limit. An algorithm defines the state of a bucket, and
 //! how one charge changes this state.
 //!
-//! The states of all algorithms have one type, a short list of integers. A step is a pure function of the state, the
-//! cost and the time. So stores and algorithms do not depend on each other.
+//! The state of any bucket is a short list of integers. A step is a pure function of the state, the cost and the time.
 //!
 //! Each algorithm has a Lua twin in its folder: the same steps for a store that runs scripts.
 //!
@@ -50,7 +49,7 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     LeakyBucket(LeakyBucket),
     Concurrency(Concurrency),
-    /// A token bucket or fixed window whose costs are known only when a request ends. No store keeps such buckets yet.
+    /// A token bucket or fixed window whose costs are known only when a request ends.
     Budget(Budget),
 }
 
@@ -83,7 +82,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the limit's quota at `now`. The window of a calendar quota depends on `now`, because periods differ in length.
+    /// Returns the limit's quota at `now`. The window of a calendar depends on `now`.
     pub fn quota(&self, now: Timestamp) -> Quota {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.quota(),
@@ -116,8 +115,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns how a fixed window defines its periods. At the end of a period the whole limit is free again. `None` for all
-    /// other algorithms, which have no periods.
+    /// Returns how a fixed window defines its periods. `None` for all other algorithms.
     pub fn window(&self) -> Option<Window> {
         match self {
             Algorithm::TokenBucket(_)
@@ -130,7 +128,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the period of a fixed window that contains `now`. `None` if no period has begun, and for all other algorithms.
+    /// Returns the period of a fixed window that contains `now`. `None` if there is none, as for other algorithms.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         match self {
             Algorithm::TokenBucket(_)
@@ -143,8 +141,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the amount that is spent at `now` of a bucket with this state, rounded up to a thousandth. After a limit was
-    /// lowered, this amount can exceed [`Algorithm::ceiling`].
+    /// Returns the amount that is spent at `now`, rounded up to a thousandth. After a limit was lowered, it can exceed
+    /// [`Algorithm::ceiling`].
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.spent(state, now),
@@ -157,15 +155,15 @@ impl Algorithm {
         }
     }
 
-    /// Formats `moment`, the end of a period, as RFC 3339, rounded up to a whole second. Uses the zone of the limit's calendar,
-    /// or UTC without a calendar. `None` for algorithms without periods.
+    /// Formats `moment`, the end of a period, as RFC 3339, rounded up to a whole second, in the zone of the calendar
+    /// or in UTC. `None` for algorithms without periods.
     pub fn print_end(&self, moment: Timestamp) -> Option<String> {
         self.window()?;
         let second = Timestamp(Micros(moment.0).ceil_seconds().saturating_mul(1_000_000));
         self.zone().or(UTC.as_ref()).map(|zone| zone.rfc3339(second))
     }
 
-    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. Almost always `None`.
+    /// Returns the entry that a store must write at `now` in place of the state. Almost always `None`.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.correction(state, now),
@@ -178,8 +176,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the limit for a request whose credentials may set the rate or the size of the limit. `least` is the smallest
-    /// cost of a request. If a setting from the credentials is 0, the limit refuses every request.
+    /// Returns the limit for a request whose credentials may set its rate or size. `least` is the smallest cost of a
+    /// request. With a rate or size of 0, the limit refuses every request.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.for_request(numbers, least)),
@@ -192,8 +190,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the limit with the fastest refill that any request can cause. Used to predict the most that the bucket can hold
-    /// later, whatever rates other requests have.
+    /// Returns the limit with the fastest refill that any request can cause.
     pub fn at_fastest(&self) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.at_fastest()),
@@ -219,8 +216,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the index of the Lua twin in [`TWINS`], and the limit's settings for a call at about the time `near` on the
-    /// store's clock. If the settings are valid only around `near`, the twin reports a call at another time.
+    /// Returns the index of the Lua twin in [`TWINS`], and the limit's settings for a call at about the time `near` on
+    /// the store's clock.
     pub fn twin(&self, near: Timestamp) -> (usize, Numbers) {
         let numbers = match self {
             Algorithm::TokenBucket(bucket) => bucket.numbers(),
@@ -234,24 +231,23 @@ impl Algorithm {
         (self.kind().twin(), numbers)
     }
 
-    /// Returns whether a bucket becomes able to pay again only because time passes. Then a refusal stays true until its wait
-    /// has passed, and can be repeated without asking the store.
+    /// Returns whether only time refills a bucket. Then a refusal stays true until its wait has passed.
     pub fn frees_only_with_time(&self) -> bool {
         match self {
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
-            // Taken places become free only at the limit's rate.
+            // Places become free only at the limit's rate.
             | Algorithm::LeakyBucket(_)
-            // An excerpt shows only what is spent for good. What other requests hold counts as free in an excerpt.
+            // In an excerpt, held amounts count as free.
             | Algorithm::Budget(_) => true,
             Algorithm::Concurrency(_) => false,
         }
     }
 
-    /// Returns whether a state from a store's reply still shows how much the bucket holds at `moment`, if nothing was charged
-    /// since the reply. An excerpt of a large state shows this only for a limited time.
+    /// Returns whether a state from a store's reply still shows at `moment` how much the bucket holds. An excerpt of a
+    /// large state shows this only for a limited time.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         match self {
             Algorithm::TokenBucket(_)
@@ -264,8 +260,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the part of a state that is worth remembering outside the store. A small state is returned whole. An excerpt
-    /// never shows more than the bucket holds.
+    /// Returns the part of a state that is worth caching. It never shows more than the bucket holds.
     pub fn excerpt(&self, state: State) -> State {
         match self {
             Algorithm::TokenBucket(_)
@@ -278,7 +273,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns this limit for a bucket that `other` may charge too. Limits with the same meter share such a bucket.
+    /// Returns this limit for a bucket that `other`, with the same meter, may charge too.
     #[must_use]
     pub fn alongside(self, other: &Algorithm) -> Algorithm {
         match (self, other) {
@@ -289,13 +284,13 @@ impl Algorithm {
                 Algorithm::LeakyBucket(bucket.alongside(other))
             }
             (Algorithm::Budget(budget), Algorithm::Budget(other)) => Algorithm::Budget(budget.alongside(other)),
-            // With other algorithms, the moment at which a spent amount comes back does not depend on the limit.
+            // With other algorithms, the time of the refill does not depend on the limit.
             (mine, _) => mine,
         }
     }
 
-    /// Returns the name of a setting that differs in `other`, but must be equal if both limits charge one bucket. `None` if
-    /// both limits can charge one bucket.
+    /// Returns the name of a setting that must be equal if both limits charge one bucket, but differs in `other`.
+    /// `None` if there is none.
     pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
         match (self, other) {
             _ if self.kind() != other.kind() => Some("algorithm"),
@@ -330,8 +325,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the limit if it is a limit of slots. A granted request holds slots until the request ends. `None` for
-    /// all other limits.
+    /// Returns the limit if it is a limit of slots.
     pub fn slots(&self) -> Option<&Concurrency> {
         match self {
             Algorithm::Concurrency(slots) => Some(slots),
@@ -344,18 +338,17 @@ impl Algorithm {
         }
     }
 
-    /// Returns whether a granted request holds some of the bucket until the request ends. The buckets of such limits have
-    /// entries of owners, which send reports.
+    /// Returns whether a granted request holds some of the bucket until the request ends.
     pub fn is_held(&self) -> bool {
         self.kind().is_held()
     }
 
-    /// Returns the longest time for which a request may hold some of the bucket; `None` if there is no such bound.
+    /// Returns the longest time for which a request may hold some of the bucket; `None` if there is none.
     pub fn max_hold(&self) -> Option<Micros> {
         self.slots()?.max_hold()
     }
 
-    /// Returns the owners that hold something of a bucket at `now`. Empty if nothing can be held under this limit.
+    /// Returns the owners that hold something of a bucket at `now`.
     pub fn holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
         match self {
             Algorithm::Concurrency(slots) => slots.holders(state, now),
@@ -368,9 +361,8 @@ impl Algorithm {
         }
     }
 
-    /// Accepts an owner's report about a bucket. Returns the entry that the store must write even if the plans of the
-    /// call are refused. `None` if the report changes nothing, see [`Concurrency::accept`], or if nothing can be held
-    /// under this limit.
+    /// Accepts an owner's report about a bucket. Returns the entry that the store must write even if all plans are
+    /// refused. `None` if the report changes nothing, see [`Concurrency::accept`].
     pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::Concurrency(slots) => slots.accept(state, report, now),
@@ -388,7 +380,7 @@ impl Algorithm {
         matches!(self, Algorithm::LeakyBucket(_))
     }
 
-    /// Returns the limit for a request that cannot wait longer than `most`. A request that would wait longer is refused.
+    /// Returns the limit for a request that cannot wait longer than `most`.
     pub fn within(&self, most: Micros) -> Algorithm {
         match self {
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.within(most)),

@@ -16,15 +16,13 @@
 //! | | 5 | the second since which the owner holds something |
 //! | | 8 | only in a budget: the sum that the owner has settled |
 //!
-//! The first entry belongs to the owner whose report was accepted last. An entry is live until its time is over.
+//! The first entry belongs to the owner of the last accepted report. An entry is live until its time is over.
 //!
-//! Each report moves its entry to the front, so entries whose time is over are at the end, and only the end is searched
-//! for such entries. Such entries do not count any more, but their sequences are kept for ten minutes, so that a late
-//! call is still recognised as old.
+//! Each report moves its entry to the front, so only the end is searched for entries whose time is over. Their
+//! sequences are kept for ten minutes, so that a late call is recognised as old.
 //!
-//! A reply of Redis has an excerpt, of form 2, in place of a whole value: the sum, and the entry of the calling owner,
-//! if the owner has an entry. The number of live entries in an excerpt is 1 if this entry is live, and [`MOST_OWNERS`]
-//! if there is no room for another owner's entry.
+//! A reply of Redis has an excerpt, of form 2: the sum, and the entry of the calling owner. Its number of live entries
+//! is 1 if this entry is live, and [`MOST_OWNERS`] if there is no room for another owner.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -33,7 +31,7 @@ use crate::cost::Cost;
 use crate::holds::report::{LIFE, MOST_HELD, Owner, Report};
 use base::time::{Micros, Timestamp};
 
-/// The largest number of entries in a bucket. While all of them are live, the report of another owner is not accepted.
+/// The largest number of entries in a bucket. While all of them are live, no other owner is accepted.
 pub(super) const MOST_OWNERS: usize = 1024;
 
 /// How long an entry is kept after its owner's last report.
@@ -55,11 +53,11 @@ const SEQUENCES: u64 = (1 << 48) - 1;
 pub struct Holder {
     pub owner: Owner,
     pub held: Cost,
-    /// The moment since which the owner has held something without a pause, rounded down to a second.
+    /// The second since which the owner has held something without a pause.
     pub since: Timestamp,
 }
 
-/// The kind of a bucket's entries, which is part of the bucket's algorithm and not stored.
+/// The kind of a bucket's entries, which follows from the bucket's algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
     /// Entries of four words: what the owners hold.
@@ -75,7 +73,7 @@ pub(super) struct OwnerEntry {
     /// The amount that the owner holds, in thousandths.
     pub held: u64,
     pub until: Timestamp,
-    /// The second since which the owner has held something without a pause, counted from the Unix epoch.
+    /// The second since which the owner has held something without a pause, since the Unix epoch.
     pub since: u64,
     /// The sum in the owner's last accepted report, in thousandths. 0 for slots.
     pub settled: u64,
@@ -85,20 +83,17 @@ pub(super) struct OwnerEntry {
 pub(super) struct OwnerEntries {
     kind: EntryKind,
     pub sum: u64,
-    /// The latest time that the bucket has seen. This time is set back only if it is more than `MOST_AHEAD` ahead of
-    /// the clock.
+    /// The latest time that the bucket has seen. At most `MOST_AHEAD` ahead of the clock.
     moment: Timestamp,
     live: usize,
     entries: SmallVec<[OwnerEntry; 4]>,
     form: u64,
-    /// Whether the entries must be stored even if no report is accepted, because their ends were moved back when the
-    /// moment was set back.
+    /// Whether the entries must be stored even if no report is accepted, because the moment was set back.
     pub is_corrected: bool,
 }
 
 impl OwnerEntries {
-    /// Reads the entries of a state at `now`. An invalid state is read as one entry: `Owner::NOBODY` holds
-    /// `everything`.
+    /// Reads the entries of a state at `now`. In an invalid state, `Owner::NOBODY` holds `everything`.
     pub(super) fn open(kind: EntryKind, state: Option<&[u64]>, everything: u64, now: Timestamp) -> OwnerEntries {
         match state.map(|state| OwnerEntries::parse(kind, state)) {
             None => OwnerEntries::of(kind, SmallVec::new(), now),
@@ -113,12 +108,12 @@ impl OwnerEntries {
         }
     }
 
-    /// Returns the entries as they are at `now`: the holds whose time is over have ended.
+    /// Returns the entries as they are at `now`, without those whose time is over.
     #[must_use]
     pub(super) fn at(mut self, now: Timestamp) -> OwnerEntries {
         let ahead = self.moment.since(now);
         if ahead > MOST_AHEAD {
-            // Moves the end of each entry back too, so that the entry keeps its remaining time.
+            // Each entry keeps its remaining time.
             self.entries.iter_mut().for_each(|entry| entry.until.0 = entry.until.0.min(EXACT).saturating_sub(ahead.0));
             self.moment = now;
             self.is_corrected = true;
@@ -135,7 +130,7 @@ impl OwnerEntries {
         OwnerEntries { kind, sum, moment, live: entries.len(), entries, form: WHOLE, is_corrected: false }
     }
 
-    /// Makes the entries of owners that have just reported what they hold, without sequences.
+    /// Makes the entries of these owners, without sequences.
     pub(super) fn of_holders(kind: EntryKind, holders: &[Holder], now: Timestamp) -> OwnerEntries {
         let entry = |holder: &Holder| OwnerEntry {
             owner: holder.owner,
@@ -184,8 +179,8 @@ impl OwnerEntries {
         self.entries.is_empty()
     }
 
-    /// Returns whether a stored value has entries of this kind, and is not that of another algorithm: the value must be
-    /// whole, its sum must be the sum of its live entries, and no entry may count for longer than [`LIFE`].
+    /// Returns whether a stored value has entries of this kind, and is not that of another algorithm: it must be
+    /// whole, its sum must be right, and no entry may count for longer than [`LIFE`].
     pub(super) fn is_stored(kind: EntryKind, state: &[u64]) -> bool {
         OwnerEntries::parse(kind, state).is_some_and(|read| {
             let held: u64 = read.entries.iter().take(read.live).map(|entry| entry.held).sum();
@@ -194,7 +189,7 @@ impl OwnerEntries {
         })
     }
 
-    /// Stops counting the entries whose time is over, and drops these entries `KEPT_AFTER` later.
+    /// Stops counting the entries whose time is over, and drops them `KEPT_AFTER` later.
     fn forget(&mut self) {
         while let Some(last) = self.live.checked_sub(1).and_then(|last| self.entries.get(last))
             && last.until <= self.moment
@@ -213,9 +208,8 @@ impl OwnerEntries {
         }
     }
 
-    /// Accepts a report, and moves its entry to the front. Returns how much the owner has settled since its last report, in
-    /// thousandths. Returns `None` and changes nothing if the report is not newer than the owner's last report, or if there
-    /// are too many owners.
+    /// Accepts a report, and moves its entry to the front. Returns how much the owner has settled since its last
+    /// report, in thousandths. `None` if the report is not newer than that, or if there are too many owners.
     pub(super) fn accept(&mut self, report: Report) -> Option<u64> {
         let own = self.entries.iter().position(|entry| entry.owner == report.owner);
         let (mut since, to) = (None, report.settled.to.thousandths().min(EXACT));
@@ -245,7 +239,7 @@ impl OwnerEntries {
         let since = if held == 0 { 0 } else { since.unwrap_or(seconds(self.moment)) };
         let sequence = report.sequence.min(SEQUENCES);
         let until = self.moment.plus(LIFE);
-        // The sum never falls, so that what an owner has settled is never charged twice.
+        // The sum never falls, so that no cost is charged twice.
         let settled = if own.is_some() { to.max(charged) } else { to };
         self.entries.insert(0, OwnerEntry { owner: report.owner, sequence, held, until, since, settled });
         self.live += 1;
@@ -265,7 +259,7 @@ impl OwnerEntries {
         true
     }
 
-    /// Returns the owners that hold something. The owner whose report was accepted last comes first.
+    /// Returns the owners that hold something, beginning with the owner of the last accepted report.
     pub(super) fn holders(&self) -> impl Iterator<Item = Holder> {
         let holder = |entry: &OwnerEntry| Holder {
             owner: entry.owner,
@@ -275,8 +269,8 @@ impl OwnerEntries {
         self.entries.iter().take(self.live).filter(|entry| entry.held > 0).map(holder)
     }
 
-    /// Returns the time until which a store must keep the state: [`KEPT`] after the end of the moment's minute. The time is the
-    /// same for all states of a minute, so a store need not change it at each write.
+    /// Returns the time until which a store must keep the state: [`KEPT`] after the end of the moment's minute. It is
+    /// the same for a whole minute, so a store need not change it at each write.
     pub(super) fn kept_until(&self) -> Timestamp {
         Timestamp((self.moment.0 / MINUTE + 1) * MINUTE).plus(KEPT)
     }

@@ -17,13 +17,13 @@ pub struct Rate {
 pub enum InvalidNumbers {
     /// The rate, the period or the burst is zero.
     Zero,
-    /// The burst cannot be kept exactly in 53 bits at this rate. `largest` is the largest possible burst, in whole tokens, or 0
-    /// if the rate itself is too large.
+    /// The burst cannot be kept exactly in 53 bits at this rate. `largest` is the largest possible burst, in whole
+    /// tokens, or 0 if the rate is too large.
     TooLarge { largest: u64 },
 }
 
-/// Formats a rate as `10/s`, `10000/day` or `0.35/33s`. The period is the first of second, minute, hour and day for
-/// which the amount is a whole number of thousandths, and otherwise a number of seconds.
+/// Formats a rate as `10/s`, `10000/day` or `0.35/33s`. The period is the first of second, minute, hour and day that
+/// gives whole thousandths, or a number of seconds.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, refill: u64, unit: u64) -> fmt::Result {
     const SECOND: u64 = 1_000_000;
     let amount = |period: u64| {

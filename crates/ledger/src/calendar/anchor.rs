@@ -40,7 +40,7 @@ pub struct TimeOfDay(Time);
 pub enum InvalidCalendar {
     Zone,
     TimeOfDay,
-    /// An anchor is given although the unit is a day. Only weeks, months and years have an anchor.
+    /// An anchor is given for days. Only weeks, months and years have an anchor.
     DayAnchor,
     WeekAnchor,
     MonthAnchor,
@@ -76,8 +76,7 @@ impl CalendarUnit {
 }
 
 impl Anchor {
-    /// Returns the anchor for a calendar whose configuration sets no anchor: Monday for weeks, otherwise the first day of the
-    /// month or year.
+    /// Returns the default anchor: Monday, or the first day of the month or year.
     pub fn default_of(unit: CalendarUnit) -> Anchor {
         Anchor(match unit {
             CalendarUnit::Day => AnchorDay::Every,
@@ -91,7 +90,7 @@ impl Anchor {
     ///
     /// # Errors
     ///
-    /// If the text is not a valid anchor for this unit. For a day every text is an error, because a day has no anchor.
+    /// If the text is not a valid anchor for this unit. A day has no valid anchor.
     pub fn parse(unit: CalendarUnit, text: &str) -> Result<Anchor, InvalidCalendar> {
         let (day, invalid) = match unit {
             CalendarUnit::Day => (None, InvalidCalendar::DayAnchor),
@@ -117,7 +116,7 @@ impl Anchor {
         }
     }
 
-    /// Returns the first day of the week, month or year that contains `date`. If the unit is a day, returns `date`. A
+    /// Returns the first day of the week, month or year that contains `date`, or `date` itself if the unit is a day. A
     /// week begins on its anchored weekday, a month or year on its first calendar day.
     pub(super) fn first_day(self, date: Date) -> Date {
         match self.0 {
@@ -128,8 +127,7 @@ impl Anchor {
         }
     }
 
-    /// Moves the first day of a calendar unit, such as a month, by this number of units. Negative `units` go back in
-    /// time.
+    /// Moves the first day of a calendar unit, such as a month, by this number of units.
     pub(super) fn later(self, first_day: Date, units: i8) -> Date {
         let span = match self.unit() {
             CalendarUnit::Day => Span::new().days(units),
@@ -140,8 +138,8 @@ impl Anchor {
         first_day.saturating_add(span)
     }
 
-    /// Returns the day on which a period begins, in the week, month or year with this first day. This is the anchored
-    /// day, or the month's last day if the month is too short for the anchored day.
+    /// Returns the day on which a period begins, in the week, month or year with this first day: the anchored day, or
+    /// the last day of a month that is too short.
     pub(super) fn anchored(self, first_day: Date) -> Date {
         let in_month = |month: Date, day: i8| {
             let day = day.min(month.days_in_month());

@@ -1,12 +1,10 @@
 //! Divides time into calendar periods: days, weeks, months or years of a time zone.
 //!
-//! A period begins at the first instant at which the zone's clocks show the period's local time or a later time. If the
-//! clocks show that time twice, the period begins at the first instant. If the clocks skip that time, the period begins
-//! at the end of the gap. So the beginnings never decrease from one day to the next. If two beginnings are equal (Samoa
-//! had no 30 December 2011), there is no period between them.
+//! A period begins at the first instant at which the zone's clocks show the period's local time or a later time. If
+//! the clocks skip that time, the period begins at the end of the gap. If two beginnings are equal (Samoa had no 30
+//! December 2011), there is no period between them.
 //!
-//! Every beginning is computed from the anchor, never from the previous beginning. So with the monthly anchor 31, every
-//! period begins on the last day of a month.
+//! With the monthly anchor 31, every period begins on the last day of a month.
 
 mod anchor;
 mod period_cache;
@@ -27,16 +25,16 @@ pub use zone::{Zone, zone_data_version};
 
 const SECOND: u64 = 1_000_000;
 
-/// The last moment for which calendar periods are computed, in the year 2255. Stores count microseconds in doubles, and later
-/// moments would not be exact.
+/// The last moment for which calendar periods are computed, in the year 2255. Later moments would not be exact in a
+/// double.
 pub(crate) const LATEST: Timestamp = Timestamp((1 << 53) - 1);
 
-/// All definitions that were ever in a configuration. They are never dropped, so that a [`Calendar`] can be copied into
-/// every charge. Their number is small, because only operators add definitions, and not requests.
+/// All definitions that were ever in a configuration. They are never dropped, so that a [`Calendar`] is only a
+/// reference.
 static DEFINITIONS: Mutex<Vec<&'static Definition>> = Mutex::new(Vec::new());
 
-/// Defines the periods of a calendar: their unit, anchor, time of day and time zone. Can be copied cheaply. Two calendars with
-/// the same definition are equal.
+/// Defines the periods of a calendar: their unit, anchor, time of day and time zone. Two calendars with the same
+/// definition are equal.
 #[derive(Clone, Copy)]
 pub struct Calendar(&'static Definition);
 
@@ -51,18 +49,18 @@ struct Definition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Periods {
     pub begin: Timestamp,
-    /// The end of the first period. This moment is the beginning of the next period.
+    /// The end of the first period, and the beginning of the next.
     pub end: Timestamp,
     pub next_end: Timestamp,
 }
 
 impl Periods {
-    /// Returns whether `now` is in the first period: not before `begin`, and before `end`.
+    /// Returns whether `now` is in the first period.
     pub fn contains(&self, now: Timestamp) -> bool {
         self.begin <= now && now < self.end
     }
 
-    /// Returns the length of the first period, from `begin` to `end`. Not all days or months are equally long.
+    /// Returns the length of the first period. Not all days or months are equally long.
     pub fn length(&self) -> Micros {
         self.end.since(self.begin)
     }
@@ -88,8 +86,7 @@ impl Calendar {
         &self.0.zone
     }
 
-    /// Returns the first key of gateway.yaml in which the two calendars differ. Messages name this key. `None` if the calendars
-    /// are equal.
+    /// Returns the first key of gateway.yaml in which the two calendars differ. `None` if the calendars are equal.
     pub fn conflict(&self, other: &Calendar) -> Option<&'static str> {
         let (ours, theirs) = (self.0, other.0);
         let differs = [
@@ -101,8 +98,7 @@ impl Calendar {
         differs.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
     }
 
-    /// Returns the period that contains `now`, and the next period. The last result is cached: the time zone is only consulted
-    /// if `now` is not in the cached period.
+    /// Returns the period that contains `now`, and the next period. The last result is cached.
     ///
     /// The period that contains the Unix epoch begins at the epoch. A moment after [`LATEST`] has the periods of
     /// `LATEST`.
@@ -119,7 +115,7 @@ impl Calendar {
 
 impl Definition {
     fn periods(&self, now: Timestamp) -> Periods {
-        // Periods begin at whole seconds, so `now` can be rounded down to seconds.
+        // Periods begin at whole seconds.
         let now = i64::try_from(now.0 / SECOND).unwrap_or(i64::MAX);
         let mut first = self.anchor.first_day(self.zone.date(now));
         let mut begin = self.begin(first);
@@ -132,8 +128,8 @@ impl Definition {
             self.begin(first)
         };
         let mut end = later();
-        // If the clocks were set back at the beginning of a day, they may still show the previous day when the next
-        // period has begun.
+        // If the clocks were set back at the beginning of a day, they may show the previous day again in the next
+        // period.
         while end <= now {
             begin = end;
             end = later();
@@ -146,8 +142,8 @@ impl Definition {
         Periods { begin: moment(begin), end: moment(end), next_end: moment(next_end) }
     }
 
-    /// Returns the moment at which a period begins, in seconds since the Unix epoch. `first` is the first day of the
-    /// week, month or year in which the period begins. If the unit is a day, `first` is that day.
+    /// Returns the moment at which a period begins, in seconds since the Unix epoch. `first` is the first day of its
+    /// week, month or year, or the day itself.
     fn begin(&self, first: Date) -> i64 {
         self.zone.first_instant(self.at.on(self.anchor.anchored(first)))
     }

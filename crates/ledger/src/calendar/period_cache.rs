@@ -1,13 +1,12 @@
-//! Caches the periods that were last computed for a calendar. All threads read and replace them without waiting for
-//! each other.
+//! Caches the periods that were last computed for a calendar. No thread waits for another.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::Periods;
 use base::time::Timestamp;
 
-/// Caches the current periods of a calendar, protected by a sequence lock: the version is odd while the periods are replaced. A
-/// reader that saw two versions discards what it read. A thread that cannot use the cache computes the periods itself.
+/// Caches the current periods of a calendar, protected by a sequence lock: the version is odd while the periods are
+/// replaced. A reader that saw two versions discards what it read.
 #[derive(Default)]
 pub(crate) struct PeriodCache {
     version: AtomicU64,
@@ -18,8 +17,8 @@ pub(crate) struct PeriodCache {
 }
 
 impl PeriodCache {
-    /// Returns the cached periods if the first of them contains `now`. `None` if `now` is outside, or while another thread
-    /// replaces the periods.
+    /// Returns the cached periods if the first of them contains `now`. `None` while another thread replaces the
+    /// periods.
     #[inline]
     pub(super) fn get(&self, now: Timestamp) -> Option<Periods> {
         let version = self.version.load(Ordering::Acquire);
@@ -28,14 +27,13 @@ impl PeriodCache {
             end: Timestamp(self.end.load(Ordering::Relaxed)),
             next_end: Timestamp(self.next_end.load(Ordering::Relaxed)),
         };
-        // Pairs with the fence in `set`: if numbers of a writer were read above, the load below reads the writer's
-        // version.
+        // Pairs with the fence in `set`: a reader of a writer's numbers also reads the writer's version.
         fence(Ordering::Acquire);
         let whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         (whole && periods.contains(now)).then_some(periods)
     }
 
-    /// Replaces the cached periods. Does nothing if another thread is replacing them at the same time.
+    /// Replaces the cached periods. Does nothing while another thread replaces them.
     pub(super) fn set(&self, periods: Periods) {
         let version = self.version.load(Ordering::Relaxed);
         let odd = version.wrapping_add(1);

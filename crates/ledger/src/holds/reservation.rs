@@ -1,4 +1,4 @@
-//! Ends the slots that a request has taken, exactly once, however the request ends.
+//! Ends the slots of a request, exactly once, however the request ends.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::cost::Cost;
 pub enum Ending {
     /// The whole amount of the slot is given back.
     Released,
-    /// The amount of the slot is given back, because the request has spent this cost instead.
+    /// The slot is given back, and the request has spent this cost instead.
     Settled(Cost),
 }
 
-/// The owner of the slots in a reservation, to which the end of each slot is reported. A report never waits for the store: the
-/// store learns of the end in the owner's next call.
+/// The owner of the slots in a reservation, which reports their ends. The store learns of an end in the owner's next
+/// call.
 pub trait ReservationOwner {
     /// Ends a slot of this bucket.
     fn end(&self, bucket: &BucketKey, slot: SlotId, ending: Ending);
@@ -30,8 +30,7 @@ impl<O: ReservationOwner + ?Sized> ReservationOwner for Arc<O> {
     }
 }
 
-/// The slots that a request holds and gives back when it ends. Tokens that were charged to a rate are never given back, so they
-/// are not part of a reservation. Dropping a reservation releases the slots that have not ended.
+/// The slots that a request holds and gives back when it ends. Dropping a reservation releases them.
 #[derive(Debug)]
 pub struct Reservation<O: ReservationOwner> {
     owner: O,
@@ -39,7 +38,7 @@ pub struct Reservation<O: ReservationOwner> {
 }
 
 impl<O: ReservationOwner> Reservation<O> {
-    /// Makes the reservation of a request. `slots` is empty if the request holds nothing that can be given back.
+    /// Makes the reservation of a request. `slots` is empty if the request holds nothing.
     pub fn new(owner: O, slots: impl IntoIterator<Item = (BucketKey, SlotId)>) -> Reservation<O> {
         Reservation { owner, slots: slots.into_iter().collect() }
     }
@@ -49,8 +48,8 @@ impl<O: ReservationOwner> Reservation<O> {
         self.slots.is_empty()
     }
 
-    /// Ends the slot of this bucket now, because `spent` was spent in its place. The other slots stay reserved. Returns
-    /// whether the reservation had a slot of this bucket.
+    /// Ends the slot of this bucket now, because `spent` was spent in its place. Returns whether the reservation had a
+    /// slot of this bucket.
     pub fn settle(&mut self, bucket: &BucketKey, spent: Cost) -> bool {
         let Some(index) = self.slots.iter().position(|(own, _)| own == bucket) else { return false };
         let (bucket, slot) = self.slots.remove(index);

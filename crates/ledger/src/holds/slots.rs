@@ -1,4 +1,4 @@
-//! Keeps the slots of one owner: to which bucket each slot belongs, how much it holds, and when it ends at the latest.
+//! Keeps the slots of one owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use base::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(u64);
 
-/// The amount of a slot, and the limit that granted it. If the limit has a [`Algorithm::max_hold`], the slot is given back
-/// after this time even if its request still runs.
+/// The amount of a slot, and the limit that granted it. The slot ends at the latest after the limit's
+/// [`Algorithm::max_hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotTerms {
     pub amount: Cost,
@@ -48,7 +48,7 @@ impl Slots {
         slot
     }
 
-    /// Ends a slot. Returns the slot's bucket and amount, or `None` if the slot had ended before.
+    /// Ends a slot. Returns the slot's bucket and amount. `None` if the slot had ended before.
     pub fn end(&mut self, slot: SlotId) -> Option<(BucketKey, Cost)> {
         let Slot { bucket, amount, end } = self.slots.remove(&slot)?;
         if let Some(end) = end {
@@ -57,8 +57,8 @@ impl Slots {
         Some((bucket, amount))
     }
 
-    /// Ends one slot whose `max_hold` has passed at `now`. Returns the slot's bucket and amount, or `None` if there
-    /// is no such slot.
+    /// Ends one slot whose `max_hold` has passed at `now`. Returns its bucket and amount. `None` if there is no such
+    /// slot.
     pub fn end_overdue(&mut self, now: Timestamp) -> Option<(BucketKey, Cost)> {
         let (_, slot) = self.ends.first().copied().filter(|(end, _)| *end <= now)?;
         self.end(slot)

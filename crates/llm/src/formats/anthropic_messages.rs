@@ -1,8 +1,8 @@
 //! Anthropic's messages: `POST …/v1/messages`.
 //!
-//! There is no total. Cached tokens are beside `input_tokens`. In a stream, `message_start` has the input and the first
-//! tokens of the output, and `message_delta` the output of the whole message: its numbers are cumulative and replace those
-//! before. Some servers send the input only there, and 0 at the start; others the input only at the start, and 0 there.
+//! `input_tokens` does not include cached tokens. In a stream, `message_start` has the input and the first tokens of
+//! the output. The cumulative numbers of `message_delta` replace them. Some servers send the input only in one of the
+//! two, and 0 in the other.
 
 use std::sync::LazyLock;
 
@@ -42,7 +42,7 @@ pub(super) static EVENT: LazyLock<Table> = LazyLock::new(|| {
     Table::new(start.iter().map(|(pointer, role)| (pointer.as_str(), *role)).chain(USAGE).chain(own))
 });
 
-/// A cumulative number never falls to 0: a server that sends 0 does not know it there.
+/// A number that falls to 0 is one that the server does not know at this place.
 pub(super) fn update(known: &mut Counts, event: &Counts) {
     let zeros = known.get(Count::Input).is_none();
     known.replace(&if zeros { *event } else { event.without_zeros() });

@@ -1,8 +1,7 @@
-//! The format of a request by its path.
+//! Determines the format of a request by its path.
 //!
-//! Only the end of a path decides, so a prefix of a gateway or of a provider does not matter. Letters are compared without
-//! their case, and one slash at the end is ignored: servers differ about both, and a request that is read as none of these
-//! could cost nothing.
+//! Only the end of a path decides, so prefixes do not matter. Letters are compared without their case, and one slash
+//! at the end is ignored, because servers differ about both.
 
 use super::Format;
 
@@ -10,7 +9,7 @@ use super::Format;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint<'p> {
     pub format: Format,
-    /// The model, where the path has it: with Gemini, and the deployment with Azure. It is as it was sent, with its escapes.
+    /// The model, if the path has it, as it was sent: with Gemini, and the deployment with Azure.
     pub model: Option<&'p [u8]>,
 }
 

@@ -1,7 +1,7 @@
 //! Gemini's `…/models/{model}:generateContent` and `:streamGenerateContent`, also of Vertex AI.
 //!
-//! Cached tokens are inside of `promptTokenCount`; thoughts and the results of tools are beside the others. A stream is a
-//! JSON array of responses, or events with `alt=sse`. Each response has the counts so far, and the last counts.
+//! `promptTokenCount` includes cached tokens. Thoughts and the results of tools have numbers of their own. A stream is
+//! a JSON array of responses, or events with `alt=sse`. Each response has the numbers so far.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! The formats of answers: each file says at which pointers a provider writes tokens, model and text.
+//! The formats of answers: each file lists the pointers to tokens, model and text.
 
 mod anthropic_messages;
 mod endpoint;
@@ -16,7 +16,7 @@ use crate::usage::{Counts, Usage};
 /// The format of a request and of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// OpenAI's chat completions, as many other servers answer them.
+    /// OpenAI's chat completions, which many other servers also answer.
     OpenAiChat,
     /// OpenAI's responses.
     OpenAiResponses,
@@ -71,7 +71,7 @@ impl Format {
         }
     }
 
-    /// Adds the numbers of an event to those that are known.
+    /// Adds the numbers of an event to the known numbers.
     pub(crate) fn update(self, known: &mut Counts, event: &Counts) {
         match self {
             Format::AnthropicMessages => anthropic_messages::update(known, event),
@@ -86,7 +86,7 @@ impl Format {
         }
     }
 
-    /// Whether the text of an event of this type is text that the model wrote.
+    /// Whether the model wrote the text of an event of this type.
     pub(crate) fn has_text(self, event_type: Option<&str>) -> bool {
         match self {
             Format::OpenAiResponses => openai_responses::has_text(event_type),

@@ -1,8 +1,7 @@
 //! OpenAI's chat completions: `POST …/chat/completions`. vLLM, OpenRouter, DeepSeek, Azure and others answer the same.
 //!
-//! Cached tokens are inside of `prompt_tokens`. In a stream, the last `usage` counts: OpenAI sends one, in a chunk without
-//! choices before `[DONE]`, if the request has `stream_options.include_usage`; `usage: null` before it says nothing. vLLM
-//! with continuous usage sends one in every chunk, each cumulative.
+//! `prompt_tokens` includes cached tokens. In a stream, the last `usage` counts. OpenAI sends one before `[DONE]`, if
+//! the request has `stream_options.include_usage`. vLLM can send a cumulative one in every chunk.
 
 use std::sync::LazyLock;
 
@@ -15,21 +14,21 @@ const USAGE: [(&str, Role); 8] = [
     ("/usage/prompt_tokens", Role::Tokens(Count::Input)),
     ("/usage/completion_tokens", Role::Tokens(Count::Output)),
     ("/usage/total_tokens", Role::Tokens(Count::Total)),
-    // DeepSeek's name, beside the next.
+    // The name that DeepSeek uses.
     ("/usage/prompt_cache_hit_tokens", Role::Tokens(Count::Cached)),
     ("/usage/prompt_tokens_details/cached_tokens", Role::Tokens(Count::Cached)),
-    // OpenRouter's.
+    // The name that OpenRouter uses.
     ("/usage/prompt_tokens_details/cache_write_tokens", Role::Tokens(Count::CacheWrite)),
 ];
 
-/// What a message, or a part of one, has of the model.
+/// The text that the model wrote in a message, or in a part of it.
 const MESSAGE: [(&str, Role); 10] = [
     ("/content", Role::Text),
-    // Mistral's content is a list, also of what the model thought.
+    // Mistral's content is a list, which includes thoughts.
     ("/content/*/text", Role::Text),
     ("/content/*/thinking/*/text", Role::Text),
     ("/refusal", Role::Text),
-    // DeepSeek, vLLM; then OpenRouter, and vLLM of late.
+    // The name of DeepSeek and vLLM, then the name of OpenRouter and newer vLLM.
     ("/reasoning_content", Role::Text),
     ("/reasoning", Role::Text),
     ("/tool_calls/*/function/name", Role::Text),

@@ -1,4 +1,4 @@
-//! OpenAI's embeddings: `POST …/v1/embeddings`. An answer has input and no text.
+//! OpenAI's embeddings: `POST …/v1/embeddings`. An answer has no text.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| {
     Table::new([
         ("/model", Role::Model),
         ("/usage", Role::Usage),
-        // The total is the same, and some servers send it alone.
+        // Some servers send only the total, which is the same.
         ("/usage/total_tokens", Role::Tokens(Count::Input)),
         ("/usage/prompt_tokens", Role::Tokens(Count::Input)),
     ])

@@ -1,14 +1,14 @@
 //! OpenAI's responses: `POST …/v1/responses`.
 //!
-//! Cached tokens are inside of `input_tokens`, reasoning inside of `output_tokens`. In a stream, the event that ends it has
-//! the response with its usage: `response.completed`, `.incomplete` or `.failed`. In those before, `usage` is `null`.
+//! `input_tokens` includes cached tokens, and `output_tokens` includes reasoning. The last event of a stream has the
+//! usage: `response.completed`, `.incomplete` or `.failed`.
 
 use std::sync::LazyLock;
 
 use super::table::{Role, Table};
 use crate::usage::Count;
 
-/// What a response has besides its text.
+/// The parts of a response besides its text.
 const RESPONSE: [(&str, Role); 7] = [
     ("/model", Role::Model),
     ("/usage", Role::Usage),
@@ -25,7 +25,7 @@ const OUTPUT: [(&str, Role); 8] = [
     ("/output/*/summary/*/text", Role::Text),
     ("/output/*/name", Role::Text),
     ("/output/*/arguments", Role::Text),
-    // Of tools that take any text, and of the interpreter.
+    // The input of tools that take any text, and of the code interpreter.
     ("/output/*/input", Role::Text),
     ("/output/*/code", Role::Text),
     ("/output/*/content/*/transcript", Role::Text),
@@ -35,12 +35,12 @@ pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| Table::new(RESPONSE.
 
 pub(super) static EVENT: LazyLock<Table> = LazyLock::new(|| {
     let response = RESPONSE.map(|(pointer, role)| (format!("/response{pointer}"), role));
-    // The text comes in deltas, and once more whole in the events that end its parts.
+    // The text comes in deltas. The events that end its parts repeat it.
     let own = [("/type", Role::EventType), ("/delta", Role::Text), ("/item/name", Role::Text)];
     Table::new(response.iter().map(|(pointer, role)| (pointer.as_str(), *role)).chain(own))
 });
 
-/// Audio is sent in deltas too, as base64. The whole item comes when it is added, and again when it is done.
+/// Whether an event has new text. Audio also comes in deltas, and whole items when they are added and done.
 pub(super) fn has_text(event_type: Option<&str>) -> bool {
     event_type.is_some_and(|name| {
         name == "response.output_item.added" || (name.ends_with(".delta") && !name.ends_with("audio.delta"))

@@ -1,9 +1,9 @@
-//! A table of pointers with their roles, and what a scanner found there.
+//! A table of pointers with their roles, and the values found there.
 
 use crate::json::{Interest, JsonScanner, Lookup, Pointer, PointerSet, Value};
 use crate::usage::{Count, Counts};
 
-/// What a value means.
+/// The meaning of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Tokens(Count),
@@ -11,9 +11,9 @@ pub(crate) enum Role {
     Model,
     /// The type of an event.
     EventType,
-    /// The object of the tokens. They count once it has ended.
+    /// The object with the numbers of tokens, which count once it has ended.
     Usage,
-    /// The same in an element of an array of responses: text after it is not in its tokens.
+    /// The same object in an element of an array of responses. Later text is not in its numbers.
     ElementUsage,
     /// A string that the model wrote.
     Text,
@@ -21,23 +21,23 @@ pub(crate) enum Role {
     Arguments,
 }
 
-/// The pointers of one kind of body. `*` is every element of an array.
+/// The pointers of one kind of body. `*` stands for every element of an array.
 #[derive(Debug)]
 pub(crate) struct Table {
     roles: Vec<Role>,
     pub(crate) pointers: PointerSet,
 }
 
-/// What a body said.
+/// The values found in a body.
 #[derive(Debug, Default)]
 pub(crate) struct Reading<'v> {
-    /// The numbers of tokens. `None` without them, or if one has two readings or is no number: then none can be trusted.
+    /// The numbers of tokens. `None` if there are none, or if one is no number or can be read in two ways.
     pub(crate) counts: Option<Counts>,
     pub(crate) model: Option<&'v str>,
     pub(crate) event_type: Option<&'v str>,
-    /// The bytes of text.
+    /// The number of bytes of text.
     pub(crate) text_bytes: u64,
-    /// Those that are not in the numbers of tokens.
+    /// The number of bytes of text that the numbers of tokens do not count.
     pub(crate) text_bytes_after: u64,
 }
 
@@ -72,7 +72,7 @@ impl Table {
                 (Role::Tokens(_), Lookup::Missing | Lookup::Value(Value::Null)) => {}
                 (Role::Tokens(count), Lookup::Value(value)) => {
                     match value.as_number().and_then(|number| number.ceil(0)) {
-                        // Of two names for one number, the larger counts.
+                        // If a number has two names, the larger value counts.
                         Some(tokens) => counts.set(*count, tokens.max(counts.get(*count).unwrap_or_default())),
                         None => is_clear = false,
                     }

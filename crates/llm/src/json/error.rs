@@ -1,26 +1,26 @@
-//! The ways in which a body is not JSON.
+//! The reasons for which a body is not JSON.
 
 use std::fmt;
 
-/// Why a body is not one JSON value.
+/// The reason why a body is not one JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JsonError {
     /// The byte at this offset cannot be there. Offsets count from 0 at the start of the body.
     Syntax { offset: u64 },
-    /// The byte at this offset ends no UTF-8 sequence (RFC 3629) of a string.
+    /// The byte at this offset is invalid UTF-8 (RFC 3629) in a string.
     NotUtf8 { offset: u64 },
     /// Arrays and objects are nested more than [`MAX_DEPTH`](Self::MAX_DEPTH) deep.
     TooDeep { offset: u64 },
-    /// The body is empty, or ended before its JSON value was complete.
+    /// The body is empty, or ended too early.
     Incomplete,
     /// The body is longer than the scanner's limit.
     TooLong,
-    /// A string has half of a UTF-16 surrogate pair as an escape: its text is not Unicode, and readers differ about it.
+    /// A string has half of a UTF-16 surrogate pair as an escape, so it is no Unicode text.
     LoneSurrogate,
 }
 
 impl JsonError {
-    /// The deepest nesting of arrays and objects. serde_json has the same.
+    /// The deepest nesting of arrays and objects, as in serde_json.
     pub const MAX_DEPTH: u8 = 127;
 }
 

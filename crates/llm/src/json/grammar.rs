@@ -1,4 +1,4 @@
-//! The grammar of JSON as a state machine: pieces in, the parts of values out (RFC 8259). It keeps no text.
+//! The grammar of JSON (RFC 8259) as a state machine, which reads pieces of a body.
 
 use super::error::JsonError;
 use super::number::{NumberPlace, NumberStep};
@@ -15,11 +15,11 @@ pub(crate) enum Kind {
     Object,
 }
 
-/// Gets the parts of a body in their order. `offset` is that of a byte of the body: the first of a value, or the first
+/// Receives the parts of a body in their order. `offset` is that of the first byte of a value, or of the first byte
 /// after it.
 pub(crate) trait Listener {
     fn begin(&mut self, kind: Kind, offset: u64);
-    /// A part of the number or the decoded string that has begun. It may end within a character.
+    /// A part of the current number or decoded string. It may end within a character.
     fn part(&mut self, part: &[u8]);
     fn end(&mut self, kind: Kind, offset: u64);
     /// A part of the decoded name of the next member.
@@ -27,15 +27,15 @@ pub(crate) trait Listener {
     fn name_end(&mut self);
 }
 
-/// How far a body was read.
+/// The state of reading a body.
 #[derive(Clone, Debug)]
 pub(crate) struct Grammar {
     state: State,
     text: TextDecoder,
-    /// The containers that are open, the innermost in the lowest bit: 1 is an object.
+    /// The open containers, the innermost in the lowest bit. 1 is an object.
     open: u128,
     depth: u8,
-    /// The number of bytes before the piece that is read, and in the end of all.
+    /// The number of bytes before the current piece.
     offset: u64,
 }
 
@@ -53,7 +53,7 @@ enum State {
     Colon,
     InText,
     InNumber(NumberPlace),
-    /// In a literal, before these bytes.
+    /// In a literal, before its last bytes.
     Literal(Kind, &'static [u8]),
     /// After a value in a container.
     AfterValue,
@@ -69,12 +69,12 @@ impl Default for Grammar {
 }
 
 impl Grammar {
-    /// The number of bytes that were read, with those after an error.
+    /// The number of bytes that were read, including those after an error.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The number of bytes before the error, or of all.
+    /// The number of bytes before the error, or of all bytes.
     pub(crate) fn valid_up_to(&self) -> u64 {
         match self.state {
             State::Failed(
@@ -142,7 +142,7 @@ impl Grammar {
         }
     }
 
-    /// Reads a byte between values, which is no white space.
+    /// Reads a byte between values that is not white space.
     fn structural(&mut self, byte: u8, offset: u64, to: &mut impl Listener) {
         let in_object = self.open & 1 == 1;
         match (self.state, byte) {
@@ -186,7 +186,7 @@ impl Grammar {
         self.state = state;
     }
 
-    /// Reads a part of a number. Returns the number of its bytes.
+    /// Reads a part of a number. Returns the number of bytes read.
     fn read_number(&mut self, mut place: NumberPlace, rest: &[u8], offset: u64, to: &mut impl Listener) -> usize {
         let mut length = 0;
         let step = loop {
@@ -208,7 +208,7 @@ impl Grammar {
         length
     }
 
-    /// Reads a part of a string. Returns the number of its bytes.
+    /// Reads a part of a string. Returns the number of bytes read.
     fn read_text(&mut self, rest: &[u8], offset: u64, to: &mut impl Listener) -> usize {
         let is_name = self.state == State::InName;
         let step = if is_name {

@@ -1,7 +1,6 @@
 //! Reads JSON (RFC 8259) in pieces, strictly and in bounded memory: values at pointers, and lengths of text.
 //!
-//! Nothing of a body is kept but what is asked for. Private files: `grammar` knows the syntax, `text` and `number` that of
-//! their values.
+//! Only the requested values of a body are kept.
 
 mod error;
 mod grammar;

@@ -1,10 +1,10 @@
 //! The grammar of a JSON number, byte by byte (RFC 8259 §6).
 
-/// How much of a number was read.
+/// The state of reading a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumberPlace {
     Minus,
-    /// After the only digit before the point that may be 0.
+    /// After a zero that is the only digit before the point.
     Zero,
     Integer,
     Point,
@@ -14,13 +14,13 @@ pub(crate) enum NumberPlace {
     ExponentDigits,
 }
 
-/// What a byte is to a number before it.
+/// The meaning of a byte after the earlier bytes of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumberStep {
     More(NumberPlace),
-    /// The byte is after the number.
+    /// The number ended before this byte.
     End,
-    /// The number cannot end here, or go on with this byte.
+    /// The number is invalid with this byte.
     Invalid,
 }
 
@@ -45,14 +45,14 @@ impl NumberPlace {
             (Zero | Integer | Fraction, b'e' | b'E') => Exponent,
             (Exponent, b'+' | b'-') => ExponentSign,
             (Exponent | ExponentSign | ExponentDigits, b'0'..=b'9') => ExponentDigits,
-            // A further digit after the 0 is neither part of the number, nor can it follow one.
+            // A digit after the 0 makes the number invalid.
             _ if self.can_end() => return NumberStep::End,
             _ => return NumberStep::Invalid,
         };
         NumberStep::More(place)
     }
 
-    /// Whether what was read is a whole number.
+    /// Whether the bytes so far are a whole number.
     pub(crate) fn can_end(self) -> bool {
         matches!(self, NumberPlace::Zero | NumberPlace::Integer | NumberPlace::Fraction | NumberPlace::ExponentDigits)
     }

@@ -2,22 +2,22 @@
 
 use std::fmt;
 
-/// The place of a value, as names of members and numbers of elements.
+/// The place of a value: the names of members and the numbers of elements that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pointer(Vec<PointerToken>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PointerToken {
-    /// A member with this name, and an element with this number.
+    /// A member with this name, or the element with this number.
     Name { name: String, element: Option<u64> },
     /// Every element of an array, and no member.
     EachElement,
 }
 
-/// Why a text is not a JSON pointer.
+/// The reason why a text is not a JSON pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidPointer {
-    /// It is not empty, and does not begin with `/`.
+    /// The text is not empty, and does not begin with `/`.
     Start,
     /// A `~` is not followed by `0` or `1`.
     Escape,
@@ -35,7 +35,7 @@ impl fmt::Display for InvalidPointer {
 impl std::error::Error for InvalidPointer {}
 
 impl Pointer {
-    /// Parses a pointer: `/usage/total_tokens`, `/choices/0/text`. An empty text is the whole body.
+    /// Parses a pointer: `/usage/total_tokens`, `/choices/0/text`. An empty text points to the whole body.
     ///
     /// # Errors
     /// If the text is not a pointer by RFC 6901, section 3.
@@ -47,7 +47,7 @@ impl Pointer {
         text.split('/').map(|token| Ok(named(unescape(token)?))).collect::<Result<_, _>>().map(Pointer)
     }
 
-    /// Reads a pointer in which `*` is every element of an array: `/choices/*/delta/content`. Nothing is escaped.
+    /// Reads a pointer in which `*` stands for every element of an array: `/choices/*/delta/content`.
     pub(crate) fn with_wildcards(text: &str) -> Pointer {
         let token = |token: &str| match token {
             "*" => PointerToken::EachElement,
@@ -61,7 +61,7 @@ impl Pointer {
     }
 }
 
-/// Displays the pointer as it is parsed: `/usage/total_tokens`.
+/// Displays the pointer in the form that is parsed.
 impl fmt::Display for Pointer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|token| match token {
@@ -72,7 +72,7 @@ impl fmt::Display for Pointer {
 }
 
 fn named(name: String) -> PointerToken {
-    // `01` and `+1` are names, and no numbers.
+    // `01` and `+1` are names.
     let is_index = name == "0" || (!name.starts_with(['0', '+']) && !name.is_empty());
     let element = if is_index { name.parse().ok() } else { None };
     PointerToken::Name { name, element }

@@ -1,26 +1,26 @@
-//! The pointers that a scanner looks for, as one tree: a body is compared with all of them in one walk.
+//! The pointers that a scanner looks for, as one tree.
 
 use super::pointer::{Pointer, PointerToken};
 
-/// What a scanner wants of the value at a pointer.
+/// The question about the value at a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
-    /// The value itself.
+    /// The value.
     Value,
-    /// The number of bytes of the string there, decoded.
+    /// The number of bytes of the decoded string.
     TextBytes,
-    /// The number of bytes of the value as it was sent, whatever it is.
+    /// The number of bytes of the value, as it was sent.
     SentBytes,
-    /// The number of bytes of all names, strings and numbers of the value and inside of it, decoded. Strings that are data
-    /// URLs (RFC 2397) are left out, and counted as media.
+    /// The number of bytes of all names, strings and numbers of the value, decoded. Strings that are data URLs (RFC
+    /// 2397) are counted as media instead.
     TextBelow,
 }
 
-/// Pointers, each with what is wanted there. They are known by their index in the list that the set was made of.
+/// Pointers with their questions. A pointer is known by its index in the list of [`PointerSet::new`].
 #[derive(Clone, Debug)]
 pub struct PointerSet {
     nodes: Vec<Node>,
-    /// The longest name in a pointer, in bytes. Longer ones in a body need not be kept.
+    /// The longest name in a pointer, in bytes.
     longest_name: usize,
     /// The number of pointers.
     count: usize,
@@ -33,7 +33,7 @@ pub(super) type NodeId = usize;
 struct Node {
     children: Vec<Child>,
     each_element: Option<NodeId>,
-    /// The pointers that end here, by their index.
+    /// The indices of the pointers that end here.
     wanted: Vec<(usize, Interest)>,
 }
 
@@ -103,7 +103,7 @@ impl PointerSet {
         children.iter().find(|child| child.name.as_bytes() == name).map(|child| child.node)
     }
 
-    /// The node of an element of an array. One with this number takes precedence over every element.
+    /// The node of an element of an array. A node for this number is preferred to one for every element.
     pub(super) fn element(&self, parent: NodeId, number: u64) -> Option<NodeId> {
         let node = self.nodes.get(parent)?;
         let child = node.children.iter().find(|child| child.element == Some(number));
@@ -116,7 +116,7 @@ impl PointerSet {
 
     /// Calls `on_pointer` with the index of every pointer that ends at this node or below.
     pub(super) fn each_below(&self, node: NodeId, on_pointer: &mut impl FnMut(usize)) {
-        // Children come after their parents, so one pass over the nodes finds all below.
+        // Children come after their parents, so one pass over the nodes is enough.
         let mut below = vec![false; self.nodes.len()];
         if let Some(start) = below.get_mut(node) {
             *start = true;

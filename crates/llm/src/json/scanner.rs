@@ -1,4 +1,4 @@
-//! Finds the values at pointers in a body that comes in pieces. It keeps those values, and nothing else of the body.
+//! Finds the values at pointers in a body that comes in pieces, and keeps nothing else.
 
 use std::ops::Deref;
 
@@ -10,8 +10,8 @@ use super::value::{Number, Value};
 
 /// Reads one JSON value in pieces, strictly.
 ///
-/// What it found is known at any time; whether the body was JSON, at its end. Its memory is bounded by the set of pointers:
-/// at most [`Value::MAX_BYTES`] for each, and some bytes for each level of the body that a pointer leads through.
+/// The values are known at any time. Only the end shows whether the body was JSON. Memory: at most
+/// [`Value::MAX_BYTES`] for each pointer, and some bytes for each level of the body.
 #[derive(Clone, Debug)]
 pub struct JsonScanner<S> {
     grammar: Grammar,
@@ -19,14 +19,14 @@ pub struct JsonScanner<S> {
     max_bytes: u64,
 }
 
-/// What is at a pointer.
+/// The result at a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'v> {
-    /// The body has no such value, or it has not ended yet.
+    /// The body has no such value, or the value has not ended yet.
     Missing,
-    /// The value. Of values in several elements of an array, the last.
+    /// The value. Of several elements of an array, the value in the last one.
     Value(&'v Value),
-    /// A name on the way to the value is twice in its object. Readers differ about which one counts (RFC 8259 §4).
+    /// A name on the way to the value is twice in its object, so the value is ambiguous (RFC 8259 §4).
     Twice,
 }
 
@@ -75,12 +75,12 @@ impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
     /// Ends the body.
     ///
     /// # Errors
-    /// If it was not one JSON value in Unicode, or longer or deeper than the bounds.
+    /// If it was not one JSON value in Unicode, or was too long or too deep.
     pub fn finish(&mut self) -> Result<(), JsonError> {
         self.grammar.finish(&mut self.walk)
     }
 
-    /// Returns what is at the pointer with this index of the set.
+    /// Returns the result at the pointer with this index.
     pub fn value(&self, index: usize) -> Lookup<'_> {
         match self.walk.found.get(index) {
             Some(Found { is_twice: true, .. }) => Lookup::Twice,
@@ -89,12 +89,12 @@ impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
         }
     }
 
-    /// The number of bytes that were counted at the pointer with this index, in all places that it leads to.
+    /// The number of bytes that were counted at the pointer with this index.
     pub fn bytes(&self, index: usize) -> u64 {
         self.walk.found.get(index).map_or(0, |found| found.bytes)
     }
 
-    /// The number of data URLs that were left out of the text at the pointer with this index.
+    /// The number of data URLs at the pointer with this index.
     pub fn media(&self, index: usize) -> u64 {
         self.walk.found.get(index).map_or(0, |found| found.media)
     }
@@ -104,13 +104,13 @@ impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
         self.walk.all_bytes()
     }
 
-    /// [`all_bytes`](Self::all_bytes) when the value at this pointer was read.
+    /// [`all_bytes`](Self::all_bytes) at the time when the value at this pointer was read.
     pub fn all_bytes_before(&self, index: usize) -> u64 {
         self.walk.found.get(index).map_or(0, |found| found.all_bytes_before)
     }
 }
 
-/// The place of the grammar in the tree of pointers.
+/// The position in the tree of pointers.
 #[derive(Clone, Debug)]
 struct Walk<S> {
     pointers: S,
@@ -123,11 +123,11 @@ struct Walk<S> {
     objects: u64,
     /// The open containers below `path` that no pointer leads through.
     ignored: u32,
-    /// The node of the member whose name was read.
+    /// The node of the next member, whose name was read.
     member: Option<NodeId>,
     name: Vec<u8>,
     is_name_too_long: bool,
-    /// The node whose number, string or literal is read.
+    /// The node of the number, string or literal that is read.
     scalar: Option<(NodeId, Kind)>,
     /// The bytes of `scalar` that have been read.
     kept: Vec<u8>,
@@ -149,7 +149,7 @@ struct Found {
 #[derive(Clone, Copy, Debug)]
 struct Level {
     node: NodeId,
-    /// The number of the object, from 1. An array has the number of its next element instead.
+    /// The number of the object, from 1, or the number of the array's next element.
     place: Place,
 }
 
@@ -190,7 +190,7 @@ impl<S: Deref<Target = PointerSet>> Walk<S> {
         self.path.len() + self.ignored as usize
     }
 
-    /// Counts what was sent up to this offset of the values that are open.
+    /// Counts the bytes of the open values up to this offset.
     fn measure(&mut self, offset: u64) {
         for open in &mut self.measured {
             if let Some(found) = self.found.get_mut(open.index) {
@@ -229,7 +229,7 @@ impl<S: Deref<Target = PointerSet>> Walk<S> {
         }
     }
 
-    /// Counts the name, string or number that has ended for the values around it.
+    /// Counts a name, string or number that has ended for the values around it.
     fn count_below(&mut self, is_string: bool) {
         if !self.text_below.is_open() {
             return;
@@ -246,8 +246,7 @@ impl<S: Deref<Target = PointerSet>> Walk<S> {
         self.text_below.begin();
     }
 
-    /// Returns the number or the string that was kept. A string ends within no character, because the grammar has checked
-    /// it.
+    /// Returns the number or the string that was kept. The grammar has checked that it is UTF-8.
     fn kept_value(&mut self, kind: Kind) -> Value {
         let text = String::from_utf8(std::mem::take(&mut self.kept));
         match text {

@@ -1,14 +1,14 @@
-//! Decodes the string of a JSON value in pieces: escapes, surrogate pairs, UTF-8 (RFC 8259 §7, RFC 3629 §4).
+//! Decodes the string of a JSON value in pieces (RFC 8259 §7, RFC 3629 §4).
 
-/// What an escape may stand for that is not Unicode.
+/// The replacement for an escape that is not Unicode.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
-/// How a piece of a string was read.
+/// The result of reading a piece of a string.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TextStep {
-    /// The whole piece is of the string.
+    /// The whole piece belongs to the string.
     More,
-    /// The string ended: this many bytes are of it, with the quotation mark.
+    /// The string ended after this many bytes, with the quotation mark.
     End(usize),
     /// The byte at this index cannot be in a string.
     Syntax(usize),
@@ -20,7 +20,7 @@ pub(crate) enum TextStep {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TextDecoder {
     place: Place,
-    /// The first half of a surrogate pair that was escaped. Its second half must follow at once.
+    /// The first half of a surrogate pair that was escaped.
     high: Option<u16>,
     has_lone_surrogate: bool,
 }
@@ -29,7 +29,7 @@ pub(crate) struct TextDecoder {
 enum Place {
     #[default]
     Plain,
-    /// In a UTF-8 sequence: the number of bytes to come, and the bounds of the next one.
+    /// In a UTF-8 sequence: the number of missing bytes, and the bounds of the next one.
     Sequence { remaining: u8, from: u8, to: u8 },
     /// After a backslash.
     Escape,
@@ -38,7 +38,7 @@ enum Place {
 }
 
 impl TextDecoder {
-    /// Starts another string. It is remembered whether one of them had a lone surrogate.
+    /// Starts another string. `has_lone_surrogate` is kept.
     pub(crate) fn restart(&mut self) {
         *self = TextDecoder { has_lone_surrogate: self.has_lone_surrogate, ..TextDecoder::default() };
     }
@@ -47,9 +47,9 @@ impl TextDecoder {
         self.has_lone_surrogate
     }
 
-    /// Reads a piece, and gives its decoded text to `out` in parts. A part may end within a character.
+    /// Reads a piece, and passes its decoded text to `out` in parts. A part may end within a character.
     pub(crate) fn push(&mut self, piece: &[u8], out: &mut impl FnMut(&[u8])) -> TextStep {
-        // What follows `from` up to `index` is text as it was sent.
+        // The bytes from `from` to `index` are text as it was sent.
         let (mut from, mut index) = (0, 0);
         let send = |from: usize, to: usize, out: &mut dyn FnMut(&[u8])| {
             if let Some(part) = piece.get(from..to).filter(|part| !part.is_empty()) {
@@ -146,7 +146,7 @@ impl TextDecoder {
         }
     }
 
-    /// Replaces the first half of a pair whose second half did not follow.
+    /// Replaces the first half of a pair without a second half.
     fn flush_high(&mut self, out: &mut impl FnMut(&[u8])) {
         if self.high.take().is_some() {
             self.has_lone_surrogate = true;
@@ -155,7 +155,7 @@ impl TextDecoder {
     }
 }
 
-/// The number of bytes at the start that are ASCII and stand for themselves.
+/// The number of bytes at the start that need no decoding.
 fn plain_run(bytes: &[u8]) -> usize {
     let is_special = |byte: &u8| *byte < 0x20 || *byte >= 0x80 || *byte == b'"' || *byte == b'\\';
     bytes.iter().position(is_special).unwrap_or(bytes.len())

@@ -1,24 +1,24 @@
-//! Counts the text of a value and of all that is inside of it, for estimates of how many tokens it is.
+//! Counts the text of a value, to estimate its number of tokens.
 
-/// A data URL (RFC 2397) begins so, in letters of any case.
+/// The beginning of a data URL (RFC 2397), in letters of any case.
 const DATA_URL: &[u8] = b"data:";
 
-/// Counts names, strings and numbers of the values that are open. Each counts once it has ended.
+/// Counts names, strings and numbers of the open values, each at its end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TextBelow {
-    /// The values whose text is counted, by the index of their pointer, and the number of containers around each.
+    /// The open values: the index of their pointer, and the number of containers around each.
     open: Vec<(usize, usize)>,
     length: u64,
-    /// The number of bytes of [`DATA_URL`] that the string begins with.
+    /// The number of bytes of [`DATA_URL`] at the start of the string.
     matched: usize,
 }
 
-/// What a name, a string or a number is.
+/// The kind of a name, a string or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// So many bytes of text.
+    /// This number of bytes of text.
     Text(u64),
-    /// A data URL: an image, or another medium.
+    /// A data URL, such as an image.
     Medium,
 }
 
@@ -35,7 +35,7 @@ impl TextBelow {
         self.open.push((index, depth));
     }
 
-    /// Ends the values with so many containers around them.
+    /// Ends the values with this many containers around them.
     pub(super) fn close(&mut self, depth: usize) {
         while self.open.last().is_some_and(|(_, open)| *open == depth) {
             self.open.pop();

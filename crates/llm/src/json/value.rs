@@ -1,6 +1,6 @@
 //! The value at a pointer: at most [`Value::MAX_BYTES`] of it are kept.
 
-/// A value of JSON as it was sent, without what is inside arrays and objects.
+/// A value of JSON, without the contents of arrays and objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     Null,
@@ -33,7 +33,7 @@ impl Value {
     }
 }
 
-/// A number of JSON, as the text that was sent. It has no size and no rounding of its own.
+/// A number of JSON, as the text that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Number(String);
 
@@ -47,7 +47,7 @@ impl Number {
         &self.0
     }
 
-    /// The number in whole `10^-scale`, rounded up, at most [`u64::MAX`]. `None` if it is negative. `-0` is 0.
+    /// The number in units of `10^-scale`, rounded up, at most [`u64::MAX`]. `None` if it is negative. `-0` is 0.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -76,17 +76,17 @@ impl Number {
         if is_negative {
             return None;
         }
-        // An exponent too large for its type is so large, or so small, that the digits do not matter.
+        // With an exponent too large for its type, the digits do not matter.
         let exponent = exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
         let point = i64::try_from(integer.len()).unwrap_or(i64::MAX);
-        // The number of digits before the point, once it is in units of `10^-scale`.
+        // The number of digits before the point, in units of `10^-scale`.
         let point = exponent.saturating_add(point).saturating_add(i64::from(scale));
         let mut whole: u64 = 0;
         let mut digits = digits().map(|digit| u64::from(digit - b'0'));
         let mut left = point;
         let mut is_up = false;
         while left > 0 {
-            // Beyond the digits that were sent, all are 0. The number is not, so it grows beyond its type soon.
+            // After the last digit, all digits are 0. The product soon exceeds its type.
             let digit = digits.next();
             let next = whole.checked_mul(10).and_then(|tens| tens.checked_add(digit.unwrap_or(0)));
             let Some(next) = next else { return Some(u64::MAX) };

@@ -1,4 +1,4 @@
-//! Reads a file of prices. Every message has the line, what must hold, and what was found.
+//! Reads a file of prices. Every message has the line, what is required, and what was found.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::{ModelPattern, ModelPrices, Price, Prices, Tier, WrongLine};
 const MOST_FAULTS: usize = 20;
 /// The longest name of a model, in bytes.
 const LONGEST_MODEL: usize = 256;
-/// The largest number of bytes of a value that a message repeats.
+/// The largest number of bytes of a value in a message.
 const LONGEST_QUOTE: usize = 40;
 
-/// The columns, in the order of their use. The first three are required.
+/// The columns. The first three are required.
 const COLUMNS: [&str; 6] = ["model", "input", "output", "cached", "cache_write", "above"];
 const REQUIRED: usize = 3;
 
@@ -166,7 +166,7 @@ fn not_tokens(text: &str) -> String {
     format!("above must be a number of tokens, found {}", quoted(text))
 }
 
-/// Quotes a value of the file, as far as a message needs it, with hidden characters escaped.
+/// Quotes the beginning of a value, with hidden characters escaped.
 fn quoted(text: &str) -> String {
     match text.char_indices().nth(LONGEST_QUOTE).and_then(|(end, _)| text.get(..end)) {
         Some(start) => format!("{start:?}…"),

@@ -1,4 +1,4 @@
-//! A table of prices of tokens, by model and length of the prompt. All amounts are whole numbers.
+//! A table of prices of tokens, by model and length of the prompt, in whole numbers.
 
 mod file;
 mod price;
@@ -35,7 +35,7 @@ pub struct NanoDollars(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prices {
     names: HashMap<String, ModelPrices>,
-    /// By the beginning of names, without `*`.
+    /// The prices by the beginning of names, without `*`.
     prefixes: HashMap<String, ModelPrices>,
     /// The lengths of the prefixes in bytes, each once, the longest first.
     prefix_lengths: Vec<usize>,
@@ -46,20 +46,20 @@ pub struct Prices {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelPrices {
     pattern: ModelPattern,
-    /// By the shortest prompt for which they hold, ascending, from 0.
+    /// The prices by the shortest prompt to which they apply, ascending, from 0.
     tiers: Vec<Tier>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ModelPattern {
     Name(String),
-    /// Every model whose name begins so.
+    /// Every model whose name begins with this text.
     Prefix(String),
     /// Every model without another price.
     Default,
 }
 
-/// The prices of prompts from a length on.
+/// The prices of prompts from this length on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tier {
     /// The length of the prompt in tokens.
@@ -75,9 +75,9 @@ struct Tier {
 /// A line of a file of prices that is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongLine {
-    /// From 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// What must hold, and what was found.
+    /// What is required, and what was found.
     pub what: String,
 }
 
@@ -87,8 +87,8 @@ impl Prices {
 
     /// Parses a file of prices: lines of values separated by commas, without quotation marks.
     ///
-    /// The first line names the columns, in any order: `model`, `input` and `output`, and `cached`, `cache_write` and `above`
-    /// if they are used. Blank lines, and lines that begin with `#`, are ignored.
+    /// The first line names the columns, in any order: `model`, `input` and `output`, and `cached`, `cache_write` and
+    /// `above` if used. Blank lines, and lines that begin with `#`, are ignored.
     ///
     /// - `model` is a name, or the beginning of names with `*` after it, or `default` for all others.
     /// - `input`, `output`, `cached` and `cache_write` are USD for a million tokens: a decimal number up to
@@ -118,8 +118,8 @@ impl Prices {
         Prices { names, prefixes, prefix_lengths, default }
     }
 
-    /// Returns the prices of a model: those of its name, or of the longest beginning of it, or the default. `None` if the file
-    /// has no price for it.
+    /// Returns the prices of a model: those of its name, or of the longest beginning of its name, or the default.
+    /// `None` if there are none.
     pub fn model(&self, model: &str) -> Option<&ModelPrices> {
         let mut beginnings = self.prefix_lengths.iter().filter_map(|length| model.get(..*length));
         let by_prefix = || beginnings.find_map(|beginning| self.prefixes.get(beginning));
@@ -128,12 +128,12 @@ impl Prices {
 }
 
 impl ModelPrices {
-    /// The line of the file that holds for a prompt of this length, from 1.
+    /// The line of the file, from 1, with the prices of a prompt of this length.
     pub fn line(&self, prompt: u64) -> usize {
         self.tier(prompt).map_or(0, |tier| tier.line)
     }
 
-    /// What a request has cost, rounded up once, at most [`u64::MAX`].
+    /// The cost of a request, rounded up, at most [`u64::MAX`].
     pub fn cost(&self, usage: &Usage) -> NanoDollars {
         let Some(tier) = self.tier(usage.prompt()) else { return NanoDollars(u64::MAX) };
         let parts = [
@@ -142,7 +142,7 @@ impl ModelPrices {
             (usage.cached, tier.cached),
             (usage.cache_write, tier.cache_write),
         ];
-        // A price is below 2^50 and a number of tokens below 2^64, so four products are below 2^116.
+        // Each of the four products is below 2^50 × 2^64, so their sum is below 2^116.
         let of_a_million: u128 = parts.iter().map(|(tokens, price)| u128::from(*tokens) * price.nano_dollars()).sum();
         NanoDollars(u64::try_from(of_a_million.div_ceil(Price::TOKENS)).unwrap_or(u64::MAX))
     }
@@ -152,7 +152,7 @@ impl ModelPrices {
     }
 }
 
-/// The pattern as the file has it: `gpt-4o*`, `default`.
+/// Displays the pattern as in the file: `gpt-4o*`, `default`.
 impl fmt::Display for ModelPrices {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pattern.fmt(out)

@@ -1,6 +1,6 @@
 //! A price as a whole number, read from decimal text without rounding.
 
-/// The price of a million tokens, in whole 10⁻⁹ USD. The same number is the price of one token in 10⁻¹⁵ USD.
+/// The price of a million tokens, in whole 10⁻⁹ USD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Price(u64);
 
@@ -12,8 +12,8 @@ impl Price {
     /// The largest number of digits after the point.
     pub const MAX_DIGITS: usize = 9;
 
-    /// Parses USD for a million tokens: digits, or digits with a point between them. `None` if the text is anything else, has
-    /// more than [`Price::MAX_DIGITS`] digits after the point or is above [`Price::MAX_DOLLARS`].
+    /// Parses USD for a million tokens: digits, or digits with a point between them. `None` for any other text, more
+    /// than [`Price::MAX_DIGITS`] digits after the point, or more than [`Price::MAX_DOLLARS`].
     pub fn parse(text: &str) -> Option<Price> {
         let (dollars, fraction) = text.split_once('.').unwrap_or((text, "0"));
         let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! A reader of event streams that has the whole stream, to compare the real one with. The fuzz targets compare by it too.
+//! A simple reader of event streams, to compare the real one with. The fuzz targets use it too.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub fn read<'p>(max_event: usize, pieces: impl IntoIterator<Item = &'p [u8]>) ->
     (events, stream.skipped())
 }
 
-/// The same, in the simplest way.
+/// Does the same for a whole stream, in the simplest way.
 pub fn simple(stream: &str) -> Events {
     let (mut events, mut start) = (Vec::new(), 0);
     let (mut name, mut data) = (String::new(), Vec::new());

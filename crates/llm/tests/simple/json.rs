@@ -1,4 +1,4 @@
-//! JSON as serde_json reads it, to compare the scanner with. The fuzz targets compare by it too.
+//! JSON as serde_json reads it, to compare the scanner with. The fuzz targets use it too.
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ impl<'de> serde::de::Visitor<'de> for TreeVisitor {
     }
 }
 
-/// What is at a pointer, as the scanner should say it.
+/// The expected result at a pointer.
 #[derive(Debug, PartialEq)]
 enum Expected {
     Missing,
@@ -112,8 +112,8 @@ pub fn pointers() -> PointerSet {
     PointerSet::new(POINTERS.map(|text| (Pointer::parse(text).unwrap(), Interest::Value)))
 }
 
-/// Compares the scanner, which gets these pieces, with serde_json, which gets the body. Returns which pointers have a value.
-/// `None` if the body is not JSON.
+/// Compares the scanner, which gets these pieces, with serde_json, which gets the body. Returns the pointers with a
+/// value. `None` if the body is not JSON.
 pub fn compare<'p>(body: &[u8], pieces: impl IntoIterator<Item = &'p [u8]>) -> Option<[bool; POINTERS.len()]> {
     let set = pointers();
     let mut scanner = JsonScanner::new(&set, u64::MAX);
@@ -121,7 +121,7 @@ pub fn compare<'p>(body: &[u8], pieces: impl IntoIterator<Item = &'p [u8]>) -> O
     let result = scanner.finish();
     let tree = match serde_json::from_slice::<Tree>(body) {
         Ok(tree) => tree,
-        // A grammar has no largest number.
+        // The grammar has no largest number.
         Err(error) if error.to_string().contains("number out of range") => return None,
         Err(error) => {
             assert!(result.is_err(), "{} must not be JSON: {error}", body.escape_ascii());
@@ -140,7 +140,7 @@ pub fn compare<'p>(body: &[u8], pieces: impl IntoIterator<Item = &'p [u8]>) -> O
             Lookup::Value(value) => Expected::Value(value.clone()),
         };
         has_value[index] = !matches!(found, Expected::Missing | Expected::Twice);
-        // Below a name that is twice, a scanner says so of all pointers, also where no reading has a value.
+        // Below a name that is twice, the scanner reports `Twice` even if there is no value.
         let is_below_twice = (0..tokens.len()).any(|end| tree.at(&tokens[..end]) == Expected::Twice);
         if !(is_below_twice && found == Expected::Twice) {
             assert_eq!(found, expected, "{pointer} of {}", body.escape_ascii());

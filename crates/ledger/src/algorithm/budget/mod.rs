@@ -1,19 +1,17 @@
-//! Computes charges to a budget: a token bucket or a fixed window of which each request holds an amount while the request
-//! runs, and spends its true cost when the request ends.
+//! Computes charges to a budget: a token bucket or a fixed window of which each request holds an amount while the
+//! request runs, and spends its true cost when the request ends.
 //!
-//! A bucket has two numbers, the spent and the held amount. The spent amount is that of the token bucket or window, and comes back
-//! only as the rate or the period says. The held amount is the sum of what the owners report, as for slots
-//! ([`concurrency`](super::concurrency)), and never refills. A request is admitted if the spent amount, the held amount and
-//! its own reservation fit.
+//! A bucket has two numbers, the spent and the held amount. The spent amount comes back as in a token bucket or
+//! window. The held amount is the sum of the owners' reports, as for slots ([`concurrency`](super::concurrency)). A
+//! request is admitted if the spent amount, the held amount and its own reservation fit.
 //!
-//! An owner settles a cost with its next report. The report says the sum of all that the owner has settled of the bucket
-//! ([`SettledSums`](crate::holds::SettledSums)), and how much the owner still holds. So both numbers change in one step,
-//! and a report that is lost, late or doubled charges nothing twice. A settled cost is spent even if it exceeds what was
-//! reserved, or what the bucket holds. Then the bucket refuses until the debt has been refilled or the period has ended.
+//! An owner settles a cost with its next report, which says the sum of all settled costs
+//! ([`SettledSums`](crate::holds::SettledSums)) and how much the owner still holds. A report that is lost, late or
+//! doubled charges nothing twice. A settled cost is spent even if it exceeds what the bucket has left. Then the bucket
+//! refuses until this debt is refilled or the period ends.
 //!
-//! The state is that of the token bucket or window, three words, followed by the entries of the owners. Without entries, it
-//! is the three words alone. These also serve as an excerpt that shows only what is spent for good: what is held counts
-//! as free.
+//! The state is that of the token bucket or window, three words, followed by the entries of the owners. The three
+//! words alone are an excerpt, in which held amounts count as free.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -28,17 +26,17 @@ use crate::cost::Cost;
 use crate::holds::report::Report;
 use base::time::{Micros, Timestamp};
 
-/// The time after which a client should try again if only what other requests hold refuses it. This is a fixed time,
-/// because it is not known when these requests end.
+/// The time after which a client should try again if only held amounts refuse it. It is fixed, because the end of
+/// other requests is not known.
 pub const WAIT: Micros = Micros(1_000_000);
 
 /// The number of words of a state that say what is spent.
 const SPENT_WORDS: usize = 3;
 
-/// The smallest amount that must be free for a request to be admitted, even if the request reserves nothing.
+/// The smallest amount that must be free to admit a request that reserves nothing.
 const LEAST: Cost = Cost::from_thousandths(1);
 
-/// The settings of one budget: those of the token bucket or fixed window that counts what is spent.
+/// The settings of one budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Budget {
     TokenBucket(TokenBucket),
@@ -47,24 +45,23 @@ pub enum Budget {
 
 /// A state, read at one moment.
 struct Opened<'s> {
-    /// The words that say what is spent. `None` if nothing is spent, and empty if the state is invalid.
+    /// The words that say what is spent. `None` if nothing is spent, and empty if invalid.
     spent: Option<&'s [u64]>,
     entries: OwnerEntries,
 }
 
 impl Budget {
-    /// Accepts a report: charges what its owner has settled since the last report, and stores what the owner holds. Returns
-    /// the entry, which must be stored even if the plans of the call are refused. `None` if the report is not newer than the
-    /// last report of the same owner, or if the bucket has too many owners. Then the report changes nothing, and the plans of
-    /// the call fail as if the store had not answered.
+    /// Accepts a report: charges what its owner has settled since the last report, and stores what the owner holds.
+    /// Returns the entry, which must be stored even if all plans are refused. `None` if the report is not newer than
+    /// the owner's last report, or if the bucket has too many owners. Then the plans of the call fail.
     pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
         let Opened { spent, mut entries } = self.open(state, now);
         let settled = entries.accept(report)?;
         Some(joined(self.overdraw(spent, Cost::from_thousandths(settled), now), &entries))
     }
 
-    /// Computes the result of holding `reservation` for the owner whose report was accepted last. `state` was returned by
-    /// [`Budget::accept`] in the same call, or by a step after this. A request that reserves nothing is still refused if
+    /// Computes the result of holding `reservation` for the owner of the last accepted report. `state` is the result
+    /// of [`Budget::accept`] or of a later step in the same call. A request that reserves nothing is refused if
     /// nothing is left.
     pub fn step(&self, state: Option<&[u64]>, reservation: Cost, now: Timestamp) -> Step {
         let Opened { spent, mut entries } = self.open(state, now);
@@ -83,16 +80,16 @@ impl Budget {
         Step { untouched: beside(alone.untouched, held), charge }
     }
 
-    /// Returns the state of a bucket of which these owners hold something, for a store that counts what is held elsewhere.
-    /// `spent` is the part of the state that says what is spent; `None` if nothing is spent.
+    /// Returns the state of a bucket of which these owners hold something. `spent` is the part of the state that says
+    /// what is spent, or `None` if nothing is spent.
     pub fn state(&self, spent: Option<&[u64]>, holders: &[Holder], now: Timestamp) -> State {
         let spent = self.open(spent, now).spent;
         let entries = OwnerEntries::of_holders(EntryKind::Budget, holders, now);
         joined(self.overdraw(spent, Cost::default(), now), &entries).state
     }
 
-    /// Charges a cost that was spent already to a bucket without owners, even if the bucket cannot pay the cost. `state` has
-    /// no entries of owners. The bucket then refuses until the debt has been refilled or the period has ended.
+    /// Charges a cost that was spent already to a bucket without owners, even if the bucket cannot pay it. The bucket
+    /// then refuses until the debt is refilled or the period ends.
     pub fn settle(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
         self.overdraw(self.open(state, now).spent, cost, now)
     }
@@ -111,12 +108,12 @@ impl Budget {
         Cost::from_thousandths(self.open(state, now).entries.sum)
     }
 
-    /// Returns the owners that hold something at `now`. The owner whose report was accepted last comes first.
+    /// Returns the owners that hold something at `now`, beginning with the owner of the last accepted report.
     pub fn holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
         self.open(state, now).entries.holders().collect()
     }
 
-    /// Returns the entry that a store must write at `now` even if no report is accepted. `None` if the stored state needs no
+    /// Returns the entry that a store must write at `now` in place of the state. `None` if the state needs no
     /// correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let Opened { spent, entries } = self.open(state, now);
@@ -128,7 +125,7 @@ impl Budget {
         is_corrected.then(|| joined(self.overdraw(spent, Cost::default(), now), &entries))
     }
 
-    /// Returns the part of a state that says what is spent for good. What is held counts as free in this part.
+    /// Returns the part of a state that says what is spent. In this part, held amounts count as free.
     pub fn excerpt(state: &[u64]) -> State {
         State::from_slice(state.get(..SPENT_WORDS).unwrap_or(state))
     }
@@ -157,7 +154,7 @@ impl Budget {
         }
     }
 
-    /// Returns the period of a fixed window that contains `now`. `None` if no period has begun, and for a token bucket.
+    /// Returns the period of a fixed window that contains `now`. `None` if no period runs, and for a token bucket.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         match self {
             Budget::TokenBucket(_) => None,
@@ -165,7 +162,7 @@ impl Budget {
         }
     }
 
-    /// Returns the budget for a request that may have its own rate and size. `least` is the smallest cost of a request.
+    /// Returns the budget for a request with its own rate and size. `least` is the smallest cost of a request.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Budget {
         match self {
             Budget::TokenBucket(bucket) => Budget::TokenBucket(bucket.for_request(numbers, least)),
@@ -173,7 +170,7 @@ impl Budget {
         }
     }
 
-    /// Returns the budget with the fastest refill of all requests that may charge the bucket.
+    /// Returns the budget with the fastest refill that any of its requests can have.
     pub fn at_fastest(&self) -> Budget {
         match self {
             Budget::TokenBucket(bucket) => Budget::TokenBucket(bucket.at_fastest()),
@@ -250,8 +247,8 @@ impl Budget {
     }
 }
 
-/// Gives back up to `amount` of what was spent, with the function `spent` of the token bucket or fixed window. What is held and
-/// the owners' sums stay. Returns the new state; `None` for an invalid state.
+/// Gives back up to `amount` of what was spent, with the function `spent` of the token bucket or fixed window. Returns
+/// the new state; `None` for an invalid state.
 pub fn give_back(state: &[u64], amount: Cost, spent: fn(&[u64], Cost) -> Option<State>) -> Option<State> {
     let (words, entries) = state.split_at_checked(SPENT_WORDS)?;
     let mut state = spent(words, amount)?;
@@ -260,9 +257,8 @@ pub fn give_back(state: &[u64], amount: Cost, spent: fn(&[u64], Cost) -> Option<
     (entries.is_empty() || is_whole(entries)).then_some(state)
 }
 
-/// Returns a kind of budget whose stored value this can be, for a caller that knows only the key of the bucket. Giving back
-/// everything that is spent is the same for all kinds that it can be. `None` for a value of another algorithm, and for a
-/// budget of which no owner has an entry: such a value is that of a token bucket or window.
+/// Returns a kind of budget that can have this state, for a caller that knows only the key of the bucket. `None` for
+/// the state of another algorithm, or of a budget without owners.
 pub fn kind_of(state: &[u64]) -> Option<AlgorithmKind> {
     let (spent, entries) = state.split_at_checked(SPENT_WORDS)?;
     match OwnerEntries::is_stored(EntryKind::Budget, entries) {
@@ -272,7 +268,7 @@ pub fn kind_of(state: &[u64]) -> Option<AlgorithmKind> {
     }
 }
 
-/// Returns the entry of a bucket of which `spent` is the part that says what is spent.
+/// Returns the entry with these owners. `spent` is the part that says what is spent.
 fn joined(spent: Entry, entries: &OwnerEntries) -> Entry {
     let Entry { mut state, kept_until } = spent;
     let kept_until = kept_until.min(Timestamp(EXACT));
@@ -283,7 +279,7 @@ fn joined(spent: Entry, entries: &OwnerEntries) -> Entry {
     Entry { state, kept_until: kept_until.max(entries.kept_until()) }
 }
 
-/// Returns the level of a bucket of which `held` is held. The time until the bucket is full is that of the spent amount.
+/// Returns the level of a bucket of which `held` is held.
 fn beside(level: Level, held: Cost) -> Level {
     Level { remaining: level.remaining.less(held), ..level }
 }

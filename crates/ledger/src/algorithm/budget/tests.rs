@@ -1,4 +1,4 @@
-//! Tests the budget: what is held and what is spent, debts, settled sums, and states that are invalid.
+//! Tests the budget.
 
 use proptest::prelude::*;
 
@@ -107,14 +107,14 @@ fn a_debt_refuses_until_it_is_refilled_or_the_period_ends() {
 fn a_bucket_that_lacks_an_owner_charges_only_what_was_not_known_as_accepted() {
     let (budget, mut bucket) = (hour(100), Bucket::default());
     bucket.report(budget, (1, 1), 0, (0, 7), NOW);
-    // The store is flushed. The owner knows that 7 of 9 had been accepted.
+    // The store has lost the bucket. The owner knows that 7 of 9 had been accepted.
     let mut flushed = Bucket::default();
     assert!(flushed.report(budget, (1, 2), 0, (7, 9), NOW));
     assert_eq!(flushed.spent_and_held(budget, NOW), (2, 0));
     // A bucket that knows the owner ignores `from`.
     assert!(bucket.report(budget, (1, 2), 0, (0, 9), NOW));
     assert_eq!(bucket.spent_and_held(budget, NOW), (9, 0));
-    // A sum that falls charges nothing, and the largest sum is kept.
+    // A sum that falls charges nothing.
     assert!(bucket.report(budget, (1, 3), 0, (0, 3), NOW));
     assert!(bucket.report(budget, (1, 4), 0, (0, 9), NOW));
     assert_eq!(bucket.spent_and_held(budget, NOW), (9, 0));
@@ -181,7 +181,7 @@ fn an_operator_who_gives_everything_back_leaves_what_is_held_and_what_the_owners
         bucket.report(budget, (1, 1), 4, (0, 25), NOW);
         bucket.report(budget, (2, 1), 3, (0, 0), NOW);
         assert_eq!(bucket.spent_and_held(budget, NOW), (25, 7));
-        // The kind is known of the limit, or as far as the state shows it.
+        // The kind is known of the limit, or from the state.
         let state = bucket.0.take().unwrap();
         let [known, read] =
             [kind, kind_of(&state).unwrap()].map(|kind| kind.give_back(&state, Cost::from_thousandths((1 << 53) - 1)));
@@ -205,7 +205,7 @@ proptest! {
     ) {
         let budget = if is_window { hour(20) } else { Budget::TokenBucket(slow()) };
         let mut bucket = Bucket::default();
-        // For each owner: the requests that run, and the sum that is settled.
+        // For each owner: the running requests, and the settled sum.
         let mut owners: [(Vec<u64>, u64); 2] = Default::default();
         for (sequence, (owner, reservation, cost, ends)) in (1..).zip(events) {
             let (running, settled) = &mut owners[owner];

@@ -1,17 +1,14 @@
-//! Steps a concurrency limit: at most `limit` slots are held at the same time. A request holds its slots for as long as
-//! the request runs.
+//! Steps a concurrency limit: at most `limit` slots are held at the same time.
 //!
 //! The state has one entry for each owner, which is a worker thread of a gateway. The entry says how much the owner
 //! holds, and when the entry ends: 7 s after it was stored. Owners report the whole amount that they hold, with a
-//! sequence that grows with each report. In a call, the owner's report comes before the plans that ask for slots. The
-//! step adds the granted amount to the first entry, which belongs to the owner whose report was accepted last. The
-//! reports of a call are stored even if its plans are refused.
+//! sequence that grows. In a call, the owner's report comes before the plans. A step adds the granted amount to the
+//! first entry, which belongs to the owner of the last accepted report.
 //!
 //! `limit` may differ from request to request. All requests that charge one bucket share its slots.
 //!
 //! The bucket's moment is the latest time that the bucket has seen on the store's clock. While the moment is ahead of
-//! this clock, no entry ends. If the moment is more than 10 s ahead, it is set to the clock's time. The ends of all
-//! entries are moved back by the same time, so the entries keep their remaining time.
+//! this clock, no entry ends. If it is more than 10 s ahead, it and the ends of all entries are set back.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -31,24 +28,22 @@ pub const NAME: &str = "concurrency";
 /// The reason of a refusal by a limit with too few free slots.
 pub const EXCEEDED: &str = "concurrency_exceeded";
 
-/// The unit of the quota, which is `qu` in the header `RateLimit-Policy`. A concurrency limit has no window, so the header has
-/// no `w`.
+/// The unit of the quota, which is `qu` in the header `RateLimit-Policy`.
 pub const QUOTA_UNIT: &str = "concurrent-requests";
 
-/// The time after which a refused client should try again. This is a fixed time, because it is not known when a slot becomes
-/// free.
+/// The time after which a refused client should try again. It is fixed, because the end of other requests is not
+/// known.
 pub const WAIT: Micros = Micros(1_000_000);
 
 /// The largest limit, in slots.
 pub const MAX_LIMIT: u64 = 1_000_000_000;
 
-/// The Lua twin, in the form of [`TWINS`](super::TWINS). The twin also has the function `accept`. `accept` takes a
-/// report of the owner that the given eight bytes identify, and returns whether the report was accepted. If plans ask a
-/// bucket for slots, `accept` is called before `most`.
+/// The Lua twin, in the form of [`TWINS`](super::TWINS). Its function `accept` takes a report of the owner that the
+/// given eight bytes identify, and returns whether the report was accepted. `accept` is called before `most`.
 pub const TWIN: &str =
     concat!("local WIDTH = 32\n", include_str!("../owner_entries.lua"), include_str!("concurrency.lua"));
 
-/// The settings of one concurrency limit: its number of slots, and how long a request may hold a slot.
+/// The settings of one concurrency limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     limit: Cost,
@@ -59,25 +54,25 @@ impl Concurrency {
     /// The limit with the largest number of slots.
     pub const MOST: Concurrency = Concurrency { limit: Cost::from_thousandths(MAX_LIMIT * 1000), max_hold: None };
 
-    /// Makes a concurrency limit of `limit` slots. `None` unless the number is between 1 and [`MAX_LIMIT`].
+    /// Makes a concurrency limit of `limit` slots. `None` if the number is not between 1 and [`MAX_LIMIT`].
     pub fn new(limit: u64) -> Option<Concurrency> {
         (1..=MAX_LIMIT).contains(&limit).then(|| Concurrency { limit: Cost::from_tokens(limit), max_hold: None })
     }
 
-    /// Returns this limit with another `max_hold`. A slot is given back after `max_hold`, even if its request still
-    /// runs. With `None`, a slot is held until its request ends.
+    /// Returns this limit with another `max_hold`, after which a slot is given back even if its request still runs.
+    /// With `None`, a slot is held until its request ends.
     #[must_use]
     pub fn with_max_hold(self, max_hold: Option<Micros>) -> Concurrency {
         Concurrency { max_hold, ..self }
     }
 
-    /// Returns the longest time for which a request holds its slot; `None` if there is no such bound.
+    /// Returns the longest time for which a request holds its slot; `None` if there is none.
     pub fn max_hold(&self) -> Option<Micros> {
         self.max_hold
     }
 
-    /// Returns the limit for a request that may have its own number of slots. A number below `least` is raised to
-    /// `least`, rounded up. But a number of 0 stays 0, so every request is refused.
+    /// Returns the limit for a request that may have its own number of slots. A number above 0 is raised to at least
+    /// `least`, rounded up. With 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Concurrency {
         let limit = numbers.ceiling.unwrap_or(self.limit).min(Cost::from_tokens(MAX_LIMIT));
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
@@ -89,14 +84,14 @@ impl Concurrency {
         self.limit
     }
 
-    /// Returns one of `of` equal shares of the slots, rounded down, and the unchanged cost. A share has room for at least one
+    /// Returns one of `of` equal shares of the slots, rounded down, and the cost. A share has room for at least one
     /// request of this cost.
     pub fn share(&self, cost: Cost, of: u64) -> (Concurrency, Cost) {
         let slots = self.limit.whole() / of.max(1);
         (Concurrency { limit: Cost::from_tokens(slots).max(cost), ..*self }, cost)
     }
 
-    /// Returns the number of slots. The window is 0, because slots have no window.
+    /// Returns the number of slots. The window is 0.
     pub fn quota(&self) -> Quota {
         Quota { limit: self.limit.whole(), window: Micros(0) }
     }
@@ -106,16 +101,16 @@ impl Concurrency {
         smallvec![self.limit.thousandths()]
     }
 
-    /// Accepts a report. Returns the entry, which must be stored even if the plans of the call are refused. `None` if
-    /// the report is not newer than the last report of the same owner, or if the bucket has too many owners. Then the
-    /// report changes nothing, and the plans of the call fail as if the store had not answered.
+    /// Accepts a report. Returns the entry, which must be stored even if all plans are refused. `None` if the report
+    /// is not newer than the owner's last report, or if the bucket has too many owners. Then the plans of the call
+    /// fail.
     pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
         let mut entries = self.open(state, now);
         entries.accept(report).map(|_| stored(&entries))
     }
 
-    /// Computes the result of charging `cost` to the owner whose report was accepted last. `state` was returned by
-    /// [`Concurrency::accept`] in the same call, or by an earlier step of this call.
+    /// Computes the result of charging `cost` to the owner of the last accepted report. `state` is the result of
+    /// [`Concurrency::accept`] or of a later step in the same call.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let mut entries = self.open(state, now);
         let untouched = self.level(&entries);
@@ -135,12 +130,12 @@ impl Concurrency {
         Cost::from_thousandths(self.open(state, now).sum)
     }
 
-    /// Returns the owners that hold something at `now`. The owner whose report was accepted last comes first.
+    /// Returns the owners that hold something at `now`, beginning with the owner of the last accepted report.
     pub fn holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
         self.open(state, now).holders().collect()
     }
 
-    /// Returns the entry that a store must write at `now` even if no report is accepted. `None` if the stored state needs no
+    /// Returns the entry that a store must write at `now` in place of the state. `None` if the state needs no
     /// correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let entries = self.open(state, now);
@@ -163,14 +158,12 @@ pub fn state(holders: &[Holder], now: Timestamp) -> State {
     OwnerEntries::of_holders(EntryKind::Slots, holders, now).pack()
 }
 
-/// Returns whether a stored value is that of a concurrency limit and not of another algorithm, for a caller that knows only
-/// the key of the bucket.
+/// Returns whether a stored value is that of a concurrency limit, for a caller that knows only the key of the bucket.
 pub fn is_stored(state: &[u64]) -> bool {
     OwnerEntries::is_stored(EntryKind::Slots, state)
 }
 
-/// Returns the state unchanged. Nothing is given back here, because only the owners' reports say what they hold. `None`
-/// for an invalid state.
+/// Returns the state unchanged, because only the owners' reports say what is held. `None` for an invalid state.
 pub fn give_back(state: &[u64], _amount: Cost) -> Option<State> {
     let is_whole = OwnerEntries::parse(EntryKind::Slots, state).is_some_and(|entries| entries.is_whole());
     is_whole.then(|| State::from_slice(state))

@@ -1,4 +1,4 @@
-//! Tests the concurrency limit: reports and when they expire, the bucket's moment, and the packed value.
+//! Tests the concurrency limit.
 
 use super::*;
 use crate::algorithm::sliding_window::SlidingWindow;
@@ -56,7 +56,7 @@ fn the_packed_value_is_what_the_format_says() {
     assert_eq!(bytes, [head, entry].concat());
 }
 
-/// The state of a sliding window can have as many words as a whole value of slots, and the same first byte.
+/// The state of a sliding window can look like a value of slots.
 #[test]
 fn a_value_of_a_sliding_window_is_not_taken_for_slots() {
     let window = SlidingWindow::new(1_000, Micros(60_000_000), 60).unwrap();
@@ -128,7 +128,7 @@ fn the_clock_of_a_bucket_does_not_go_back() {
     bucket.act(limit, report(1, 1, 1), 0, after(10));
     assert_eq!((bucket.held(NOW), bucket.held(after(16)), bucket.held(after(17))), (1, 1, 0));
     assert!(limit.correction(bucket.0.as_deref(), NOW).is_none(), "10 s ahead");
-    // The stored moment is an hour ahead and is set back. The entry keeps its remaining time.
+    // The stored moment is an hour ahead and is set back.
     bucket.act(limit, report(1, 2, 1), 0, after(3600));
     bucket.0 = limit.correction(bucket.0.as_deref(), NOW).map(|entry| entry.state);
     assert_eq!((bucket.held(Timestamp(after(7).0 - 1)), bucket.held(after(7))), (1, 0));

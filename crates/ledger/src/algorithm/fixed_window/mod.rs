@@ -3,10 +3,10 @@
 //! A period is as long as the window and aligned to the Unix epoch, or is as long as the window and begins with a
 //! grant, or is a calendar period. The store's clock chooses the period.
 //!
-//! The state is the amount *spent*, and the beginning and end of the period in which this amount counts. Only a period
-//! that begins after the stored period begins at zero. So neither old time zone data nor a clock that was set back
-//! reopens a period. For this purpose, a bucket is kept for an hour after its period ends. When the window changes, the
-//! running period continues to its end, but no longer than to the end of the next period of the new window.
+//! The state is the amount *spent*, and the beginning and end of the period in which it counts. Only a later period
+//! begins at zero, so a clock that was set back does not reopen a period. For this, a bucket is kept for an hour after
+//! its period ends. When the window changes, the running period continues, at most to the end of the next period of
+//! the new window.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -25,9 +25,7 @@ pub const NAME: &str = "fixed_window";
 pub(crate) const EXCEEDED: &str = "fixed_window_exceeded";
 
 /// How long a bucket is kept after its period. Also the longest time by which a stored period may begin in the future,
-/// since a store's clock may be set back or another gateway may have other time zones. If a stored period begins
-/// further in the future than this hour, or than the length of a period, its grants count in the present period. So no
-/// client is refused for longer than two periods.
+/// because the store's clock was set back. If a stored period begins later, its grants count in the present period.
 const HOUR: Micros = Micros(3_600_000_000);
 
 /// The shortest window that can be configured as a duration.
@@ -49,7 +47,7 @@ pub struct FixedWindow {
 pub enum Window {
     /// Periods of this length, aligned to the Unix epoch.
     Epoch(Micros),
-    /// Periods of this length. When no period runs, the next grant begins a period.
+    /// Periods of this length. When no period runs, a grant begins one.
     FirstRequest(Micros),
     Calendar(Calendar),
 }
@@ -61,14 +59,13 @@ struct Bucket {
     spent: u64,
     begin: Timestamp,
     end: Timestamp,
-    /// Whether the bucket differs from the stored bucket and must be stored. If it were not stored, the period's end
-    /// would move at every read.
+    /// Whether the bucket differs from the stored bucket and must be stored. Without that, the period's end would move
+    /// at every read.
     is_corrected: bool,
 }
 
 impl Window {
-    /// Returns the length of a period. Calendar periods differ in length. For a calendar, this returns 23 hours,
-    /// because no calendar period is shorter.
+    /// Returns the length of a period. For a calendar, returns 23 hours, because no calendar period is shorter.
     pub fn shortest(&self) -> Micros {
         match self {
             Window::Epoch(length) | Window::FirstRequest(length) => *length,
@@ -78,14 +75,14 @@ impl Window {
 }
 
 impl FixedWindow {
-    /// Returns a window with the same periods and another limit, in whole units. `None` unless the limit is between 1 and
-    /// [`MAX_LIMIT`].
+    /// Returns a window with the same periods and another limit, in whole units. `None` if the limit is not between 1
+    /// and [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<FixedWindow> {
         FixedWindow::new(limit, self.window)
     }
 
-    /// Returns the window for a request that may have its own limit. A limit below `least` is raised to `least`,
-    /// rounded up to whole units. But a limit of 0 stays 0, so every request is refused.
+    /// Returns the window for a request that may have its own limit. A limit above 0 is raised to at least `least`,
+    /// rounded up to whole units. With a limit of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> FixedWindow {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
@@ -110,8 +107,7 @@ impl FixedWindow {
         self.window
     }
 
-    /// Returns the key of gateway.yaml that makes the periods of two windows differ. Used to name the key in messages. `None`
-    /// if the periods are equal.
+    /// Returns the key of gateway.yaml that makes the periods of two windows differ. `None` if the periods are equal.
     pub fn conflict(&self, other: &FixedWindow) -> Option<&'static str> {
         match (self.window, other.window) {
             (Window::Calendar(calendar), Window::Calendar(other)) => calendar.conflict(&other),
@@ -125,22 +121,20 @@ impl FixedWindow {
         }
     }
 
-    /// Returns the limit's quota at `now`. For a calendar, the quota's window depends on `now`, because calendar
-    /// periods differ in length.
+    /// Returns the limit's quota at `now`. The window of a calendar depends on `now`.
     pub fn quota(&self, now: Timestamp) -> Quota {
         Quota { limit: self.limit.whole(), window: self.around(now).length() }
     }
 
-    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The limit is not divided,
-    /// but the cost is multiplied by `of`. A product that is too large to be kept exactly becomes the largest exact
-    /// cost.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by
+    /// `of`, up to the largest exact cost.
     pub fn share(&self, cost: Cost, of: u64) -> (FixedWindow, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
         (FixedWindow { limit: self.limit.max(cost), ..*self }, cost)
     }
 
-    /// Returns the settings of this limit as integers for its Lua twin, for a call at about the time `near`. The integers for a
-    /// calendar are the beginnings and ends of the periods around this time.
+    /// Returns the settings of this limit as integers for its Lua twin. For a calendar, these include the periods
+    /// around the time `near`.
     pub fn numbers(&self, near: Timestamp) -> Numbers {
         let limit = self.limit.thousandths();
         match self.window {
@@ -153,8 +147,8 @@ impl FixedWindow {
         }
     }
 
-    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a full bucket.
-    /// An invalid state counts as an empty bucket, never as a full one.
+    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a
+    /// full bucket. An invalid state counts as an empty bucket.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let bucket = self.read(state, now);
         let untouched = self.level(&bucket, now);
@@ -170,21 +164,20 @@ impl FixedWindow {
         Step { untouched, charge }
     }
 
-    /// Charges a cost that was spent already to the current period, even if this exceeds the limit. The bucket then
-    /// refuses until the period ends.
+    /// Charges a cost that was spent already to the current period, even if this exceeds the limit.
     pub(super) fn overdraw(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
         let bucket = self.read(state, now);
         Bucket { spent: bucket.spent.saturating_add(cost.thousandths()).min(EXACT), ..bucket }.entry()
     }
 
-    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
-    /// needs no correction.
+    /// Returns the entry that a store must write at `now` in place of the state. `None` if the state needs no
+    /// correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let bucket = self.read(state, now);
         bucket.is_corrected.then(|| bucket.entry())
     }
 
-    /// Returns the period that contains `now`. `None` if no period runs. Then the next grant begins a period.
+    /// Returns the period that contains `now`. `None` if no period runs.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         let Bucket { spent, begin, end, .. } = self.read(state, now);
         (spent > 0 || !matches!(self.window, Window::FirstRequest(_))).then_some(Period { begin, end })
@@ -209,7 +202,7 @@ impl FixedWindow {
             return Bucket { is_corrected: true, ..present(spent) };
         }
         if last > now {
-            // A period that begins after `now` keeps its end, because `next_end` could be before its beginning.
+            // A period that begins after `now` keeps its end.
             let is_corrected = first <= now && last > next_end;
             let end = if is_corrected { next_end } else { last };
             return Bucket { spent, begin: first, end, is_corrected };
@@ -242,13 +235,13 @@ impl Bucket {
     }
 }
 
-/// Returns whether this is a possible state: the amount spent in a period, the beginning of the period, and its end.
+/// Returns whether this is a possible state: the spent amount, the beginning of the period, and its end.
 pub(super) fn is_valid(state: &[u64]) -> bool {
     matches!(state, &[spent, first, last] if spent <= EXACT && last <= EXACT && first < last)
 }
 
 /// Gives back up to `amount` of what was spent in the stored period. Returns the new state; `None` for an invalid
-/// state. The period stays in the state even if nothing is spent in it, so that no earlier period begins again.
+/// state. The period stays in the state, so that no earlier period begins again.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let &[spent, first, last] = state else { return None };
     is_valid(&[spent, first, last]).then(|| smallvec![spent.saturating_sub(amount.thousandths()), first, last])
@@ -313,8 +306,7 @@ mod tests {
         }
     }
 
-    /// Uses October 2026 in Berlin, which is an hour longer than 31 days because the clocks are set back. `now` is in
-    /// the last hour of this month.
+    /// Uses October 2026 in Berlin, which is an hour longer than 31 days. `now` is in its last hour.
     #[test]
     fn the_length_of_a_month_is_that_of_this_month() {
         let month = window(10_000, month_in("Europe/Berlin"));
@@ -371,7 +363,7 @@ mod tests {
             prop_assert!(granted.values().all(|granted| *granted <= limit * 1000), "{granted:?}");
         }
 
-        /// A store may return any state. An impossible state must not count as more room than the bucket has.
+        /// An impossible state must not count as more room than the bucket has.
         #[test]
         fn an_impossible_state_is_an_empty_bucket(state in prop::collection::vec(any::<u64>(), 0..5)) {
             let now = Timestamp(1_793_400_000 * SECOND);

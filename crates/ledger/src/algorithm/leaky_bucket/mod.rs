@@ -1,14 +1,14 @@
 //! Computes charges to a leaky bucket: `rps` moments each second, and a queue of requests that wait for their moments.
 //!
-//! Requests take the free moments in the order in which the store is asked. A request continues at its moment, and
-//! waits for it in the gateway, not in the store. A request does not wait if at most `delay_after` places are taken. So
-//! any window of length T contains at most `1 + delay_after + rps·T` moments.
+//! Requests take the free moments in the order in which the store is asked. A request waits for its moment in the
+//! gateway. It does not wait if at most `delay_after` places are taken. Any window of length T contains at most `1 +
+//! delay_after + rps·T` moments.
 //!
 //! The state is that of a token bucket: the amount *spent* is the number of places taken, which become free at the
 //! rate. There are `1 + delay_after + queue` places, and requests in the first `1 + delay_after` places continue at
-//! once. The number of taken places determines how long a request waits, and how many requests already wait.
+//! once.
 //!
-//! A taken place becomes free only at the rate, even if a client leaves while its request waits.
+//! A place becomes free only at the rate, even if a waiting client leaves.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -34,7 +34,7 @@ pub struct LeakyBucket {
     /// A token bucket whose tokens are the places. Its burst is `1 + delay_after + queue`.
     places: TokenBucket,
     delay_after: u32,
-    /// The longest wait of all requests, in milliseconds. This field has 32 bits, because many charges contain a copy.
+    /// The longest wait of all requests, in milliseconds, as 32 bits to keep charges small.
     max_wait: u32,
     /// The longest wait that this request accepts, in milliseconds. At most `max_wait`.
     patience: u32,
@@ -55,19 +55,19 @@ impl LeakyBucket {
     ///
     /// # Errors
     ///
-    /// If the rate is zero, or if the places of the queue cannot be kept exactly in 53 bits at this rate. In the second case
-    /// the error has the largest possible number of places.
+    /// If the rate is zero, or if the places cannot be kept exactly in 53 bits. Then the error has the largest
+    /// possible number of places.
     pub fn new(Settings { rate, queue, max_wait, delay_after }: Settings) -> Result<LeakyBucket, InvalidNumbers> {
         let places = TokenBucket::new(rate, 1 + u64::from(delay_after) + u64::from(queue))?;
         Ok(LeakyBucket::with_places(places, max_wait, delay_after))
     }
 
-    /// Makes a leaky bucket for requests that each have their own rate, at most `fastest` per second. The bucket has
-    /// the rate `fastest` until `for_request` sets another rate. The rate in the settings is not used.
+    /// Makes a leaky bucket for requests that each have their own rate, at most `fastest` per second. Its rate is
+    /// `fastest` until `for_request` sets another one. The rate in the settings is not used.
     ///
     /// # Errors
     ///
-    /// If `fastest` is zero, or if the places cannot be kept exactly at every such rate. In the second case the error has the
+    /// If `fastest` is zero, or if the places cannot be kept exactly at every such rate. Then the error has the
     /// largest possible number of places.
     pub fn with_rates_up_to(fastest: Cost, settings: Settings) -> Result<LeakyBucket, InvalidNumbers> {
         let Settings { queue, max_wait, delay_after, .. } = settings;
@@ -90,7 +90,7 @@ impl LeakyBucket {
         LeakyBucket { patience: self.max_wait.min(millis(most)), ..*self }
     }
 
-    /// Returns the number of places for requests: `1 + delay_after + queue`. No request can cost more than this.
+    /// Returns the number of places: `1 + delay_after + queue`. No request can cost more than this.
     pub fn places(&self) -> Cost {
         self.places.burst()
     }
@@ -107,7 +107,7 @@ impl LeakyBucket {
         micros(self.max_wait)
     }
 
-    /// Returns how many requests of cost 1 can wait at the same time if the last of them must not wait longer than `max_wait`.
+    /// Returns how many requests of cost 1 can wait at the same time within `max_wait`.
     pub fn reachable_queue(&self) -> u64 {
         let reach = self.reach(self.max_wait) / self.places.one();
         reach.saturating_sub(u64::from(self.delay_after)).min(self.queue())
@@ -118,8 +118,8 @@ impl LeakyBucket {
         self.places.quota()
     }
 
-    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by `of`, so
-    /// the pauses between the requests of one share are longer by this factor.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by
+    /// `of`.
     pub fn share(&self, cost: Cost, of: u64) -> (LeakyBucket, Cost) {
         let (places, cost) = self.places.share(cost, of);
         (LeakyBucket { places, ..*self }, cost)
@@ -130,20 +130,19 @@ impl LeakyBucket {
         self.places.spent(state, now)
     }
 
-    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
-    /// needs no correction.
+    /// Returns the entry that a store must write at `now` in place of the state. `None` if the state needs no
+    /// correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         self.places.correction(state, now)
     }
 
-    /// Returns this limit for a bucket that `other` may charge too. Of the two limits' fastest rates, the higher one
-    /// applies.
+    /// Returns this limit for a bucket that `other` may charge too. The higher of their fastest rates applies.
     #[must_use]
     pub fn alongside(self, other: &LeakyBucket) -> LeakyBucket {
         LeakyBucket { places: self.places.alongside(&other.places), ..self }
     }
 
-    /// Returns this limit with the fastest rate of all requests that may charge the bucket.
+    /// Returns this limit with the fastest rate that any request of the bucket can have.
     pub fn at_fastest(&self) -> LeakyBucket {
         LeakyBucket { places: self.places.at_fastest(), ..*self }
     }
@@ -155,11 +154,11 @@ impl LeakyBucket {
         numbers
     }
 
-    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a bucket whose
-    /// places are all free. An invalid state counts as a bucket without a free place.
+    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` if all
+    /// places are free. An invalid state counts as a bucket without a free place.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (taken, since) = self.places.read(state, now);
-        // If the clock was set back, the last charge is in the future. No place becomes free before that charge.
+        // After the clock was set back, no place becomes free before the last charge.
         let ahead = since.since(now);
         let untouched = self.level(taken, ahead);
         if cost > self.places() {
@@ -186,22 +185,21 @@ impl LeakyBucket {
         Step { untouched, charge }
     }
 
-    /// Returns how much of the queue may be taken so that the next request still continues at once. The result is in
-    /// units of a place.
+    /// Returns how much of the queue may be taken so that the next request does not wait, in units of a place.
     fn at_once(&self) -> u64 {
         // The product is less than the capacity, which is below 2^53.
         u64::from(self.delay_after) * self.places.one()
     }
 
-    /// Returns how much of the queue may be taken so that the next request waits for at most `wait` milliseconds. The
-    /// result is in units of a place, and at most the capacity.
+    /// Returns how much of the queue may be taken so that the next request waits for at most `wait` milliseconds, in
+    /// units of a place.
     fn reach(&self, wait: u32) -> u64 {
         let waited = micros(wait).0.saturating_mul(self.places.refill());
         self.at_once().saturating_add(waited).min(self.places.capacity())
     }
 
-    /// Returns the level of a bucket. Its `remaining` is the number of places that requests of cost 1 could take. This number
-    /// excludes places in which a request would have to wait longer than `max_wait`.
+    /// Returns the level of a bucket. Its `remaining` is the number of places that requests of cost 1 could take
+    /// within `max_wait`.
     fn level(&self, taken: u64, ahead: Micros) -> Level {
         let usable = self.reach(self.max_wait).saturating_add(self.places.one()).min(self.places.capacity());
         let free = usable.saturating_sub(taken) / self.places.unit();
@@ -322,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Charges requests of cost 1 at these times. Returns the arrival and the moment of each admitted request.
+    /// Charges requests of cost 1 at these times. Returns the arrival and the moment of each admitted one.
     fn admitted(bucket: &LeakyBucket, arrivals: &[u64]) -> Vec<(u64, u64)> {
         let (mut state, mut admitted) = (None::<State>, Vec::new());
         for at in arrivals {
@@ -354,7 +352,7 @@ mod tests {
             let admitted = admitted(&bucket, &arrivals);
             let moments: Vec<u64> = admitted.iter().map(|(_, moment)| *moment).collect();
             prop_assert!(moments.is_sorted(), "overtaken: {moments:?}");
-            // Waits are rounded up to a microsecond, so the exact window may be up to a microsecond longer.
+            // Waits are rounded up to a microsecond, so the window may be that much longer.
             let (unit, refill) = (u128::from(bucket.places.unit()), u128::from(bucket.places.refill()));
             for (first, begin) in moments.iter().enumerate() {
                 for (count, end) in (1u128..).zip(&moments[first..]) {
@@ -368,8 +366,7 @@ mod tests {
             }
         }
 
-        /// The wait of a refusal ends exactly when the same request would be admitted. An admitted request waits at
-        /// most `most`, and at most the limit's `max_wait`.
+        /// The wait of a refusal ends exactly when the same request would be admitted.
         #[test]
         fn a_wait_is_exact(bucket in buckets(), taken in 1u64..30_000, cost in 1u64..30_000, most in 0u64..90_000_000) {
             let now = Timestamp(START);

@@ -2,18 +2,16 @@
 //! exact moment, and counts until one window has passed since then.
 //!
 //! The state is a log of grants: pairs of a moment and an amount, oldest first. All grants of one moment share one
-//! pair. In place of its amount, a pair has the running total of all amounts up to and with this pair. So the sum over
-//! any part of the log is one subtraction, and a place in the log is found by bisection, both here and in Lua.
+//! pair. A pair has the running total of all amounts up to and with this pair, so the sum over any part of the log is
+//! one subtraction.
 //!
 //! The settings `limit` and `window` may change while a bucket exists. A grant counts if it is in the window of the
-//! limit that is charged now. So that a grant is not forgotten too early, the state has the longest window under which
-//! the bucket was charged recently. The grants of that window are kept until the last of them has left that window,
-//! even if another gateway has a shorter window.
+//! limit that is charged now. The state has the longest window under which the bucket was charged recently, so that
+//! another gateway with a shorter window does not forget its grants.
 //!
-//! A store's reply may have an excerpt in place of the log: the first pairs, and the last pair, to which all amounts in
-//! between are attributed. An excerpt shows exactly what the bucket holds until the last of the first pairs has left
-//! the window. After that, it never shows more than the bucket holds. A wait that would end after this moment is
-//! reported to end at this moment.
+//! A store's reply may have an excerpt in place of the log: the first pairs, and the last pair with all amounts in
+//! between. An excerpt is exact until its first pairs have left the window. After that, it never shows more than the
+//! bucket holds. A wait ends at that moment at the latest.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -34,22 +32,21 @@ pub(crate) const EXCEEDED: &str = "sliding_log_exceeded";
 pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 
-/// The largest limit, in whole units. Also the largest number of grants that gateway.yaml may allow in one window.
+/// The largest limit, in whole units. Also the largest number of grants in one window.
 pub const MAX_LIMIT: u64 = 10_000;
 
-/// Running totals are counted modulo this number, so that the sum of two totals is still exact in a double.
+/// Running totals are counted modulo this number, so that the sum of two totals is exact in a double.
 const TOTALS: u64 = 1 << 52;
 
-/// The number of integers before the pairs of a state. These integers are the sum of all amounts, the number of first
-/// pairs that are exact (all, except in an excerpt), the longest window under which the bucket was charged, and the
-/// moment until which that window matters.
+/// The number of integers before the pairs of a state: the sum of all amounts, the number of exact first pairs, the
+/// longest recent window, and the moment until which that window matters.
 const HEAD: usize = 4;
 
-/// The largest number of pairs in a log. A log needs more pairs only while a bucket is charged under windows of
-/// different lengths. Then the amounts of the oldest pairs are attributed to the next pair, and so count longer.
+/// The largest number of pairs in a log. If a log needs more, the amounts of its oldest pairs are added to the next
+/// pair, and so count longer.
 const MOST_PAIRS: usize = 20_000;
 
-/// The number of first pairs in an excerpt. The excerpt in a store's reply may have more.
+/// The number of first pairs in an excerpt that is made here.
 const EXCERPT: usize = 16;
 
 /// The settings of one sliding log: its limit and its window.
@@ -59,7 +56,7 @@ pub struct SlidingLog {
     window: Micros,
 }
 
-/// A moment in microseconds, and the running total up to and with this pair, in thousandths.
+/// A moment in microseconds, and the running total with this pair, in thousandths.
 type Pair = [u64; 2];
 
 /// The decoded state of a bucket.
@@ -69,8 +66,8 @@ struct Log<'s> {
     window: Micros,
     until: Timestamp,
     pairs: Pairs<'s>,
-    /// Whether the log differs from the stored log. Then it must be stored, because otherwise every read would move its
-    /// grants to the present.
+    /// Whether the log differs from the stored log and must be stored. Without that, every read would move its grants
+    /// to the present.
     is_corrected: bool,
 }
 
@@ -80,14 +77,14 @@ enum Pairs<'s> {
 }
 
 impl SlidingLog {
-    /// Makes a sliding log. `limit` is in whole units. `None` unless the limit is between 1 and [`MAX_LIMIT`], and the window
-    /// between [`SHORTEST`] and [`LONGEST`].
+    /// Makes a sliding log. `limit` is in whole units. `None` if the limit is not between 1 and [`MAX_LIMIT`], or the
+    /// window not between [`SHORTEST`] and [`LONGEST`].
     pub fn new(limit: u64, window: Micros) -> Option<SlidingLog> {
         let fits = (1..=MAX_LIMIT).contains(&limit) && (SHORTEST..=LONGEST).contains(&window);
         fits.then(|| SlidingLog { limit: Cost::from_tokens(limit), window })
     }
 
-    /// Returns a log with the same window and another limit, in whole units. `None` unless the limit is between 1 and
+    /// Returns a log with the same window and another limit, in whole units. `None` if the limit is not between 1 and
     /// [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<SlidingLog> {
         SlidingLog::new(limit, self.window)
@@ -119,9 +116,8 @@ impl SlidingLog {
         8 * (HEAD as u64 + 2 * grants)
     }
 
-    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The limit is not divided,
-    /// but the cost is multiplied by `of`. A product that is too large to be kept exactly becomes the largest exact
-    /// cost.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by
+    /// `of`, up to the largest exact cost.
     pub fn share(&self, cost: Cost, of: u64) -> (SlidingLog, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(TOTALS - 1));
         (SlidingLog { limit: self.limit.max(cost), ..*self }, cost)
@@ -132,12 +128,11 @@ impl SlidingLog {
         smallvec![self.limit.thousandths(), self.window.0]
     }
 
-    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a full bucket.
-    /// An invalid state counts as an empty bucket, never as a full one.
+    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a
+    /// full bucket. An invalid state counts as an empty bucket.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let log = self.read(state, now);
-        // If the clock was set back, the time of the last grant is used, so that grants that had left the window do not
-        // count again.
+        // After the clock was set back, the time of the last grant is used, so that no grant counts again.
         let at = log.last().max(now);
         let gone = log.gone(self.window, at);
         let spent = log.sum_after(gone);
@@ -158,15 +153,15 @@ impl SlidingLog {
         Step { untouched, charge }
     }
 
-    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
-    /// needs no correction.
+    /// Returns the entry that a store must write at `now` in place of the state. `None` if the state needs no
+    /// correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let log = self.read(state, now);
         log.is_corrected.then(|| self.granted(&log, 0, 0, now))
     }
 
-    /// Returns whether the state still shows how much the bucket holds at `moment`. An excerpt shows this until all grants with
-    /// an exact moment have left the window.
+    /// Returns whether the state still shows how much the bucket holds at `moment`. An excerpt shows this until its
+    /// exact grants have left the window.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         let Some(log) = Log::parse(state) else { return true };
         let known = log.exact.checked_sub(1).and_then(|last| log.pairs().get(last));
@@ -179,8 +174,7 @@ impl SlidingLog {
         Cost::from_thousandths(log.sum_after(log.gone(self.window, log.last().max(now))))
     }
 
-    /// Shortens a long state to an excerpt: the oldest grants, and one pair for all later grants. A short state is returned
-    /// unchanged.
+    /// Shortens a long state to an excerpt: the oldest grants, and one pair for all later grants.
     pub fn excerpt(state: State) -> State {
         let Some(log) = Log::parse(&state).filter(|log| log.pairs().len() > EXCERPT + 1) else { return state };
         let exact = log.exact.min(EXCERPT);
@@ -188,9 +182,8 @@ impl SlidingLog {
         encode([log.sum, exact as u64, log.window.0, log.until.0], first, log.pair_at_end())
     }
 
-    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. Each grant counts in the
-    /// share until it stops counting in the whole limit. The last pair of an excerpt counts as one grant. `None` if no grant is
-    /// left in the window.
+    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. Each grant
+    /// counts as long as in the whole limit. `None` if no grant is left in the window.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         let log = self.read(Some(seen), now);
         let gone = log.gone(self.window, log.last().max(now));
@@ -209,14 +202,13 @@ impl SlidingLog {
         }
     }
 
-    /// Makes a log in place of a stored log that is invalid or too far ahead: a single grant of `sum` at `now`.
+    /// Makes a log in place of an invalid log: a single grant of `sum` at `now`.
     fn spent_at<'s>(&self, now: Timestamp, sum: u64) -> Log<'s> {
         let (window, until) = (self.window, now.plus(self.window));
         Log { sum, exact: 1, window, until, pairs: Pairs::One([now.0, sum]), is_corrected: true }
     }
 
-    /// Returns the entry after a grant of `cost` at `at`. The log has no later grant. Its first `gone` pairs have left the
-    /// window of this limit.
+    /// Returns the entry after a grant of `cost` at `at`. The first `gone` pairs of the log have left the window.
     fn granted(&self, log: &Log<'_>, gone: usize, cost: u64, at: Timestamp) -> Entry {
         let (mut window, mut until, mut from) = (self.window, at.plus(self.window), gone);
         if log.window > self.window && at < log.until {
@@ -231,7 +223,7 @@ impl SlidingLog {
             Some(([last, _], older)) if *last == at.0 => older,
             _ => pairs,
         };
-        // Pairs that are left out do not change the sum, because their amounts count as part of the next pair.
+        // The amounts of left out pairs count as part of the next pair.
         let surplus = (older.len() + 1).saturating_sub(MOST_PAIRS);
         let older = older.get(surplus..).unwrap_or_default();
         let exact = if log.is_whole() { older.len() + 1 } else { log.exact.saturating_sub(from + surplus) };
@@ -252,7 +244,7 @@ impl<'s> Log<'s> {
         Log { sum: 0, exact: 0, window, until, pairs: Pairs::Stored(&[]), is_corrected: false }
     }
 
-    /// Parses a state. Checks only the first and the last pair, because a store must not read a whole log for every request.
+    /// Parses a state. Checks only the first and the last pair, because a log may be long.
     fn parse(state: &'s [u64]) -> Option<Log<'s>> {
         let (&[sum, exact, window, until], pairs) = state.split_first_chunk::<HEAD>()?;
         let (pairs, []) = pairs.as_chunks::<2>() else { return None };
@@ -308,9 +300,8 @@ impl<'s> Log<'s> {
         }
     }
 
-    /// Returns the moment of the last pair that must leave the window so that at most `room` is spent. The first `gone`
-    /// pairs have already left the window. If an excerpt lacks that pair, returns the moment of the excerpt's last
-    /// exact pair.
+    /// Returns the moment of the last pair that must leave the window so that at most `room` is spent. The first
+    /// `gone` pairs have already left it. If an excerpt lacks that pair, returns the moment of its last exact pair.
     fn falls_to(&self, room: u64, gone: usize) -> Timestamp {
         let total = self.total();
         let pairs = self.pairs().get(gone..).unwrap_or_default();
@@ -321,8 +312,8 @@ impl<'s> Log<'s> {
     }
 }
 
-/// Gives back up to `amount`, first from the latest grants, because these would count longest. What is left of a grant keeps
-/// its moment. Returns the new state. `None` for an invalid state, and for an excerpt, in which grants are missing.
+/// Gives back up to `amount`, first from the latest grants. Returns the new state. `None` for an invalid state, and
+/// for an excerpt.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let log = Log::parse(state).filter(Log::is_whole)?;
     let (given, total) = (amount.thousandths().min(log.sum), log.total());

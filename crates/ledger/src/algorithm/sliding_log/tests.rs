@@ -1,5 +1,4 @@
-//! Tests the sliding log against a model that keeps every grant, and shows that the tests notice wrong variants of the
-//! log.
+//! Tests the sliding log against a model that keeps every grant.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -26,9 +25,9 @@ impl Naive {
         self.0.iter().filter(|(moment, _)| moment + window.0 > now).map(|(_, amount)| amount).sum()
     }
 
-    /// Returns the answer that the log must give: what remained before the charge, and the result of the charge.
+    /// Returns the right answer: what remained before the charge, and the result of the charge.
     fn step(&mut self, log: &SlidingLog, cost: u64, now: u64) -> (u64, Result<(u64, u64), Option<u64>>) {
-        // If the clock was set back, the time of the last grant is used.
+        // After the clock was set back, the time of the last grant is used.
         let at = now.max(self.last());
         let (limit, spent) = (log.limit.thousandths(), self.spent(log.window, at));
         let left = limit.saturating_sub(spent);
@@ -66,8 +65,7 @@ fn requests() -> impl Strategy<Value = Vec<(i64, u64)>> {
     prop::collection::vec((later, cost), 1..120)
 }
 
-/// Charges random requests to the log and to the model, and compares the answers. `change` returns the state that is
-/// stored in place of each new state.
+/// Charges random requests to the log and to the model, and compares the answers. `change` changes each new state.
 fn agrees(cases: u32, change: fn(Option<&State>, State) -> State) -> Result<(), String> {
     let mut runner = TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() });
     let windows = prop_oneof![Just(SECOND), SECOND..3 * SECOND];
@@ -128,7 +126,7 @@ fn variants_that_forget_grants_are_noticed() {
     assert!(agrees(400, lost).is_err());
 }
 
-/// Two gateways have different windows and limits. Every grant counts for both, as long as the longer window is in use.
+/// Two gateways have different windows and limits. Every grant counts for both while the longer window is in use.
 #[test]
 fn a_shorter_window_opens_no_longer_one_again() {
     let mut runner =
@@ -141,15 +139,13 @@ fn a_shorter_window_opens_no_longer_one_again() {
         for ((later, cost), turn) in requests.into_iter().zip(turns) {
             now = now.saturating_add_signed(later);
             if now.max(naive.last()) >= until {
-                // All grants under the longer window have left this window, so the log need not keep any grant for the
-                // window.
+                // All grants under the longer window have left it.
                 since = u64::MAX;
             }
             let asking = if turn { long } else { short };
             let mut known = naive.clone();
             if turn && since > naive.last() {
-                // The longer window is new in the bucket. The bucket may lack grants that only the longer window
-                // counts, so the test begins again with a new bucket.
+                // The bucket may lack grants that only the new longer window counts, so the test begins again.
                 state = None;
                 known = Naive::default();
             }
@@ -182,7 +178,7 @@ fn a_log_has_no_more_pairs_than_its_bound_and_forgets_nothing_then() {
     let granted = MOST_PAIRS as u64 + 5;
     let kept = state.as_ref().unwrap();
     assert_eq!((kept.len(), kept[0]), (HEAD + 2 * MOST_PAIRS, granted * 1000));
-    // The longer window refuses exactly until only 9999 grants are left in it.
+    // The longer window refuses until only 9999 grants are left in it.
     let leaves = START + 200 * (granted - MAX_LIMIT) + LONGEST.0;
     assert_eq!(answer(&long, &mut state, 1000, now), (0, Err(Some(leaves - now))));
 }
@@ -233,8 +229,7 @@ fn a_share_multiplies_the_cost_and_one_cost_always_fits() {
 }
 
 proptest! {
-    /// A store may return any state. An impossible state must not count as more room than the bucket has, and must not cause a
-    /// panic.
+    /// An impossible state must not count as more room than the bucket has.
     #[test]
     fn an_impossible_state_is_an_empty_bucket(
         state in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..5, Just(START)], 0..12),
@@ -251,7 +246,7 @@ proptest! {
         }
     }
 
-    /// As long as an excerpt is exact, it gives the same answers as the log. After that, it never shows more than the log
+    /// While an excerpt is exact, it gives the same answers as the log. After that, it never shows more than the log
     /// holds.
     #[test]
     fn an_excerpt_never_shows_more_than_the_log(
@@ -266,7 +261,7 @@ proptest! {
             prop_assert_ne!(answer(&log, &mut state, cost, now).1, Err(None));
         }
         let excerpt = SlidingLog::excerpt(state.clone().unwrap());
-        // A share that begins with the excerpt shows the same as the excerpt.
+        // A share that begins with the excerpt has the same level.
         let begun = log.begin_with(&excerpt, Timestamp(now + later));
         let shows = |state: Option<&[u64]>| log.step(state, Cost::ONE, Timestamp(now + later)).untouched;
         prop_assert_eq!(shows(begun.as_ref().map(|entry| &entry.state[..])), shows(Some(&excerpt)));
@@ -281,8 +276,7 @@ proptest! {
             ChargeResult::Short { wait } if log.tells_until(&excerpt, then.plus(wait)) => {
                 let ChargeResult::Short { wait: whole_wait } = whole.charge else { panic!("it fits: {:?}", whole) };
                 prop_assert!(wait <= whole_wait, "{:?} of {:?}", wait, whole_wait);
-                // The log and the excerpt give equal waits, unless the excerpt's wait ends when its last exact pair
-                // leaves.
+                // The waits are equal, if the excerpt's wait does not end when its last exact pair leaves.
                 let [.., last, _, _, _] = excerpt[..] else { panic!("an excerpt without pairs") };
                 let known = excerpt.len() as u64 == 2 * excerpt[1] + HEAD as u64
                     || then.plus(wait) < Timestamp(last).plus(log.window);

@@ -2,16 +2,16 @@
 //!
 //! The packed form begins with the size of an amount in bytes (one byte), the number of amounts (one byte), the length
 //! of a step in microseconds (six bytes), and the index of the latest step since the Unix epoch (six bytes). The
-//! amounts follow, in thousandths, the latest step's amount first. If there are steps of another length, they follow in
-//! the same form. Zeros fill the last word of eight bytes. Everything is little-endian.
+//! amounts follow, in thousandths, the latest step's amount first. If there are steps of another length, they follow
+//! in the same form. Zeros fill the last word. Everything is little-endian.
 
 use smallvec::{SmallVec, smallvec};
 
 use super::super::step::{EXACT, State};
 
-/// The largest number of steps of one length: the 60 steps of a window, and a step that is only partly in it.
+/// The largest number of steps of one length: the 60 steps of a window, and a partial step.
 const MOST_STEPS: usize = 61;
-/// The longest step, in microseconds: half of the longest window, which has 31 days.
+/// The longest step, in microseconds: half of the longest window of 31 days.
 const LONGEST_STEP: u64 = 31 * 86_400_000_000 / 2;
 
 /// The number of bytes before the amounts.
@@ -24,12 +24,11 @@ pub(crate) struct GrantedSteps {
     pub length: u64,
     /// The index of the latest step, counted from the Unix epoch.
     pub latest: u64,
-    /// The amounts in thousandths, the latest step first. Their number is at most the number of steps since the epoch.
+    /// The amounts in thousandths, the latest step first.
     amounts: SmallVec<[u64; 12]>,
 }
 
-/// The granted steps of a bucket. They have at most two lengths. The steps of the length that was charged last come
-/// first.
+/// The granted steps of a bucket, of at most two lengths. The length that was charged last is first.
 pub(crate) type BucketSteps = SmallVec<[GrantedSteps; 1]>;
 
 impl GrantedSteps {
@@ -52,15 +51,14 @@ impl GrantedSteps {
         self.amounts.iter().sum()
     }
 
-    /// Returns, for each step, the moment at which the step ends, and the amount that was granted in the step. The
-    /// oldest step is the first.
+    /// Returns the end and the granted amount of each step, the oldest first.
     pub(super) fn ends(&self) -> impl Iterator<Item = (u64, u64)> {
         let number = (0..).zip(&self.amounts).map(|(before, amount)| (self.latest + 1 - before, *amount));
         let ends: SmallVec<[(u64, u64); 12]> = number.map(|(number, amount)| (number * self.length, amount)).collect();
         ends.into_iter().rev()
     }
 
-    /// Removes steps, the oldest first, until the oldest step that is left has a grant and ends after `last`.
+    /// Removes the oldest steps, until a step has a grant and ends after `last`.
     pub(super) fn forget(&mut self, last: u64) {
         while let Some(oldest) = self.amounts.last() {
             let end = (self.latest + 2 - self.amounts.len() as u64) * self.length;
@@ -75,7 +73,7 @@ impl GrantedSteps {
         self.amounts.is_empty()
     }
 
-    /// Adds an amount to the step with this index. If the latest step is later, the amount is added to the latest step.
+    /// Adds an amount to the step with this index, or to the latest step if that is later.
     pub(super) fn add(&mut self, step: u64, amount: u64) {
         let later = usize::try_from(step.saturating_sub(self.latest)).unwrap_or(usize::MAX);
         if later > 0 {
@@ -87,8 +85,8 @@ impl GrantedSteps {
         }
     }
 
-    /// Adds all amounts of `older`, which has steps of another length, to the step of `self` in which the latest step
-    /// of `older` ends. The latest step of `older` must not end after the latest step of `self`.
+    /// Adds all amounts of `older`, which has another length, to the step in which the latest step of `older` ends.
+    /// That end must not be after the latest step of `self`.
     fn fold(&mut self, older: &GrantedSteps) {
         let step = (older.latest_end() - 1) / self.length;
         let before = usize::try_from(self.latest - step.min(self.latest)).unwrap_or(usize::MAX);
@@ -98,7 +96,7 @@ impl GrantedSteps {
         }
     }
 
-    /// Returns the last step in which something was granted: its end, and its amount.
+    /// Returns the end and the amount of the last step with a grant.
     fn last_granted(&mut self) -> Option<(u64, &mut u64)> {
         let (length, latest) = (self.length, self.latest);
         let (before, amount) = (0u64..).zip(&mut self.amounts).find(|(_, amount)| **amount > 0)?;
@@ -108,7 +106,7 @@ impl GrantedSteps {
     fn pack(&self, bytes: &mut ByteWriter) {
         let largest = self.amounts.iter().fold(1, |all, amount| all | amount);
         let width = (u64::BITS - largest.leading_zeros()).div_ceil(8);
-        // Reserves the exact size, because a bucket keeps all reserved memory.
+        // The exact size is reserved, because a bucket keeps all reserved memory.
         let length = HEADER + usize::try_from(width).unwrap_or(8) * self.amounts.len();
         bytes.words.reserve_exact(length.div_ceil(8));
         bytes.push(width.into(), 1);
@@ -118,7 +116,7 @@ impl GrantedSteps {
         self.amounts.iter().for_each(|amount| bytes.push(*amount, width));
     }
 
-    /// Reads packed steps. `None` if [`GrantedSteps::pack`] cannot have written the bytes.
+    /// Reads packed steps. `None` for invalid bytes.
     fn unpack(bytes: &mut ByteReader<'_>) -> Option<GrantedSteps> {
         let (width, count) = (u32::try_from(bytes.take(1)?).ok()?, bytes.take(1)?);
         let (length, latest) = (bytes.take(6)?, bytes.take(6)?);
@@ -203,11 +201,11 @@ pub(super) fn pack(granted: &BucketSteps) -> State {
     bytes.words()
 }
 
-/// Unpacks the state of a bucket. `None` for a state that [`pack`] cannot have made.
+/// Unpacks the state of a bucket. `None` for an invalid state.
 pub(super) fn unpack(state: &[u64]) -> Option<BucketSteps> {
     let mut bytes = ByteReader { words: state, bits: 0 };
     let mut granted: BucketSteps = smallvec![GrantedSteps::unpack(&mut bytes)?];
-    // If fewer than eight bytes are left, they are the zeros at the end.
+    // Fewer than eight bytes are the zeros at the end.
     if bytes.left() >= 8 {
         granted.push(GrantedSteps::unpack(&mut bytes)?);
     }
@@ -215,7 +213,7 @@ pub(super) fn unpack(state: &[u64]) -> Option<BucketSteps> {
     (bytes.left() < 8 && total <= EXACT).then_some(granted)
 }
 
-/// Makes room for steps of a third length: merges the steps of the older length into the steps of the newer length.
+/// Makes room for steps of a third length: merges the steps of the older length into those of the newer.
 pub(super) fn fold(granted: &mut BucketSteps) {
     if granted.len() > 1
         && let Some(mut newer) = granted.pop()
@@ -229,8 +227,7 @@ pub(super) fn fold(granted: &mut BucketSteps) {
     }
 }
 
-/// Takes back up to this many thousandths of what was granted, first from the steps that end last. If two steps end at
-/// the same moment, the step in the first element of `granted` comes first.
+/// Takes back up to this many thousandths of what was granted, first from the steps that end last.
 pub(super) fn take_back(granted: &mut BucketSteps, mut thousandths: u64) {
     while thousandths > 0 {
         let last = granted.iter_mut().filter_map(GrantedSteps::last_granted);
@@ -283,7 +280,7 @@ mod tests {
         for state in [pack(&thrice), pack(&smallvec![]), smallvec![0], [&pack(&twice)[..], &[0]].concat().into()] {
             assert_eq!(unpack(&state), None, "{state:?}");
         }
-        // The sum of these amounts is too large to be exact.
+        // The sum of these amounts is not exact.
         let much = steps(6_000_000, 298_900_000, &[EXACT, 1]);
         assert_eq!(unpack(&pack(&smallvec![much])), None);
     }

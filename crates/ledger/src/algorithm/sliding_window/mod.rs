@@ -4,9 +4,8 @@
 //! passed since the end of its step. So every grant counts for at least one window, and at most one step longer.
 //!
 //! The state is the amount granted in each step that still counts, and the length of these steps. If the configuration
-//! changes the length, the state has the earlier steps with their old length beside the steps of the new length. If a
-//! third length follows, the steps of the oldest length are merged into the steps of the length after it. The merged
-//! amounts then count at least as long as before.
+//! changes the length, the state has steps of both lengths. If a third length follows, the oldest steps are merged
+//! into those after them, where their amounts count at least as long.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -37,7 +36,7 @@ pub const MOST_STEPS: u64 = 60;
 /// The largest limit that can be kept exactly, in whole units.
 pub const MAX_LIMIT: u64 = EXACT / 1000;
 
-/// The settings of one sliding window: its limit, its length and its steps.
+/// The settings of one sliding window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     limit: Cost,
@@ -53,14 +52,14 @@ struct Bucket {
     granted: BucketSteps,
     /// The sum of `granted`, in thousandths.
     spent: u64,
-    /// Whether the steps differ from the stored steps. Then they must be stored, because otherwise every read would
-    /// move the grants to the present step.
+    /// Whether the steps differ from the stored steps and must be stored. Without that, every read would move the
+    /// grants to the present step.
     is_corrected: bool,
 }
 
 impl SlidingWindow {
-    /// Makes a sliding window. `limit` is in whole units. `None` unless the limit is between 1 and [`MAX_LIMIT`], the window
-    /// between [`SHORTEST`] and [`LONGEST`], and the number of steps between [`LEAST_STEPS`] and [`MOST_STEPS`].
+    /// Makes a sliding window. `limit` is in whole units. `None` if the limit, the window or the number of steps is
+    /// out of its bounds, the constants of this module.
     pub fn new(limit: u64, window: Micros, steps: u64) -> Option<SlidingWindow> {
         let fits = (1..=MAX_LIMIT).contains(&limit)
             && (SHORTEST..=LONGEST).contains(&window)
@@ -69,8 +68,7 @@ impl SlidingWindow {
         fits.then(|| SlidingWindow { limit: Cost::from_tokens(limit), window, step })
     }
 
-    /// Returns a window with the same length and steps and another limit, in whole units. `None` unless the limit is between 1
-    /// and [`MAX_LIMIT`].
+    /// Returns a window with another limit, in whole units. `None` if the limit is not between 1 and [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<SlidingWindow> {
         (1..=MAX_LIMIT).contains(&limit).then(|| SlidingWindow { limit: Cost::from_tokens(limit), ..*self })
     }
@@ -100,9 +98,8 @@ impl SlidingWindow {
         Quota { limit: self.limit.whole(), window: self.window }
     }
 
-    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The limit is not divided,
-    /// but the cost is multiplied by `of`. A product that is too large to be kept exactly becomes the largest exact
-    /// cost.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by
+    /// `of`, up to the largest exact cost.
     pub fn share(&self, cost: Cost, of: u64) -> (SlidingWindow, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
         (SlidingWindow { limit: self.limit.max(cost), ..*self }, cost)
@@ -113,8 +110,8 @@ impl SlidingWindow {
         smallvec![self.limit.thousandths(), self.window.0, self.step.0]
     }
 
-    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a full bucket.
-    /// An invalid state counts as an empty bucket, never as a full one.
+    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a
+    /// full bucket. An invalid state counts as an empty bucket.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let mut bucket = self.read(state, now);
         let untouched = self.level(&bucket, now);
@@ -138,15 +135,15 @@ impl SlidingWindow {
         Cost::from_thousandths(self.read(state, now).spent)
     }
 
-    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
-    /// needs no correction.
+    /// Returns the entry that a store must write at `now` in place of the state. `None` if the state needs no
+    /// correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let bucket = self.read(state, now);
         bucket.is_corrected.then(|| self.entry(&bucket))
     }
 
-    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. What was spent becomes
-    /// free in the share when it becomes free in the whole limit. `None` if nothing is spent at `now`.
+    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. The spent
+    /// amount becomes free as in the whole limit. `None` if nothing is spent at `now`.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         let bucket = self.read(Some(seen), now);
         (bucket.spent > 0).then(|| self.entry(&bucket))
@@ -193,7 +190,7 @@ impl SlidingWindow {
         Entry { state: pack(&bucket.granted), kept_until: self.last_leaves(bucket) }
     }
 
-    /// Returns the time until `short` thousandths of the amount spent no longer count.
+    /// Returns the time until `short` thousandths of the spent amount no longer count.
     fn time_to_free(&self, bucket: &Bucket, mut short: u64, now: Timestamp) -> Micros {
         let mut ends: Vec<(u64, u64)> = bucket.granted.iter().flat_map(GrantedSteps::ends).collect();
         if bucket.granted.len() > 1 {
@@ -221,8 +218,7 @@ impl SlidingWindow {
     }
 }
 
-/// Gives back up to `amount`, first from the last steps, because these would count longest. Returns the new state; `None` for
-/// an invalid state.
+/// Gives back up to `amount`, first from the last steps. Returns the new state; `None` for an invalid state.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let mut granted = unpack(state)?;
     take_back(&mut granted, amount.thousandths());
@@ -292,7 +288,7 @@ mod tests {
     struct Grants(Vec<(u64, u64)>);
 
     impl Grants {
-        /// Returns the largest sum of the grants in a window of this length that ends with a grant.
+        /// Returns the largest sum of the grants in any window of this length.
         fn most_in_any(&self, window: u64) -> u64 {
             let within = |end: u64| self.0.iter().filter(move |(at, _)| *at <= end && at + window > end);
             self.0.iter().map(|(end, _)| within(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)
@@ -308,8 +304,8 @@ mod tests {
     }
 
     proptest! {
-        /// For random requests at random times: any window grants at most the limit, and a wait is exact. A request is
-        /// refused only if the grants of the last window and one more step leave too little for it.
+        /// For random requests at random times: any window grants at most the limit, and a wait is exact. No request
+        /// is refused that the window and one more step could pay.
         #[test]
         fn no_window_grants_more_than_the_limit(
             (limit, length, steps) in (1u64..20, 1_000_000u64..9_000_000, LEAST_STEPS..=MOST_STEPS),
@@ -340,8 +336,7 @@ mod tests {
             prop_assert!(grants.most_in_any(length) <= limit * 1000);
         }
 
-        /// The configuration changes the steps repeatedly, and the clock is sometimes set back. Still no window grants
-        /// more than the limit.
+        /// The configuration changes the steps repeatedly, and the clock is sometimes set back.
         #[test]
         fn steps_of_other_lengths_lose_nothing(
             (limit, length) in (1u64..20, 1_000_000u64..9_000_000),
@@ -366,8 +361,7 @@ mod tests {
             prop_assert!(grants.most_in_any(length) <= limit * 1000);
         }
 
-        /// A store may return any state. An impossible state must not count as more room than the bucket has, and is
-        /// corrected only once.
+        /// An impossible state must not count as more room than the bucket has.
         #[test]
         fn an_impossible_state_is_an_empty_bucket(words in prop::collection::vec(any::<u64>(), 0..5)) {
             let (window, now) = (window(3, 10 * SECOND, 10), Timestamp(START));

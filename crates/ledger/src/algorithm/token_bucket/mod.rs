@@ -1,16 +1,14 @@
 //! Computes charges to a token bucket: at most `burst` tokens, refilled continuously, counted in integers without
 //! rounding.
 //!
-//! A rate is a fraction in lowest terms: thousandths of a token per microsecond. Its numerator is the number of *units*
-//! that come back each microsecond. Its denominator is the number of units in a thousandth of a token. Every amount is
-//! a whole number of units, so no error accumulates, and any window of length T grants at most `burst + rate·T`.
+//! A rate is a fraction in lowest terms: thousandths of a token per microsecond. Its numerator is the number of
+//! *units* that come back each microsecond. Its denominator is the number of units in a thousandth of a token. Every
+//! amount is a whole number of units, so any window of length T grants at most `burst + rate·T`.
 //!
 //! The state is the amount *spent*, its unit, and the moment of the last charge. A full bucket has no state. If the
-//! settings change while a bucket exists, the spent amount stays spent, the time since the last charge counts at the
-//! new rate, and the bucket holds the new burst less the spent amount.
+//! settings change, the spent amount stays spent, and the time since the last charge counts at the new rate.
 //!
-//! If the rate differs from request to request, all rates of the bucket are in one unit, in which each rate is a whole
-//! number. So the bucket is never converted and never rounded when requests with different rates take turns.
+//! If requests have their own rates, all rates of the bucket are in one unit, so that it is never converted.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -27,11 +25,11 @@ use base::time::{Micros, Timestamp};
 pub const NAME: &str = "token_bucket";
 pub(crate) const EXCEEDED: &str = "token_bucket_exceeded";
 
-/// The unit for buckets whose requests have their own rates. In this unit, a rate of whole thousandths of a token per
-/// second is a whole number of units per microsecond.
+/// The unit for buckets whose requests have their own rates. Every rate of whole thousandths of a token per second is
+/// a whole number of units per microsecond.
 const COMMON_UNIT: u64 = 1_000_000;
 
-/// The settings of one token bucket: its rate and its burst.
+/// The settings of one token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     burst: Cost,
@@ -62,8 +60,8 @@ impl TokenBucket {
         Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill, fastest: refill })
     }
 
-    /// Makes a token bucket for requests that each have their own rate, at most `fastest` tokens per second. The bucket
-    /// has the rate `fastest` until `for_request` sets another rate.
+    /// Makes a token bucket for requests that each have their own rate, at most `fastest` tokens per second. Its rate
+    /// is `fastest` until `for_request` sets another one.
     ///
     /// # Errors
     ///
@@ -79,8 +77,8 @@ impl TokenBucket {
         Ok(TokenBucket { burst: Cost::from_tokens(burst), unit: COMMON_UNIT, refill, fastest: refill })
     }
 
-    /// Returns the bucket for a request that may have its own rate and burst. The burst is at least the refill of one second
-    /// and at least `least`, both rounded up to whole tokens. If the rate or burst of the request is 0, every request is
+    /// Returns the bucket for a request that may have its own rate and burst. The burst is at least the refill of one
+    /// second and at least `least`, both rounded up to whole tokens. With a rate or burst of 0 every request is
     /// refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> TokenBucket {
         let bucket = self.at_rate(numbers.rate);
@@ -91,11 +89,11 @@ impl TokenBucket {
         TokenBucket { burst: burst.max(bucket.per_second().ceil()).max(least.ceil()), ..bucket }
     }
 
-    /// Returns the bucket for a request that may have its own rate, in tokens per second. `None` keeps the rate of the bucket.
-    /// With a rate of 0 every request is refused.
+    /// Returns the bucket for a request that may have its own rate, in tokens per second. With a rate of 0 every
+    /// request is refused.
     pub(super) fn at_rate(&self, rate: Option<Cost>) -> TokenBucket {
         let Some(rate) = rate else { return *self };
-        // This division is exact, because only buckets in the common unit have requests with their own rates.
+        // This division is exact, because such buckets are in the common unit.
         let refill = (u128::from(rate.thousandths()) * u128::from(self.unit)).div_ceil(u128::from(COMMON_UNIT));
         match u64::try_from(refill).unwrap_or(u64::MAX).min(self.fastest) {
             0 => TokenBucket { burst: Cost::default(), ..*self },
@@ -109,15 +107,14 @@ impl TokenBucket {
         Cost::from_thousandths(u64::try_from(thousandths).unwrap_or(u64::MAX))
     }
 
-    /// Returns this limit for a bucket that `other` may charge too. Of the two limits' fastest refills, the higher one
-    /// applies.
+    /// Returns this limit for a bucket that `other` may charge too. The higher of their fastest refills applies.
     #[must_use]
     pub fn alongside(self, other: &TokenBucket) -> TokenBucket {
         let theirs = (u128::from(other.fastest) * u128::from(self.unit)).div_ceil(u128::from(other.unit));
         TokenBucket { fastest: self.fastest.max(u64::try_from(theirs).unwrap_or(u64::MAX)), ..self }
     }
 
-    /// Returns this limit with the fastest refill of all requests that may charge the bucket.
+    /// Returns this limit with the fastest refill that any request of the bucket can have.
     pub fn at_fastest(&self) -> TokenBucket {
         TokenBucket { refill: self.fastest, ..*self }
     }
@@ -127,14 +124,12 @@ impl TokenBucket {
     }
 
     pub fn quota(&self) -> Quota {
-        // `max(1)` gives a window also to a bucket that cannot pay anything, because header fields show at least one
-        // second.
+        // `max(1)`, because header fields show at least one second.
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity().max(1)) }
     }
 
-    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The limit is not divided,
-    /// but the cost is multiplied by `of`. A product that is too large to be kept exactly becomes the largest exact
-    /// cost.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by
+    /// `of`, up to the largest exact cost.
     pub fn share(&self, cost: Cost, of: u64) -> (TokenBucket, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT / self.unit));
         (TokenBucket { burst: self.burst.max(cost), ..*self }, cost)
@@ -145,17 +140,17 @@ impl TokenBucket {
         smallvec![self.capacity(), self.unit, self.refill]
     }
 
-    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a full bucket.
-    /// An invalid state counts as an empty bucket, never as a full one.
+    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a
+    /// full bucket. An invalid state counts as an empty bucket.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (spent, since) = self.read(state, now);
-        // If the clock was set back, the last charge is in the future. Nothing is refilled before that charge.
+        // After the clock was set back, nothing is refilled before the last charge.
         let ahead = since.since(now);
         let untouched = self.level(spent, ahead);
         if cost > self.burst {
             return Step { untouched, charge: ChargeResult::Never };
         }
-        // `spent` and `price` are not added here, because their sum could be too large to be exact in a double.
+        // The sum of `spent` and `price` could be too large to be exact in a double.
         let price = cost.thousandths() * self.unit;
         let room = self.capacity() - price;
         let charge = match spent.checked_sub(room) {
@@ -173,8 +168,8 @@ impl TokenBucket {
         Step { untouched, charge }
     }
 
-    /// Charges a cost that was spent already, even if the bucket cannot pay it. The bucket then holds less than nothing,
-    /// and refuses until the debt is refilled.
+    /// Charges a cost that was spent already, even if the bucket cannot pay it. The bucket then refuses until the debt
+    /// is refilled.
     pub(super) fn overdraw(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
         let (spent, since) = self.read(state, now);
         let price = cost.thousandths().saturating_mul(self.unit).min(EXACT);
@@ -187,10 +182,8 @@ impl TokenBucket {
         Cost::from_thousandths(self.read(state, now).0.div_ceil(self.unit))
     }
 
-    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the
-    /// stored state needs no correction. The entry replaces an invalid state, or a state whose moment is too far ahead.
-    /// Without the correction, every reading would use the present moment as the moment of the last charge, and the
-    /// bucket would never refill.
+    /// Returns the entry that a store must write at `now` in place of an invalid state, or of a state whose moment is
+    /// too far ahead. `None` if the state needs no correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         if valid(state?).is_some_and(|(_, _, since)| since.since(now) <= MOST_AHEAD) {
             return None;
@@ -201,8 +194,7 @@ impl TokenBucket {
     }
 
     /// Reads a state. Returns the amount spent, in this bucket's units, and the moment from which the bucket is
-    /// refilled further: `now` or the moment of the last charge, whichever is later. A last charge that is too far
-    /// ahead counts as made `now`.
+    /// refilled further: the later of `now` and the last charge.
     pub(super) fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
         let Some(state) = state else { return (0, now) };
         let Some((spent, unit, since)) = valid(state) else { return (self.capacity(), now) };
@@ -214,9 +206,8 @@ impl TokenBucket {
         (spent.saturating_sub(back), since.max(now))
     }
 
-    /// Converts an amount from another bucket's units to the units of this bucket. The result is rounded up to a whole
-    /// unit, so no spent amount is lost. If the numbers are too large for this, the result is rounded up to a
-    /// thousandth of a token.
+    /// Converts an amount from another bucket's units to the units of this bucket, rounded up to a whole unit, or to a
+    /// thousandth of a token if the numbers are too large.
     fn convert(&self, spent: u64, unit: u64) -> u64 {
         if unit == self.unit {
             return spent;

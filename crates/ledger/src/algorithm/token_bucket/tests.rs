@@ -1,4 +1,4 @@
-//! Tests the token bucket: its rate, the largest burst at a rate, and settings that change while a bucket exists.
+//! Tests the token bucket.
 
 use super::*;
 use proptest::prelude::*;
@@ -55,7 +55,7 @@ fn equal_shares_give_what_the_whole_gives_and_each_at_least_one_cost() {
             match step.charge {
                 ChargeResult::Fits { entry, .. } if number < at_once => state = Some(entry.state),
                 ChargeResult::Short { wait: short } if number == at_once => {
-                    // If the cost does not divide the burst, the rest of the burst shortens the wait.
+                    // The rest of an uneven burst shortens the wait.
                     assert!(short <= Micros(wait * 1000), "{cost} {of}: {short:?}");
                     let refilled = share.step(state.as_deref(), price, now.plus(short));
                     assert!(matches!(refilled.charge, ChargeResult::Fits { .. }));
@@ -90,7 +90,7 @@ fn what_was_spent_in_one_unit_is_never_less_in_another() {
     }
 }
 
-/// Generates rates, each with a burst. Most rates are not a whole number of tokens per second.
+/// Generates rates, each with a burst.
 fn buckets() -> impl Strategy<Value = (Rate, u64)> {
     let periods = prop::sample::select(vec![1_000_000, 60_000_000, 900_000_000, 86_400_000_000]);
     (1u64..20_000, periods, 1u64..40).prop_map(|(amount, period, burst)| {
@@ -105,7 +105,7 @@ fn a_bucket_is_refilled_at_most_as_fast_as_the_fastest_of_those_that_charge_it()
     let (slow, fast) = (bucket("0.3"), bucket("7"));
     let shared = slow.alongside(&fast);
     assert_eq!((shared.refill, shared.burst), (slow.refill, slow.burst));
-    // The two limits have different units, so the fastest rate is rounded up.
+    // The units differ, so the fastest rate is rounded up.
     let fastest = shared.at_fastest();
     let by = |bucket: &TokenBucket| u128::from(bucket.refill) * 1_000_000 / u128::from(bucket.unit);
     assert!((7_000..=7_001).contains(&by(&fastest)), "{fastest:?}");
@@ -126,7 +126,7 @@ proptest! {
             now = now.saturating_add_signed(step);
             let cost = Cost::from_thousandths(cost);
             if let ChargeResult::Fits { entry, .. } = bucket.step(state.as_deref(), cost, Timestamp(now)).charge {
-                // If the clock was set back, the grant counts at the last moment that the bucket has seen.
+                // After the clock was set back, the grant counts at the last moment of the bucket.
                 grants.push((entry.state[2], u128::from(cost.thousandths())));
                 state = Some(entry.state);
             }
@@ -143,8 +143,8 @@ proptest! {
         }
     }
 
-    /// The guarantee also holds if requests under several limits charge one bucket: together they get at most the largest burst
-    /// and rate. After a refusal, no request is granted until the bucket could pay at the fastest rate.
+    /// Requests under several limits that charge one bucket together get at most the largest burst and rate. After a
+    /// refusal, no request is granted until the bucket could pay at the fastest rate.
     #[test]
     fn several_numbers_grant_together_at_most_the_largest(
         numbers in prop::collection::vec(buckets(), 2..4),

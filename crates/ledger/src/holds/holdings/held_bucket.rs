@@ -1,4 +1,4 @@
-//! Defines what an owner keeps of one bucket: what is held, asked for and settled, and how much of this the store knows.
+//! Defines what an owner keeps of one bucket.
 
 use smallvec::SmallVec;
 
@@ -10,22 +10,20 @@ use base::time::Timestamp;
 pub(super) struct HeldBucket {
     /// The amount held by slots.
     pub held: Cost,
-    /// The amounts asked for in calls without an answer, with the calls' sequences. All these calls are later than
-    /// `newest`.
+    /// The amounts asked for in calls without an answer, with the calls' sequences, which are above `newest`.
     pub asked: SmallVec<[(u64, Cost); 1]>,
-    /// The sequence of the newest call whose report about this bucket was accepted. Answers to earlier calls are ignored.
+    /// The sequence of the newest call whose report about this bucket was accepted.
     pub newest: u64,
     /// The amount that the store counts since the call `newest`. `None` if this amount is unknown.
     pub acknowledged: Option<Cost>,
     /// The sum of the settled costs, and the largest such sum that the store has accepted.
     pub settled: SettledSums,
-    /// How many calls have had a report about this bucket since the owner began to keep the bucket. Calls that are
-    /// proved not to have run are not included.
+    /// How many calls have had a report about this bucket, without those that are proved not to have run.
     pub reported: ReportCount,
     pub turn: Turn,
 }
 
-/// A number of calls: none, one, or more. No code needs the exact number of more than one call.
+/// A number of calls: none, one, or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ReportCount {
     None,
@@ -36,7 +34,7 @@ pub(super) enum ReportCount {
 /// The time of the next report about a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Turn {
-    /// The bucket waits for a report in the next call. The number is the bucket's place in `waiting`.
+    /// The bucket waits for a report in the next call, at this place in `waiting`.
     Waiting(u64),
     Due(Timestamp),
 }

@@ -1,8 +1,8 @@
 //! Keeps how much one owner holds of each bucket, how much of this the store knows, and the reports for the next call.
 //!
-//! The code does no I/O and is the same for every transport: time is an argument, and the caller passes on the store's
-//! answers. A bucket is kept from the first ask until the store has acknowledged that nothing of the bucket is held. If costs
-//! of the bucket were settled, their sums are kept for eleven minutes more.
+//! There is no I/O here: time is an argument, and the caller passes on the store's answers. A bucket is kept from the
+//! first ask until the store has acknowledged that nothing is held. The sums of settled costs are kept for eleven
+//! minutes more.
 
 mod held_bucket;
 
@@ -17,12 +17,11 @@ use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 use held_bucket::{HeldBucket, ReportCount, Turn};
 
-/// The largest number of reports in a call. A call has more reports only if it asks something of more buckets than
-/// this. Then it has one report for each of these buckets.
+/// The largest number of reports in a call. Only a call that asks something of more buckets has more.
 pub const MOST_REPORTS: usize = 256;
 
-/// How long an owner keeps the sums of a bucket after its last report. A store keeps the owner's entry for a shorter time, so
-/// an owner that begins again at 0 never meets its own old sum.
+/// How long an owner keeps the sums of a bucket after its last report. A store keeps them for a shorter time, so an
+/// owner that begins again at 0 never meets its old sum.
 const SUMS_KEPT: Micros = Micros(660_000_000);
 
 /// A call of an owner to the store, which says how much the owner holds of several buckets, and asks for more.
@@ -30,18 +29,18 @@ const SUMS_KEPT: Micros = Micros(660_000_000);
 pub struct Call {
     pub owner: Owner,
     pub sequence: u64,
-    /// One report for each bucket. Buckets of which the call asks something come first, in the order of the asks.
+    /// One report for each bucket, first of those of which the call asks something, in the order of the asks.
     pub reports: Vec<BucketReport>,
 }
 
-/// What a call says about one bucket, and how much the call asks of this bucket.
+/// What a call says about one bucket, and how much it asks of this bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BucketReport {
     pub bucket: BucketKey,
     pub held: Cost,
     /// The costs that the owner has settled of this bucket.
     pub settled: SettledSums,
-    /// The amount that all requests of the call together ask for, in addition to `held`.
+    /// The amount that all requests of the call ask for, in addition to `held`.
     pub asked: Cost,
 }
 
@@ -55,14 +54,13 @@ impl Call {
 /// The store's answer to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportAnswer<'g> {
-    /// The report was newer than the owner's last report about the bucket, and was accepted. These slots were granted in the same
-    /// call.
+    /// The report was accepted. These slots were granted in the same call.
     Accepted { granted: &'g [SlotTerms] },
-    /// The report was not newer than the owner's last report about the bucket, so the store has ignored it.
+    /// The store has ignored the report, because it was not newer than the owner's last report.
     Old,
 }
 
-/// How much one owner holds of each bucket, and what the owner has to say about these buckets in the next call.
+/// How much one owner holds of each bucket, and what the next call has to say about it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holdings {
     owner: Owner,
@@ -70,10 +68,10 @@ pub struct Holdings {
     sequence: u64,
     buckets: BTreeMap<BucketKey, HeldBucket>,
     slots: Slots,
-    /// The buckets about which the next call has a report, ordered by how long they have waited, the longest first.
+    /// The buckets about which the next call has a report. The bucket that has waited longest is first.
     waiting: BTreeMap<u64, BucketKey>,
     last_place: u64,
-    /// The moments at which the reports about buckets that are not in `waiting` are to be repeated.
+    /// The moments at which the reports about other buckets are to be repeated.
     due: BTreeSet<(Timestamp, BucketKey)>,
 }
 
@@ -90,16 +88,15 @@ impl Holdings {
         }
     }
 
-    /// Makes the next call, with a report about each bucket in `asks`, and about other buckets that wait for a report, up
-    /// to [`MOST_REPORTS`]. A call is sent only once: to repeat its reports, make a new call.
+    /// Makes the next call, with a report about each bucket in `asks`, and about other buckets that wait for a report,
+    /// up to [`MOST_REPORTS`]. A call is sent only once.
     pub fn call(&mut self, asks: &[(BucketKey, Cost)], now: Timestamp) -> Call {
         let soon = if asks.is_empty() { now.plus(EARLY) } else { now };
         self.call_with(asks, MOST_REPORTS, soon, now)
     }
 
-    /// Makes the next call as [`Holdings::call`] does. Reports about buckets that are not in `asks` are added only up to
-    /// `most` reports: those that wait, and those that are due at `soon` or earlier. A call without requests takes those of the
-    /// next [`EARLY`], so that the reports about many buckets leave in a few calls.
+    /// Makes the next call as [`Holdings::call`] does, with at most `most` reports about buckets that are not in
+    /// `asks`: those that wait, and those that are due at `soon` or earlier.
     pub fn call_with(&mut self, asks: &[(BucketKey, Cost)], most: usize, soon: Timestamp, now: Timestamp) -> Call {
         self.advance(now);
         let sequence = self.sequence + 1;
@@ -132,9 +129,9 @@ impl Holdings {
         Call { owner: self.owner, sequence, reports }
     }
 
-    /// Records the store's answer to a report of a call, and returns the slots that were granted. `None` if the answer does not
-    /// count, because the report was old, or because the call or a later report about this bucket has been answered before. Then
-    /// all requests that asked for this bucket in the call fail, as if the store had not answered.
+    /// Records the store's answer to a report of a call, and returns the slots that were granted. `None` if the answer
+    /// does not count: the report was old, or this or a later report about the bucket has been answered before. Then
+    /// all requests that asked for this bucket in the call fail.
     pub fn answered(
         &mut self,
         call: &Call,
@@ -149,15 +146,14 @@ impl Holdings {
         let slots = match answer {
             ReportAnswer::Old => {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
-                // The store has accepted a report of another call, so the amount that the store counts is unknown here.
+                // The store has accepted a report of another call, so it is unknown what it counts.
                 bucket.acknowledged = None;
                 None
             }
             ReportAnswer::Accepted { .. } if call.sequence <= bucket.newest => return None,
             ReportAnswer::Accepted { granted } => {
                 bucket.newest = call.sequence;
-                // A copy of the call may have been answered before, with "old". Then the requests that asked have
-                // already failed.
+                // After the answer "old" to a copy of the call, the requests have already failed.
                 let is_awaited = bucket.asked.iter().any(|(sequence, _)| *sequence == call.sequence);
                 bucket.asked.retain(|(sequence, _)| *sequence > call.sequence);
                 let sum = granted.iter().fold(about.held, |sum, terms| sum.plus(terms.amount));
@@ -170,9 +166,8 @@ impl Holdings {
         slots
     }
 
-    /// Records that a call will not be answered. The call's reports are repeated in the next call. The amounts that
-    /// this call and earlier calls without an answer asked for are joined to one amount, so that the list of amounts
-    /// stays short.
+    /// Records that a call will not be answered. Its reports are repeated in the next call. The amounts that it and
+    /// earlier lost calls asked for are joined to one amount.
     pub fn lost(&mut self, call: &Call) {
         for report in &call.reports {
             if let Some(bucket) = self.buckets.get_mut(&report.bucket) {
@@ -182,9 +177,9 @@ impl Holdings {
         }
     }
 
-    /// Records that a call is proved not to have run, and will not run later. The amounts that the call asked for are
-    /// no longer reported as held. The call's reports are repeated in the next call, except for reports about buckets
-    /// of which nothing is held and that no other call has reported.
+    /// Records that a call is proved not to have run. The amounts that it asked for are no longer reported as held.
+    /// Its reports are repeated in the next call, but not those about buckets that no other call has reported and of
+    /// which nothing is held.
     pub fn did_not_run(&mut self, call: &Call) {
         for report in &call.reports {
             if let Some(bucket) = self.buckets.get_mut(&report.bucket) {
@@ -196,7 +191,7 @@ impl Holdings {
         }
     }
 
-    /// Records that the connection to the store is new. The reports about all buckets are repeated in the next calls.
+    /// Records that the connection to the store is new. The reports about all buckets are repeated.
     pub fn reconnected(&mut self) {
         let is_active = |bucket: &HeldBucket| !bucket.is_known_to_be_idle();
         let keys: Vec<BucketKey> =
@@ -204,25 +199,24 @@ impl Holdings {
         keys.into_iter().for_each(|key| self.wait(key));
     }
 
-    /// Holds a slot that the store has not granted. Used when a request is let pass although the store has failed.
+    /// Holds a slot that the store has not granted.
     pub fn hold(&mut self, bucket: BucketKey, terms: SlotTerms, now: Timestamp) -> SlotId {
         let held = self.track(bucket);
         held.held = held.held.plus(terms.amount);
         self.slots.add(bucket, terms, now)
     }
 
-    /// Ends a slot. Does nothing if the slot has ended before.
+    /// Ends a slot that has not ended before.
     pub fn end(&mut self, slot: SlotId) {
         if let Some((bucket, amount)) = self.slots.end(slot) {
             self.lower(bucket, amount);
         }
     }
 
-    /// Ends a slot, and counts what its request has spent in place of the amount of the slot. Does nothing if the slot has
-    /// ended before.
+    /// Ends a slot that has not ended before, and counts what its request has spent.
     pub fn settle(&mut self, slot: SlotId, spent: Cost) {
         if let Some((bucket, amount)) = self.slots.end(slot) {
-            // A bucket of which only slots without an amount are left may be forgotten already.
+            // The bucket may be forgotten already.
             let held = self.track(bucket);
             held.settled.to = held.settled.to.plus(spent);
             self.lower(bucket, amount);
@@ -250,8 +244,8 @@ impl Holdings {
         }
     }
 
-    /// Forgets a bucket of which nothing is held or asked, if no call has reported anything else. Otherwise the buckets
-    /// of all requests that pass while the store is down would be kept until the store answers.
+    /// Forgets a bucket of which nothing is held or asked, if no call has reported anything else. This keeps the list
+    /// short while the store is down.
     fn forget_if_unreported(&mut self, key: BucketKey) {
         let is_unreported = |bucket: &HeldBucket| bucket.reported == ReportCount::None && bucket.is_idle();
         if let Some(turn) = self.buckets.get(&key).filter(|bucket| is_unreported(bucket)).map(|bucket| bucket.turn) {
@@ -260,7 +254,7 @@ impl Holdings {
         }
     }
 
-    /// Ends the slots that have been held for their longest time. Makes the next call repeat the reports that are due.
+    /// Ends the slots that have been held for their longest time. The next call repeats the reports that are due.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some((bucket, amount)) = self.slots.end_overdue(now) {
             self.lower(bucket, amount);
@@ -268,7 +262,7 @@ impl Holdings {
         while self.due.first().is_some_and(|(due, _)| *due <= now)
             && let Some((due, key)) = self.due.pop_first()
         {
-            // A bucket whose sums were kept for long enough is forgotten: the store has dropped the owner's entry.
+            // The store has dropped the owner's entry by now.
             match self.buckets.get(&key).is_some_and(HeldBucket::is_known_to_be_idle) {
                 true => drop(self.buckets.remove(&key)),
                 false => {
@@ -279,18 +273,18 @@ impl Holdings {
         }
     }
 
-    /// Returns the time at which [`Holdings::advance`] must be called next, or `None` if nothing will be due.
+    /// Returns the time at which [`Holdings::advance`] must be called next. `None` if nothing will be due.
     pub fn next_moment(&self) -> Option<Timestamp> {
         let due = self.due.first().map(|(due, _)| *due);
         self.slots.next_end().into_iter().chain(due).min()
     }
 
-    /// Returns whether buckets wait for a report, so that a call should be sent as soon as no other call is under way.
+    /// Returns whether buckets wait for a report, so that a call should be sent soon.
     pub fn has_reports(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Returns whether the store knows what is held of every bucket, as far as the last answers show.
+    /// Returns whether the store knows what is held of every bucket.
     pub fn is_reported(&self) -> bool {
         self.buckets.values().all(|bucket| bucket.asked.is_empty() && bucket.is_known())
     }
@@ -300,19 +294,19 @@ impl Holdings {
         self.buckets.get(bucket).map_or(Cost::default(), |bucket| bucket.held)
     }
 
-    /// Returns the amount that was asked of a bucket in calls that have not been answered.
+    /// Returns the amount that was asked of a bucket in calls without an answer.
     pub fn unanswered(&self, bucket: &BucketKey) -> Cost {
         self.buckets.get(bucket).map_or(Cost::default(), HeldBucket::unanswered)
     }
 
-    /// Returns whether an answer to the call with this sequence would still count for the bucket.
+    /// Returns whether an answer to the call with this sequence would still count.
     #[cfg(test)]
     pub(super) fn waits_for(&self, bucket: &BucketKey, sequence: u64) -> bool {
         let asked = self.buckets.get(bucket).map(|bucket| &bucket.asked);
         asked.is_some_and(|asked| asked.iter().any(|(call, _)| *call == sequence))
     }
 
-    /// Returns the amount in the next report about a bucket. Returns `None` if the owner does not keep the bucket.
+    /// Returns the amount in the next report about a bucket.
     #[cfg(test)]
     pub(super) fn said(&self, bucket: &BucketKey) -> Option<Cost> {
         self.buckets.get(bucket).map(HeldBucket::said)
@@ -323,8 +317,8 @@ impl Holdings {
         self.sequence
     }
 
-    /// Removes and returns the bucket whose report is next: one that waits for a report, or else one whose report is due
-    /// at `soon` or earlier.
+    /// Removes and returns the bucket whose report is next: one that waits, or one whose report is due at `soon` or
+    /// earlier.
     fn next_report(&mut self, soon: Timestamp) -> Option<BucketKey> {
         if let Some((_, key)) = self.waiting.pop_first() {
             return Some(key);
@@ -351,8 +345,8 @@ impl Holdings {
         })
     }
 
-    /// Makes a bucket wait for a report in the next call, if the store does not know what is held or settled of the
-    /// bucket. Forgets the bucket if the store knows that nothing is held, at once or after `SUMS_KEPT`.
+    /// Makes a bucket wait for a report, if the store does not know what is held or settled of it. Forgets a bucket of
+    /// which nothing is held, at once or after `SUMS_KEPT`.
     fn review(&mut self, key: BucketKey, now: Timestamp) {
         let Some(bucket) = self.buckets.get(&key) else { return };
         if !bucket.asked.is_empty() || bucket.is_known() && bucket.held > Cost::default() {

@@ -1,4 +1,4 @@
-//! Tests the reports of the next call, the time at which they are due, and the effect of an answer.
+//! Tests the reports of the next call, and the effect of an answer.
 
 use super::*;
 use crate::algorithm::Algorithm;
@@ -181,7 +181,7 @@ fn a_bucket_that_no_call_has_reported_is_forgotten_with_its_last_slot() {
         holdings.did_not_run(&refused);
     }
     assert_eq!((holdings.buckets.len(), holdings.has_reports(), holdings.next_moment()), (0, false, None));
-    // The lost call may have run, so the next call must have a report about the bucket.
+    // The lost call may have run, so the next call must report the bucket.
     let lost = holdings.call(&[(key(1), Cost::ONE)], NOW);
     holdings.lost(&lost);
     assert!(holdings.has_reports());

@@ -1,4 +1,4 @@
-//! Visits all states that can be reached, the nearest ones first, so that a counterexample is as short as possible.
+//! Visits all states that can be reached, the nearest first, so that a counterexample is short.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -8,7 +8,7 @@ use super::world::{Action, World};
 
 pub(super) struct Report {
     pub states: usize,
-    /// The number of transitions from one state to another, including transitions to states that were known before.
+    /// The number of transitions from one state to another.
     pub steps: usize,
     /// The number of actions in the longest history that was explored.
     pub depth: usize,
@@ -26,8 +26,7 @@ impl fmt::Display for Counterexample {
     }
 }
 
-/// Returns two hashes of a state. Among a few million states, the chance that any two states have both hashes equal is
-/// below 10^-24.
+/// Returns two hashes of a state, so that a collision is very unlikely.
 fn fingerprint(world: &World) -> (u64, u64) {
     let hash = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -41,7 +40,7 @@ fn fingerprint(world: &World) -> (u64, u64) {
 ///
 /// # Errors
 ///
-/// If an invariant can be broken, returns the shortest history that breaks this invariant.
+/// Returns the shortest history that breaks an invariant.
 pub(super) fn explore(start: World) -> Result<Report, Counterexample> {
     // For each state, the previous state and the action by which the state was first reached.
     let mut reached: Vec<Option<(usize, Action)>> = vec![None];

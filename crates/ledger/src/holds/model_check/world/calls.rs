@@ -1,4 +1,4 @@
-//! Delivers a call to the store, and its answer to the owner, with the mistakes of the variants.
+//! Delivers a call to the store, and its answer to the owner.
 
 use super::{SLOT, SentAnswer, SentCall, Variant, World, key, micros};
 use crate::algorithm::ChargeResult;
@@ -22,12 +22,11 @@ impl World {
         self.shared.calls.sort_by_key(|sent| (sent.owner, sent.call.sequence));
     }
 
-    /// Lets a call arrive at the store: the store accepts the reports of the call, and then charges the plan of the
-    /// call as a whole or not at all.
+    /// Lets a call arrive at the store, which accepts its reports and then charges its plan.
     ///
     /// # Errors
     ///
-    /// Says what the call has changed or admitted although the protocol forbids it.
+    /// Says what the protocol forbids of that.
     pub(super) fn arrive(&mut self, sent: &SentCall) -> Result<(), String> {
         let SentCall { owner, call, .. } = sent;
         let limit = self.limits[*owner];

@@ -5,7 +5,7 @@ use crate::cost::Cost;
 use crate::holds::Owner;
 
 impl World {
-    /// Returns how many requests of an owner use a bucket now, or would use it if all answers that are under way arrived now.
+    /// Returns how many requests of an owner use a bucket, if all answers under way arrive now.
     pub(super) fn promised(&self, owner: usize, bucket: usize) -> u64 {
         let client = &self.shared.clients[owner];
         if !client.is_alive {
@@ -84,12 +84,12 @@ impl World {
         self.clone().check_leaks()
     }
 
-    /// Checks that the store finally counts what the owners hold, and nothing else. To find out, the function lets all
-    /// reports arrive for some time, and the calls that are under way arrive late.
+    /// Checks that the store counts what the owners hold, and nothing else, after all reports and late calls have
+    /// arrived.
     ///
     /// # Errors
     ///
-    /// Says what the store counts for ever, or what a late call has changed.
+    /// Says what the store still counts, or what a late call has changed.
     pub(super) fn check_leaks(mut self) -> Result<(), String> {
         let (late, answers) = (std::mem::take(&mut self.shared.calls), std::mem::take(&mut self.shared.answers));
         let rounds = if self.shared.clock < BEGIN + self.shared.time { 10 } else { 3 };
@@ -141,8 +141,8 @@ impl World {
 }
 
 impl Client {
-    /// Returns how much a bucket must count as spent by this owner, once all reports have arrived. What an owner had not said
-    /// when it was killed may be lost.
+    /// Returns how much a bucket must count as spent by this owner, once all reports have arrived. What a killed owner
+    /// had not reported may be lost.
     fn least_spent(&self, bucket: usize) -> u64 {
         let Settled { sum, accepted, lost, .. } = self.settled[bucket];
         let said = if self.is_alive { sum } else { accepted };

@@ -23,7 +23,7 @@ impl Limit {
         Limit::Slots(Concurrency::new(limit).unwrap())
     }
 
-    /// Makes a budget of tokens in a period that does not end while the world is explored.
+    /// Makes a budget of tokens in a period that does not end.
     pub(crate) fn of_tokens(limit: u64) -> Limit {
         let day = Window::FirstRequest(Micros(86_400 * SECOND));
         Limit::Budget(Budget::FixedWindow(FixedWindow::new(limit, day).unwrap()))

@@ -1,4 +1,4 @@
-//! Defines the small world: two owners, a store, the network between them, and the possible actions.
+//! Defines the small world: two owners, a store, the network between them, and the actions.
 
 mod calls;
 mod invariants;
@@ -22,7 +22,7 @@ const BEGIN: u64 = 100;
 
 const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, algorithm: Algorithm::Concurrency(Concurrency::MOST) };
 
-/// A fault that can occur in addition to what any network may do: lose, delay and reorder messages.
+/// A fault besides those of any network, which may lose, delay and reorder messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Double,
@@ -31,7 +31,7 @@ pub(super) enum Fault {
     FailOver,
     ClockBack,
     ClockAhead,
-    /// A request is let pass without asking the store, as `on_store_failure` allows.
+    /// A request is let pass without asking the store.
     Pass,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Fault {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub asks: u8,
-    /// The number of calls that only contain reports and ask for nothing.
+    /// The number of calls that only contain reports.
     pub says: u8,
     /// The number of steps of the clock, of four seconds each.
     pub ticks: u8,
@@ -57,7 +57,7 @@ pub(super) enum Action {
     Say {
         owner: usize,
     },
-    /// The response of a request begins. Only in `Variant::EarlyRelease`, the owner now releases the request's slots.
+    /// The response of a request begins. `Variant::EarlyRelease` now releases the request's slots.
     BeginAnswer {
         owner: usize,
         request: usize,
@@ -95,9 +95,9 @@ pub(super) enum Action {
 struct Client {
     is_alive: bool,
     holdings: Holdings,
-    /// The requests under way. Each has the mask of its buckets, and the slots that it still holds.
+    /// The running requests: the mask of the buckets, and the slots that are still held.
     requests: Vec<(u8, Vec<SlotId>)>,
-    /// For the variant with differences: how many slots of each bucket were given back since the last call.
+    /// For `Variant::PlusMinus`: how many slots of each bucket were given back since the last call.
     ended: [u64; 2],
     heard: [Heard; 2],
     settled: [Settled; 2],
@@ -113,22 +113,21 @@ struct Settled {
     accepted: u64,
     /// The value of `accepted` when the store last lost charges.
     lost: u64,
-    /// The value of `known` when the store last lost all of its buckets, or its value in an earlier call that was still under
-    /// way.
+    /// The smallest value of `known` in the owner or a call, when the store last lost all buckets.
     flushed: u64,
     /// The sum in the owner's last call.
     said: u64,
-    /// For the variant `SumsAddedAgain`: the sum in the store's entry.
+    /// For `Variant::SumsAddedAgain`: the sum in the store's entry.
     added: u64,
 }
 
-/// The state of the reports between an owner and the store about one bucket, as the checker knows it.
+/// The state of the reports of an owner about one bucket, as the checker knows it.
 #[derive(Clone, Copy, Default, Hash)]
 struct Heard {
     /// The sequence of the newest accepted report. `at` is the time when this report was accepted.
     newest: u64,
     at: u64,
-    /// `Some` if the store does not know all holds. It knows them when it has accepted a report with a higher sequence.
+    /// `Some` if the store does not know all holds. It knows them after a report with a higher sequence.
     unsaid: Option<u64>,
     /// The sequence of the newest report that was answered and that the store has not lost.
     answered: u64,
@@ -138,8 +137,8 @@ struct Heard {
 struct SentCall {
     owner: usize,
     call: Call,
-    /// Used by some variants: `unanswered` has the amounts that the call's owner asked for without an answer, and
-    /// `ended` the number of slots that have ended since the last call.
+    /// Used by some variants: the amounts that the owner asked for without an answer, and the number of slots that
+    /// have ended since the last call.
     unanswered: [Cost; 2],
     ended: [u64; 2],
     /// The sums in the owner's call before this one.
@@ -164,7 +163,7 @@ pub(super) struct World {
     shared: Changing,
 }
 
-/// The parts of the world that distinguish one state from another.
+/// The distinguishing parts of a state of the world.
 #[derive(Clone, Hash)]
 struct Changing {
     stored: Vec<Option<State>>,
@@ -282,7 +281,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// If the action breaks an invariant, returns a message that names the invariant.
+    /// Returns the name of the invariant that the action breaks.
     pub(super) fn apply(&mut self, action: Action) -> Result<(), String> {
         if let Action::ArriveTwice { .. }
         | Action::Kill { .. }
@@ -369,7 +368,7 @@ impl World {
                 let client = &mut self.shared.clients[owner];
                 let slot = client.holdings.hold(key(0), SLOT, now);
                 client.requests.push((1, vec![slot]));
-                // No call that was sent before contains this slot.
+                // No earlier call contains this slot.
                 client.heard[0].unsaid = Some(client.holdings.last_sequence());
             }
         }

@@ -1,34 +1,33 @@
 //! Lists the protocols that the checker explores: the released one, and those with a deliberate mistake.
 
-/// The protocol that is explored: the released protocol, or a protocol with a deliberate mistake that the checker must
-/// find.
+/// The protocol to explore: the released one, or one with a deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
     Released,
     /// A slot is given back when the response of its request begins, not when the response ends.
     EarlyRelease,
-    /// The store accepts every report in the order of arrival, even if a report is older than the last report.
+    /// The store accepts every report in the order of arrival, even an older one.
     SequenceIgnored,
     /// Reports contain differences in place of absolute numbers.
     PlusMinus,
-    /// Reports count until seven seconds after the owner's own time, and the clock of one owner is ahead.
+    /// Reports count by the owner's own time, and the clock of one owner is ahead.
     ClientClock,
     /// The owner accepts an answer even if a later report has been answered.
     LateAnswerCounts,
-    /// The owner does not report as held what it has asked for in calls without an answer.
+    /// The owner does not report as held what it has asked for in lost calls.
     AsksNotSaid,
     /// The store does not store the reports of a call whose plan was refused.
     RefusedPlanWritesNothing,
-    /// The store drops the entry of an owner as soon as the owner's holds end.
+    /// The store drops the entry of an owner when the owner's holds end.
     SequenceForgotten,
     /// The holds of an owner that sends no more reports never end.
     HoldsForever,
-    /// The store charges all that the owner did not know to be accepted, even if the store has accepted it before.
+    /// The store charges the difference to `from`, even what it has accepted before.
     SumsAddedAgain,
-    /// A store that lacks the owner's entry charges the whole sum, even what was accepted before.
+    /// A store that lacks the owner's entry charges the whole sum.
     FromIgnored,
-    /// The owner first gives back what a request held, and settles its cost with the report after that.
+    /// The owner gives back what a request held one report before it settles the cost.
     SettledLater,
-    /// The owner forgets its sum as soon as the store has accepted the sum, and begins again at 0.
+    /// The owner forgets its sum when the store has accepted it.
     SumForgotten,
 }
