@@ -14,8 +14,8 @@ pub fn is_token(byte: u8) -> bool {
     TOKEN.has(byte)
 }
 
-/// Whether IANA has registered this method for use (RFC 9110, section 16.1.1, and RFC 10008). The comparison is case-sensitive.
-/// Returns `false` for `PRI` and `*`, which are reserved, and for `TRACE` and `CONNECT`, which are never forwarded.
+/// Whether IANA has registered this method for use (RFC 9110, section 16.1.1, and RFC 10008). Case-sensitive. `false`
+/// for `PRI` and `*`, which are reserved, and for `TRACE` and `CONNECT`, which are never forwarded.
 pub fn is_registered(method: &[u8]) -> bool {
     matches!(
         method,

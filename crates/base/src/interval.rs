@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The environment variable that lists the intervals that a test changes, each with its length in milliseconds, such as
+/// The environment variable with the intervals that a test changes, in milliseconds, such as
 /// `watch=20,jwks_cooldown=100`.
 #[cfg(feature = "test-hooks")]
 const VARIABLE: &str = "TOLLGATE_TEST_INTERVALS";

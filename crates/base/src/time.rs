@@ -93,7 +93,7 @@ pub enum Clock {
     System {
         epoch: Timestamp,
         start: Instant,
-        /// The number of microseconds by which the wall clock was ahead of this clock when both were last compared.
+        /// The microseconds by which the wall clock was ahead of this clock at the last comparison.
         ahead: Arc<AtomicI64>,
     },
     Manual(Arc<AtomicU64>),

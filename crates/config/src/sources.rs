@@ -1,4 +1,4 @@
-//! Loads gateway.yaml with the files that it names, and remembers a hash of each file, so that a change can be noticed.
+//! Loads gateway.yaml with the files that it names. Remembers a hash of each file, to notice a change.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,5 +1,4 @@
-//! Holds the operator's texts for responses of the gateway (`error_pages`), and inserts values of a response into these
-//! texts.
+//! Holds the operator's texts for responses of the gateway (`error_pages`), and inserts values of a response.
 
 use http::HeaderValue;
 use http::header::HeaderName;

@@ -1,4 +1,4 @@
-//! Chooses which of the limits that refuse a request determines the refusal, and makes the refusal.
+//! Chooses the limit that determines the refusal, and makes the refusal.
 
 use super::reason::Reason;
 use super::refusal::{ExceededCapacity, Refusal};

@@ -1,5 +1,4 @@
-//! Finds the client's address. This is the TCP peer, or, if the peer is a trusted proxy, the address that the proxy
-//! forwards.
+//! Finds the client's address: the TCP peer, or the address that a trusted proxy forwards.
 
 use std::net::{IpAddr, SocketAddr};
 

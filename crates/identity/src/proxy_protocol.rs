@@ -191,8 +191,7 @@ mod tests {
         Source::Client(text.parse().unwrap())
     }
 
-    /// Checks that a header is read as `source`, alone and with a request after it, and that each shorter beginning is
-    /// incomplete.
+    /// Checks that a header is read as `source`, also with a request after it, and that its beginnings are incomplete.
     #[track_caller]
     fn check(header: &[u8], source: Source) {
         let whole = Ok(Progress::Whole { length: header.len(), source });

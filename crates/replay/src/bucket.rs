@@ -17,8 +17,8 @@ use rules::partial_evaluation::Observation;
 pub enum BucketId {
     /// A bucket whose key was made from the values of the request.
     Picked(BucketKey),
-    /// A bucket of a limit, identified by its pseudonym in the gateway's own log, or by that of another limit's bucket
-    /// in the same rule. The key is made from the limit without a descriptor, so limits of one meter have the same key.
+    /// A bucket of a limit, identified by a pseudonym in the gateway's own log. This may be the pseudonym of another
+    /// limit's bucket in the same rule. Limits of one meter have the same key.
     Logged(BucketKey, Pseudonym),
 }
 

@@ -1,5 +1,4 @@
-//! Holds the values that a line of a foreign log records about one request, and tells which values the log cannot
-//! record.
+//! Holds what a line of a foreign log records about one request, and tells what the log cannot record.
 
 use std::borrow::Cow;
 use std::net::IpAddr;

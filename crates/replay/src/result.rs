@@ -1,4 +1,4 @@
-//! Defines the decision that a simulated configuration file makes about a logged request, and the cause of a refusal.
+//! Defines the simulated decision about a logged request, and the cause of a refusal.
 
 use ledger::charge::LimitId;
 
@@ -7,7 +7,7 @@ use ledger::charge::LimitId;
 pub enum SimulatedResult {
     Allowed,
     Refused,
-    /// The log lacks an attribute that the decision depends on, and no rule that can be decided refuses the request.
+    /// The log lacks an attribute on which the decision depends, and no other rule refuses the request.
     Undecided,
 }
 

@@ -21,7 +21,7 @@ impl Door {
         Door::ALL.into_iter().find(|door| door.name() == name)
     }
 
-    /// Returns the name of this door, which is the value of the attribute `door` and of the label in metrics.
+    /// Returns the name of this door, as in the attribute `door` and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Door::Proxy => "proxy",

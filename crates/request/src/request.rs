@@ -64,7 +64,7 @@ impl<'a> Request<'a> {
         Request { listener, ..*self }
     }
 
-    /// Returns the request with this door, which is the way in which the request reaches the decision.
+    /// Returns the request with this door (way to the decision).
     pub fn with_door(&self, door: Door) -> Request<'a> {
         Request { door, ..*self }
     }

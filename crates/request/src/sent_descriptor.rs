@@ -86,7 +86,7 @@ impl<'a> SentDescriptor<'a> {
         of_key.nth(before).map(|(_, value)| Cow::Borrowed(&**value))
     }
 
-    /// Copies the descriptor, so that the copy can outlive the call in which the descriptor was sent.
+    /// Copies the descriptor, so that the copy can outlive the call.
     pub fn to_static(&self) -> SentDescriptor<'static> {
         let owned = |text: &Cow<'_, str>| Cow::Owned(text.clone().into_owned());
         SentDescriptor {

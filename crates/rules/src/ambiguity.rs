@@ -15,7 +15,7 @@ use request::path;
 use request::query;
 use request::request::Request;
 
-/// Checks requests for parts that rules read and that can be read in more than one way.
+/// Checks that each part of a request that rules read has only one reading.
 #[derive(Clone, Debug, Default)]
 pub struct AmbiguityCheck {
     /// Attributes that a request can repeat.
@@ -64,8 +64,8 @@ impl AmbiguityCheck {
         self.keys.as_ref()?.conflict(request)
     }
 
-    /// Returns the first attribute that can be read in more than one way: the request repeats the attribute, removes it with
-    /// `Connection`, or also sends it under a name that may be read as the same name. `None` if there is no such attribute.
+    /// Returns the first attribute that can be read in more than one way, as [`Ambiguity::Ambiguous`] describes. `None`
+    /// if there is no such attribute.
     pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
         let mut attributes = self.repeatable.iter();
         attributes.find(|attribute| attribute.is_ambiguous(request) || self.alias(attribute, request).is_some())

@@ -1,4 +1,4 @@
-//! Lists the rules and policies that deny requests, so that each denial can be attributed to one of them.
+//! Lists the rules and policies that deny requests, so that denials can be counted for each.
 
 use smallvec::SmallVec;
 

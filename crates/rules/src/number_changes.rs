@@ -1,5 +1,4 @@
-//! Compares two rule sets, finds the limits whose numbers change while their buckets are kept, and describes the effect
-//! on these buckets.
+//! Compares two rule sets: finds limits whose numbers change, and describes the effect on their buckets.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,5 +1,4 @@
-//! Defines the mode of a rule. A rule refuses requests, or is a dry run (shadow) that only counts the requests that the
-//! rule would refuse.
+//! Defines the mode of a rule. A rule refuses requests, or is a dry run (shadow) that only counts them.
 
 use serde::{Deserialize, Serialize};
 

@@ -2,11 +2,11 @@
 //! through a browser.
 //!
 //! A site can point its own name at any address, also at an address that only the reader of its page can reach (DNS
-//! rebinding). The browser then takes the gateway's responses for those of the site, but sends the site's name in
-//! `Host`. This name is registered, so it has a dot. It is never an address and never the name of this machine.
+//! rebinding). The browser then sends the site's name in `Host`. This name has a dot, and is never an address or the
+//! name of this machine.
 //!
-//! Other clients send various names: Prometheus the name of its target, kubelet an address or the `host` of its probe. So
-//! `/metrics`, `/livez` and `/readyz` accept any name.
+//! Other clients send various names: Prometheus the name of its target, kubelet an address or the `host` of its probe.
+//! So `/metrics`, `/livez` and `/readyz` accept any name.
 
 use std::net::IpAddr;
 

@@ -6,7 +6,7 @@ use super::{grpc, http_door};
 use config::Decide;
 use request::door::Door;
 
-/// The doors that are gRPC services, each with its service and the method that asks for a decision.
+/// The doors that are gRPC services, each with its service and its method.
 const SERVICES: [(Door, &str, &str); 2] = [
     (Door::ExtAuthz, "envoy.service.auth.v3.Authorization", "Check"),
     (Door::Rls, "envoy.service.ratelimit.v3.RateLimitService", "ShouldRateLimit"),

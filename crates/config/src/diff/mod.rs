@@ -1,5 +1,5 @@
-//! Compares two configurations: which changes need a restart, which buckets start full again, and which buckets stay in
-//! use with another rate or size.
+//! Compares two configurations: which changes need a restart, and which buckets start full again or get another rate or
+//! size.
 
 pub(crate) mod routes;
 pub(crate) mod upstreams;
@@ -133,8 +133,8 @@ impl Config {
         if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
     }
 
-    /// Returns this configuration with the values of `before` for settings that need a restart, and the names of these
-    /// keys if they have changed. A new certificate is used only if it is valid at `now`.
+    /// Returns this configuration with the values of `before` for settings that need a restart. Also returns the names
+    /// of these keys that have changed. A new certificate is used only if it is valid at `now`.
     pub fn as_reload_of(self, before: &Config, now: Timestamp) -> (Config, Vec<&'static str>) {
         let restart = self.restart_keys(before);
         let listeners = before.listeners.iter().enumerate().map(|(index, before)| {

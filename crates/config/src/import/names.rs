@@ -28,7 +28,7 @@ pub(super) fn give_names(policies: &mut [ImportedPolicy], losses: &mut Losses) {
     }
 }
 
-/// Returns the wanted name if it is valid and unused, or a similar name that is valid and unused.
+/// Returns the wanted name, or a similar name if the wanted name is invalid or used.
 fn unique(wanted: &str, taken: &mut HashSet<String>) -> String {
     const LONGEST: usize = 64;
     /// The length of a dash and the digits after it.

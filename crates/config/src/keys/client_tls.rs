@@ -32,7 +32,7 @@ pub(crate) static CLIENT_TLS: Mapping = Mapping {
     constraints: || json!({"dependencies": {"cert_file": ["key_file"], "key_file": ["cert_file"]}}),
 };
 
-/// A file that `tls` names, and the field that names it.
+/// A file in `tls`, with its field.
 struct LocatedFile<'t> {
     field: Field<'t>,
     file: NamedFile,

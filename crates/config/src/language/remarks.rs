@@ -1,4 +1,4 @@
-//! Holds facts that are noted while a file is read, for the warnings of lints, and the lengths of the file's lists.
+//! Holds facts about a file for the warnings of lints, and the lengths of the file's lists.
 
 use std::path::PathBuf;
 

@@ -2,7 +2,7 @@
 
 const KIB: u64 = 1 << 10;
 
-/// Parses a size, such as `64KiB`. `None` for a number without a unit, for a fraction, and for a number that does not fit into
+/// Parses a size, such as `64KiB`. `None` for a number without a unit, a fraction, or a number that does not fit into
 /// 64 bits.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let unit_at = text.find(|character: char| !character.is_ascii_digit())?;

@@ -1,9 +1,8 @@
 //! Parses YAML into a tree in which every value has its position.
 //!
 //! The structure and the positions come from the parser's events. serde_yaml decides the type of a plain scalar (text,
-//! number, boolean, null), and a test checks that the tree of a whole file agrees with serde_yaml. This parser rejects
-//! everything that the tree could not show: a second document, duplicate keys, merge keys, tags, keys that are not plain
-//! text, unbounded nesting and unbounded aliases.
+//! number, boolean, null). This parser rejects everything that the tree could not show: a second document, duplicate
+//! keys, merge keys, tags, keys that are not plain text, unbounded nesting and unbounded aliases.
 
 use std::collections::{HashMap, HashSet};
 
@@ -177,7 +176,7 @@ struct Builder<'t> {
     path: String,
 }
 
-/// The number of nodes and the number of bytes of text in a value, or in the part of the file that has been read.
+/// The number of nodes and the number of bytes of text, in a value or in the file so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     nodes: usize,

@@ -1,4 +1,4 @@
-//! Finds settings that let strangers read metrics, or find out which client a line of the access log is about.
+//! Finds settings that let strangers read metrics, or recognise clients in the access log.
 
 use super::file::File;
 use super::location::Finding;

@@ -127,7 +127,7 @@ impl<'f> Example<'f> {
     }
 }
 
-/// Returns the segments of the path that have constraints, each with its expectations, in the order of the path.
+/// Returns the segments of the path that have constraints, with their expectations, in the order of the path.
 fn expected_segments<'f>(constraints: &Constraints<'f>) -> Vec<(NonZeroU8, Vec<&'f Expectation>)> {
     let mut segments: Vec<(NonZeroU8, Vec<&Expectation>)> = Vec::new();
     for attribute in constraints.attributes() {

@@ -47,8 +47,7 @@ pub(super) fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds overrides by `ip:address` whose value is not an address, and overrides by a path segment with a value that no
-/// path has.
+/// Finds overrides by `ip:address` whose value is not an address, and overrides by a segment that no path has.
 fn overrides(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {

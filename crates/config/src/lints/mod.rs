@@ -83,7 +83,7 @@ pub const LINTS: [(&str, Lint); 37] = [
     ("unknown_value", unknown_value::unknown_value),
 ];
 
-/// Runs all lints except those in `allowed`, and returns their warnings in the order of their positions in the file.
+/// Runs all lints except those in `allowed`. Returns their warnings in the order of the file.
 pub fn warnings(config: &Config, allowed: &[&str], tree: &Node) -> Vec<Warning> {
     let file = File::new(config, tree);
     let wanted = LINTS.iter().filter(|(name, _)| !allowed.contains(name));

@@ -10,7 +10,7 @@ use identity::jwt::{OnInvalid, OnMissing};
 use request::attribute::Attribute;
 use rules::rule::{Action, Condition, Mode, Otherwise, Rule};
 
-/// Finds policies that do not limit a request without the attributes that the policy's rules use.
+/// Finds policies whose rules do not limit a request that omits some attributes.
 pub(super) fn open_policy(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, policy) in file.policies.iter().enumerate() {
@@ -104,7 +104,7 @@ fn can_apply(rule: &Rule, left_out: &impl Fn(&Attribute) -> bool) -> bool {
         && rule.keys.iter().all(|key| key.alternatives.iter().any(|part| !left_out(&part.attribute)))
 }
 
-/// Returns an attribute without which the rule does not apply, and which a client can omit.
+/// Returns an attribute that the rule needs and that a client can omit.
 fn needed<'r>(rule: &'r Rule, left_out: &impl Fn(&Attribute) -> bool) -> Option<&'r Attribute> {
     if can_apply(rule, left_out) {
         return None;

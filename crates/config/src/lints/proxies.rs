@@ -1,5 +1,4 @@
-//! Finds networks that are too large, so that unknown hosts count as trusted proxies, or unknown clients count as
-//! exempt.
+//! Finds networks that are so large that unknown hosts count as trusted proxies, or unknown clients as exempt.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};

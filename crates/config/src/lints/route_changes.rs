@@ -1,5 +1,5 @@
-//! Finds routes that redirect a request back to the same route, and routes that change a request field from which the
-//! gateway reads an attribute.
+//! Finds routes that redirect a request to the same route, and routes that change a field from which an attribute is
+//! read.
 
 use std::borrow::Cow;
 

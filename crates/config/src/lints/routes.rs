@@ -1,5 +1,4 @@
-//! Finds routes that no request can take, upstreams to which no request goes, and upstreams that are the gateway
-//! itself.
+//! Finds routes and upstreams to which no request goes, and upstreams that are the gateway itself.
 
 use std::net::IpAddr;
 

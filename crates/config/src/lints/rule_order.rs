@@ -60,7 +60,7 @@ pub(super) fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds rules with `deny` that do not refuse some of their requests, because an earlier rule decides these requests.
+/// Finds rules with `deny` that come too late for some requests, because an earlier rule decides.
 pub(super) fn late_deny(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for policy in 0..file.policies.len() {
@@ -116,7 +116,7 @@ fn is_deny(located: &LocatedRule<'_>) -> bool {
     matches!(located.rule.action, Action::Deny)
 }
 
-/// Finds the rules of one policy by their conditions, so that the rules of a long list need not be compared in pairs.
+/// Finds the rules of one policy by their conditions, without comparing all rules in pairs.
 struct Lookup<'r, 'f> {
     rules: &'r [LocatedRule<'f>],
     slots: HashMap<&'f Attribute, usize>,

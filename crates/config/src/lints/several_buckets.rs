@@ -14,8 +14,8 @@ use stores::redis::cluster::Place;
 use stores::{Endpoint, Settings};
 
 impl Config {
-    /// Returns the limits that a request may pay together with other limits whose buckets may be on other nodes of the cluster.
-    /// Empty if all buckets are on one server.
+    /// Returns the limits that a request may pay together with limits on other nodes of the cluster. Empty if all
+    /// buckets are on one server.
     pub fn limits_charged_beside_others(&self) -> HashSet<LimitId> {
         if !is_spread(&self.store) {
             return HashSet::new();

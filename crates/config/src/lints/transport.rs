@@ -1,5 +1,4 @@
-//! Finds connections to a store on which others can read a password, and connections on which another server can
-//! pretend to be the store or an upstream.
+//! Finds connections to a store that reveal a password, and connections that do not verify the server.
 
 use std::net::IpAddr;
 

@@ -44,8 +44,8 @@ pub(super) fn unreachable_limit(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns the first limit of a policy if every request that has the limit keys must pay this limit: neither the policy
-/// nor its first enforced rule has conditions, and the rule does not expire.
+/// Returns the first limit of a policy if every request that has the limit keys must pay it. So neither the policy nor
+/// its first enforced rule may have conditions, and the rule may not expire.
 fn ceiling<'f>(rules: &[LocatedRule<'f>]) -> Option<Ceiling<'f>> {
     let first = rules.iter().find(|located| located.is_enforced())?;
     let (policy, rule) = (first.policy, first.rule);

@@ -14,7 +14,7 @@ use request::attribute::Attribute;
 use request::door::Door;
 use request::matcher::Expectation;
 
-/// Answers the questions of a walk over the rules about a request, of which some attributes may be unknown.
+/// Answers the questions of a walk over the rules. Some attributes of the request may be unknown.
 pub(super) struct PartialFacts<'a, 'w> {
     pub rules: &'a RuleSet,
     /// Returns what is known about an attribute's value.

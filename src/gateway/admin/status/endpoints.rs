@@ -18,7 +18,7 @@ pub(super) struct EndpointRow {
     seconds: f64,
 }
 
-/// Returns the rows of the first `most` endpoints, in the order of the file, and the number of endpoints that are left out.
+/// Returns the rows of the first `most` endpoints, in the order of the file, and the number of other endpoints.
 pub(super) fn rows(snapshot: &Snapshot, now: Timestamp, most: usize) -> (Vec<EndpointRow>, usize) {
     let of_upstreams = snapshot.destinations.upstreams().flat_map(|upstream| {
         upstream.endpoint_reports(now).into_iter().map(|report| EndpointRow {

@@ -1,5 +1,4 @@
-//! Keeps the counts of the last hour, one point for each half minute, so that a newly opened page can show them at
-//! once.
+//! Keeps the counts of the last hour, one point for each half minute.
 //!
 //! Every half minute the counters are read, and the differences are added to rings (ring buffers of points). A limit or
 //! a rule that denies gets a ring at its first request, and loses the ring after an hour without requests, or when a

@@ -80,7 +80,7 @@ impl Readings<'_> {
         self.0.gauges(name).iter().map(by_limit).collect()
     }
 
-    /// Returns the sum of a counter over the series in which each of two labels begins with its prefix.
+    /// Returns the sum of a counter over the series whose two labels begin with these prefixes.
     pub(super) fn with_prefixes(self, name: &str, labels: [(&str, &str); 2]) -> u64 {
         let has =
             |reading: &&Reading<u64>| labels.iter().all(|(label, prefix)| reading.label(label).starts_with(prefix));

@@ -82,8 +82,8 @@ struct LimitCounts {
 
 type Counts = HashMap<LimitName, u64>;
 
-/// Returns the `most` rows with the most requests, in the order of the file, and the number of rows that are left out. `now` is
-/// the time by the store's clock.
+/// Returns the `most` rows with the most requests, in the order of the file, and the number of other rows. `now` is the
+/// time by the store's clock.
 pub(super) fn busiest<'d>(
     snapshot: &'d Snapshot,
     readings: Readings<'_>,

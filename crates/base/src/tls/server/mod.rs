@@ -69,7 +69,7 @@ pub enum MinVersion {
     Tls13,
 }
 
-/// What happens to a client that asks for no name, or for a name for which there is no certificate.
+/// What happens to a client that asks for no name, or for a name without a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownNames {
     /// The client gets the first certificate.
@@ -170,8 +170,8 @@ impl Server {
         self.in_force.load_full()
     }
 
-    /// Returns all files that the settings name, each with the index of its entry in `certificates` and with the
-    /// setting that names the file.
+    /// Returns all files in the settings, each with the index of its entry in `certificates` and the setting that names
+    /// it.
     pub fn files(&self) -> impl Iterator<Item = (usize, FileKey, &NamedFile)> {
         self.settings.certificates.iter().enumerate().flat_map(|(entry, certificate)| {
             let files = [

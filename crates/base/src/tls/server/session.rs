@@ -1,4 +1,4 @@
-//! Holds a client's connection as TLS has negotiated it, and decides which requests may be sent on the connection.
+//! Holds a client's TLS connection, and decides which requests may be sent on it.
 
 use std::sync::Arc;
 

@@ -189,7 +189,7 @@ pub(crate) fn decide(
     Some(Some(Decide {
         doors,
         clients: clients?,
-        // `original_request` is `None` if its value in the file is invalid, or if the listener has no door that uses it.
+        // Without the door `http`, no call uses this value.
         original_request: original_request?.unwrap_or(OriginalRequest::XForwarded),
         refuse_with: refuse_with?.unwrap_or(RefuseWith::Decided),
         answer_within: answer_within?,

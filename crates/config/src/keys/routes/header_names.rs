@@ -31,8 +31,8 @@ const OF_THE_GATEWAY: [&str; 5] =
 /// The value that replaces an unknown field value while the file is only examined.
 pub(crate) const UNKNOWN_VALUE: HeaderValue = HeaderValue::from_static("unknown");
 
-/// Checks that `name` is a field that the file may set or remove in this kind of message, and returns the name. `None` after
-/// reporting at `field` why the file may not change the field.
+/// Checks that the file may set or remove the field `name` in this kind of message, and returns the name. `None` after
+/// reporting at `field` why it may not.
 pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Option<HeaderName> {
     let Ok(known) = HeaderName::from_bytes(name.as_bytes()) else {
         field.wrong(format_args!("`{}` is not a header name", name.escape_debug()), None);

@@ -8,8 +8,7 @@ use base::tls::server::ClientAuth;
 use request::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
 use request::door::Door;
 
-/// Reads the names of attributes. The fields of this reader say which kinds of credentials the file verifies, because
-/// only attributes of verified credentials may be used.
+/// Reads the names of attributes. The fields of this reader say which kinds of credentials the file verifies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttributeReader<'k> {
     /// Whether the file has `jwt`, so that attributes may come from tokens.

@@ -1,4 +1,4 @@
-//! Reads `meter`, the name of a counter that rules of one policy share, and checks that their limits can share buckets.
+//! Reads `meter`, the name of a counter that rules share, and checks that their limits can share buckets.
 
 use std::collections::HashMap;
 

@@ -174,7 +174,7 @@ pub(crate) struct RuleDefaults<'k> {
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Reads the rules of all policies of a file, and remembers the names of rules and limits that are in use.
+/// Reads the rules of all policies of a file. Remembers the names of rules and limits.
 #[derive(Debug)]
 pub(crate) struct RuleReader<'k> {
     pub defaults: RuleDefaults<'k>,

@@ -236,7 +236,7 @@ impl OverrideReader<'_> {
     }
 }
 
-/// Reads the numbers of an override that names the limits which it changes.
+/// Reads the numbers of an override, each under the name of its limit.
 fn numbers_by_name(field: &Field<'_>, limits: &[OverriddenLimit<'_, '_>]) -> Option<NumbersByLimit> {
     let pairs = field.pairs()?;
     let names = || limits.iter().map(|limit| limit.name).collect::<Vec<_>>();

@@ -114,7 +114,7 @@ impl LimitNumbers {
         self.clone().claimed(Cost::default()).map_or(self.base, |claimed| claimed.largest())
     }
 
-    /// Returns the algorithm for a request whose credentials supply no value, and the values that credentials can supply.
+    /// Returns the algorithm for a request without values from credentials, and the values that credentials can supply.
     /// `least` is the smallest cost of a request.
     pub(crate) fn with_least(self, least: Cost) -> (Algorithm, Option<ClaimedNumbers>) {
         let base = self.base;
