@@ -63,7 +63,7 @@ pub(crate) fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, Fo
     }
     Ok((moment, ForeignEntry { head, peer, log: LogFields::Mapped(Arc::clone(map), values) }))
 }
-/// Finds a field with this name. If there is none, `a.b` means the field `b` in the object `a`.
+/// Finds a field with this name. If it is missing, `a.b` means the field `b` in the object `a`.
 fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
     line.get(path).or_else(|| {
         let (outer, inner) = path.split_once('.')?;

@@ -160,7 +160,7 @@ impl Merge {
     }
 }
 
-/// Takes the earlier one of the first entries of two heaps.
+/// Takes the earliest entry of two heaps.
 fn earliest(one: &mut BinaryHeap<PendingEntry>, other: &mut BinaryHeap<PendingEntry>) -> Option<PendingEntry> {
     // The greatest entry of a heap is the earliest entry. `None` (an empty heap) is less than any entry.
     if other.peek() > one.peek() { other.pop() } else { one.pop() }

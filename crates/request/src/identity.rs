@@ -76,7 +76,7 @@ impl Claims {
         self.find(name).and_then(ClaimList::words).map_or(AttributeValue::Missing, AttributeValue::List)
     }
 
-    /// Finds a claim with this name. If there is none, `a.b` means the claim `b` in the object `a`.
+    /// Finds a claim with this name. If it is missing, `a.b` means the claim `b` in the object `a`.
     fn find(&self, name: &str) -> Option<&Value> {
         let nested = || {
             let (outer, path) = name.split_once('.')?;

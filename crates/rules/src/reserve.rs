@@ -43,7 +43,7 @@ pub struct LearnedReserve {
     /// Requests with the same value of this attribute are learned together. `None`: all requests of the limit.
     pub by: Option<Attribute>,
     pub min: Cost,
-    /// `None`: never above what the request can cost at most.
+    /// The largest amount. `None`: what the request can cost at most.
     pub max: Option<Cost>,
     /// The amount until enough requests have ended.
     pub default: Cost,

@@ -28,7 +28,7 @@ enum ResultPattern {
 }
 
 impl UpstreamResults {
-    /// Parses one entry: `429`, `5xx`, `connect` or `timeout`. Adds the entry to the set. `None` if the text is none of these.
+    /// Parses one entry: `429`, `5xx`, `connect` or `timeout`. Adds the entry to the set. `None` for any other text.
     pub fn add(&mut self, text: &str) -> Option<()> {
         let pattern = match text {
             "connect" => ResultPattern::Result(UpstreamResult::Connect),

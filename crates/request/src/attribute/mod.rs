@@ -271,7 +271,7 @@ impl Attribute {
             | Attribute::PathSegment(_)
             | Attribute::Route
             | Attribute::Upstream
-            // A name that stands twice in a body is refused when the body is read.
+            // A name that occurs twice in a body is refused when the body is read.
             | Attribute::RequestJson(_)
             | Attribute::RequestForm(_)
             | Attribute::Model
