@@ -5,8 +5,7 @@ use super::byte_set::ByteSet;
 /// The bytes that may occur in a token (RFC 9110, section 5.6.2).
 const TOKEN: ByteSet = ByteSet::letters_digits_and(b"!#$%&'*+-.^_`|~");
 
-/// The length of the longest accepted method, in bytes. The longest registered method, `UPDATEREDIRECTREF`, has 17
-/// bytes.
+/// The length of the longest accepted method, in bytes. The longest registered method has 17 bytes.
 pub const LONGEST: usize = 32;
 
 /// Whether a byte may occur in a token of HTTP, such as a method or the name of a field (RFC 9110, section 5.6.2).

@@ -39,8 +39,7 @@ impl PseudonymKey {
         PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), origin: KeyOrigin::Secret }
     }
 
-    /// Makes a key for a process that does not know the operator's secret. The pseudonyms from this key do not match the
-    /// pseudonyms in any log.
+    /// Makes a key for a process that does not know the operator's secret. Its pseudonyms match no log.
     pub fn unknown() -> PseudonymKey {
         PseudonymKey { origin: KeyOrigin::Unknown, ..PseudonymKey::default() }
     }

@@ -20,8 +20,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// Makes a secret from the content of a file. Line breaks at the end are removed, because editors add a line break
-    /// there. `None` if the content is not UTF-8.
+    /// Makes a secret from the content of a file, without line breaks at the end. `None` if the content is not UTF-8.
     pub fn from_file(content: &[u8]) -> Option<Secret> {
         let text = std::str::from_utf8(content).ok()?;
         Some(Secret::new(text.trim_end_matches(['\n', '\r'])))

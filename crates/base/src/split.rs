@@ -10,8 +10,7 @@ pub fn rsplit_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     around(bytes, memchr::memrchr(separator, bytes)?)
 }
 
-/// Returns the parts before and after the first occurrence of `separator`, which may have any length. `None` if `bytes` does
-/// not contain the separator.
+/// Returns the parts before and after the first `separator`, which may have any length. `None` if it does not occur.
 pub fn split_once_at<'b>(bytes: &'b [u8], separator: &[u8]) -> Option<(&'b [u8], &'b [u8])> {
     let (before, rest) = bytes.split_at_checked(memchr::memmem::find(bytes, separator)?)?;
     Some((before, rest.get(separator.len()..)?))

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// The longest delay of a timer of [`sleep`] and [`timeout`]. These timers are rounded up to 10 ms, and checked every
-/// 10 ms.
+/// The longest delay of a timer of [`sleep`] and [`timeout`]. They are rounded up to 10 ms, and checked every 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
 /// Sleeps for `span`, more precisely than [`sleep`]. Only the end of the span uses a timer of the request thread's
@@ -29,8 +28,8 @@ pub async fn sleep_precisely(span: Duration) {
     tokio::time::sleep_until(end).await;
 }
 
-/// Waits until `work` ends, but at most for `span`, with the precision of [`sleep_precisely`]. Returns `None` if `work` has not
-/// ended in this time.
+/// Waits until `work` ends, but at most for `span`, as precisely as [`sleep_precisely`]. `None` if `work` has not
+/// ended.
 pub async fn timeout_precisely<T>(span: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -100,8 +99,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Makes a clock that advances with the machine's monotonic clock. The new clock starts with the wall clock's time
-    /// at this call.
+    /// Makes a clock that starts with the wall clock's time, and advances with the machine's monotonic clock.
     #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     pub fn system() -> Clock {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -142,8 +140,7 @@ impl Clock {
         }
     }
 
-    /// Compares this clock with the wall clock, and keeps the difference for [`Clock::date`]. The wall clock may have been set
-    /// since the last comparison.
+    /// Compares this clock with the wall clock, which may have been set. Keeps the difference for [`Clock::date`].
     pub fn compare(&self) {
         if let Clock::System { ahead, .. } = self {
             let (wall, now) = (self.wall().0, self.now().0);

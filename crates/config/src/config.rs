@@ -42,8 +42,7 @@ pub struct Config {
     pub client_ip: client_ip::Settings,
     /// The settings for verifying JWTs. `None`: the gateway verifies no tokens.
     pub jwt: Option<jwt::Settings>,
-    /// The API keys, if the file has `api_keys`. The gateway reads their file again when the file changes. All other settings
-    /// stay as loaded.
+    /// The API keys, if the file has `api_keys`. The gateway reads their file again when it changes.
     pub api_keys: Option<Arc<ApiKeys>>,
     pub rules: RuleSet,
     /// The settings of `cors`. `None`: the gateway adds no CORS fields to responses.

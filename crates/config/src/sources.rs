@@ -144,8 +144,7 @@ fn unreadable(file: String, error: &io::Error) -> Problems {
     Problems { file, problems: vec![problem], warnings: Vec::new() }
 }
 
-/// Reads a file that gateway.yaml names. If the file is too large, reads one byte more than the limit, so that the caller can
-/// reject the file.
+/// Reads a file that gateway.yaml names. Of a file that is too large, reads one byte more than allowed.
 ///
 /// # Errors
 /// If the file cannot be opened or read, or is not a regular file.

@@ -89,8 +89,8 @@ impl Cors {
 }
 
 impl Origins {
-    /// Returns the value of `Access-Control-Allow-Origin` for a page of this origin. `None` if the page may not read
-    /// the response.
+    /// Returns the value of `Access-Control-Allow-Origin` for this origin. `None` if its pages may not read the
+    /// response.
     fn allow(&self, origin: &HeaderValue) -> Option<HeaderValue> {
         match self {
             Origins::Any => Some(HeaderValue::from_static("*")),

@@ -1,5 +1,4 @@
-//! Decides what happens to a request after its credentials were checked: it continues with or without an identity, or
-//! is refused.
+//! Decides whether a request continues after the check of its credentials, with or without an identity.
 
 use std::sync::Arc;
 

@@ -42,8 +42,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Returns the stages that come before the rules, in the order of answers. `door` is the way in which the request reaches
-    /// the decision.
+    /// Returns the stages that come before the rules at this door, in the order of answers.
     pub fn before_rules(door: Door) -> &'static [Stage] {
         use Stage::{Connection, Credentials, Preflight, Reading, Route};
         match door {
@@ -64,8 +63,7 @@ pub fn check_reading(rules: &RuleSet, request: &Request<'_>) -> Result<(), Refus
     rules.read(request).map_err(Refusal::ambiguous)
 }
 
-/// Chooses the route of a request. Rules can read the route as an attribute. `draw` returns a random number below its
-/// argument.
+/// Chooses the route of a request. `draw` returns a random number below its argument.
 ///
 /// # Errors
 /// Returns the refusal of a request that matches no route.

@@ -39,8 +39,8 @@ pub struct Triple {
 }
 
 impl PolicyNumbers {
-    /// Returns the numbers of a limit with this algorithm. `now` is the time on the store's clock. The time matters only for
-    /// calendar windows.
+    /// Returns the numbers of a limit with this algorithm. `now`, on the store's clock, matters only for calendar
+    /// windows.
     pub fn of(algorithm: &Algorithm, now: Timestamp) -> PolicyNumbers {
         let quota = algorithm.quota(now);
         match algorithm.slots() {

@@ -65,8 +65,7 @@ pub(crate) enum ExceededCapacity {
 }
 
 impl Refusal {
-    /// Makes the refusal of a request that violates HTTP, or a bound under the key `limits`. `status` is the status code that
-    /// HTTP defines for the violation.
+    /// Makes the refusal of a request that violates HTTP or a bound of `limits`. HTTP defines the `status`.
     pub fn bad_request(status: u16) -> Refusal {
         Refusal::new(status, Reason::BadRequest)
     }
@@ -137,8 +136,8 @@ impl Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(503, Reason::StoreUnavailable) }
     }
 
-    /// Makes the refusal of a request for which limits have too little left. `violated` are the names of those limits that
-    /// clients may see.
+    /// Makes the refusal of a request for which limits have too little left. `violated` has the names that clients may
+    /// see.
     pub(crate) fn exceeded(
         exceeded: ExceededCapacity,
         reason: Reason,

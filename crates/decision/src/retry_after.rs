@@ -24,8 +24,8 @@ pub fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     wait.plus(part(most, spread).min(jitter.max)).ceil_seconds()
 }
 
-/// Computes `Retry-After` for a limit with this algorithm. A window of an hour or more ends for all clients at once, so
-/// the time added to its wait does not depend on the wait.
+/// Computes `Retry-After` for a limit with this algorithm. For a window of an hour or more, the added time does not
+/// depend on the wait.
 pub(crate) fn retry_after_limit(algorithm: &Algorithm, spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     match algorithm.window() {
         Some(window) if window.shortest() >= LONG => {

@@ -21,8 +21,7 @@ use request::request::Request;
 /// The length of the longest key, in bytes. A longer key counts as unknown, and is not hashed.
 pub const LONGEST_KEY: usize = 1024;
 
-/// The API keys of a configuration: where requests carry a key, which keys are known, and what happens to a request with an
-/// unknown key.
+/// The API keys of a configuration: their places in requests, the known keys, and the treatment of unknown keys.
 #[derive(Debug)]
 pub struct ApiKeys {
     pub from: KeyPlaces,

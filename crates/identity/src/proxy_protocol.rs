@@ -20,8 +20,7 @@ pub enum Progress {
 pub enum Source {
     /// The address of the client. An IPv4-mapped address is converted to IPv4.
     Client(SocketAddr),
-    /// The header states no client address: the load balancer connects for itself, such as for a health check, or its client
-    /// has no IP address. The TCP peer counts as the client.
+    /// The header states no client address, such as for a health check. The TCP peer counts as the client.
     Peer,
 }
 

@@ -70,8 +70,7 @@ impl Buckets {
         self.0.iter()
     }
 
-    /// Counts a request that charges a bucket. `before` is the result of the same request under the former file, or `None`
-    /// without a former file.
+    /// Counts a request that charges a bucket. `before` is the request's result under the former file, if there is one.
     pub fn count_asked(
         &mut self,
         charge: &BucketCharge,
@@ -83,8 +82,8 @@ impl Buckets {
         bucket.refused_before += u64::from(before == Some(SimulatedResult::Refused));
     }
 
-    /// Counts a request that a bucket refused. `names` says how to name the client. `before` is the result of the same request
-    /// under the former file, or `None` without a former file.
+    /// Counts a request that a bucket refused. `names` says how to name the client. `before` is the request's result
+    /// under the former file, if there is one.
     pub fn count_refused(
         &mut self,
         charge: &BucketCharge,

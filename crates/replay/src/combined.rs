@@ -1,5 +1,4 @@
-//! Reads the lines that nginx and Apache write by default: `combined`, and `common`, which has no referer and no user
-//! agent.
+//! Reads the lines that nginx and Apache write by default: `combined`, and the shorter `common`.
 
 use std::borrow::Cow;
 

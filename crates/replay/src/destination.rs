@@ -12,8 +12,8 @@ use rules::route::route_set::{PartialChoice, RouteChoice};
 pub(crate) enum Destination<'c> {
     Chosen {
         route: &'c str,
-        /// The name of the upstream. Empty if the route answers without an upstream. `None` if the route has several upstreams
-        /// and the choice is not known.
+        /// The name of the upstream. Empty if the route has no upstream. `None` if it is not known which of several is
+        /// chosen.
         upstream: Option<&'c str>,
     },
     NoRoute,
@@ -36,8 +36,7 @@ impl<'c> Destination<'c> {
         }
     }
 
-    /// Returns the destination of a request about which another proxy asked the gateway. Such a request has neither a route nor
-    /// an upstream in the file.
+    /// Returns the destination of a request about which another proxy asked: no route and no upstream.
     pub(crate) fn elsewhere() -> Destination<'c> {
         Destination::Chosen { route: "", upstream: Some("") }
     }

@@ -31,8 +31,7 @@ pub enum LogFields {
     Common,
     /// The format `combined` of nginx and Apache, with method, target, address, referer and user agent.
     Combined,
-    /// JSON lines, with the map of their fields and the values of this line. The values are in the order of the map's
-    /// attributes.
+    /// JSON lines, with the map of their fields, and the values of this line in the order of the map's attributes.
     Mapped(Arc<FieldMap>, Vec<Option<MappedValue>>),
 }
 

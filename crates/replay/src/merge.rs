@@ -192,8 +192,7 @@ impl Log {
         }
     }
 
-    /// Divides a second into as many equal parts as the second has lines. Each line gets the time in the middle of its
-    /// part.
+    /// Divides a second into as many equal parts as it has lines. Each line gets the middle of its part.
     fn spread(&mut self, counts: &mut ReadCounts) {
         let count = self.second.len() as u64;
         for (number, mut entry) in (0u64..).zip(self.second.drain(..)) {

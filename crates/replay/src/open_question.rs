@@ -11,8 +11,8 @@ use rules::rule::{Mode, RuleSource};
 pub enum OpenQuestion {
     /// Whether the request is exempt, by the setting `exempt` in gateway.yaml.
     Exemption,
-    /// Whether a policy takes part in the decision, or, if `rule` is set, whether this rule of the policy applies. Both
-    /// fields are indexes.
+    /// Whether a policy takes part in the decision. If `rule` is set, whether this rule applies. Both fields are
+    /// indexes.
     Rules { policy: usize, rule: Option<usize> },
 }
 

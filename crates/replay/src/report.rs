@@ -116,8 +116,7 @@ pub struct PolicyAsLogged {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Top {
-    /// The name of the client, made of values or of pseudonyms in the log. If the client has no name, this is the pseudonym of
-    /// the bucket.
+    /// The name of the client, made of values or of pseudonyms in the log, or else the pseudonym of the bucket.
     pub name: String,
     pub limit: String,
     pub asked: u64,

@@ -16,8 +16,7 @@ pub enum SimulatedResult {
 pub enum Cause {
     /// A limit refuses the request. If several limits refuse, this limit determines the response.
     Limit(LimitId),
-    /// A rule of a policy denies the request. If `rule` is `None`, `otherwise: deny` of the policy denies the request.
-    /// Both fields are indexes.
+    /// A rule denies the request, or the policy's `otherwise: deny` if `rule` is `None`. Both fields are indexes.
     Deny { policy: usize, rule: Option<usize> },
     /// The log records that the request was denied, but not by which rule.
     DenyInLog,

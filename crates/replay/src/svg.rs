@@ -22,8 +22,7 @@ text{font:13px system-ui,sans-serif;fill:#24292f}.title{font-weight:600}.axis{st
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.axis{stroke:#6e7681}.allowed{fill:#1f4e86}.refused{fill:#ff7b72}\
 .undecided{fill:#484f58}.ground{fill:#0d1117}}";
 
-/// Draws the timeline as an SVG, with one panel for each file and the file's name above the panel. All panels have the same
-/// scale.
+/// Draws the timeline as an SVG, with one panel for each file. All panels have the same scale.
 pub fn draw(timeline: &Timeline, files: &[String]) -> String {
     let stretches = timeline.stretches(BARS);
     let most = stretches.iter().map(|stretch| stretch.part.requests).max().unwrap_or(0).max(1);

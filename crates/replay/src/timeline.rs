@@ -102,8 +102,7 @@ impl Timeline {
         (stretch.part.refused_by(file) > 0).then_some(stretch)
     }
 
-    /// Divides the time of the logs into at most `most` intervals of equal, round length. Intervals without requests are
-    /// included.
+    /// Divides the time of the logs into at most `most` intervals of equal, round length, with or without requests.
     pub fn stretches(&self, most: u64) -> Vec<Stretch> {
         let Some((first, last)) = self.span() else { return Vec::new() };
         let enough = |length: u64| last.div_ceil(length) - first / length <= most;

@@ -1,7 +1,6 @@
 //! Holds the elements of a claim with several elements: a list of texts and integers, or the words of a text.
 //!
-//! `match` checks each element, but a limit key never counts by an element. Nothing is copied, because a list borrows
-//! from its token.
+//! `match` checks each element, but a limit key never counts by an element.
 
 use std::borrow::Cow;
 

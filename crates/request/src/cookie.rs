@@ -52,8 +52,7 @@ fn without_edges(name: &[u8]) -> &[u8] {
     name.get(start..end).unwrap_or_default()
 }
 
-/// Returns the value of a `Cookie` field without the cookie `name`. The other cookies stay as they were sent. The result is
-/// empty if the field has no other cookie.
+/// Returns the value of a `Cookie` field without the cookie `name`. Empty if the field has no other cookie.
 pub fn without(field: &[u8], name: &[u8]) -> Vec<u8> {
     let pairs = field.split(|byte| *byte == b';');
     let kept: Vec<&[u8]> = pairs.filter(|pair| name_and_value(pair).0 != name).collect();
@@ -71,8 +70,7 @@ fn name_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
     (name.trim_ascii(), value.trim_ascii())
 }
 
-/// Returns a cookie's value without the quotes around it, which RFC 6265 §4.1.1 allows. Many frameworks remove the
-/// quotes.
+/// Returns a cookie's value without quotes around it (RFC 6265 §4.1.1), which many frameworks remove.
 fn unquoted(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
 }

@@ -1,6 +1,6 @@
 //! Holds the identity of a request: the claims of a verified token, and the holder of a known API key.
 //!
-//! An identity is made only after the credentials were verified. Invalid credentials never have an identity.
+//! An identity is made only after the credentials were verified.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -110,8 +110,7 @@ impl KnownKey {
         KnownKey { id: id.to_owned(), plan: plan.to_owned(), columns: KeyColumns::default() }
     }
 
-    /// Returns the value in a column other than id and plan. `None` if there is no such column, or if the key has no value in
-    /// this column.
+    /// Returns the value in a column other than id and plan. `None` if the key has no value in a column of this name.
     pub fn column(&self, name: &str) -> Option<&str> {
         let index = self.columns.names.iter().position(|known| known == name)?;
         self.columns.values.get(index)?.as_deref()

@@ -89,8 +89,7 @@ impl<'a> Request<'a> {
         Request { route, upstream, ..*self }
     }
 
-    /// Returns the requested host: the authority of the target, or else the `Host` field. The host has no port, and is not
-    /// converted to lower case.
+    /// Returns the requested host without a port, as sent: the authority of the target, or else the `Host` field.
     pub fn host(&self) -> &'a [u8] {
         host(self.head)
     }

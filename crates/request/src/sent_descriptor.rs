@@ -1,5 +1,4 @@
-//! Defines a descriptor that another proxy has sent: names and values, in place of a request or together with a
-//! request.
+//! Defines a descriptor that another proxy has sent, in place of a request or together with a request.
 
 use std::borrow::Cow;
 
@@ -50,8 +49,7 @@ impl<'a> SentDescriptor<'a> {
         SentDescriptor { domain: Some(Cow::Borrowed(domain)), entries: texts(entries), order: EntryOrder::List }
     }
 
-    /// Makes a descriptor from the entries that another proxy sends together with a request. Such a descriptor has no
-    /// domain.
+    /// Makes a descriptor from entries that another proxy sends together with a request. It has no domain.
     pub fn of_request<V: Into<Cow<'a, str>>>(entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
         SentDescriptor { domain: None, entries: texts(entries), order: EntryOrder::Map }
     }

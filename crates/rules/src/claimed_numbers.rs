@@ -39,8 +39,8 @@ impl NumberKind {
         }
     }
 
-    /// Parses `[0-9]+(\.[0-9]+)?`. A rate may have three decimals, and the other numbers must be whole. A number that
-    /// is too large becomes the largest possible number.
+    /// Parses `[0-9]+(\.[0-9]+)?`. Only a rate may have decimals, up to three. A number that is too large becomes the
+    /// largest number.
     fn parse(self, text: &[u8]) -> Option<Cost> {
         let amount = Cost::parse(text, ExtraDecimals::Refuse)?;
         (self == NumberKind::Rps || amount == amount.ceil()).then_some(amount)

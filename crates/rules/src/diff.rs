@@ -38,8 +38,7 @@ pub enum ResetCause {
     Mode {
         was: Mode,
     },
-    /// The limit has joined or left a meter, or moved to another meter. `None` means that the limit has buckets of its
-    /// own.
+    /// The limit has joined, left or changed its meter. `None`: the limit has buckets of its own.
     Meter {
         was: Option<String>,
         is: Option<String>,

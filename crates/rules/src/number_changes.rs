@@ -37,8 +37,7 @@ impl fmt::Display for ChangedLimit {
     }
 }
 
-/// Describes what remains of a bucket when the numbers of its limit change. Both arguments are of the same kind of
-/// algorithm.
+/// Describes what remains of a bucket when the numbers of its limit change, but not the algorithm.
 fn what_stays(was: &Algorithm, is: &Algorithm) -> &'static str {
     match (was, is) {
         (Algorithm::FixedWindow(old), Algorithm::FixedWindow(new)) if old.window() != new.window() => {

@@ -42,13 +42,11 @@ pub(crate) trait Facts<'s>: Sized {
     /// Returns the indexes of the entries that this index finds, or `None` if all entries must be checked.
     fn find(&mut self, index: &Index) -> Option<Indices>;
 
-    /// Checks whether all conditions hold. If a condition fails, the result is `Fails`, even if other conditions are
-    /// unknown.
+    /// Checks whether all conditions hold. `Fails` if a condition fails, even if other conditions are unknown.
     fn conditions(&mut self, conditions: &'s [CompiledCondition])
     -> Finding<Self::Match, Self::Failure, Self::Unknown>;
 
-    /// Picks the values of the rule's limit keys, and adds them to `picked`. The result is `Holds` if each limit key has a
-    /// value.
+    /// Picks the values of the rule's limit keys, and adds them to `picked`. `Holds` if each limit key has a value.
     fn pick(&mut self, rule: &'s CompiledRule, picked: &mut Self::Picked) -> Finding<(), Self::Failure, Self::Unknown>;
 
     fn descriptor(picked: &Self::Picked) -> &Descriptor;
@@ -180,7 +178,7 @@ struct Walk<'s, 'w, F, O> {
     /// The charges of the rules that have been checked.
     plan: Plan,
     claims: ClaimResults,
-    /// Whether a rule or override that applies exempts the request from limits.
+    /// Whether a rule or an override exempts the request from limits.
     is_unlimited: bool,
     unmatched: SmallVec<[PolicyId; 2]>,
     shadow_denials: DenierIds,

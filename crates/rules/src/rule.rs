@@ -93,8 +93,7 @@ pub fn hold(conditions: &[Condition], request: &Request<'_>) -> bool {
     conditions.iter().all(|condition| condition.holds(request))
 }
 
-/// One entry of `limit_keys`: an attribute, or several as alternatives. The limit key has the value of the first
-/// alternative that has a value.
+/// One entry of `limit_keys`: one or several attributes. The first that has a value is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitKey {
     /// The printed form, without spaces: a part of the bucket's identity.
@@ -150,8 +149,7 @@ pub enum Action {
 pub struct Limit {
     /// The name of the limit. Empty unless the rule has several limits.
     pub name: String,
-    /// The meter, whose buckets the limit shares with limits of other rules of the policy. `None` if the limit has its
-    /// own buckets.
+    /// The meter whose buckets the limit shares with other rules. `None` if the limit has its own buckets.
     pub meter: Option<String>,
     /// The algorithm with the limit's settings. If settings come from credentials, the algorithm has their default values.
     pub algorithm: Algorithm,

@@ -124,8 +124,7 @@ impl RuleSet {
         &self.limits
     }
 
-    /// Returns the limits that a rule charges. `policy` is the index of a policy, and `rule` is the index of a rule in this
-    /// policy.
+    /// Returns the limits that a rule charges. `policy` and `rule` are indexes.
     pub fn charged_by(&self, policy: usize, rule: usize) -> &[LimitId] {
         match self.policies.get(policy).and_then(|policy| policy.rules.get(rule)) {
             Some(CompiledRule { action: CompiledAction::Charge(limits), .. }) => limits,

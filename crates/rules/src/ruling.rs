@@ -32,8 +32,8 @@ pub enum Answer {
     Denied(DenierId),
     /// The request is exempt and pays nothing.
     Exempt,
-    /// The cost of the request is larger than a full bucket of a limit, so the request is refused without asking the store. The
-    /// plan has the charges that were checked.
+    /// The cost is larger than a full bucket of a limit, so the store is not asked. The plan has the charges that were
+    /// checked.
     TooLarge(Plan),
     /// The request has to pay the charges of this plan. The plan is empty if no limit applies.
     Charge(Plan),

@@ -199,12 +199,12 @@ fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>)
     }
 }
 
-/// Describes a bucket that was found by its name in the access log. `name` is the rule, limit or meter on the command line, or
-/// `None` if the command line has no such name. The client's override, if there is one, is not known.
+/// Describes a bucket that was found by its name in the access log. `name` is the rule, limit or meter on the command
+/// line, if it is given. The client's override is not known.
 ///
 /// # Errors
 ///
-/// When the rule does not exist, charges no bucket, or has several limits of which none is named.
+/// When the rule does not exist, charges no bucket, or has several limits and `name` is not the name of one.
 pub(crate) fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<BucketSelection, LookupError> {
     let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
     // The limits of a meter may differ, for example in rate and burst. The first limit is shown.

@@ -34,8 +34,7 @@ pub(crate) const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-buc
 const LONGEST: usize = 16 << 10;
 /// The longest name of a user, in characters.
 const LONGEST_USER: usize = 80;
-/// The maximum number of buckets that a search by name returns. A search with more digits of the name finds fewer
-/// buckets.
+/// The maximum number of buckets that a search by name returns. More digits of the name find fewer buckets.
 const MOST_FOUND: usize = 16;
 
 /// An operator's query about buckets, as `tollgate bucket` sends it to the admin listener.

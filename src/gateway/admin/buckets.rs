@@ -143,8 +143,7 @@ fn document(at: StoreTime, keys: &[BucketKey], states: &[Option<State>]) -> Valu
     json!({"now": at.now.0, "date": at.date.0, "buckets": keys.iter().zip(states).map(bucket).collect::<Vec<_>>()})
 }
 
-/// Finds buckets by the prefix of their names. Computes every bucket's name, on a separate thread. `None` if another search
-/// is running.
+/// Finds buckets by the prefix of their names, on a separate thread. `None` if another search is running.
 async fn find(gateway: &Arc<GatewayState>, prefix: String) -> Option<Value> {
     static SEARCHING: Mutex<()> = Mutex::new(());
     let gateway = Arc::clone(gateway);

@@ -99,8 +99,8 @@ impl<'a> Call<'a> {
         snapshot.access_log.is_some() || self.trace.is_sampled()
     }
 
-    /// Makes the record of a call from `peer` if the call is logged or traced and has no record yet. Used for calls
-    /// about which no rule has decided, such as health checks.
+    /// Makes the record of a call that is logged or traced, if it is missing. Used for calls without a decision, such
+    /// as health checks.
     pub(crate) fn record_at_least(&mut self, snapshot: &Arc<Snapshot>, peer: IpAddr, door: Door) {
         if self.record.is_none() && self.is_recorded(snapshot) {
             let client = snapshot.config.client_ip.client(peer, &HeaderMap::new());

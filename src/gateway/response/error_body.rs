@@ -44,7 +44,7 @@ impl ReportedError<'_> {
         }
     }
 
-    /// Returns whether the client should repeat the request, for the field `x-should-retry`. `None` leaves the choice to the
+    /// Returns whether the client should repeat the request, for `x-should-retry`. `None` leaves the choice to the
     /// client.
     pub(super) fn should_retry(&self) -> Option<bool> {
         match self.status {

@@ -4,8 +4,7 @@ use bytes::Bytes;
 
 use super::field_lines::FieldLines;
 
-/// A response that the gateway makes itself. `Date` and the fields of the connection are added later, when the response is
-/// written.
+/// A response that the gateway makes itself. `Date` and the fields of the connection are added when it is written.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnResponse {
     pub status: u16,

@@ -43,7 +43,7 @@ pub(crate) enum Recipient {
 }
 
 impl Recipient {
-    /// Returns the recipient of responses that the listener with this index sends before a request has been read.
+    /// Returns the recipient of this listener's responses before a request has been read.
     pub(crate) fn at(config: &Config, listener: usize) -> Recipient {
         config.decide(listener).map_or(Recipient::Client, |settings| Recipient::Edge(settings.refuse_with))
     }
@@ -106,8 +106,7 @@ impl<'a> ProblemResponse<'a> {
         }
     }
 
-    /// Returns the response to the request with this head. A gRPC client gets a gRPC status, and any other client an error page
-    /// or a problem document.
+    /// Returns the response to the request with this head: a gRPC status, an error page or a problem document.
     pub(crate) fn response(&self, head: &Parts, request_id: &HeaderValue) -> OwnResponse {
         match self.recipient {
             Recipient::Client if is_grpc(head) => {

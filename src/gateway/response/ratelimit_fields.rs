@@ -1,8 +1,7 @@
 //! Writes the rate-limit fields of a response: the limits of the request, and how much of each is left.
 //!
 //! `RateLimit-Policy` and `RateLimit` are structured fields (RFC 9651) of draft-ietf-httpapi-ratelimit-headers-11. The
-//! older triples of fields (limit, remaining amount, reset) show only the most restrictive limit. Names and quotas are
-//! formatted once for each configuration.
+//! older triples of fields (limit, remaining amount, reset) show only the most restrictive limit.
 
 use std::borrow::Cow;
 

@@ -14,8 +14,8 @@ pub(crate) const ALERT: &str = "received fatal alert: ";
 /// The text with which rustls reports a client that presents no certificate.
 const NONE_SHOWN: &str = "peer sent no certificates";
 
-/// Converts `text`, the error of a connection to a server, to a message for operators. A problem with a certificate and an
-/// alert of the server are explained in plain words. Any other text is returned unchanged.
+/// Converts `text`, the error of a connection to a server, to a message for operators. Explains problems of
+/// certificates and alerts. Any other text is returned unchanged.
 pub fn of_server(text: &str) -> Cow<'_, str> {
     let hint = " (`ca_file` names those that are; without it, those of the system are)";
     by_authorities(text, hint).or_else(|| replaced(text, ALERT, by_server)).map_or(Cow::Borrowed(text), Cow::Owned)
@@ -44,8 +44,8 @@ fn by_authorities(text: &str, hint: &str) -> Option<String> {
     })
 }
 
-/// Converts `text`, the error of a connection from a client, to a message for operators. A problem with a certificate and an
-/// alert of the client are explained in plain words. Any other text is returned unchanged.
+/// Converts `text`, the error of a connection from a client, to a message for operators. Explains problems of
+/// certificates and alerts. Any other text is returned unchanged.
 pub fn of_client(text: &str) -> Cow<'_, str> {
     let verified = replaced(text, UNVERIFIED, |reason| {
         let reason = reason.strip_prefix(": ")?;

@@ -92,8 +92,7 @@ const TYPES: [(&str, &str); 9] = [
     ("0.9.2342.19200300.100.1.1", "UID"),
 ];
 
-/// Returns the text of an X.509 name, in the form of RFC 4514. Separators in values are escaped, so that different names have
-/// different texts.
+/// Returns an X.509 name as text (RFC 4514). Separators in values are escaped, so different names have different texts.
 pub(super) fn name_text(name: &X509Name<'_>) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in name.iter_rdn() {

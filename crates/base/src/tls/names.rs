@@ -19,8 +19,7 @@ pub(crate) struct CertificateNames {
 }
 
 impl CertificateNames {
-    /// Reads the host names and IP addresses of a certificate. Names of other kinds, and names that cannot be read, are left
-    /// out.
+    /// Reads the host names and IP addresses of a certificate. All other names are left out.
     pub(super) fn of(certificate: &X509Certificate<'_>) -> CertificateNames {
         let mut names = CertificateNames::default();
         let Ok(Some(extension)) = certificate.subject_alternative_name() else { return names };

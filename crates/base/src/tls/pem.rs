@@ -47,7 +47,7 @@ fn several<T>(file: &[u8], found: impl Iterator<Item = Result<T, pem::Error>>, w
 /// Explains why a PEM file does not contain `wanted`. Quotes no text of the file, which may be a key.
 fn words(file: &[u8], error: &pem::Error, wanted: &str) -> String {
     let why = match error {
-        // These two bytes begin an ASN.1 sequence in DER whose length is encoded in two more bytes.
+        // A certificate or key in DER begins with these two bytes.
         pem::Error::NoItemsFound if file.starts_with(&[0x30, 0x82]) => {
             return format!("it is DER, and must be PEM: text with -----BEGIN …----- and a {wanted}");
         }

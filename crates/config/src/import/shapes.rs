@@ -219,8 +219,7 @@ impl<'n> Walk<'_, 'n> {
                 .or_else(|| (node.key.contains('/') && !(is_charged && is_counted)).then_some(ValueCondition::Present));
             values.extend(condition.map(|condition| (attribute.to_string(), condition)));
         }
-        // The other entries of the shape may have any value. If the name of an entry contains `/`, the entry must be
-        // present.
+        // An entry of the shape whose name contains `/` must be present.
         for attribute in attributes.iter().skip(self.path.len()).filter(|name| name.contains('/')) {
             values.push((attribute.to_string(), ValueCondition::Present));
         }

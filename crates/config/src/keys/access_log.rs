@@ -45,8 +45,7 @@ pub struct LoggedAttribute {
     pub attribute: Attribute,
 }
 
-/// Reads the lists of attributes that the access log shows. `credentials` are the attributes that hold credentials in this
-/// file.
+/// Reads the lists of attributes that the access log shows. `credentials` are the attributes with credentials.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedAttributeReader<'k> {
     pub attributes: AttributeReader<'k>,
@@ -98,8 +97,7 @@ const VALUE: Shape = Shape::text(
 const VALUES: ValueKind<ReadAttributes> =
     ValueKind::new("list of attributes, at most 16, none of them a credential", Shape::List(logged(&VALUE)), values);
 
-/// Declares a list of logged attributes. The list must be short, because each attribute costs a keyed hash for every
-/// log line.
+/// Declares a list of logged attributes. The list must be short: each attribute costs a hash for every log line.
 const fn logged(of: &'static Shape) -> List {
     List { most: 16, members: "attributes", unique: true, ..List::of(of) }
 }

@@ -22,8 +22,7 @@ pub struct Bounds {
     pub idle_timeout: Micros,
     /// The longest pause between two parts of a request body that the client sends, or of a response that the client reads.
     pub body_timeout: Micros,
-    /// The longest pause of a gRPC call or a WebSocket. For these, this time replaces `body_timeout` and the upstream's read
-    /// timeout.
+    /// The longest pause of a gRPC call or a WebSocket. Replaces `body_timeout` and the upstream's read timeout.
     pub stream_idle_timeout: Micros,
     /// The largest request body, in bytes. `None`: the size is not bounded.
     pub body_bytes: Option<u64>,

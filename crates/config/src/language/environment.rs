@@ -38,8 +38,7 @@ impl Environment<'_> {
         }
     }
 
-    /// Returns the path that a value names. The file need not exist yet. `None` after reporting that a file with this
-    /// path cannot exist.
+    /// Returns the path that a value names. The file need not exist yet. `None` after reporting that it cannot exist.
     pub(crate) fn new_file(&self, field: &Field<'_>) -> Option<PathBuf> {
         let path = Path::new(field.written()?);
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -78,8 +77,8 @@ impl Environment<'_> {
         }
     }
 
-    /// Whether a file is a credential in a folder that cannot be opened. systemd opens this folder to the main process
-    /// of a service, but not to the commands of its `ExecReload`.
+    /// Whether a file is a credential in a folder that cannot be opened. systemd opens this folder only to the main
+    /// process of a service.
     fn is_hidden(&self, path: &str) -> bool {
         let Some(folder) = (self.variable)("CREDENTIALS_DIRECTORY").filter(|folder| !folder.is_empty()) else {
             return false;
@@ -100,8 +99,7 @@ impl Environment<'_> {
         }
     }
 
-    /// Returns the file that a value names, with its content, so that the file can be read again later. `None` after reporting
-    /// that the file cannot be read.
+    /// Returns the file that a value names, to be read again later. `None` after reporting that it cannot be read.
     pub(crate) fn named_file(&self, field: &Field<'_>) -> Option<NamedFile> {
         let content = self.file(field)?;
         Some(NamedFile::new(self.folder.join(field.written()?), content))
@@ -113,15 +111,15 @@ impl Environment<'_> {
         if field.is_unknown() { Some(None) } else { self.named_file(field).map(Some) }
     }
 
-    /// Returns the secret file that a value names, so that the file can be read again later. `Some(None)` if the
-    /// content is unknown but not needed. `None` after reporting a problem.
+    /// Returns the secret file that a value names, to be read again later. `Some(None)`: the content is unknown but not
+    /// needed. `None` after reporting a problem.
     pub(crate) fn named_secret_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         let Some(content) = self.secret_content(field)? else { return Some(None) };
         Some(Some(NamedFile::new(self.folder.join(field.written()?), content)))
     }
 
-    /// Returns the secret in the file that a value names, so that the file can be read again later. The secret must be
-    /// text. `Some(None)` if the content is unknown but not needed. `None` after reporting a problem.
+    /// Returns the secret in the file that a value names, to be read again later. `Some(None)`: the content is unknown
+    /// but not needed. `None` after reporting a problem.
     pub(crate) fn secret_file(&self, field: &Field<'_>) -> Option<Option<SecretSource>> {
         match self.named_secret_file(field)? {
             Some(file) => utf8(field, file.loaded()).map(|_| Some(SecretSource::File(file))),

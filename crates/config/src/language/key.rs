@@ -196,8 +196,7 @@ impl Type {
     }
 }
 
-/// Returns these mappings and all mappings that their keys contain. Each mapping is listed once, in the order in which keys
-/// refer to it.
+/// Returns these mappings and all mappings in their keys, each once, in the order in which keys refer to them.
 pub(crate) fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> {
     let mut next = 0;
     while let Some(mapping) = found.get(next) {

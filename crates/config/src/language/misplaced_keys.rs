@@ -15,8 +15,7 @@ pub(crate) fn belongs_elsewhere(file: FileKeys, mapping: &Mapping, key: &str) ->
 
 /// Returns a hint with the keys of this mapping under which `key` may be written.
 fn below(mapping: &Mapping, key: &str) -> Option<String> {
-    // The key may also belong in a mapping of several limits or of overrides, but an operator rarely means those
-    // mappings.
+    // Mappings of several limits or of overrides are left out: an operator rarely means them.
     let places = mapping.keys.iter().filter(|one| !matches!(one.kind, Type::NamedOneOf(_)));
     let places = places.filter(|one| one.kind.mappings().iter().any(|of| of.key(key).is_some()));
     let places: Vec<String> = places.map(place).collect();

@@ -29,8 +29,7 @@ mod tests {
 
     use crate::document::FILE;
 
-    /// Returns the first sign that a source file knows gateway.yaml: an import from outside of this folder, or the name
-    /// of a key in the root.
+    /// Returns a sign that a source file knows gateway.yaml: an import from outside, or the name of a key in the root.
     fn known_key(source: &str) -> Option<String> {
         let code = source.split("#[cfg(test)]").next().unwrap_or_default();
         let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));

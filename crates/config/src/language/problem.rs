@@ -75,8 +75,7 @@ impl std::error::Error for Problems {}
 /// The end of the message for a value whose variable is not set. The message begins with the variable's name.
 pub(crate) const NOT_SET: &str = " is not set, so that the value is not known here";
 
-/// The end of the message for a secret that only the running gateway can read. The message begins with the path of the secret's
-/// file.
+/// The end of the message for a secret that only the running gateway can read, after the path of the secret's file.
 pub(crate) const HIDDEN: &str = " is a credential, and systemd does not show it to this command";
 
 /// The end of the message for a variable that must be set. The message begins with the variable's name.
@@ -88,8 +87,8 @@ pub enum Purpose {
     /// The gateway runs with the file. All values must be known.
     #[default]
     Run,
-    /// A command checks the file before the gateway starts with it. All values must be known, but secrets that systemd shows
-    /// only to the gateway may be missing. Unlike the gateway, the command may read the file twice.
+    /// A command checks the file before a start. All values must be known, except for secrets that systemd shows only
+    /// to the gateway. The command may read the file twice.
     CheckToRun,
     /// A command examines the file, perhaps on a machine without the file's secrets. Values may be unknown.
     Examine,
@@ -197,8 +196,7 @@ impl Report {
         }
     }
 
-    /// Records that a network is written as an address with bits after the prefix, such as `10.1.2.3/8`. The same value may be
-    /// recorded more than once.
+    /// Records that a network has bits after the prefix, such as `10.1.2.3/8`. May record the same value again.
     pub(crate) fn note_host_bits(&self, position: Position, path: &str, what: String) {
         let noted = &mut self.remarks.borrow_mut().host_bits;
         let remark = Remark { position, path: path.to_owned(), what };

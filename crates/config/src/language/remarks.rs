@@ -53,8 +53,7 @@ impl ListSize {
     }
 }
 
-/// Whether a list has lost more than `max_shrink` per cent of its entries. `before` is the former number of entries, and
-/// `entries` the present one.
+/// Whether a list has lost more than `max_shrink` per cent of its entries: it had `before`, and now has `entries`.
 pub fn has_shrunk(before: usize, entries: usize, max_shrink: u8) -> bool {
     // Without rounding, every single entry of a long list counts.
     entries * 100 < before * usize::from(100 - max_shrink.min(100))

@@ -22,8 +22,8 @@ pub(crate) fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str>
     (distance(&best) <= most.min(length.saturating_sub(1)) && is_alone && !text.is_empty()).then_some(best)
 }
 
-/// Returns a hint with the most similar spelling, such as `jwt:<claim>`. The part of `text` after the colon replaces the
-/// placeholder. `None` if no spelling is similar enough.
+/// Returns a hint with the most similar spelling, such as `jwt:<claim>`, and the name in `text`. `None` if no spelling
+/// is similar enough.
 pub(crate) fn nearest_spelling(text: &str, spellings: &[&str]) -> Option<String> {
     let name = text.split_once(':').map_or("", |(_, name)| name);
     let possible = |spelling: &&&str| !name.is_empty() || !spelling.contains('<');

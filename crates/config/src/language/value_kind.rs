@@ -1,12 +1,11 @@
-//! Declares a kind of value: its name in the reference (docs/configuration), the shape for its schema and its check,
-//! and the function that reads a value of this shape.
+//! Declares a kind of value: its name in the reference (docs/configuration), its shape, and the function that reads it.
 
 use crate::language::key::Type;
 use crate::language::reader::{Field, ReportMismatch};
 use crate::language::shape::Shape;
 
-/// A kind of value: its name, its shape, and the function that reads it. `Read` is the type of this function: [`ReadField`],
-/// [`ParseText`], or a function with more parameters.
+/// A kind of value. `Read` is the type of the function that reads it: [`ReadField`], [`ParseText`], or a function with
+/// more parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueKind<Read> {
     /// The name of the kind as the reference (docs/configuration) prints it, in Markdown.

@@ -49,8 +49,7 @@ impl Warnings {
         Warnings { file: self.file.clone(), warnings: warnings.cloned().collect() }
     }
 
-    /// Returns the warnings that are not among `others`. Warnings that differ only in their position in the file count as the
-    /// same.
+    /// Returns the warnings that are not among `others`. A warning at another position in the file counts as the same.
     pub fn beyond(mut self, others: &Warnings) -> Warnings {
         let known: HashSet<_> = others.warnings.iter().map(Warning::identity).collect();
         self.warnings.retain(|warning| !known.contains(&warning.identity()));

@@ -13,8 +13,7 @@ pub(super) fn public_admin(file: &File<'_>) -> Vec<Finding> {
     vec![file.root.key("admin").finding(what, hint)]
 }
 
-/// Finds an access log whose pseudonyms are made without a secret key. Anyone who has such a log can find out which
-/// client a pseudonym stands for.
+/// Finds an access log whose pseudonyms are made without a secret key. Anyone can find out what they stand for.
 pub(super) fn guessable_names(file: &File<'_>) -> Vec<Finding> {
     if file.config.access_log.is_none() || !file.config.hash_key.is_public() {
         return Vec::new();

@@ -4,8 +4,7 @@ use super::file::File;
 use super::location::Finding;
 use rules::rule::{Action, Price};
 
-/// Finds limits whose cost the client chooses without sufficient bounds. The client can then choose a tiny cost, or a
-/// cost that empties a bucket.
+/// Finds limits whose cost the client chooses without sufficient bounds, such as a tiny cost.
 pub(super) fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(|located| located.is_enforced()) {

@@ -1,6 +1,6 @@
-//! Collects facts that are certain about the requests to which a rule applies, and draws conclusions from them.
+//! Collects certain facts about the requests to which a rule applies, and draws conclusions.
 //!
-//! A result of `true` is always certain. `false` means that the answer is unknown.
+//! `true` is always certain. `false` means that the answer is unknown.
 
 use super::texts::{are_apart, covers, outside, within};
 use request::attribute::Attribute;

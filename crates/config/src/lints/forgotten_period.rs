@@ -9,8 +9,7 @@ use rules::rule::Action;
 /// The longest window for which a restart does not matter to clients.
 const LONG: Micros = Micros(3_600_000_000);
 
-/// Finds limits with a long window whose buckets are kept in memory without a file. A restart of the gateway forgets what was
-/// spent.
+/// Finds limits with a long window whose buckets are kept in memory without a file. A restart forgets them.
 pub(super) fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
     if !file.config.store.is_forgotten_at_restart() {
         return Vec::new();

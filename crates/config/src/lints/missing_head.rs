@@ -9,8 +9,7 @@ use request::attribute::Attribute;
 use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition, Mode, Otherwise};
 
-/// Finds rules and policies whose `match` accepts GET but not HEAD. A rule is left out if another rule of its policy can apply
-/// to the same request with HEAD.
+/// Finds rules and policies whose `match` accepts GET but not HEAD, if no other rule of the policy can apply to HEAD.
 pub(super) fn missing_head(file: &File<'_>) -> Vec<Finding> {
     let head = Condition {
         attribute: Attribute::Method,

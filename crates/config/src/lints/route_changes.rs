@@ -36,8 +36,7 @@ pub(super) fn redirect_loop(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns the condition that the redirected path meets. `None` if the redirect also changes another part of the
-/// address.
+/// Returns the condition that the redirected path meets. `None` if the redirect changes more than the path.
 fn redirected_to(route: &Route) -> Option<Condition> {
     let Target::Answer(RouteAnswer::Redirect(redirect)) = &route.target else { return None };
     let path = redirect.path.as_ref().filter(|_| redirect.stays_at_host())?;

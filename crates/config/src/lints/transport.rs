@@ -8,8 +8,7 @@ use base::tls::client::Verification;
 use stores::Endpoint;
 use stores::redis::{Login, Target};
 
-/// A server of a shared store: a server that holds buckets, or a sentinel that names the master. Servers with the same
-/// login are one `Server`, so that they get one warning.
+/// A server with buckets, or a sentinel. Servers with the same login are one `Server`, so that they get one warning.
 struct Server<'f> {
     /// The name of the server in the text of a warning.
     name: String,

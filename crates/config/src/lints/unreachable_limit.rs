@@ -1,5 +1,4 @@
-//! Finds limits that never refuse a request, because a smaller limit in another policy charges the same requests and
-//! refuses first.
+//! Finds limits that never refuse a request, because a smaller limit in another policy refuses first.
 
 use super::file::{File, LocatedRule};
 use super::location::Finding;
@@ -19,8 +18,8 @@ struct Ceiling<'f> {
     bucket: TokenBucket,
 }
 
-/// Finds token buckets that never refuse a request, because another limit has a smaller rate and a smaller burst for the
-/// same or fewer limit keys. Reports at most one limit of each rule.
+/// Finds token buckets that never refuse a request, because a smaller limit has the same or fewer limit keys. Reports
+/// at most one limit of each rule.
 pub(super) fn unreachable_limit(file: &File<'_>) -> Vec<Finding> {
     let ceilings: Vec<Ceiling<'_>> =
         (0..file.policies.len()).filter_map(|policy| ceiling(&file.rules_of(policy))).take(MAX_CEILINGS).collect();
@@ -72,7 +71,7 @@ fn buckets(rule: &Rule) -> impl Iterator<Item = (&Limit, TokenBucket)> {
 }
 
 impl Ceiling<'_> {
-    /// Whether every charge to a limit also charges the ceiling with the same cost, and the ceiling refuses first.
+    /// Whether every request of the limit also pays this ceiling, at the same cost, and the ceiling refuses first.
     fn covers(&self, located: &LocatedRule<'_>, limit: &Limit, bucket: &TokenBucket) -> bool {
         self.bucket.burst() < bucket.burst()
             && self.bucket.per_second() < bucket.per_second()

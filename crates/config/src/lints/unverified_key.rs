@@ -7,8 +7,7 @@ use identity::api_keys::OnInvalid;
 use request::attribute::Attribute;
 use rules::rule::{Action, LimitKey, Mode, Otherwise, Rule};
 
-/// Finds limits that count by an attribute that the client can choose freely. A limit is left out if another limit bounds the
-/// same requests.
+/// Finds limits that count by an attribute that the client can choose, if no other limit bounds the same requests.
 pub(super) fn unverified_key(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, policy) in file.policies.iter().enumerate() {

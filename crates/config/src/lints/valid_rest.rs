@@ -41,8 +41,8 @@ pub(crate) struct ValidRest {
 }
 
 impl ValidRest {
-    /// Removes the top-level keys that have problems, and the keys that depend on them. `declared` are the keys that a file may
-    /// have. `None` if the problems do not show which keys are invalid, or if `check` is invalid.
+    /// Removes the top-level keys that have problems, and the keys that depend on them. `declared` are the known keys.
+    /// `None` if it is unknown which keys are invalid, or if `check` is invalid.
     pub(crate) fn of(problems: &[Problem], tree: &Node, declared: &[&str]) -> Option<ValidRest> {
         let Value::Map(entries) = &tree.value else { return None };
         let mut removed = BTreeSet::new();

@@ -9,8 +9,7 @@ use request::attribute::Attribute;
 use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition, OnStoreFailure};
 
-/// Finds networks whose address has bits after the prefix, such as `10.1.2.3/8`. The operator may have meant a single
-/// address.
+/// Finds networks with bits after the prefix, such as `10.1.2.3/8`, which may be meant as a single address.
 pub(super) fn host_bits(file: &File<'_>) -> Vec<Finding> {
     let hint = "write the network itself, or the address alone";
     file.config.remarks.host_bits.iter().map(|remark| Finding::of_remark(remark, hint)).collect()

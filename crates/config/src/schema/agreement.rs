@@ -39,8 +39,7 @@ impl Validator {
     }
 }
 
-/// Returns two results of the reader: whether the value and its members have the shape, and whether the check accepts
-/// the value.
+/// Returns whether the value and its members have the shape, and whether the check accepts the value.
 fn read(shape: &Shape, value: &Value) -> (bool, bool) {
     let report = Report::default();
     let node =

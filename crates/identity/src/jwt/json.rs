@@ -1,7 +1,7 @@
 //! Parses a JSON object strictly: no name may occur twice in an object, at any depth.
 //!
-//! RFC 8259 does not define which of two equal names counts. If a verifier and an application chose differently, they
-//! would read different claims. So such a token is invalid (RFC 7519, section 4).
+//! RFC 8259 does not define which of two equal names counts. A verifier and an application could read different claims.
+//! So such a token is invalid (RFC 7519, section 4).
 
 use std::fmt;
 

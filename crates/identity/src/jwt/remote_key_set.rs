@@ -118,8 +118,8 @@ impl RemoteKeySet {
         let _ = self.ended.subscribe().wait_for(|ended| *ended > 0).await;
     }
 
-    /// Fetches the keys regularly, so that they stay up to date. Never returns. After every fetch, calls `report` with the name
-    /// of the issuer, and with the number of keys or the error.
+    /// Fetches the keys regularly. Never returns. After every fetch, calls `report` with the name of the issuer, and
+    /// with the number of keys or the error.
     pub async fn keep_fresh(self: &Arc<RemoteKeySet>, report: impl Fn(&str, Result<usize, FetchError>)) {
         let mut pause = FIRST_PAUSE;
         loop {

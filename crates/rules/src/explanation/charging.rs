@@ -51,8 +51,7 @@ impl<'a, 'w> Observer<'a, PartialFacts<'a, 'w>> for ChargeNotes<'a> {
 }
 
 impl RuleSet {
-    /// Returns the compiled limits of a rule of this set. Each limit that has a candidate is followed by this
-    /// candidate.
+    /// Returns the compiled limits of a rule of this set. The candidate of a limit follows the limit.
     pub fn compiled(&self, rule: &Rule) -> &[CompiledLimit] {
         let index = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let first = index(self.before(rule));
@@ -65,8 +64,7 @@ impl RuleSet {
         rules.take_while(|one| !std::ptr::eq(*one, rule)).map(Rule::limit_count).sum()
     }
 
-    /// Returns the charges of a rule for these values of its limit keys. Each charge has the cost of a request that names no
-    /// cost. Used to look up buckets without a request.
+    /// Returns the charges of a rule for these values of its limit keys, at the cost of a request that names no cost.
     pub fn buckets_of<'a>(&'a self, rule: &'a Rule, picked: &[PickedKey<'a>], known: Knowledge<'a>) -> RuleCharges<'a> {
         // A price that depends on the request is replaced by its default, because there is no request.
         let mut see = |_: &Attribute| Observation::Missing;

@@ -51,8 +51,7 @@ impl<'a> PartialFacts<'a, '_> {
         self.rules.attributes().get(slot.0).map_or(Observation::Missing, |attribute| (self.see)(attribute))
     }
 
-    /// Adds the elements of a list that fulfil a condition: for each operator, the first element that meets the
-    /// operator.
+    /// Adds the elements of a list that fulfil a condition: the first element for each operator.
     fn match_elements(&self, condition: &'a Condition, found: &Observation<'a>, matched: &mut Vec<MatchedElement<'a>>) {
         let Observation::List(elements) = found else { return };
         let attribute = &condition.attribute;

@@ -112,8 +112,7 @@ mod tests {
     use super::*;
     use request::client_address::ClientAddress;
 
-    /// Changes these fields with a route that sets `X-Tenant` to the value of `X-Org`. Returns the fields that the
-    /// upstream receives.
+    /// Returns these fields as the upstream gets them from a route that sets `X-Tenant` to the value of `X-Org`.
     fn changed(fields: &[(&'static str, &'static [u8])]) -> Vec<(String, Vec<u8>)> {
         let mut head = http::Request::new(()).into_parts().0;
         for (name, value) in fields {

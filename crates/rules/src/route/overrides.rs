@@ -14,8 +14,7 @@ pub struct Overrides {
     pub body_bytes: Option<u64>,
     /// The format of the gateway's own error responses. `None` keeps the format of the file.
     pub error_format: Option<ErrorFormat>,
-    /// The settings for requests to language models, with those of the file where the route has none. `None` keeps all
-    /// settings of the file.
+    /// The settings for requests to language models, completed from the file. `None` keeps all settings of the file.
     pub llm: Option<LlmSettings>,
 }
 

@@ -44,8 +44,7 @@ impl PrefixReplacement {
     }
 }
 
-/// Returns the path after the prefix: nothing, or a text that begins with a slash. `None` if the path does not have the
-/// prefix.
+/// Returns the path after the prefix: nothing, or a text that begins with a slash. `None` without the prefix.
 fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
     let Some(inner) = path.strip_prefix(b"/") else { return (path == prefix).then_some(b"") };
     let wanted: Vec<&[u8]> = prefix.split(|byte| *byte == b'/').skip(1).collect();

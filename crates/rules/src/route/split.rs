@@ -111,8 +111,8 @@ impl Split {
         best.map_or(UpstreamId(0), |share| share.upstream)
     }
 
-    /// Returns the upstream with the largest weight, or the first of several. This upstream gets the requests of
-    /// clients that cannot be distinguished.
+    /// Returns the upstream with the largest weight, or the first of several. It gets clients that cannot be
+    /// distinguished.
     fn largest(&self) -> UpstreamId {
         let largest = self.shares.iter().rev().max_by_key(|share| share.weight);
         largest.map_or(UpstreamId(0), |share| share.upstream)

@@ -1,6 +1,6 @@
 //! Makes the document of the status page: the current configuration, and the counts since the start.
 //!
-//! It contains no text from a client: names come from the configuration and from closed lists. [`MAX_ROWS`] limits its size.
+//! It contains no text from a client. [`MAX_ROWS`] limits its size.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -234,8 +234,7 @@ fn answers(readings: Readings<'_>) -> ResponseTotals {
     }
 }
 
-/// Returns the unmatched requests of each policy that has limits. Policies that only an older configuration had are
-/// left out.
+/// Returns the unmatched requests of each policy that has limits in the current configuration.
 fn unmatched<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> BTreeMap<&'d str, u64> {
     let counts = readings.by("rate_limiter_unmatched_total", "policy");
     let has_limits = |policy: &&Policy| policy.rules.iter().any(|rule| matches!(rule.action, Action::Charge(_)));

@@ -1,5 +1,4 @@
-//! Lists the buckets of which requests of this process hold most slots. Each bucket has a command that shows who holds
-//! its other slots.
+//! Lists the buckets of which requests of this process hold most slots, with a command that shows their other slots.
 
 use std::net::SocketAddr;
 

@@ -83,8 +83,8 @@ pub(super) struct HourDocument {
     errors: Vec<u32>,
     /// The 99th percentile of the time of a decision in seconds, as a bound of the histogram; `None` without decisions.
     decision_p99: Vec<Option<f64>>,
-    /// The allowed and refused requests of each point, by policy, rule and mode. The lists of a limit begin at the
-    /// point at which the limit got its ring.
+    /// The allowed and refused requests of each point, by policy, rule and mode. The lists of a limit begin with its
+    /// ring.
     limits: BTreeMap<String, [Vec<u32>; 2]>,
 }
 
@@ -202,8 +202,7 @@ impl HistoryState {
 }
 
 impl LimitHistory {
-    /// Returns the counts since the last point. If a count has fallen, its limit was added again, so the whole count is
-    /// new.
+    /// Returns the counts since the last point. A count that has fallen is new, because its limit was added again.
     fn since(&self, allowed: u64, refused: u64) -> [u32; 2] {
         let since = |now: u64, before: u64| narrow(now.checked_sub(before).unwrap_or(now));
         [since(allowed, self.allowed), since(refused, self.refused)]

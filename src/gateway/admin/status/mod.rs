@@ -1,7 +1,7 @@
 //! Serves the status page for browsers, and the documents that the page loads.
 //!
-//! The page is one file that loads nothing from other sites; a content security policy enforces this. Its numbers are those
-//! of `/metrics`, and the page computes rates from them. Only the history of the last hour is kept here.
+//! The page is one file that loads nothing from other sites; a content security policy enforces this. Its numbers are
+//! those of `/metrics`. Only the history of the last hour is kept here.
 
 mod document;
 mod endpoints;

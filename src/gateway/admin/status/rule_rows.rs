@@ -156,8 +156,7 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> V
     rows
 }
 
-/// Returns the number of limits to which a rule is compiled: the limits of the rule, and their candidates (limits on
-/// trial).
+/// Returns the number of limits to which a rule is compiled: its limits, and their candidates (limits on trial).
 fn count(rule: &Rule) -> usize {
     match &rule.action {
         Action::Allow | Action::Deny => 0,

@@ -146,8 +146,8 @@ pub struct AttributeContext {
 pub struct Peer {
     #[prost(message, optional, tag = "1")]
     pub address: Option<Address>,
-    /// The client's certificate. Envoy sends it only with the setting `include_peer_certificate`. It is PEM text, with
-    /// percent-escapes for characters that a URL cannot contain.
+    /// The client's certificate as PEM text, percent-escaped. Envoy sends it only with the setting
+    /// `include_peer_certificate`.
     #[prost(string, tag = "5")]
     pub certificate: String,
 }
@@ -193,8 +193,8 @@ pub struct HttpRequest {
     pub host: String,
     #[prost(string, tag = "6")]
     pub scheme: String,
-    /// The header fields as the client has sent them, with repeated fields kept apart. Envoy sends this map in place of
-    /// `headers` with the setting `encode_raw_headers`.
+    /// The header fields as the client has sent them. Envoy sends this map with `encode_raw_headers`, in place of
+    /// `headers`.
     #[prost(message, optional, tag = "13")]
     pub header_map: Option<HeaderMap>,
 }
@@ -255,8 +255,8 @@ pub struct OkResponse {
 pub struct HeaderValueOption {
     #[prost(message, optional, tag = "1")]
     pub header: Option<HeaderValue>,
-    /// Whether Envoy adds the field to present fields of the same name (a `google.protobuf.BoolValue`). If `None`, Envoy's
-    /// default applies.
+    /// Whether Envoy adds the field to fields of the same name (a `google.protobuf.BoolValue`). `None`: Envoy's
+    /// default.
     #[prost(message, optional, tag = "2")]
     pub append: Option<bool>,
 }

@@ -41,8 +41,7 @@ fn asked<'m>(message: &'m RateLimitRequest, descriptor: &'m RateLimitDescriptor)
     AskedDescriptor { sent, hits }
 }
 
-/// Returns the status of each descriptor for the answer, in the order of the descriptors. `payment` is `None` if no limit was
-/// checked.
+/// Returns the status of each descriptor, in their order. `payment` is `None` if no limit was checked.
 pub fn statuses(
     rules: &RuleSet,
     payment: Option<&Payment>,

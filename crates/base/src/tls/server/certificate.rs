@@ -33,8 +33,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Returns the message that the certificate with this title is not valid at the moment `now`. `None` if the certificate is
-    /// valid.
+    /// Returns the message that the certificate `title` is not valid at the moment `now`. `None` if it is valid.
     pub fn problem(self, title: &str, now: Timestamp) -> Option<String> {
         match self {
             Validity { not_after, .. } if not_after < now => Some(self.has_expired(title)),
@@ -96,8 +95,7 @@ pub(super) fn read_chain(file: &[u8]) -> Result<ReadChain, Unusable> {
     Ok(ReadChain { chain, names, title, validity })
 }
 
-/// Returns a SHA-256 hash of the contents of several files. `None` is a missing file, whose hash differs from the hash of an
-/// empty file.
+/// Returns a SHA-256 hash of the contents of several files. A missing file (`None`) differs from an empty file.
 pub(super) fn content_hash<'c>(contents: impl IntoIterator<Item = Option<&'c [u8]>>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for content in contents {

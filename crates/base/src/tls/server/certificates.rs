@@ -51,8 +51,7 @@ pub struct Entry {
     /// session is resumed.
     out_of_date: Option<(Timestamp, Arc<ServerConfig>)>,
     client_auth: ClientAuth,
-    /// A hash of the authorities and the revocation lists that verify clients. `None` if clients are not asked for a
-    /// certificate.
+    /// A hash of the authorities and revocation lists for clients. `None` if clients are not asked for a certificate.
     authority: Option<[u8; 32]>,
     /// The verifier of client certificates.
     verifier: Option<Arc<dyn ClientCertVerifier>>,

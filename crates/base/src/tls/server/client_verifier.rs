@@ -1,5 +1,4 @@
-//! Verifies the certificates of clients (mutual TLS) by the authorities of `client_ca_file` and the revocation lists of
-//! `client_crl_file`.
+//! Verifies the certificates of clients (mutual TLS) by `client_ca_file` and `client_crl_file`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! TLS settings for connections from clients. If there are several certificates, a client gets the certificate for the
-//! name that it asks for.
+//! TLS settings for connections from clients. A client gets the certificate for the name that it asks for.
 //!
 //! Files are read when a configuration is loaded, so that an invalid file is a problem of the configuration. They are
 //! read again when they have changed. Either all changed files come into force, or none. A connection keeps the
@@ -41,8 +40,7 @@ pub struct Settings {
 /// One entry of the list `certificates`: the files of a certificate, and how its clients are authenticated.
 #[derive(Clone, Debug)]
 pub struct CertificateSettings {
-    /// The PEM file with the certificate and its chain. `None` if the configuration is only examined and the certificate is
-    /// unknown.
+    /// The PEM file with the certificate and its chain. `None` if the configuration is only examined and it is unknown.
     pub cert_file: Option<NamedFile>,
     /// The PEM file with the private key. `None` if the configuration is only examined and the key cannot be read.
     pub key_file: Option<NamedFile>,
@@ -184,8 +182,7 @@ impl Server {
         })
     }
 
-    /// Whether both servers have the same settings and name the same files. The protocols and the content of the files are not
-    /// compared.
+    /// Whether both servers have the same settings and files. Protocols and the content of files are not compared.
     pub fn is_set_alike(&self, other: &Server) -> bool {
         let options = |server: &Server| {
             let auth: Vec<_> = server.settings.certificates.iter().map(|one| one.client_auth).collect();

@@ -50,8 +50,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Returns the kinds of calls by which other proxies may ask this listener for decisions. Empty for a listener that
-    /// proxies.
+    /// Returns the kinds of calls by which other proxies may ask this listener. Empty for a listener that proxies.
     pub fn doors(&self) -> &[Door] {
         self.decide.as_ref().map_or(&[], |decide| &decide.doors)
     }
@@ -78,8 +77,7 @@ impl Listener {
         is_accepted_alike && is_open && self.protocols == plain.protocols
     }
 
-    /// Whether a reload can replace `before` by this listener without a restart. Only the certificates and the settings of
-    /// `decide` may differ.
+    /// Whether this listener can replace `before` without a restart: only certificates and `decide` may differ.
     pub fn is_reload_of(&self, before: &Listener) -> bool {
         self.name == before.name
             && self.address == before.address

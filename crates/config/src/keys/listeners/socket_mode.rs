@@ -46,8 +46,7 @@ pub(crate) fn constraints() -> (&'static str, Value) {
     ("socket_mode", json!({"properties": {"address": path}}))
 }
 
-/// Reads `socket_mode` of a listener with this address. Returns `Some(None)` if the key is missing, and `None` after reporting
-/// a problem.
+/// Reads `socket_mode` of a listener. `Some(None)`: the key is missing. `None` after reporting a problem.
 pub(crate) fn socket_mode(section: &Section<'_>, address: Option<&EndpointAddress>) -> Option<Option<SocketMode>> {
     let mode = section.optional("socket_mode", |field| SOCKET_MODE.read(field));
     let has_path = section.is_unknown("address") || address.is_none_or(|address| address.inet().is_none());

@@ -16,8 +16,7 @@ pub(crate) const SOCKET_PATTERN: &str = "^unix:/[A-Za-z0-9_./@:+,=~-]{1,106}$";
 /// The length of the longest path, in bytes. The size of the kernel's `sockaddr_un` sets this bound.
 const LONGEST_PATH: usize = 107;
 
-/// Parses the path of a Unix domain socket, without the prefix. `None` if the path breaks a rule in [`SOCKET_SHAPE`]. The path
-/// becomes a label of metrics, so it may not contain characters that labels escape.
+/// Parses the path of a Unix domain socket, without the prefix. `None` if the path breaks a rule in [`SOCKET_SHAPE`].
 pub(crate) fn socket_path(path: &str) -> Option<Arc<Path>> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@:+,=~-".contains(&byte);
     let is_path = path.len() > 1 && path.len() <= LONGEST_PATH && path.starts_with('/') && path.bytes().all(is_plain);

@@ -39,8 +39,8 @@ pub(crate) struct PathRewrite {
     pub stripped: Option<String>,
 }
 
-/// Reads `strip_prefix` and `replace_prefix` of a route. `conditions` are the conditions of the route, and `None` if they are
-/// invalid. Returns `Some(None)` if both keys are missing, and `None` after a problem.
+/// Reads `strip_prefix` and `replace_prefix`. `conditions` are the conditions of the route, and `None` if they are
+/// invalid. `Some(None)`: both keys are missing. `None` after a problem.
 pub(crate) fn path_rewrite(section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Option<PathRewrite>> {
     let strip = section.optional("strip_prefix", |field| strip_prefix(&field, conditions));
     let replace = section.optional("replace_prefix", |field| replace_prefix(&field, conditions));

@@ -1,5 +1,5 @@
-//! Reads `timeouts`, `retries`, `body_bytes` and `llm` of a route. They take precedence over the same settings of the route's
-//! upstream and of the file.
+//! Reads `timeouts`, `retries`, `body_bytes` and `llm` of a route, which replace settings of its upstream and of the
+//! file.
 
 use crate::keys::llm::llm;
 use crate::keys::upstreams::upstream_timeouts::{CONNECT_DOC, FIRST_BYTE_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};

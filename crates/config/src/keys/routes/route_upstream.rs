@@ -45,8 +45,7 @@ pub(crate) const SPLIT_BY: Key = Key::optional(
     "The attribute that chooses among several upstreams. Without it: random.",
 );
 
-/// Reads the upstreams of a route, and `split_by`. `upstreams` are the names that the file declares. `None` after reporting a
-/// problem.
+/// Reads the upstreams of a route, and `split_by`. `upstreams` are the names in the file. `None` after a problem.
 pub(crate) fn upstreams_of_route(
     section: &Section<'_>,
     field: &Field<'_>,

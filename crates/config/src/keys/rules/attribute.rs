@@ -60,8 +60,7 @@ impl TlsAttributes {
 }
 
 impl AttributeReader<'_> {
-    /// Returns the attribute with the name `text`. `None` after reporting at `field` that the file cannot use such an
-    /// attribute.
+    /// Returns the attribute with the name `text`. `None` after reporting at `field` that the file cannot use it.
     pub(crate) fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
             Ok(attribute) if attribute.needs_body() => {
@@ -102,8 +101,7 @@ impl AttributeReader<'_> {
         None
     }
 
-    /// Returns an attribute if it is usable. An attribute of a credential is usable only if the file says how to verify
-    /// that credential.
+    /// Returns an attribute if it is usable: the file must say how to verify the credential of the attribute.
     fn verified(&self, field: &Field<'_>, attribute: Attribute) -> Option<Attribute> {
         let (kind, source, there) = match &attribute {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => ("jwt:", "jwt", self.jwt),

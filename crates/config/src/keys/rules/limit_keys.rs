@@ -67,8 +67,7 @@ pub(crate) fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> O
     Some(LimitKey { text, alternatives })
 }
 
-/// Splits a part of a limit key, such as `lower(query:username)`, into the name of the attribute and the case folding of its
-/// value.
+/// Splits a part of a limit key, such as `lower(query:username)`, into the attribute's name and its case folding.
 pub(crate) fn fold(text: &str) -> (&str, Fold) {
     match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
         Some(inner) => (inner.trim(), Fold::Lower),

@@ -109,8 +109,7 @@ fn list_file(
 pub(crate) struct NamedList<'t> {
     /// The value in gateway.yaml that is the path of the list's file.
     pub name: Field<'t>,
-    /// How many per cent of the list a change of the file may remove at once. `None` if the value is invalid, which has been
-    /// reported.
+    /// How many per cent of the list may be removed at once. `None` if the value is invalid, which has been reported.
     pub max_shrink: Option<u8>,
 }
 

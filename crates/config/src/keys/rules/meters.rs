@@ -25,8 +25,7 @@ struct MeteredLimit {
     settings: BucketSettings,
 }
 
-/// The settings of a limit that must be the same for all limits of one meter. A setting is `None` if it is invalid, which has
-/// been reported.
+/// The settings that must be the same for all limits of one meter. An invalid setting has been reported and is `None`.
 #[derive(Clone, Debug)]
 pub(crate) struct BucketSettings {
     /// The limit keys as text, sorted, because their order does not matter.
@@ -43,8 +42,8 @@ impl BucketSettings {
         BucketSettings { keys, algorithm, price }
     }
 
-    /// Returns the first setting in which the limits differ: its name, its value in this limit, and its value in the
-    /// first limit.
+    /// Returns the first setting in which the limits differ: its name, and its values in this limit and in the first
+    /// limit.
     fn conflict(&self, first: &BucketSettings) -> Option<(&'static str, String, String)> {
         if let (Some(here), Some(there)) = (&self.algorithm, &first.algorithm)
             && let Some(key) = here.conflict(there)
@@ -82,8 +81,7 @@ impl Meters {
         self.rules += 1;
     }
 
-    /// Reads the `meter` of a limit that has these settings. `section` is the mapping with the key. Returns `Some(None)`
-    /// without a meter, and `None` after reporting a problem.
+    /// Reads the `meter` of a limit with these settings. `Some(None)`: no meter. `None` after reporting a problem.
     pub(crate) fn meter(&mut self, section: &Section<'_>, settings: BucketSettings) -> Option<Option<String>> {
         section.optional("meter", |field| self.join(&field, settings))
     }

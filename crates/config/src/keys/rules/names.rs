@@ -16,8 +16,8 @@ pub(crate) fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
     valid.then_some(name)
 }
 
-/// Reads the `name` of a policy or rule, and adds the name to `taken`. `None` after reporting that the name is missing, invalid
-/// or already in `taken`.
+/// Reads the `name` of a policy or rule, and adds it to `taken`. `None` after reporting a missing, invalid or taken
+/// name.
 pub(crate) fn unique(section: &Section<'_>, taken: &mut HashSet<String>) -> Option<String> {
     unique_name(&section.need("name")?, taken)
 }

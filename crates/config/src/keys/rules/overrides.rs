@@ -87,8 +87,8 @@ impl OverrideReader<'_> {
         self.all(rule, &[limit], &read)?.pop()
     }
 
-    /// Reads the overrides of a rule that has several limits. Each override names the limits that it changes. Returns one list
-    /// of overrides for each limit, in the order of `limits`.
+    /// Reads the overrides of a rule that has several limits. Returns one list for each limit, in the order of
+    /// `limits`.
     pub(crate) fn of_several(
         &self,
         rule: &Section<'_>,
@@ -188,8 +188,8 @@ impl OverrideReader<'_> {
         Some(())
     }
 
-    /// Reads the value to which an override applies. If the limit keys have a single attribute, the name of the
-    /// attribute may be left out. `None` if the limit keys are invalid.
+    /// Reads the value to which an override applies. The name of a single attribute may be left out. `None` if the
+    /// limit keys are invalid.
     fn target(&self, parts: &[Arc<KeyPart>], text: &str) -> Option<Result<Target, TargetFault>> {
         self.keys?;
         let named = text.split_once('=').map(|(name, value)| (name.trim(), value));

@@ -39,8 +39,8 @@ pub(crate) struct Source<'s> {
 type TakeEntry<'e> = &'e mut dyn FnMut(&str, Position, Option<NumbersByLimit>) -> ControlFlow<()>;
 
 impl Source<'_> {
-    /// Passes every override of the file to `take`, until `take` returns `Break`. Invalid lines are reported and left
-    /// out. Returns the number of overrides. `None` after reporting that the file as a whole is invalid.
+    /// Passes every valid override of the file to `take`, until `take` returns `Break`. Returns the number of
+    /// overrides. `None` after reporting that the file as a whole is invalid.
     pub(crate) fn each(self, take: TakeEntry<'_>) -> Option<usize> {
         if self.file.to_ascii_lowercase().ends_with(".csv") { self.lines(take) } else { self.mapping(take) }
     }
@@ -266,8 +266,7 @@ impl Table<'_> {
         }
     }
 
-    /// Returns the cells of a line, one for each column. `None` after reporting that the line has too few or too many
-    /// cells.
+    /// Returns the cells of a line, one for each column. `None` after reporting too few or too many cells.
     fn cells<'c>(&self, line: &Line<'c>) -> Option<Cells<'c>> {
         let cells = line.cells(self.source.report)?;
         if cells.len() != self.columns.len() {
@@ -374,8 +373,7 @@ fn completed(mut numbers: Vec<Entry>, limit: &OverriddenLimit<'_, '_>, start: Po
             numbers.push(Entry { key: key.clone(), key_position: start, value });
         }
     }
-    // If the limit has no `burst`, its burst comes from its `rate`. An override without `burst` and `rate` keeps this
-    // burst.
+    // An override without `burst` and `rate` keeps the burst that comes from the limit's `rate`.
     if keys.contains(&"burst")
         && !has(&numbers, "burst")
         && !has(&numbers, "rate")

@@ -1,5 +1,4 @@
-//! Reads the limits of a rule: `algorithm` with `algorithm_config`, or several limits under `limits`, with `meter` and
-//! `overrides`.
+//! Reads the limits of a rule: one in `algorithm_config`, or several in `limits`, with `meter` and `overrides`.
 
 use crate::keys::rules::algorithms::{
     LimitNumbers, NamedAlgorithm, OtherNumbers, ceiling, check_price, numbers, price,

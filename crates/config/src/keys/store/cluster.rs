@@ -1,5 +1,4 @@
-//! Reads `cluster` of `redis`: the nodes that name all nodes of the cluster, and how buckets are distributed over the
-//! nodes.
+//! Reads `cluster` of `redis`: the nodes to ask first, and how buckets are distributed over all nodes.
 
 use serde_json::json;
 

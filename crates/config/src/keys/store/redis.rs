@@ -137,8 +137,7 @@ pub(crate) fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Se
     })
 }
 
-/// Reads TLS from the key `tls`, or from the scheme of the URL. `Some(None)` without TLS. `None` after reporting a
-/// problem.
+/// Reads TLS from `tls`, or from the scheme of the URL. `Some(None)`: no TLS. `None` after reporting a problem.
 fn tls(section: &Section<'_>, url: &Url, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
     let tls = section.optional("tls", |field| {
         let tls = client_tls(field.clone(), environment)?;

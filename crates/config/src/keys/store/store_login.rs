@@ -26,8 +26,8 @@ pub(crate) fn wrong_url(field: &Field<'_>, must: &str) {
     field.wrong(format_args!("must {must}; the value is not shown: it may hold a password"), None);
 }
 
-/// Reads the password of a store: from gateway.yaml, from a separate file, or from `in_url`, the password in the URL. Returns
-/// `Some(None)` if there is no password or an empty one. `None` after reporting a problem.
+/// Reads the password of a store: from gateway.yaml, from a file, or from `in_url`, the password in the URL.
+/// `Some(None)`: no password, or an empty one. `None` after reporting a problem.
 pub(crate) fn password(
     section: &Section<'_>,
     environment: Environment<'_>,

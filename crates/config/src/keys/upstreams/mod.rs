@@ -179,8 +179,7 @@ pub(crate) static UPSTREAM_ENTRY: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// Reads `upstreams`, in the order of the file. `defaults` are the timeouts of an upstream without own timeouts. `None` after
-/// reporting a problem.
+/// Reads `upstreams`. `defaults` are the timeouts of an upstream without its own. `None` after reporting a problem.
 pub(crate) fn upstreams(
     field: &Field<'_>,
     defaults: UpstreamTimeouts,

@@ -63,8 +63,7 @@ impl Upstream {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub scheme: Scheme,
-    /// The name or IP address of the server. An IPv6 address has no brackets. For a Unix domain socket, the host is `localhost`
-    /// and the port is the default port of the scheme.
+    /// The name or IP address of the server, without brackets. For a Unix domain socket, `localhost`.
     pub host: String,
     pub port: u16,
     /// The path of the Unix domain socket. `None`: the gateway connects to `host` and `port`.

@@ -29,8 +29,7 @@ pub(crate) const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind::new(
     |field| if field.is_written("none") { Some(None) } else { field.positive_duration().map(Some) },
 );
 
-// Descriptions of the timeouts. The timeouts of all upstreams, of one upstream and of a route have the same
-// descriptions.
+// Descriptions of the timeouts, which upstreams and routes share.
 pub(crate) const CONNECT_DOC: &str = "To open a connection to one address.";
 pub(crate) const READ_DOC: &str =
     "For the head of a response from its first byte, and between two parts of it. Parts of a request body restart it.";

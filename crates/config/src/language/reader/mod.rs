@@ -141,8 +141,8 @@ impl<'t> Field<'t> {
         self.report.adopt(file, most, of_file);
     }
 
-    /// Returns the list in the file that this value names. The file is read only once, even if several values name it. `None`
-    /// if the list has a problem.
+    /// Returns the list in the file that this value names. The file is read only once. `None` if the list has a
+    /// problem.
     pub(crate) fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
         self.report.list_once(key, read)
     }
@@ -155,8 +155,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Returns the value as a mapping that may have the keys of `mapping`. `None` after reporting that the value is not a
-    /// mapping.
+    /// Returns the value as a mapping with keys of `mapping`. `None` after reporting that the value is not a mapping.
     pub(crate) fn section(self, mapping: &'static Mapping) -> Option<Section<'t>> {
         match &self.node.value {
             Value::Map(entries) => {
@@ -170,8 +169,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Returns the keys of a mapping with their positions and values. The operator chooses the keys. `None` after reporting
-    /// that the value is not a mapping.
+    /// Returns the keys of a mapping with their positions and values. `None` after reporting another value.
     pub(crate) fn pairs(&self) -> Option<Vec<(&'t str, Position, Field<'t>)>> {
         let Value::Map(entries) = &self.node.value else {
             self.must("be a mapping");

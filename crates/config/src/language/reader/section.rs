@@ -39,8 +39,8 @@ impl<'t> Section<'t> {
         field
     }
 
-    /// Reads a key that may be missing. Returns `Some(None)` if the key is missing or its value is unknown. `None` if the value
-    /// is invalid.
+    /// Reads a key that may be missing. `Some(None)`: the key is missing or its value unknown. `None`: the value is
+    /// invalid.
     pub(crate) fn optional<T>(&self, name: &str, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<Option<T>> {
         match self.get(name) {
             Some(field) if !field.is_unknown() => read(field).map(Some),
@@ -68,8 +68,7 @@ impl<'t> Section<'t> {
         self.value(name, |field| field.whole(*least..=*most))
     }
 
-    /// Reads a key whose value is a whole number within the declared bounds, and returns it as a `usize`. `None` after
-    /// reporting a problem.
+    /// Reads a key as [`Section::whole`] does, as a `usize`. `None` after reporting a problem.
     pub(crate) fn count(&self, name: &str) -> Option<usize> {
         usize::try_from(self.whole(name)?).ok()
     }
@@ -113,8 +112,7 @@ impl<'t> Section<'t> {
         self.report.add(self.position, join(&self.path, name), what.to_string());
     }
 
-    /// Reports, at the position of the key, that a key must not be there or needs another key. Does nothing if the key is
-    /// missing.
+    /// Reports, at the position of a key, that it must not be there or needs another key. Ignores a missing key.
     pub(crate) fn unwanted(&self, name: &str, what: impl fmt::Display) {
         if let Some(entry) = self.entries.iter().find(|entry| entry.key == name) {
             self.report.add(entry.key_position, join(&self.path, name), what.to_string());

@@ -16,8 +16,7 @@ use base::time::Micros;
 use ledger::cost::{Cost, ExtraDecimals};
 
 impl<'t> Field<'t> {
-    /// Returns the text of a single value of any type except null, as written in the file. `None` after reporting another
-    /// value.
+    /// Returns the text of a single value except null, as written in the file. `None` after reporting another value.
     pub(crate) fn written(&self) -> Option<&'t str> {
         match self.scalar() {
             Some(scalar) if scalar.kind() != Kind::Null => Some(&scalar.text),
@@ -198,8 +197,7 @@ impl<'t> Field<'t> {
         address
     }
 
-    /// Reads the value as a network, such as `10.0.0.0/8`. An IP address alone is a network with one address. `None` after
-    /// reporting another value.
+    /// Reads the value as a network, such as `10.0.0.0/8`, or as an IP address. `None` after reporting another value.
     pub(crate) fn network(&self) -> Option<IpNet> {
         let network = self.text_of(&NETWORK).and_then(network::parse);
         match network {

@@ -53,8 +53,8 @@ pub enum Shape {
         /// The message for a mapping with too few entries, such as "have at least one condition".
         empty: &'static str,
     },
-    /// A mapping from attributes to conditions. The mapping has at least `least` entries. [`crate::keys`] defines the
-    /// schema of the mapping under the name `definition`.
+    /// A mapping from attributes to at least `least` conditions. [`crate::keys`] defines its schema under the name
+    /// `definition`.
     Conditions {
         definition: &'static str,
         least: usize,
@@ -110,8 +110,7 @@ impl Shape {
         Shape::Text(Text::new(Scalars::Text, patterns, must))
     }
 
-    /// Returns the message for a value that does not have this shape, without the "must" at its start, such as "be a whole
-    /// number from 1 to 7".
+    /// Returns the message for a value of another shape, without the "must", such as "be a whole number from 1 to 7".
     pub fn must(&self) -> String {
         match self {
             Shape::Defined(definition) => definition.shape.must(),

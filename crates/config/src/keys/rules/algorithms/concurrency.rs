@@ -55,8 +55,7 @@ pub(super) static LIMIT: Mapping = Mapping {
 pub(super) static NUMBERS: Mapping =
     Mapping { heading: None, definition: Some("concurrency_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
 
-/// Reads the number of slots, and how long a request may hold a slot. The mapping `section` may have other keys as
-/// well. `None` after reporting a problem.
+/// Reads the number of slots, and how long a request may hold a slot. `None` after reporting a problem.
 pub(super) fn concurrency(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let max_hold = section.optional("max_hold", |field| HOLD.read(field));

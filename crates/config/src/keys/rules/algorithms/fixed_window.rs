@@ -80,8 +80,7 @@ pub(super) static LIMIT: Mapping = Mapping {
 pub(super) static NUMBERS: Mapping =
     Mapping { heading: None, definition: Some("fixed_window_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
 
-/// Reads the limit and the window of a fixed window. The mapping `section` may have other keys as well. `None` after reporting
-/// a problem.
+/// Reads the limit and the window of a fixed window. `None` after reporting a problem.
 pub(super) fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| window(section, &field));
@@ -89,8 +88,8 @@ pub(super) fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> O
     numbers(limit, |limit| FixedWindow::new(limit, window).map(Algorithm::FixedWindow))
 }
 
-/// Reads another limit for a fixed window with the same length, such as that of an override. `window` is the rule's own window,
-/// and `None` if it is invalid.
+/// Reads another limit of a fixed window, such as an override's. `window` is the rule's own, or `None` if it is
+/// invalid.
 pub(super) fn other_limit(
     section: &Section<'_>,
     window: Option<&FixedWindow>,

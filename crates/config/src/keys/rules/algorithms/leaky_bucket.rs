@@ -71,8 +71,8 @@ pub(super) fn leaky_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> O
     numbers(section, delay_after, reader)
 }
 
-/// Reads other settings for a leaky bucket, such as those of an override. `own` is the rule's own bucket, and `None` if its
-/// settings are invalid. The other settings keep the `delay_after` of `own`.
+/// Reads other settings of a leaky bucket, such as an override's. `own` is the rule's own bucket, or `None` if it is
+/// invalid. The `delay_after` of `own` is kept.
 pub(super) fn other_numbers(
     section: &Section<'_>,
     own: Option<&LeakyBucket>,

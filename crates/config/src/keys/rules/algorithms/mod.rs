@@ -98,8 +98,7 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
     }
 }
 
-/// The rate and size of a limit, as the file gives them. A credential, such as a token, may supply some of these values for
-/// each request.
+/// The rate and size of a limit, as the file gives them. Credentials may supply some of these values.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitNumbers {
     /// The algorithm with the largest rate and size that a request can have.
@@ -128,8 +127,7 @@ impl LimitNumbers {
     }
 }
 
-/// Reads the rate and size of a limit with this algorithm. The mapping `section` may have other keys as well. `None` after
-/// reporting a problem.
+/// Reads the rate and size of a limit with this algorithm. `None` after reporting a problem.
 pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     match kind {
         AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => token_bucket::token_bucket(section, reader),
@@ -186,8 +184,8 @@ pub(crate) struct NamedAlgorithm {
 }
 
 impl NamedAlgorithm {
-    /// Returns the algorithm that a rule names, or the default algorithm. A misspelled name counts as the algorithm with the
-    /// most similar name. `None` after reporting that no algorithm has a similar name.
+    /// Returns the algorithm that a rule names, or the default algorithm. A misspelled name counts as the most similar
+    /// name. `None` after reporting that no name is similar.
     pub(crate) fn of_rule(rule: &Section<'_>) -> Option<NamedAlgorithm> {
         match rule.get("algorithm") {
             Some(field) => named(&field),
@@ -211,8 +209,8 @@ impl NamedAlgorithm {
     }
 }
 
-/// Reads the rate and size in an override or a shadow. An override replaces the rate and size of the limit. A shadow
-/// only counts requests, by its own rate and size, and never refuses a request.
+/// Reads the rate and size in an override or a shadow. An override replaces those of the limit. A shadow only counts
+/// requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OtherNumbers<'k> {
     pub kind: AlgorithmKind,

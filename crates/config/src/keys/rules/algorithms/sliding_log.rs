@@ -59,8 +59,7 @@ pub(super) static LIMIT: Mapping = Mapping {
 pub(super) static NUMBERS: Mapping =
     Mapping { heading: None, definition: Some("sliding_log_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
 
-/// Reads the limit and the window of a sliding log. The mapping `section` may have other keys as well. `None` after reporting a
-/// problem.
+/// Reads the limit and the window of a sliding log. `None` after reporting a problem.
 pub(super) fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| WINDOW.read(field));
@@ -68,8 +67,8 @@ pub(super) fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Op
     numbers(limit, |limit| SlidingLog::new(limit, window).map(Algorithm::SlidingLog))
 }
 
-/// Reads another limit for a sliding log with the same window, such as that of an override. `own` is the rule's own log, and
-/// `None` if it is invalid.
+/// Reads another limit of a sliding log, such as an override's. `own` is the rule's own log, or `None` if it is
+/// invalid.
 pub(super) fn other_limit(
     section: &Section<'_>,
     own: Option<&SlidingLog>,

@@ -52,8 +52,7 @@ pub(super) static NUMBERS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// Reads the limit, the window and the steps of a sliding window. The mapping `section` may have other keys as well. `None`
-/// after reporting a problem.
+/// Reads the limit, the window and the steps of a sliding window. `None` after reporting a problem.
 pub(super) fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| WINDOW.read(field));
@@ -62,8 +61,8 @@ pub(super) fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) ->
     numbers(limit, |limit| SlidingWindow::new(limit, window, steps).map(Algorithm::SlidingWindow))
 }
 
-/// Reads another limit for the same sliding window, such as that of an override. `window` is the rule's own window, and `None`
-/// if it is invalid.
+/// Reads another limit of a sliding window, such as an override's. `window` is the rule's own, or `None` if it is
+/// invalid.
 pub(super) fn other_limit(
     section: &Section<'_>,
     window: Option<&SlidingWindow>,

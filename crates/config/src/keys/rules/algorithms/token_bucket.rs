@@ -87,8 +87,7 @@ struct LocatedRate<'t> {
     claimed: Option<ClaimedNumber>,
 }
 
-/// Reads the rate and burst of a token bucket. The mapping `section` may have other keys as well. `None` after reporting a
-/// problem.
+/// Reads the rate and burst of a token bucket. `None` after reporting a problem.
 pub(crate) fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let burst = section.optional("burst", |field| reader.number(NumberKind::Burst, u64::MAX, field));
     let rate = rate(section, reader)?;
@@ -191,8 +190,7 @@ pub(super) fn parse_rate_field(field: &Field<'_>) -> Option<Rate> {
     RATE_VALUE.read(field.clone())
 }
 
-/// Makes a bucket with this rate and burst, if it can be computed exactly. `field` is the field of the burst, if the
-/// file gives one.
+/// Makes a bucket with this rate and burst, if it can be computed exactly. `field` is the field of the burst, if any.
 fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<TokenBucket> {
     let LocatedRate { rate, field: rate_field, .. } = rate;
     let burst_field = field.unwrap_or(rate_field);
@@ -220,8 +218,7 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
     None
 }
 
-/// Parses a rate, such as `10000/day`: a whole number of tokens, and a unit of time or a duration. `None` if the text is
-/// invalid.
+/// Parses a rate, such as `10000/day`: a whole number of tokens, and a unit of time or a duration. `None` if invalid.
 pub(crate) fn parse_rate(text: &str) -> Option<Rate> {
     let (amount, period) = text.split_once('/')?;
     let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;

@@ -17,8 +17,8 @@ pub(super) const fn limit_key(doc: &'static str) -> Key {
     Key::required("limit", Type::OwnOr { text, shape: WINDOW_LIMIT, mapping: &CLAIMED }, doc)
 }
 
-/// Declares the key `shadow`. A shadow is a second rate and size that the gateway tries: it counts requests, but never
-/// refuses or delays a request.
+/// Declares the key `shadow`: a second rate and size that the gateway tries. A shadow never refuses or delays a
+/// request.
 pub(super) const fn shadow(numbers: &'static Mapping) -> Key {
     let doc = "Numbers to try: counted, never refusing or delaying.";
     Key::optional("shadow", Type::Mapping(numbers), doc)
