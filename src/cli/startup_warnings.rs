@@ -40,8 +40,7 @@ enum FileRole {
     Otherwise,
 }
 
-/// Whether a file is secret. A private key is always secret. A file that is named as a secret is secret, but not if it
-/// has a certificate or a public key.
+/// Whether a file is secret: it has a private key, or is named as a secret and has no certificate or public key.
 fn is_secret(named: FileRole, bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
     // `memmem` is fast, because the file may have a million lines.

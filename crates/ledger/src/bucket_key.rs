@@ -56,7 +56,7 @@ pub struct LimitTag(pub u32);
 
 impl LimitTag {
     /// Returns the tag for buckets with the settings of one variant: 0 for the limit's own settings, above 0 for an
-    /// override. All overrides of a limit share one tag, because there may be many overrides.
+    /// override. All overrides of a limit share one tag.
     #[must_use]
     pub fn of_variant(self, variant: u32) -> LimitTag {
         if variant == 0 { self } else { LimitTag(self.0.wrapping_add(0x9e37_79b9)) }

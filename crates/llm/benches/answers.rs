@@ -12,7 +12,7 @@ use llm::json::{Interest, JsonScanner, Pointer, PointerSet};
 
 /// The size of the pieces of a body: that of a TLS record.
 const PIECE: usize = 16 << 10;
-/// The number of bytes that each measurement reads, at least.
+/// The least number of bytes that a measurement reads.
 const BYTES: usize = 256 << 20;
 
 fn main() {

@@ -42,7 +42,7 @@ pub struct Report {
     /// The number of bytes of text that the model wrote, decoded, in UTF-8: content, reasoning, names and arguments of
     /// tools.
     pub text_bytes: u64,
-    /// The number of these bytes after the last usage, which does not count them. All of them if there is no usage.
+    /// The number of bytes of text that came after the last usage, or of all text without a usage.
     pub text_bytes_after_usage: u64,
     /// The number of events that were too long, and were skipped.
     pub skipped_events: u64,
@@ -136,7 +136,7 @@ impl Sum {
 
 impl Report {
     /// Estimates the usage of an answer that may have been cut: its last usage, and a token of output for each
-    /// `bytes_per_token` bytes of later text. Without a usage, the prompt has `prompt_estimate` tokens.
+    /// `bytes_per_token` bytes of later text. The prompt of an answer without a usage has `prompt_estimate` tokens.
     pub fn estimate(&self, prompt_estimate: u64, bytes_per_token: u64) -> Usage {
         let usage = self.usage.unwrap_or(Usage { input: prompt_estimate, ..Usage::default() });
         let after = self.text_bytes_after_usage.div_ceil(bytes_per_token.max(1));

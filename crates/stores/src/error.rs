@@ -37,11 +37,10 @@ pub enum StoreError {
     Backlog,
     /// The server's reply is not valid for the call.
     UnexpectedReply,
-    /// The server's time was outside of the calendar periods that the call named, in two attempts. Nothing was
-    /// charged.
+    /// The server's time was not in the calendar periods that the call named, in two attempts. Nothing was charged.
     OutsidePeriod,
-    /// The call asks for slots, but reached the server after a later call of this gateway. So the server has ignored
-    /// its reports. Charges of other buckets stay.
+    /// The call asks for slots, but a later call of this gateway has overtaken it. So the server has ignored its
+    /// reports. Charges of other buckets stay.
     OldReport,
     /// Another node of the cluster has the hash slot of the bucket now. The call did not run.
     SlotMoved,
@@ -49,7 +48,7 @@ pub enum StoreError {
     SlotMoving,
     /// The buckets are on two nodes while their hash slot is moving. The call did not run.
     TryAgain,
-    /// The cluster does not serve the hash slot, which has no master or a node that is cut off. The call did not run.
+    /// The hash slot has no master, or its node is cut off. The call did not run.
     ClusterDown,
     /// The circuit breaker is open after repeated errors. Nothing was sent.
     BreakerOpen,
@@ -136,7 +135,7 @@ impl StoreError {
     }
 }
 
-/// An error of a store: its kind, which is counted in metrics, and a text with details for the log.
+/// An error of a store: its kind for metrics, and a text for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub error: StoreError,
@@ -148,7 +147,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Whether the connection must be closed after this error. If not, a new connection would meet the same error.
+    /// Whether the connection must be closed after this error.
     pub(crate) fn ends_connection(&self) -> bool {
         let stays = matches!(
             self.error,

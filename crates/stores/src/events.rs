@@ -25,8 +25,8 @@ pub fn gateway_ttl() -> Micros {
 pub enum Event {
     /// A call has ended, successfully or not.
     CallEnded(CallReport),
-    /// The deadline of this number of requests passed before they could be sent. `node` is the server's address, if
-    /// there are several.
+    /// The deadline of this number of requests passed before they could be sent. `node` is the address of the server,
+    /// if there are several.
     Unsent { requests: usize, node: Option<Arc<str>> },
     /// The last calls on a connection all took so long that requests miss their deadline. `fastest` is the duration of
     /// the fastest of these calls, and `needed` the `timeout` that such calls need. `node` is the server's address, if
@@ -101,7 +101,7 @@ pub struct CallReport {
     pub span_links: SpanLinks,
 }
 
-/// The function to which a store passes its events. The function is called on the thread on which the event happens.
+/// The function to which a store passes its events, on the thread of the event.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
 

@@ -15,7 +15,7 @@ pub struct Initialization<'s> {
     postgres: &'s postgres::Settings,
 }
 
-/// The user as whom the preparation logs in to the database.
+/// The user for the preparation of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
     /// The user in gateway.yaml. Gateways log in as this user too.

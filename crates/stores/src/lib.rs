@@ -65,8 +65,7 @@ pub use settings::{Endpoint, Settings};
 pub use take_failure::TakeFailure;
 pub use worker::Worker;
 
-/// A store of buckets, of one of the supported kinds. A new kind needs a file, a variant here and in [`Settings`], and
-/// an arm in each `match` on them.
+/// A store of buckets, of one of the supported kinds. A new kind needs a variant here and in [`Settings`].
 #[derive(Debug)]
 pub enum Store {
     Memory(Arc<Memory>),
@@ -159,7 +158,7 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(Some(memory.take(plan))),
             Store::Redis(redis) => Ok(redis.take(worker, plan, caller, answer_within).await?),
-            // This future is by far the largest. On the heap, it does not enlarge the tasks of requests.
+            // On the heap, this largest future does not enlarge the tasks of requests to other stores.
             Store::Cluster(cluster) => Box::pin(cluster.take(worker, plan, caller, answer_within)).await,
             Store::Postgres(postgres) => Ok(postgres.take(worker, plan, caller, answer_within).await?),
         }
@@ -188,8 +187,7 @@ impl Store {
         }
     }
 
-    /// Ends all slots of this gateway at the end of the process. Waits until the store knows of it, however long that
-    /// takes.
+    /// Ends all slots of this gateway at the end of the process. Waits until the store knows that they have ended.
     pub async fn end_all_slots(&self) {
         match self {
             Store::Memory(_) => {}
@@ -199,7 +197,7 @@ impl Store {
         }
     }
 
-    /// Waits until the store knows what the requests of this gateway hold, however long that takes.
+    /// Waits until the store knows what the requests of this gateway hold.
     pub async fn all_reported(&self) {
         match self {
             Store::Memory(_) => {}
@@ -219,8 +217,8 @@ impl Store {
         }
     }
 
-    /// Sets the limits whose charges may be undone, because another bucket of the same request may refuse. What is
-    /// cached about their buckets is valid for a shorter time.
+    /// Sets the limits whose charges may be undone, because another bucket of the same request may refuse. Their
+    /// buckets are cached for a shorter time.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if let Store::Cluster(cluster) = self {
             cluster.expect_undone_charges(limits);
@@ -238,7 +236,7 @@ impl Store {
         }
     }
 
-    /// Converts a time of this process's clock to the store's clock. The difference of the clocks is estimated.
+    /// Converts a time of this process's clock to the store's clock.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         match self {
             Store::Memory(memory) => memory.date_at(ours),
@@ -281,7 +279,7 @@ impl Store {
         self.local_buckets().is_none()
     }
 
-    /// Returns the number of buckets in this process, including those that replace a shared store during an outage.
+    /// Returns the number of buckets in this process, also of those that replace a shared store during an outage.
     pub fn buckets(&self) -> usize {
         match self {
             Store::Memory(memory) => memory.buckets(),

@@ -58,8 +58,8 @@ impl Reservation {
     }
 }
 
-/// Returns the asks of a plan that have a slot if they are granted. An ask of a budget has a slot even if it reserves
-/// nothing, because the cost comes at its end.
+/// Returns the asks of a plan that have a slot if they are granted. An ask of a budget always has one, because the
+/// cost comes at its end.
 pub(crate) fn held_asks(plan: &Plan) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
     plan.asks().filter(|(index, charge, terms)| {
         let is_budget = matches!(charge.algorithm, Algorithm::Budget(_));

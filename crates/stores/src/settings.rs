@@ -71,7 +71,7 @@ impl Settings {
         }
     }
 
-    /// Returns the number of gateways among which limits are divided during an outage, at least. 1 for a store that is
+    /// Returns the smallest number of gateways among which limits are divided during an outage. 1 for a store that is
     /// not shared.
     pub fn gateways(&self) -> u64 {
         match self {
@@ -107,8 +107,8 @@ impl Settings {
         }
     }
 
-    /// Returns how both settings distribute buckets over the nodes of the same cluster. `None` if equally, or if the
-    /// clusters differ.
+    /// Returns how both settings distribute buckets over the nodes of the same cluster. `None` if there is no
+    /// difference, or if the clusters differ.
     pub fn other_place(&self, other: &Settings) -> Option<(Place, Place)> {
         let (Endpoint::Redis { target, prefix }, Endpoint::Redis { target: other, prefix: other_prefix }) =
             (self.endpoint()?, other.endpoint()?)

@@ -32,9 +32,9 @@ impl StoreClock {
         StoreClock { whole: Some(whole), ..StoreClock::default() }
     }
 
-    /// Notes that the store's clock showed `theirs` during a call, between the times `started` and `ended` of this
-    /// process's clock. The known difference of the clocks is kept if it agrees with these times. Returns the
-    /// estimated time of this process's clock at `theirs`.
+    /// Notes that the store's clock showed `theirs` during a call, between `started` and `ended` on this process's
+    /// clock. Keeps the known difference of the clocks if it agrees with that. Returns the estimated time of this
+    /// process's clock at `theirs`.
     pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) -> Timestamp {
         let (least, most) = (difference(theirs, ended), difference(theirs, started));
         let ahead = self.ahead().min(most).max(least);

@@ -7,7 +7,7 @@ use super::reply::TakeReply;
 use super::reply_in_parts::{PartPositions, ReplyInParts};
 use ledger::charge::Plan;
 
-/// The error of a store that has not decided a whole plan.
+/// The error of a store, with the part of the plan that was decided.
 #[derive(Debug)]
 pub struct TakeFailure {
     pub error: StoreError,

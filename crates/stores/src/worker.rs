@@ -1,6 +1,6 @@
 //! Identifies the gateway's worker threads.
 
-/// The index of one of the gateway's worker threads. A remote store has a connection for each worker, or for the first
-/// workers, with which the others share it.
+/// The index of one of the gateway's worker threads. A remote store has one connection for each worker, or fewer
+/// connections that workers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Worker(pub usize);

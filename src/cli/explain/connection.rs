@@ -101,7 +101,7 @@ fn read_certificate(file: &Path) -> Result<ClientCertificate, Failure> {
     certificate.map_err(|error| Failure::from(format!("--client-cert: {}: {error}", file.display())))
 }
 
-/// Returns the TLS session that would be negotiated, and the reason if the host of `sample` is then refused.
+/// Returns the TLS session that would be negotiated, and the reason why it refuses the host of `sample`.
 fn handshake(
     server: &Server,
     certificate: Option<ClientCertificate>,

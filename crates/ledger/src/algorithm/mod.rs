@@ -128,7 +128,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the period of a fixed window that contains `now`. `None` if there is none, as for other algorithms.
+    /// Returns the period of a fixed window that contains `now`. `None` if there is no such period.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         match self {
             Algorithm::TokenBucket(_)
@@ -231,7 +231,7 @@ impl Algorithm {
         (self.kind().twin(), numbers)
     }
 
-    /// Returns whether only time refills a bucket. Then a refusal stays true until its wait has passed.
+    /// Returns whether only time refills a bucket, so that a refusal stays true until its wait has passed.
     pub fn frees_only_with_time(&self) -> bool {
         match self {
             Algorithm::TokenBucket(_)
@@ -289,8 +289,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the name of a setting that must be equal if both limits charge one bucket, but differs in `other`.
-    /// `None` if there is none.
+    /// Returns the name of a setting that differs in `other`, so that both limits cannot charge one bucket. `None` if
+    /// there is none.
     pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
         match (self, other) {
             _ if self.kind() != other.kind() => Some("algorithm"),

@@ -53,7 +53,7 @@ const SEQUENCES: u64 = (1 << 48) - 1;
 pub struct Holder {
     pub owner: Owner,
     pub held: Cost,
-    /// The second since which the owner has held something without a pause.
+    /// The second in which the owner began to hold something.
     pub since: Timestamp,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct OwnerEntry {
     /// The amount that the owner holds, in thousandths.
     pub held: u64,
     pub until: Timestamp,
-    /// The second since which the owner has held something without a pause, since the Unix epoch.
+    /// The second since the Unix epoch in which the owner began to hold something.
     pub since: u64,
     /// The sum in the owner's last accepted report, in thousandths. 0 for slots.
     pub settled: u64,
@@ -180,7 +180,7 @@ impl OwnerEntries {
     }
 
     /// Returns whether a stored value has entries of this kind, and is not that of another algorithm: it must be
-    /// whole, its sum must be right, and no entry may count for longer than [`LIFE`].
+    /// whole, its sum must be right, and no entry counts for longer than [`LIFE`].
     pub(super) fn is_stored(kind: EntryKind, state: &[u64]) -> bool {
         OwnerEntries::parse(kind, state).is_some_and(|read| {
             let held: u64 = read.entries.iter().take(read.live).map(|entry| entry.held).sum();
@@ -209,7 +209,7 @@ impl OwnerEntries {
     }
 
     /// Accepts a report, and moves its entry to the front. Returns how much the owner has settled since its last
-    /// report, in thousandths. `None` if the report is not newer than that, or if there are too many owners.
+    /// report, in thousandths. `None` if the report is not newer, or if there are too many owners.
     pub(super) fn accept(&mut self, report: Report) -> Option<u64> {
         let own = self.entries.iter().position(|entry| entry.owner == report.owner);
         let (mut since, to) = (None, report.settled.to.thousandths().min(EXACT));
@@ -269,8 +269,8 @@ impl OwnerEntries {
         self.entries.iter().take(self.live).filter(|entry| entry.held > 0).map(holder)
     }
 
-    /// Returns the time until which a store must keep the state: [`KEPT`] after the end of the moment's minute. It is
-    /// the same for a whole minute, so a store need not change it at each write.
+    /// Returns the time until which a store must keep the state: [`KEPT`] after the end of the moment's minute. The
+    /// time changes only each minute, so a store need not change it at each write.
     pub(super) fn kept_until(&self) -> Timestamp {
         Timestamp((self.moment.0 / MINUTE + 1) * MINUTE).plus(KEPT)
     }

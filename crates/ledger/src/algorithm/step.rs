@@ -10,12 +10,12 @@ use base::time::{Micros, Timestamp};
 /// The largest number up to which a double represents every integer exactly.
 pub(super) const EXACT: u64 = (1 << 53) - 1;
 
-/// The longest time by which the last moment of a state may be ahead of the store's clock, which may be set back.
-/// Until the clock has caught up, nothing is refilled. If the moment is further ahead, the present moment replaces it.
+/// The longest time by which the last moment of a state may be ahead of the store's clock, which may have been set
+/// back. A moment that is further ahead is replaced by the present moment.
 pub(crate) const MOST_AHEAD: Micros = Micros(10_000_000);
 
 /// The stored state of a bucket, a list of integers, which only the bucket's algorithm interprets. It includes its own
-/// unit, so that a gateway with other settings reads it correctly.
+/// unit.
 pub type State = SmallVec<[u64; 3]>;
 
 /// The settings of one limit for its Lua twin, each below 2^53.
@@ -60,8 +60,7 @@ pub struct Entry {
     pub kept_until: Timestamp,
 }
 
-/// The result of charging one bucket, and what the bucket holds without the charge, because another bucket of the plan
-/// may refuse.
+/// The result of charging one bucket, and the level of the bucket without the charge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// What the bucket holds without the charge.

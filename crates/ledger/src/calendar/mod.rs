@@ -29,8 +29,7 @@ const SECOND: u64 = 1_000_000;
 /// double.
 pub(crate) const LATEST: Timestamp = Timestamp((1 << 53) - 1);
 
-/// All definitions that were ever in a configuration. They are never dropped, so that a [`Calendar`] is only a
-/// reference.
+/// All definitions that were ever in a configuration. They are never dropped.
 static DEFINITIONS: Mutex<Vec<&'static Definition>> = Mutex::new(Vec::new());
 
 /// Defines the periods of a calendar: their unit, anchor, time of day and time zone. Two calendars with the same

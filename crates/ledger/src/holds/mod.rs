@@ -16,10 +16,8 @@
 //! - A report about a [`budget`](crate::algorithm::budget) also says the sum of all costs that the owner has settled. The
 //!   store charges what is new in this sum, so a cost is charged once, however often it is reported.
 //!
-//! Two calls that ask for slots of one bucket at the same time are safe. But the second call reports as held all that
-//! the first call asked for, even slots that the store will refuse. If such calls overlap all the time, a bucket
-//! admits nothing although it has free slots. So a store's connection delays an ask while [`Holdings::unanswered`] is
-//! above zero.
+//! A call reports as held all that an earlier call without an answer asked for, so it may be refused wrongly.
+//! Therefore a store's connection delays an ask while [`Holdings::unanswered`] is above zero.
 //!
 //! `model_check` proves these statements for every order of events in a small world.
 

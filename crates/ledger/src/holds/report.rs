@@ -5,8 +5,7 @@ use std::fmt;
 use crate::cost::Cost;
 use base::time::Micros;
 
-/// How long a [`Report`] counts after the store has accepted it, by the store's clock. So long does a heartbeat count
-/// too.
+/// How long a [`Report`] counts after the store has accepted it, by the store's clock. A heartbeat counts as long.
 pub const LIFE: Micros = Micros(7_000_000);
 
 /// The interval at which an owner repeats its report about a bucket, so that one lost report does no harm.

@@ -42,7 +42,7 @@ pub(super) static EVENT: LazyLock<Table> = LazyLock::new(|| {
     Table::new(start.iter().map(|(pointer, role)| (pointer.as_str(), *role)).chain(USAGE).chain(own))
 });
 
-/// A number that falls to 0 is one that the server does not know at this place.
+/// Updates the known numbers, but not to 0: a server sends 0 for a number that it does not know.
 pub(super) fn update(known: &mut Counts, event: &Counts) {
     let zeros = known.get(Count::Input).is_none();
     known.replace(&if zeros { *event } else { event.without_zeros() });

@@ -9,7 +9,7 @@ use super::Format;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint<'p> {
     pub format: Format,
-    /// The model, if the path has it, as it was sent: with Gemini, and the deployment with Azure.
+    /// The model in the path, as it was sent: with Gemini, and the deployment with Azure.
     pub model: Option<&'p [u8]>,
 }
 

@@ -40,7 +40,7 @@ pub(super) static EVENT: LazyLock<Table> = LazyLock::new(|| {
     Table::new(response.iter().map(|(pointer, role)| (pointer.as_str(), *role)).chain(own))
 });
 
-/// Whether an event has new text. Audio also comes in deltas, and whole items when they are added and done.
+/// Whether an event has new text, which is no audio and was not sent before.
 pub(super) fn has_text(event_type: Option<&str>) -> bool {
     event_type.is_some_and(|name| {
         name == "response.output_item.added" || (name.ends_with(".delta") && !name.ends_with("audio.delta"))

@@ -13,7 +13,7 @@ pub(crate) enum Role {
     EventType,
     /// The object with the numbers of tokens, which count once it has ended.
     Usage,
-    /// The same object in an element of an array of responses. Later text is not in its numbers.
+    /// The same object in an element of an array. Its numbers do not count later text.
     ElementUsage,
     /// A string that the model wrote.
     Text,

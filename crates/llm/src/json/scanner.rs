@@ -229,7 +229,7 @@ impl<S: Deref<Target = PointerSet>> Walk<S> {
         }
     }
 
-    /// Counts a name, string or number that has ended for the values around it.
+    /// Counts a name, string or number that has ended.
     fn count_below(&mut self, is_string: bool) {
         if !self.text_below.is_open() {
             return;

@@ -39,7 +39,7 @@ const SEPARATE: usize = 5;
 #[derive(Debug)]
 pub struct Breaker {
     settings: Settings,
-    /// Whether a recent call failed, or the breaker is open. If false, the state need not be locked.
+    /// Whether a recent call failed, or the breaker is open. If false, `state` need not be locked.
     troubled: AtomicBool,
     state: Mutex<State>,
 }
@@ -47,10 +47,10 @@ pub struct Breaker {
 #[derive(Debug)]
 struct State {
     in_a_row: u32,
-    /// The recent calls, oldest first: when each ended, and how.
+    /// The end and the result of each recent call, oldest first.
     calls: VecDeque<(Timestamp, CallResult)>,
     failed: usize,
-    /// The end of the last timeout that counted as a separate failure. A timeout that began earlier does not count.
+    /// The end of the last timeout that counted as a separate failure.
     counted_until: Timestamp,
     /// The moments of the last separate failures, oldest first. There are at most [`SEPARATE`].
     separate: VecDeque<Timestamp>,
@@ -64,7 +64,7 @@ struct Open {
     cooldown: Micros,
     /// Whether a probe is running.
     probing: bool,
-    /// The time of the last new connection that replaced one with an unanswered call. 0 if there was none since the
+    /// The time of the last new connection in place of one with an unanswered call. 0 if there was none since the
     /// breaker opened.
     reconnected: Timestamp,
 }
@@ -152,8 +152,8 @@ impl Breaker {
         change
     }
 
-    /// Records that a call had no reply during the period `timeout`. Of periods that overlap, on any connections, only
-    /// one counts as a consecutive failure.
+    /// Records that a call had no reply during the period `timeout`. Of overlapping periods, only one counts as a
+    /// consecutive failure.
     pub(crate) fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
         let mut state = self.state.lock();
         // The call began before the breaker opened.
@@ -204,8 +204,8 @@ impl Breaker {
         self.troubled.store(false, Ordering::Release);
     }
 
-    /// Whether to ignore the failure of a probe, because a newer connection may lead to another server. `connected` is
-    /// the time at which the probe's connection was made.
+    /// Whether to ignore the failure of a probe, because a newer connection was made since `connected`, the time of
+    /// the probe's connection.
     pub(crate) fn is_outdated(&self, connected: Timestamp) -> bool {
         self.state.lock().open.is_some_and(|open| connected < open.reconnected)
     }
@@ -244,7 +244,7 @@ impl State {
     }
 
     fn half_failed(&self, now: Timestamp) -> bool {
-        // Successes before the first failure are not in `calls`, but count among the last `WINDOW` calls.
+        // The successes before the first failure are not in `calls`, but are among the last `WINDOW` calls.
         let half = self.failed * 2 >= WINDOW;
         let recent = self.separate.front().is_some_and(|first| now.since(*first) <= SPAN);
         half && recent && self.separate.len() == SEPARATE

@@ -118,7 +118,7 @@ fn a_probe_whose_client_disconnects_leaves_the_next_request_to_probe() {
 fn half_of_a_hundred_calls_open_it_within_ten_seconds() {
     let (often, seldom) = (breaker(), breaker());
     let mut opened = false;
-    // The first success comes before any failure and is not recorded, so a hundred calls are.
+    // The first success is not recorded, so 100 of 101 calls are.
     for number in 0..101 {
         let now = Timestamp(1_000 * SECOND + number * SECOND / 20);
         opened |= often.record(Permit::Granted, alternating(number), now) == Change::Opened;
@@ -131,7 +131,7 @@ fn half_of_a_hundred_calls_open_it_within_ten_seconds() {
     }
 }
 
-/// Counts the failures among the last hundred calls that ended within ten seconds before `now`.
+/// Counts the failures among the last hundred calls of the ten seconds before `now`.
 fn failed(calls: &[(Timestamp, CallResult)], now: Timestamp) -> usize {
     let last = calls.iter().rev().take(100);
     last.filter(|(at, result)| *result == CallResult::Failure && now.since(*at).0 <= 10 * SECOND).count()

@@ -172,7 +172,7 @@ mod tests {
         let path = folder.path().join("buckets.tgb");
         let file = BucketFile::lock(&path).unwrap();
         assert!(matches!(file.load(&memory()), Ok(None)));
-        // A file left by a crash could be a symbolic link to another file.
+        // A crash could leave a symbolic link to another file.
         std::fs::write(folder.path().join("precious"), "precious").unwrap();
         std::os::unix::fs::symlink(folder.path().join("precious"), folder.path().join("buckets.tgb.new")).unwrap();
         for _ in 0..2 {

@@ -235,7 +235,7 @@ impl<S: Read> ChecksumStream<S> {
         self.bytes().map(u64::from_le_bytes)
     }
 
-    /// Reads a bucket without its first byte, which has already been read.
+    /// Reads a bucket after its first byte.
     fn bucket(&mut self) -> Result<(BucketKey, QueueId, Entry), InvalidBuckets> {
         let queue = QueueId(u32::from_le_bytes(self.bytes()?));
         let (key, kept_until) = (BucketKey(self.bytes()?), Timestamp(self.integer()?));

@@ -29,9 +29,9 @@ const SPARED: usize = 16;
 pub(crate) struct EvictionOrder {
     /// The limits that have a bucket in this shard.
     limits: HashMap<LimitTag, LimitQueues, RandomState>,
-    /// The limits, ordered by the earliest moment at which one of their buckets can be full.
+    /// The limits, ordered by the time at which one of their buckets can be full.
     soonest: BTreeSet<(Timestamp, LimitTag)>,
-    /// For each class, the limits that can lose a bucket of it, ordered by the number in [`LimitQueues::noted`].
+    /// For each class, the limits that can lose a bucket of the class, ordered by [`LimitQueues::noted`].
     largest: [BTreeSet<(usize, LimitTag)>; CLASSES],
     /// The largest number of buckets with which a limit is spared.
     spared: usize,
@@ -42,7 +42,7 @@ pub(crate) struct EvictionOrder {
 struct LimitQueues {
     none_full_before: Timestamp,
     classes: [FullQueue; CLASSES],
-    /// For each class, about how many buckets of it the limit can lose. The limit is ordered by this number.
+    /// For each class, about how many of its buckets the limit can lose. The limit is ordered by this number.
     noted: [usize; CLASSES],
 }
 
@@ -100,8 +100,8 @@ impl EvictionOrder {
         self.limits.get(&queue.limit())?.class(queue.class()).get(position)
     }
 
-    /// Adds a bucket to a queue. Calls `moved` for each bucket whose position in its queue has changed, with the
-    /// bucket's slot and new position.
+    /// Adds a bucket to a queue. Calls `moved` with the slot and the new position of each bucket that has moved in its
+    /// queue.
     pub(super) fn join(&mut self, queue: QueueId, item: Item, moved: impl FnMut(u32, usize)) {
         self.change(queue.limit(), |limit| {
             limit.none_full_before = limit.none_full_before.min(item.full_at);
@@ -149,8 +149,7 @@ impl EvictionOrder {
         None
     }
 
-    /// Returns the slot (the index in the shard) of the bucket to evict when no bucket is full. `buckets` is the
-    /// number of all buckets.
+    /// Returns the slot (the index in the shard) of the bucket to evict when no bucket is full.
     pub(super) fn least(&mut self, buckets: usize) -> Option<u32> {
         self.adapt_spared(buckets);
         let classes = SpentClass::ALL.into_iter().zip(&self.largest);

@@ -6,7 +6,7 @@
 use super::segmented_vec::SegmentedVec;
 use base::time::Timestamp;
 
-/// The number of children of an item. With four children, an item is moved half as often as with two.
+/// The number of children of an item. With four, an item is moved half as often as with two.
 const CHILDREN: usize = 4;
 
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl FullQueue {
         }
     }
 
-    /// Puts an item at `position`, and restores the order. `before` is when the former item there was full.
+    /// Puts an item at `position`, and restores the order. `before` is the moment of the former item there.
     fn place(&mut self, position: usize, item: Item, before: Timestamp, moved: impl FnMut(u32, usize)) {
         if item.full_at < before {
             self.rise(position, item, moved);
@@ -130,7 +130,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// After each random step, the first item is the one that is full first, and the reported positions are right.
+        /// After each random step, the first item is full first, and the reported positions are right.
         #[test]
         fn the_soonest_full_is_first_and_every_item_is_where_it_was_reported(
             steps in prop::collection::vec((0u32..40, prop::option::weighted(0.7, 0u64..20)), 0..300)

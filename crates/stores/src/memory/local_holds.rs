@@ -42,9 +42,9 @@ pub(super) struct LocalHolds(Mutex<Held>);
 struct Held {
     buckets: HashMap<BucketKey, HeldBucket, RandomState>,
     slots: Slots,
-    /// For each slot of a budget, the limit that its cost is charged to.
+    /// For each slot of a budget, the limit to which its cost is charged.
     budgets: HashMap<SlotId, SlotBudget, RandomState>,
-    /// What the requests of the previous processes hold.
+    /// What the requests of earlier processes hold.
     elsewhere: HashMap<BucketKey, HeldBucket, RandomState>,
     /// The sums of settled costs in the last message of the previous process.
     settled_elsewhere: HashMap<BucketKey, Cost, RandomState>,
@@ -53,7 +53,7 @@ struct Held {
     is_handing_over: bool,
 }
 
-/// A settled cost, how much of it was sent to the next process, and when some of it was settled last.
+/// A settled cost, how much of it was sent to the next process, and when the last cost was settled.
 #[derive(Clone, Copy, Debug)]
 struct UnchargedCost {
     cost: Cost,
@@ -67,7 +67,7 @@ struct HeldBucket {
     amount: Cost,
     since: Timestamp,
     is_budget: bool,
-    /// The budget that was last held of. `None` for slots, and for holds of another process.
+    /// The budget of the last hold. `None` for slots, and for holds of another process.
     budget: Option<Box<Budget>>,
 }
 
@@ -255,8 +255,8 @@ impl Memory {
         TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
     }
 
-    /// Settles a plan. `held` returns how much of a bucket is held. Also returns how many buckets were evicted
-    /// although they were not full.
+    /// Settles a plan. `held` returns how much of a bucket is held. Also returns how many buckets were evicted that
+    /// were not full.
     fn settle_held(
         &self,
         plan: &Plan,
@@ -275,7 +275,7 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Returns the result that a plan that holds something would have now, without charging the plan.
+    /// Returns the result that a plan with holds would have now, without charging the plan.
     pub(super) fn peek_and_hold(&self, plan: &Plan) -> Settlement {
         let locked = self.lock(plan);
         let mut holds = self.lock_holds(plan);
@@ -309,7 +309,7 @@ impl Memory {
     }
 
     /// Charges the buckets of a plan with the costs that were settled during a hand-over. Returns how many buckets
-    /// were evicted although they were not full.
+    /// were evicted that were not full.
     fn charge_uncharged(&self, plan: &Plan, locked: &mut LockedShards<'_>, holds: &mut LockedHolds<'_>) -> u64 {
         let mut evicted = 0;
         for charge in plan.charges() {
@@ -327,8 +327,7 @@ impl Memory {
         evicted
     }
 
-    /// Charges a settled cost to the bucket of a budget. Returns how many buckets were evicted although they were not
-    /// full.
+    /// Charges a settled cost to the bucket of a budget. Returns how many buckets were evicted that were not full.
     fn settle_cost(
         &self,
         shard: &mut MutexGuard<'_, Shard>,

@@ -111,8 +111,8 @@ impl Memory {
         self.time().now
     }
 
-    /// Returns the time of the store. Periods of a calendar end by the machine's clock. If that clock was set back,
-    /// they end by the clock of the process, so that no period begins twice.
+    /// Returns the time of the store. Periods of a calendar end by the machine's clock, or by the clock of the process
+    /// if the machine's clock was set back.
     fn time(&self) -> StoreTime {
         let now = self.clock.now();
         match &self.store_clock {
@@ -149,8 +149,8 @@ impl Memory {
         settle(plan, &states, time).0
     }
 
-    /// Lowers the bucket of a charge to at most `most` remaining tokens. `seen` is the state of the bucket in another
-    /// store. Returns the number of buckets that were evicted although they were not full.
+    /// Lowers the bucket of a charge to at most `most` remaining tokens. `seen` is the bucket's state in another
+    /// store. Returns the number of buckets that were evicted and not full.
     pub fn lower(&self, charge: &Charge, most: Cost, seen: &[u64]) -> u64 {
         let Charge { key, algorithm, tag, .. } = charge;
         let shard = &mut self.shard(self.shard_of(key)).lock();
@@ -213,8 +213,8 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Stores the entries of a settled plan. `indices` says for each charge which lock in `held` is the lock of its
-    /// shard. Returns how many buckets were evicted although they were not full.
+    /// Stores the entries of a settled plan. `indices` says for each charge which lock in `held` is that of its shard.
+    /// Returns how many buckets were evicted that were not full.
     #[allow(clippy::indexing_slicing, reason = "the indices come from `index_of`, within the held locks")]
     fn store(
         &self,
@@ -269,7 +269,7 @@ impl Memory {
         }
     }
 
-    /// Stores an entry. Returns how many buckets were evicted for the entry although they were not full.
+    /// Stores an entry. Returns how many buckets were evicted that were not full.
     fn keep(&self, shard: &mut Shard, key: BucketKey, queue: QueueId, entry: Entry, now: Timestamp) -> u64 {
         if shard.put(key, queue, entry.kept_until, entry.state) == Put::Replaced
             || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets

@@ -23,8 +23,8 @@ impl SpentClass {
     pub(super) const ALL: [SpentClass; CLASSES] =
         [SpentClass::Little, SpentClass::Some, SpentClass::Much, SpentClass::Drained];
 
-    /// Returns the class of a bucket after it has paid `cost`. `remaining` is the level of the bucket then, and
-    /// `ceiling` the level of a full bucket.
+    /// Returns the class of a bucket after it has paid `cost`. `remaining` is then its level, and `ceiling` the level
+    /// of a full bucket.
     pub(super) fn of(remaining: Cost, ceiling: Cost, cost: Cost) -> SpentClass {
         let (remaining, ceiling) = (remaining.thousandths(), ceiling.thousandths());
         let spent = ceiling.saturating_sub(remaining);
@@ -40,8 +40,8 @@ impl SpentClass {
     }
 }
 
-/// Identifies the queue of the buckets of one limit and one class, in four bytes. The class is in the two lowest bits,
-/// and the limit's tag without its two highest bits in the other bits.
+/// Identifies the queue of the buckets of one limit and one class. The two lowest bits are the class, and the other
+/// bits are from the limit's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueId(pub u32);
 

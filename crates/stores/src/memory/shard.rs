@@ -168,8 +168,8 @@ impl Shard {
         if let Ok(entry) = slots.find_entry(hasher.hash_one(bucket.key), |kept| *kept == slot) {
             entry.remove();
         }
-        // The last bucket has moved to the free slot. Its queue must know the new slot before `leave`, which may move
-        // the bucket within the queue.
+        // The last bucket has moved to the free slot. `leave` may move it within its queue, so the queue must know the
+        // new slot first.
         if let Some(last) = buckets.get(to_index(slot)) {
             let former = to_number(buckets.len());
             if let Some(kept) = slots.find_mut(hasher.hash_one(last.key), |kept| *kept == former) {

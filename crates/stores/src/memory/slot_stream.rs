@@ -73,7 +73,7 @@ pub fn read(mut from: impl Read) -> io::Result<Vec<HeldAmount>> {
 }
 
 impl Memory {
-    /// Returns everything that the requests of this process hold, and what they hold in the processes before.
+    /// Returns what the requests of this process and of earlier processes hold.
     pub fn held_amounts(&self) -> Vec<HeldAmount> {
         self.holds.iter().flat_map(|held| held.amounts()).collect()
     }
@@ -83,8 +83,8 @@ impl Memory {
         self.holds.iter().any(|held| held.counts_elsewhere())
     }
 
-    /// Counts what the requests of another process hold, in place of what was counted for that process before. The
-    /// next request of a bucket charges the newly settled costs.
+    /// Counts what the requests of another process hold, in place of its earlier amounts. The next request of a bucket
+    /// charges the newly settled costs.
     pub fn count_held_elsewhere(&self, held: &[HeldAmount]) {
         let now = self.now();
         for (index, shard) in self.holds.iter().enumerate() {

@@ -142,8 +142,8 @@ fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
 
 const DAY: Micros = Micros(86_400 * SECOND);
 
-/// Checks a flood of requests, each with a key and a new account. After `accounts` requests, one key asks for three
-/// times its burst at once.
+/// Checks a flood of requests, each with a key and a new account. After it, one key asks for three times its burst at
+/// once.
 #[track_caller]
 fn check_flood(max_buckets: usize, accounts: u64, burst: u64, quota: u64) {
     const AFTERWARDS: u64 = 5_000;

@@ -24,7 +24,7 @@ use super::tls::Handshake;
 use crate::error::Fault;
 use crate::remote::transport::Driver;
 
-/// The longest time that a cancellation may take. The cancelled connection stays open for at most this time.
+/// The longest time that a cancellation may take.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Cancels the server's work for one connection.
@@ -38,8 +38,7 @@ pub(crate) struct Cancellation {
     sent: Arc<AtomicBool>,
 }
 
-/// Moves the bytes of a connection. After a cancellation it continues in the background, for at most
-/// [`CANCEL_TIMEOUT`].
+/// Moves the bytes of a connection, after a cancellation for at most [`CANCEL_TIMEOUT`].
 struct OpenUntilCancelled {
     /// What moves the bytes. `None` when the connection has ended.
     driver: Option<Driver>,
@@ -83,7 +82,7 @@ fn two_of(stream: TcpStream) -> io::Result<(TcpStream, TcpStream)> {
     Ok((TcpStream::from_std(one)?, TcpStream::from_std(other)?))
 }
 
-/// A connection whose write side is not closed after the last byte was written.
+/// A connection whose write side stays open after the last byte.
 struct StaysOpen(TcpStream);
 
 impl AsyncRead for StaysOpen {

@@ -24,16 +24,16 @@ use crate::remote::login::CurrentLogin;
 use base::interval::fixed_interval;
 
 const EVERY: Duration = Duration::from_secs(30);
-/// The shortest pause between two removals by any gateways, as a fraction of [`every`].
+/// The shortest pause between two removals, as a fraction of [`every`].
 const SHORTEST_PAUSE: f64 = 0.75;
-/// The pause between two pieces of a removal, so that requests do not have to wait for the whole removal.
+/// The pause between two pieces of a removal, in which requests can run.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The longest time that one piece may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Begins the transaction of one piece of a removal. Its locks block requests, so it waits only briefly. The commit
-/// does not wait for a replica: a lost removal is repeated. A stricter isolation level would cause conflicts with
-/// requests.
+/// Begins the transaction of one piece of a removal. It waits only briefly, because its locks block requests. The
+/// commit does not wait for a replica, because a lost removal is repeated. A stricter isolation level would cause
+/// conflicts with requests.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off; \
                      SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '10s'";
 
@@ -85,7 +85,7 @@ async fn clean_and_measure(client: &Client, table: &TableName, name: CleanerName
     patiently(table_size::measure(client, table)).await
 }
 
-/// Visits all rows once, if no other gateway is cleaning or has done so recently.
+/// Visits all rows once, if it is the turn of this gateway.
 async fn clean(client: &Client, table: &TableName, name: CleanerName) -> Result<(), Fault> {
     let pause = i64::try_from(every().mul_f64(SHORTEST_PAUSE).as_micros()).unwrap_or(i64::MAX);
     let begun = patiently(begin(client, &begin_statement(table), name, pause)).await?;

@@ -7,8 +7,7 @@ use super::settings::TableName;
 use super::single_statement::Parameter;
 
 /// Returns the SQL statement with which a gateway takes or keeps the turn to clean. It takes the turn of another
-/// gateway only if that gateway has not reported for a while. A report from the future counts as old, because the
-/// clock was set back since. The statement returns how far the last cleaner had come.
+/// gateway only after that gateway has not reported for a while. The statement returns the last visited key.
 pub(crate) fn begin_statement(table: &TableName) -> String {
     format!(
         "INSERT INTO {} AS cleaning (key, state, until) \

@@ -62,11 +62,11 @@ impl Database {
 impl Transport for Database {
     type Link = Link;
 
-    // A larger transaction would hold its locks for longer. Calls are made one at a time, because they share a
-    // connection, which has one transaction at a time.
+    // A larger transaction would hold its locks for longer. A connection has one transaction at a time, so it has one
+    // call at a time.
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, at_once: 1, parted: false };
 
-    // Connecting writes nothing, so only the answer of a call shows that calls succeed.
+    // Only the answer of a call shows that calls succeed.
     const CONNECTED: ConnectionProof = ConnectionProof::Answers;
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {

@@ -25,7 +25,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// Whether the error proves that the transaction was rolled back, and that another attempt may succeed.
+/// Whether the error proves that the transaction was rolled back and may be tried again.
 pub(crate) fn proves_rollback(error: &Error) -> bool {
     let conflict = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE];
     error.code().is_some_and(|code| conflict.contains(code))

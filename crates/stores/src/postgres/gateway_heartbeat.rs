@@ -16,8 +16,8 @@ use crate::remote::transport::LiveGateways;
 /// The maximum length of an announced host name, or of the hash of a configuration, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// Returns the SQL statement of a heartbeat. It announces this gateway, removes old announcements, and returns the
-/// other gateways. An announcement from the future counts as old, because the clock was set back since.
+/// Returns the SQL statement of a heartbeat. It announces this gateway, removes announcements that are old or from the
+/// future, and returns the other gateways.
 pub(super) fn statement(table: &TableName) -> String {
     let gateways = table.gateways_quoted();
     format!(
@@ -48,8 +48,8 @@ pub(crate) async fn try_statement(client: &Client, table: &TableName) -> Result<
     Ok(())
 }
 
-/// Returns the SQL statement that begins the transaction of a heartbeat. It waits only briefly for a lock, because
-/// requests on the same connection wait for it.
+/// Returns the SQL statement that begins the transaction of a heartbeat. Requests on the same connection wait for this
+/// transaction, so it waits only briefly for a lock.
 pub(super) fn begin(settings: &Settings) -> String {
     let timeout = Duration::from(settings.timeout).as_millis().clamp(2, 2_147_483_647);
     let begin = transaction::begin(settings);

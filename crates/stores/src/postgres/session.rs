@@ -55,7 +55,7 @@ pub(super) struct Session {
     can_flush: bool,
 }
 
-/// Queries whether the user may run the function that [`CallStatement::Flush`] calls.
+/// Queries whether the user may run the function of [`CallStatement::Flush`].
 const CAN_FLUSH: &str = "SELECT coalesce(has_function_privilege(to_regprocedure('pg_logical_emit_message(boolean, text, text)'), \
                          'EXECUTE'), false)";
 

@@ -28,8 +28,7 @@ use ledger::holds;
 
 pub(crate) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// How many times a row may vanish before the call is given up. A row vanishes if it is cleaned up before it is
-/// locked.
+/// How many times a row may vanish before the call is given up. A row vanishes if it is removed before it is locked.
 const MOST_VANISHED: usize = 3;
 
 const KEYS: &[Type] = &[Type::BYTEA_ARRAY];
@@ -54,8 +53,8 @@ pub(crate) struct Statements {
     pub texts: Arc<CallStatements<Statement>>,
     durability: Durability,
     timeout: Micros,
-    /// Whether a commit was unanswered for longer than `timeout`, and none that was sent later has succeeded. While
-    /// this is set, calls that write nothing also commit.
+    /// Whether a commit was unanswered for longer than `timeout`, and no later commit has succeeded. While this is
+    /// set, calls that write nothing also commit.
     in_doubt: AtomicBool,
 }
 
@@ -309,8 +308,8 @@ impl Statements {
     }
 }
 
-/// Returns the error of a statement before the COMMIT of its transaction. If the server has sent the error, it will
-/// not commit.
+/// Returns the error of a statement before the COMMIT of its transaction. After an error that the server has sent, it
+/// will not commit.
 fn refused_statement(error: Error) -> TransactionError {
     let is_answer = error.as_db_error().is_some();
     match TransactionError::from(error) {
@@ -347,7 +346,7 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
     let (timeout, wait) = (milliseconds(settings.timeout), milliseconds(lock_wait(settings.timeout)));
     let commit = if commit == Commit::Durable && settings.durability == Durability::Sync { "on" } else { "off" };
     // For a small table the planner prefers to read all rows, which takes longer, so other plans than index scans are
-    // disabled. JIT is off, because compiling the plan takes longer than `timeout`.
+    // disabled. JIT is off, because it takes longer than `timeout`.
     let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {wait}; \

@@ -18,8 +18,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest length of a policy's name, in bytes. The names in Redis have up to 15 bytes.
 const LONGEST: usize = 32;
 
-/// Reports the eviction policy of the server at intervals, until the connection ends. Stops if the user may use
-/// neither of the two commands that return the policy.
+/// Reports the eviction policy of the server at intervals, until the connection ends or the user has no permission.
 pub(super) async fn watch(mut connection: MultiplexedConnection, events: &EventSink) {
     loop {
         match time::timeout(REPLY_TIMEOUT, ask(&mut connection)).await {

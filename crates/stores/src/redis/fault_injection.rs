@@ -14,7 +14,7 @@ use base::time::{Clock, Timestamp};
 pub use edits::AHEAD;
 
 impl Hooks {
-    /// Returns the script that takes from buckets. It is `text`, but for what a test has changed.
+    /// Returns the script that takes from buckets. `text` is the script without a fault.
     pub fn script(&self, text: String, clock: &Clock) -> String {
         #[cfg(feature = "test-hooks")]
         if let Some(flaw) = self.flaw {
@@ -37,8 +37,8 @@ impl Hooks {
         }
     }
 
-    /// Returns the approximate time on the server's clock. `heard` is that time by the server's last reply, and `ours`
-    /// returns the time on the gateway's clock.
+    /// Returns the approximate time on the server's clock: `heard`, the time in its last reply, or `ours`, the time on
+    /// the gateway's clock.
     pub fn near(&self, heard: Timestamp, ours: impl FnOnce() -> Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientPeriod) = self.flaw {

@@ -15,7 +15,7 @@ use ledger::bucket_key::BucketKey;
 
 impl From<RedisError> for Fault {
     fn from(error: RedisError) -> Fault {
-        // With TLS 1.3, a server may refuse our certificate after the handshake, with an error of any command.
+        // With TLS 1.3, a server may refuse our certificate after the handshake.
         Fault::new(kind(&error), certificate_error::of_server(&error.to_string()))
     }
 }
@@ -93,8 +93,8 @@ async fn expect_master(connection: &mut MultiplexedConnection) -> Result<(), Fau
     }
 }
 
-/// Checks the role and the permissions. The commands are sent together, because a round trip may be long. The long
-/// script is sent last: without a login, some servers close the connection at a long command.
+/// Checks the role and the permissions. The commands are sent together, to save round trips. The long script is sent
+/// last, because some servers close the connection at a long command without a login.
 async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedConnection) -> Result<String, Fault> {
     let mut other = connection.clone();
     let (role, probe) = tokio::join!(biased; expect_master(connection), load(&mut other, script::PROBE));

@@ -25,7 +25,7 @@ use ledger::cost::Cost;
 
 /// How long one command may take. An operator can wait longer than a request.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
-/// The number of keys that Redis visits for each SCAN. No other client is answered meanwhile.
+/// The number of keys that Redis visits for each SCAN, while other clients wait.
 const SCAN_COUNT: usize = 1_000;
 
 /// A connection to Redis, for an operator who reads, finds and removes buckets.
@@ -182,8 +182,7 @@ impl Inspector {
         }
     }
 
-    /// Reads the states of buckets, and runs the commands in `then`. The time is read after the states, so that no
-    /// state is later than it.
+    /// Reads the states of buckets, and runs the commands in `then`. The time is read after the states.
     async fn each(&mut self, keys: &[BucketKey], then: &[Cmd]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         let mut commands: Vec<Cmd> = Vec::with_capacity(keys.len() + 1 + then.len());
         for key in keys {

@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, watch};
 
 use crate::error::{Fault, StoreError};
 
-/// The pause between two attempts, at each of which the server checks a login.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Coordinates the attempts of all threads to connect to a server that is not ready.

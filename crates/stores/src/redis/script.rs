@@ -32,8 +32,8 @@ pub fn give_back() -> String {
     twins() + GIVE_BACK
 }
 
-/// Lua text that is put before a script, so that TIME returns the last argument. No key gets an expiry, because Redis
-/// would remove the key by its own clock.
+/// Lua text that is put before a script, so that TIME returns the last argument. Keys do not expire, because Redis
+/// would use its own clock.
 #[cfg(feature = "test-hooks")]
 const CHOSEN_MOMENT: &str = "
 -- tollgate test-hooks: the moment can be an argument
@@ -56,8 +56,8 @@ pub fn at_chosen_moment(script: &str) -> String {
     CHOSEN_MOMENT.to_owned() + script
 }
 
-/// Returns the Lua function `make_twin`, which runs the text of one twin when it is needed. To run all texts would
-/// take longer than a small call. Each twin is in a block, so that twins share no local variables.
+/// Returns the Lua function `make_twin`, which runs the text of one twin when it is needed. Each twin is in a block,
+/// so that twins share no local variables.
 fn twins() -> String {
     let mut text = "local function make_twin(index)\n".to_owned();
     for (index, twin) in (1..).zip(TWINS) {

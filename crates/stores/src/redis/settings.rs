@@ -21,7 +21,7 @@ pub struct Settings {
     /// The prefix of the names of all keys in Redis.
     pub prefix: String,
     pub breaker: breaker::Settings,
-    /// The number of gateways among which the limits are divided during an outage, at least.
+    /// During an outage, the limits are divided among at least this number of gateways.
     pub gateways: u64,
 }
 

@@ -20,7 +20,7 @@ impl CallTimer {
         CallTimer { started, timeout, failures: AtomicU64::new(0) }
     }
 
-    /// Records the failures that are due at `now`: one for each `timeout` without an answer.
+    /// Records a failure for each `timeout` without an answer until `now`.
     pub(super) fn check(&self, breaker: &Breaker, now: Timestamp) -> Change {
         let timeout = self.timeout.0.max(1);
         let due = now.since(self.started).0 / timeout;
@@ -31,7 +31,7 @@ impl CallTimer {
         reports.fold(Change::None, |all, change| if change == Change::None { all } else { change })
     }
 
-    /// Returns the time from `now` until this call has lasted for another whole timeout.
+    /// Returns the time from `now` until the call is unanswered for another `timeout`.
     pub(crate) fn next_check(&self, now: Timestamp) -> Micros {
         let timeout = self.timeout.0.max(1);
         Micros(timeout - now.since(self.started).0 % timeout)
@@ -161,15 +161,15 @@ mod tests {
         assert_eq!(breaker.acquire(at(70)), Permit::Granted);
     }
 
-    /// First makes `singles` single calls that time out, `apart` ms after each other. Then the process pauses, which
-    /// delays calls on a hundred connections. Returns whether the breaker opens.
+    /// Makes `singles` single calls that time out, `apart` ms after each other. Then the process pauses, which delays
+    /// calls on a hundred connections. Returns whether the breaker opens.
     fn opens_in_a_pause_after(singles: u64, apart: u64) -> bool {
         let (breaker, _) = started();
         for number in 0..singles {
             let call = CallTimer::new(at(number * apart), TIMEOUT);
             assert_eq!(call.check(&breaker, at(number * apart + 55)), Change::None);
             assert_eq!(call.end(&breaker, CallResult::Success, at(number * apart + 60)), Change::None);
-            // This success keeps the timeouts from being failures in a row.
+            // A success between the timeouts.
             CallTimer::new(at(number * apart + 61), TIMEOUT).end(
                 &breaker,
                 CallResult::Success,

@@ -30,7 +30,7 @@ const MAX_BUCKETS: usize = 65_536;
 const MAX_AGE: Micros = Micros(1_000_000);
 /// How long an entry is valid if charges to its bucket may be undone.
 const MAX_AGE_WITH_UNDONE: Duration = Duration::from_millis(10);
-/// The store's clock is assumed to gain at most 1 µs on this process's clock in this many µs.
+/// The store's clock is assumed to be faster by at most 1 µs in this many µs.
 const SKEW: u64 = 1_000;
 
 /// A bucket that could not pay a charge, with its last known level.
@@ -45,7 +45,7 @@ struct ShortBucket {
     epoch: u64,
 }
 
-/// The time at which a call was sent, and the number of invalidations of the cache by then.
+/// The time at which a call was sent, and the cache's number of invalidations then.
 #[derive(Clone, Copy, Debug)]
 pub struct SendStamp {
     at: Timestamp,
@@ -120,7 +120,7 @@ impl DenyCache {
         self.short.insert(key, ShortBucket { state, decided, sent: sent.at, epoch: sent.epoch });
     }
 
-    /// Refuses a plan that a short bucket cannot pay; `None` if the store must be asked. `now` is on this process's clock.
+    /// Refuses a plan that a short bucket cannot pay. `None` if the store must be asked.
     pub fn refuse(&self, plan: &Plan, now: Timestamp) -> Option<(Timestamp, Settlement)> {
         if self.short.is_empty() {
             return None;
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(deny_cache.refuse(&plan([charge(2, 1000, 5, 1000)]), sent), None);
     }
 
-    /// A charge of a request with its own rate, of at most 5 per second. Rates are in thousandths.
+    /// A charge of a request with its own rate, of at most 5 per second, in thousandths.
     fn charge_at(rate: u64, burst: u64, cost: u64) -> Charge {
         let rates = TokenBucket::with_rates_up_to(Cost::from_tokens(5), 1).unwrap();
         let ceiling = Some(Cost::from_tokens(burst));

@@ -36,9 +36,9 @@ enum Behaviour {
     Late(Duration),
     /// The server ends the connection at the next call.
     Closes,
-    /// The server accepts no writes at the next call, and has a successor.
+    /// The server accepts no writes at the next call, and is replaced.
     Demoted,
-    /// The server accepts no writes, and has no successor.
+    /// The server accepts no writes, and is not replaced.
     Replica,
 }
 
@@ -231,7 +231,7 @@ async fn a_failed_attempt_to_connect_does_not_hide_that_a_call_stayed_unanswered
         }
         panic!("it never happened: {:?}", events.lock());
     };
-    // After a failed attempt a connection is made, but its server still does not answer in time.
+    // A later connection succeeds, but its server still does not answer in time.
     *store.transport.behaviour.lock() = Behaviour::Refuses;
     happens(&|event| matches!(event, Event::Down { fault, .. } if fault.error == StoreError::Unreachable)).await;
     events.lock().clear();

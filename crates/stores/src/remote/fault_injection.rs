@@ -29,7 +29,7 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// Returns the maximum number of requests in one call: `most`, but for what a test has chosen.
+    /// Returns the maximum number of requests in one call. `most` is the value without a fault.
     pub fn requests(&self, most: usize) -> usize {
         #[cfg(feature = "test-hooks")]
         if self.combining == Combining::Off {
@@ -38,7 +38,7 @@ impl Hooks {
         most
     }
 
-    /// Returns the batch to send: `batch`, but for what a test has chosen.
+    /// Returns the batch to send. `batch` is the value without a fault.
     pub(crate) fn gather(&self, batch: Vec<PendingTake>) -> Vec<PendingTake> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::SummedCosts) = self.flaw {
@@ -47,7 +47,7 @@ impl Hooks {
         batch
     }
 
-    /// Returns how many times charges are undone, and how long to wait before.
+    /// Returns how many times charges are undone, and how long to wait before that.
     pub fn undo(&self) -> (usize, Duration) {
         #[cfg(feature = "test-hooks")]
         {
@@ -127,7 +127,7 @@ mod flaw {
     pub enum ServerClock {
         #[default]
         Real,
-        /// The server's clock, plus the value of a key in Redis, which a test can set.
+        /// The server's clock, plus the value of a key in Redis.
         Movable,
     }
 

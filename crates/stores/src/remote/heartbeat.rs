@@ -71,7 +71,7 @@ impl Heartbeat {
     }
 
     /// Sends heartbeats while the connection lasts and no worker with a lower index is connected. Returns a fault when
-    /// the server no longer accepts writes. A timeout is not reported, because requests report it.
+    /// the server no longer accepts writes. Timeouts are not reported.
     pub(super) async fn keep<T: Transport>(&self, transport: &T, mut link: T::Link) -> Fault {
         loop {
             self.turn().await;

@@ -19,7 +19,7 @@ pub struct WaitPeriod {
     pub until: Option<Timestamp>,
 }
 
-/// A request that waits for its answer and holds a permit of the breaker. It reports only the result of a probe.
+/// A request that waits for its answer and holds a permit of the breaker.
 pub(crate) struct PendingReply<'r> {
     pub breaker: &'r Arc<Breaker>,
     pub clock: &'r Clock,
@@ -50,8 +50,7 @@ impl PendingReply<'_> {
             }
         };
         self.result = None;
-        // The connection also answers a request that times out. A sender is dropped without an answer only if the
-        // connection is lost.
+        // A sender is dropped without an answer only if the connection is lost.
         let taken = received.unwrap_or(Err(StoreError::Closed));
         if self.permit == Permit::Probe {
             self.permit = Permit::Granted;
@@ -66,8 +65,7 @@ impl Drop for PendingReply<'_> {
         if self.permit != Permit::Probe {
             return;
         }
-        // A task waits for the result of the probe, because the breaker needs it. Without a runtime, the process is
-        // ending.
+        // A task waits for the result of the probe. Without a runtime, the process is ending.
         let runtime = Handle::try_current();
         if let (Some(result), Ok(runtime)) = (self.result.take(), runtime) {
             let (breaker, clock, events) = (Arc::clone(self.breaker), self.clock.clone(), self.events.clone());

@@ -36,8 +36,7 @@ pub(crate) struct PendingTake {
 pub enum Route {
     /// The server has the request's part of the store.
     Owner,
-    /// The part is moving to this server, and the owner no longer has the request's buckets. Without this proof, the
-    /// server would make a second copy of a bucket.
+    /// The part is moving to this server, and its owner no longer has the request's buckets.
     Next,
 }
 
@@ -58,8 +57,7 @@ pub(super) struct Queue {
     receiver: mpsc::Receiver<PendingTake>,
     /// Requests that were received and put back, in the order of arrival.
     put_back: VecDeque<PendingTake>,
-    /// Requests for slots of a bucket for which a call under way also asks. They are not sent before that call is
-    /// answered.
+    /// Requests that wait for the end of a call, because both ask for slots of the same bucket.
     kept_back: VecDeque<PendingTake>,
 }
 

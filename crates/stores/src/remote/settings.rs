@@ -8,6 +8,6 @@ pub struct Settings {
     /// The longest time that a request waits for a decision.
     pub timeout: Micros,
     pub breaker: breaker::Settings,
-    /// The number of gateways among which the limits are divided during an outage, at least.
+    /// During an outage, the limits are divided among at least this number of gateways.
     pub gateways: u64,
 }

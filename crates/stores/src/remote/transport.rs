@@ -118,7 +118,7 @@ pub struct CallLimits {
     pub charges: usize,
     /// The maximum number of requests in one call. They are answered together.
     pub requests: usize,
-    /// The number of calls that may be under way at once on one connection. They are answered in their order.
+    /// The number of calls that may be under way at once on one connection.
     pub at_once: usize,
     /// Whether a call can have several parts, see [`Transport::part`].
     pub parted: bool,
@@ -166,8 +166,8 @@ pub struct Reply {
     /// another calendar period than that at `now`, a report was old, or the server had no memory.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
-    /// For each report of the call: whether it was newer than the last report about its bucket. If not, the plans that
-    /// ask for slots of the bucket were not charged.
+    /// For each report of the call: whether it was newer than the last report about its bucket. After an older report,
+    /// the plans that ask for slots of the bucket were not charged.
     pub accepted: Vec<bool>,
     /// Whether plans have no settlement because the server has no memory left.
     pub out_of_memory: bool,

@@ -10,7 +10,7 @@ use ledger::bucket_key::BucketKey;
 
 /// How long the time of an undo is remembered. No call is under way for longer.
 const REMEMBERED: Micros = Micros(3_000_000);
-/// The smallest number of entries at which old ones are removed. The next removal is made when the number has doubled.
+/// The smallest number of entries at which old entries are removed.
 const MANY: usize = 1_024;
 
 /// Remembers when charges to buckets were undone. All workers share it.

@@ -80,8 +80,8 @@ impl Budget {
         Step { untouched: beside(alone.untouched, held), charge }
     }
 
-    /// Returns the state of a bucket of which these owners hold something. `spent` is the part of the state that says
-    /// what is spent, or `None` if nothing is spent.
+    /// Returns the state of a bucket of which these owners hold something. `spent` is the part that says what is
+    /// spent. `None` if nothing is spent.
     pub fn state(&self, spent: Option<&[u64]>, holders: &[Holder], now: Timestamp) -> State {
         let spent = self.open(spent, now).spent;
         let entries = OwnerEntries::of_holders(EntryKind::Budget, holders, now);
@@ -247,8 +247,8 @@ impl Budget {
     }
 }
 
-/// Gives back up to `amount` of what was spent, with the function `spent` of the token bucket or fixed window. Returns
-/// the new state; `None` for an invalid state.
+/// Gives back up to `amount` of what was spent. `spent` does so for the token bucket or window. Returns the new state,
+/// or `None` for an invalid state.
 pub fn give_back(state: &[u64], amount: Cost, spent: fn(&[u64], Cost) -> Option<State>) -> Option<State> {
     let (words, entries) = state.split_at_checked(SPENT_WORDS)?;
     let mut state = spent(words, amount)?;

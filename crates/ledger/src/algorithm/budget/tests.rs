@@ -197,7 +197,7 @@ fn an_operator_who_gives_everything_back_leaves_what_is_held_and_what_the_owners
 }
 
 proptest! {
-    /// For random requests of two owners: what is admitted fits, and what is spent is what was settled.
+    /// For random requests of two owners: all admitted amounts fit, and all settled costs are spent.
     #[test]
     fn spent_and_held_are_what_the_owners_did(
         is_window in any::<bool>(),

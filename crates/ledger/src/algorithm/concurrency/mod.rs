@@ -59,8 +59,8 @@ impl Concurrency {
         (1..=MAX_LIMIT).contains(&limit).then(|| Concurrency { limit: Cost::from_tokens(limit), max_hold: None })
     }
 
-    /// Returns this limit with another `max_hold`, after which a slot is given back even if its request still runs.
-    /// With `None`, a slot is held until its request ends.
+    /// Returns this limit with another `max_hold`: a slot is given back after this time even if its request still
+    /// runs. `None` is no bound.
     #[must_use]
     pub fn with_max_hold(self, max_hold: Option<Micros>) -> Concurrency {
         Concurrency { max_hold, ..self }
@@ -84,8 +84,8 @@ impl Concurrency {
         self.limit
     }
 
-    /// Returns one of `of` equal shares of the slots, rounded down, and the cost. A share has room for at least one
-    /// request of this cost.
+    /// Returns one of `of` equal shares of the slots, rounded down, and the cost. A share can pay the cost at least
+    /// once.
     pub fn share(&self, cost: Cost, of: u64) -> (Concurrency, Cost) {
         let slots = self.limit.whole() / of.max(1);
         (Concurrency { limit: Cost::from_tokens(slots).max(cost), ..*self }, cost)
@@ -163,7 +163,7 @@ pub fn is_stored(state: &[u64]) -> bool {
     OwnerEntries::is_stored(EntryKind::Slots, state)
 }
 
-/// Returns the state unchanged, because only the owners' reports say what is held. `None` for an invalid state.
+/// Returns the state unchanged, because only owners give back slots. `None` for an invalid state.
 pub fn give_back(state: &[u64], _amount: Cost) -> Option<State> {
     let is_whole = OwnerEntries::parse(EntryKind::Slots, state).is_some_and(|entries| entries.is_whole());
     is_whole.then(|| State::from_slice(state))

@@ -1,7 +1,7 @@
 //! Steps a fixed window: at most `limit` is granted in each period, and a grant counts until the period ends.
 //!
-//! A period is as long as the window and aligned to the Unix epoch, or is as long as the window and begins with a
-//! grant, or is a calendar period. The store's clock chooses the period.
+//! A period begins at a multiple of the window since the Unix epoch, or with a grant, or is a calendar period. The
+//! store's clock chooses the period.
 //!
 //! The state is the amount *spent*, and the beginning and end of the period in which it counts. Only a later period
 //! begins at zero, so a clock that was set back does not reopen a period. For this, a bucket is kept for an hour after
@@ -241,7 +241,7 @@ pub(super) fn is_valid(state: &[u64]) -> bool {
 }
 
 /// Gives back up to `amount` of what was spent in the stored period. Returns the new state; `None` for an invalid
-/// state. The period stays in the state, so that no earlier period begins again.
+/// state. The period stays in the state.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let &[spent, first, last] = state else { return None };
     is_valid(&[spent, first, last]).then(|| smallvec![spent.saturating_sub(amount.thousandths()), first, last])

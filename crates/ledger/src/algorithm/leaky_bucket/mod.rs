@@ -55,8 +55,8 @@ impl LeakyBucket {
     ///
     /// # Errors
     ///
-    /// If the rate is zero, or if the places cannot be kept exactly in 53 bits. Then the error has the largest
-    /// possible number of places.
+    /// If the rate is zero. If the places cannot be kept exactly in 53 bits, the error has the largest possible
+    /// number.
     pub fn new(Settings { rate, queue, max_wait, delay_after }: Settings) -> Result<LeakyBucket, InvalidNumbers> {
         let places = TokenBucket::new(rate, 1 + u64::from(delay_after) + u64::from(queue))?;
         Ok(LeakyBucket::with_places(places, max_wait, delay_after))
@@ -67,8 +67,8 @@ impl LeakyBucket {
     ///
     /// # Errors
     ///
-    /// If `fastest` is zero, or if the places cannot be kept exactly at every such rate. Then the error has the
-    /// largest possible number of places.
+    /// If `fastest` is zero. If the places cannot be kept exactly at every rate, the error has the largest possible
+    /// number.
     pub fn with_rates_up_to(fastest: Cost, settings: Settings) -> Result<LeakyBucket, InvalidNumbers> {
         let Settings { queue, max_wait, delay_after, .. } = settings;
         let places = TokenBucket::with_rates_up_to(fastest, 1 + u64::from(delay_after) + u64::from(queue))?;
@@ -185,13 +185,13 @@ impl LeakyBucket {
         Step { untouched, charge }
     }
 
-    /// Returns how much of the queue may be taken so that the next request does not wait, in units of a place.
+    /// Returns the largest amount in the queue with which the next request does not wait, in units of a place.
     fn at_once(&self) -> u64 {
         // The product is less than the capacity, which is below 2^53.
         u64::from(self.delay_after) * self.places.one()
     }
 
-    /// Returns how much of the queue may be taken so that the next request waits for at most `wait` milliseconds, in
+    /// Returns the largest amount in the queue with which the next request waits for at most `wait` milliseconds, in
     /// units of a place.
     fn reach(&self, wait: u32) -> u64 {
         let waited = micros(wait).0.saturating_mul(self.places.refill());

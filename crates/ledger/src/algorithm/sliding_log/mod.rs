@@ -1,9 +1,8 @@
 //! Computes charges to a sliding log: at most `limit` is granted in any window of time. Every grant is stored with its
 //! exact moment, and counts until one window has passed since then.
 //!
-//! The state is a log of grants: pairs of a moment and an amount, oldest first. All grants of one moment share one
-//! pair. A pair has the running total of all amounts up to and with this pair, so the sum over any part of the log is
-//! one subtraction.
+//! The state is a log of grants: pairs of a moment and the running total of all amounts up to and with this moment,
+//! oldest first. So the sum over any part of the log is one subtraction.
 //!
 //! The settings `limit` and `window` may change while a bucket exists. A grant counts if it is in the window of the
 //! limit that is charged now. The state has the longest window under which the bucket was charged recently, so that
@@ -46,7 +45,7 @@ const HEAD: usize = 4;
 /// pair, and so count longer.
 const MOST_PAIRS: usize = 20_000;
 
-/// The number of first pairs in an excerpt that is made here.
+/// The number of first pairs in an excerpt.
 const EXCERPT: usize = 16;
 
 /// The settings of one sliding log: its limit and its window.
@@ -223,7 +222,7 @@ impl SlidingLog {
             Some(([last, _], older)) if *last == at.0 => older,
             _ => pairs,
         };
-        // The amounts of left out pairs count as part of the next pair.
+        // The amounts of removed pairs count as part of the next pair.
         let surplus = (older.len() + 1).saturating_sub(MOST_PAIRS);
         let older = older.get(surplus..).unwrap_or_default();
         let exact = if log.is_whole() { older.len() + 1 } else { log.exact.saturating_sub(from + surplus) };

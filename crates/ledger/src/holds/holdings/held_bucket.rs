@@ -10,7 +10,7 @@ use base::time::Timestamp;
 pub(super) struct HeldBucket {
     /// The amount held by slots.
     pub held: Cost,
-    /// The amounts asked for in calls without an answer, with the calls' sequences, which are above `newest`.
+    /// The amounts asked for in calls without an answer, with the sequences of these calls.
     pub asked: SmallVec<[(u64, Cost); 1]>,
     /// The sequence of the newest call whose report about this bucket was accepted.
     pub newest: u64,

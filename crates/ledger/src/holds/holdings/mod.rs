@@ -17,7 +17,7 @@ use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 use held_bucket::{HeldBucket, ReportCount, Turn};
 
-/// The largest number of reports in a call. Only a call that asks something of more buckets has more.
+/// The largest number of reports in a call, if the call does not ask something of more buckets.
 pub const MOST_REPORTS: usize = 256;
 
 /// How long an owner keeps the sums of a bucket after its last report. A store keeps them for a shorter time, so an
@@ -29,7 +29,7 @@ const SUMS_KEPT: Micros = Micros(660_000_000);
 pub struct Call {
     pub owner: Owner,
     pub sequence: u64,
-    /// One report for each bucket, first of those of which the call asks something, in the order of the asks.
+    /// One report for each bucket. The buckets of which the call asks something come first.
     pub reports: Vec<BucketReport>,
 }
 
@@ -166,8 +166,7 @@ impl Holdings {
         slots
     }
 
-    /// Records that a call will not be answered. Its reports are repeated in the next call. The amounts that it and
-    /// earlier lost calls asked for are joined to one amount.
+    /// Records that a call will not be answered. Its reports are repeated in the next call.
     pub fn lost(&mut self, call: &Call) {
         for report in &call.reports {
             if let Some(bucket) = self.buckets.get_mut(&report.bucket) {
@@ -178,8 +177,7 @@ impl Holdings {
     }
 
     /// Records that a call is proved not to have run. The amounts that it asked for are no longer reported as held.
-    /// Its reports are repeated in the next call, but not those about buckets that no other call has reported and of
-    /// which nothing is held.
+    /// Its other reports are repeated in the next call.
     pub fn did_not_run(&mut self, call: &Call) {
         for report in &call.reports {
             if let Some(bucket) = self.buckets.get_mut(&report.bucket) {

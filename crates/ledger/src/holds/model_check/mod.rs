@@ -129,7 +129,7 @@ fn the_checker_finds_what_is_wrong_with_known_bad_variants() {
     check_bad(Variant::HoldsForever, slots(1, 1), Bounds { faults: 1, of: &[Fault::Kill], ..small }, "leaks");
 }
 
-/// The protocol cannot prevent that holds end early when the store's clock is set ahead.
+/// If the store's clock is set ahead, holds end early. The protocol cannot prevent this.
 #[test]
 fn the_checker_finds_that_a_clock_that_leaps_ahead_ends_holds() {
     check_bad(

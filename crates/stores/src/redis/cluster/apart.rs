@@ -27,8 +27,7 @@ use crate::take_failure::{PartialTake, ProvisionalCharges, TakeFailure};
 use base::time::{Micros, timeout, timeout_precisely};
 use ledger::charge::{Charge, Plan};
 
-/// A group of charges with a timeout up to this length gets a precise timer. An ordinary timer can be up to 20 ms
-/// late.
+/// A timeout up to this length gets a precise timer. An ordinary timer can be up to 20 ms late.
 const SHORT: Micros = Micros(100_000);
 
 /// The charges of a plan under one hash tag.
@@ -82,8 +81,8 @@ fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     groups
 }
 
-/// The groups of a request (one for each hash tag) that have been charged. If this is dropped before the request is
-/// settled, the charges are undone.
+/// The groups of a request (one for each hash tag) that have been charged. Dropping this undoes the charges of a
+/// request that was not settled.
 #[derive(Debug)]
 struct ChargedGroups {
     nodes: Arc<Nodes>,
@@ -139,8 +138,7 @@ impl Drop for ChargedGroups {
     }
 }
 
-/// Represents the request in the calls for its groups, one call for each hash tag. After a group has refused, no more
-/// calls are sent.
+/// Represents the request in the calls for its groups. After a group has refused, no more calls are sent.
 #[derive(Debug)]
 struct GroupCaller {
     request: Option<Arc<dyn Caller>>,
@@ -158,7 +156,7 @@ impl Caller for GroupCaller {
     }
 }
 
-/// A group without an answer when the next group was asked, with the future of its reply.
+/// A group without an answer yet, with the future of its reply.
 type LateGroup = Pin<Box<dyn Future<Output = (Group, GroupReply)> + Send>>;
 
 /// The reply for a group. `Ok(None)` if the client has left.
@@ -259,7 +257,7 @@ impl Cluster {
                 let reply = cluster.take_together(&take, group.tag).await;
                 (group, reply)
             });
-            // The next node has the other half of the remaining time.
+            // The next node gets the other half of the remaining time.
             let patience = Micros(self.left(take).0 / 2);
             match answered_within(patience, &mut asking).await {
                 Some((group, reply)) => match charging.add(group, reply) {
@@ -320,8 +318,7 @@ async fn answered_within<T>(patience: Micros, asking: impl Future<Output = T>) -
     }
 }
 
-/// Returns the charges of a plan that spend. Of several charges to one bucket, only the last one spends. Slots are
-/// given back by the reservation of the reply.
+/// Returns the charges of a plan that spend: of several charges to one bucket, the last one. Slots are not among them.
 fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
     let all = plan.enforced.iter().enumerate();
     let spends =

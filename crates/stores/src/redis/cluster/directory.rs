@@ -11,9 +11,9 @@ use super::slots::SlotRange;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// The time after a sign that a hash slot is moving. During this time, each call has one plan for the slot.
+/// For this time after a sign that a hash slot is moving, each call has one plan for the slot.
 const MOVING: Micros = Micros(1_000_000);
-/// How long the next owner is remembered after [`MOVING`]. If it is not the owner by then, the move was cancelled.
+/// How long the next owner is remembered after [`MOVING`].
 const BROKEN_OFF: Micros = Micros(3_000_000);
 
 const NOBODY: u32 = u32::MAX;
@@ -116,8 +116,7 @@ impl Directory {
         self.outdated.notify_one();
     }
 
-    /// Notes that this hash tag is moving to the node `next`, which already has some of the tag's buckets. `None` if
-    /// the node is unknown.
+    /// Notes that this hash tag is moving to the node `next`. `None` if the node is unknown.
     pub(crate) fn moving(&self, tag: TagIndex, next: Option<HostPort>, now: Timestamp) {
         let Some(entry) = self.entry(tag) else { return };
         entry.moving_until.store(now.plus(MOVING).0, Ordering::Relaxed);

@@ -33,7 +33,7 @@ impl HashTags {
         let count = place.hash_tags();
         let slots: Vec<(u16, u16)> = (0..NUMBERS).map(|number| (number, slot(&number.to_string()))).collect();
         let tag = |index: u16| {
-            // The wanted slot is the middle of the tag's part, if all slots are divided into equal parts.
+            // The wanted slot is the middle of the tag's part of all slots.
             let middle = (2 * u32::from(index) + 1) * u32::from(SLOTS) / (2 * u32::from(count));
             let nearest = slots.iter().min_by_key(|(_, slot)| u32::from(*slot).abs_diff(middle));
             let (number, slot) = nearest.copied().unwrap_or_default();
@@ -55,7 +55,7 @@ impl HashTags {
     pub(super) fn bucket(&self, name: &[u8]) -> Option<BucketKey> {
         let rest = |tag: &HashTag| name.strip_prefix(tag.prefix.as_bytes())?.strip_prefix(b":");
         let key = self.tags.iter().find_map(rest)?.try_into().map(BucketKey).ok()?;
-        // A bucket under another tag than its key's was stored with other settings.
+        // A bucket under another hash tag was stored with other settings.
         let own = self.get(self.of(&key)).and_then(rest);
         own.map(|_| key)
     }

@@ -41,8 +41,7 @@ struct NodeReport {
     /// For each worker, the reason why its connection is down.
     down: Vec<Option<Fault>>,
     breaker: Breaker,
-    /// Whether the last reply of the node said for every hash tag that the cluster is down. Calls set this flag
-    /// without locking the reports.
+    /// Whether the last reply of the node said for every hash tag that the cluster is down.
     is_cut_off: Arc<AtomicBool>,
     eviction_policy: Option<String>,
 }
@@ -335,7 +334,7 @@ mod tests {
             health.is_lost(NodeId(0))
         };
         let (down, busy) = (Some(StoreError::ClusterDown), Some(StoreError::Busy));
-        // Only an answer, or an error of certain kinds, shows that the node is in the cluster again.
+        // A busy node may still be cut off from its cluster.
         let calls =
             [(busy, false), (down, false), (busy, false), (None, true), (down, true), (down, false), (down, true)];
         assert_eq!(calls.map(lost_after), [false, true, true, false, false, true, false]);

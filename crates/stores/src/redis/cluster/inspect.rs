@@ -23,7 +23,7 @@ use ledger::cost::Cost;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections to the nodes of a cluster, for an operator who reads, finds and removes buckets. A node is connected to
+/// Connections to the nodes of a cluster, for an operator who reads, finds and removes buckets. Each node is connected
 /// when it is first asked.
 #[derive(Debug)]
 pub struct Inspector {

@@ -88,7 +88,7 @@ impl Cluster {
     }
 
     pub async fn first_attempt(&self) {
-        // A timeout is no fault here: the connections may be ready later.
+        // The connections may be ready after the timeout.
         let _ = tokio::time::timeout(LONGEST_START, self.nodes.first_attempt()).await;
     }
 

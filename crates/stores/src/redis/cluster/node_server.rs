@@ -89,7 +89,7 @@ impl NodeServer {
         }
     }
 
-    /// Returns the last connection to this node, which is also used for calls that do not wait in a queue.
+    /// Returns the last connection to this node.
     pub(crate) fn latest_link(&self) -> Option<Link> {
         self.directory.links.get(self.id)
     }
@@ -154,7 +154,7 @@ impl NodeServer {
     }
 
     async fn connect_now(&self) -> Result<DrivenLink<Link>, Fault> {
-        // The trial call of the handshake needs a key of this node.
+        // The handshake needs a key of this node.
         let target = Target::Address { address: self.address.clone(), database: 0 };
         let settings = Settings { target, prefix: self.own_prefix(), ..self.settings.clone() };
         let connected = connect(&settings, &self.address, &self.login, &self.script).await;
@@ -163,7 +163,7 @@ impl NodeServer {
             Fault { detail: format!("{}: {}", self.address, fault.detail), ..fault }
         };
         let (mut opened, take) = connected.map_err(named)?;
-        // ASKING is needed only while a hash slot moves. Its permission is checked now, before that.
+        // ASKING is needed only while a hash slot moves, but its permission is checked now.
         let mut asking = Cmd::new();
         asking.arg("ASKING");
         let permitted = async {

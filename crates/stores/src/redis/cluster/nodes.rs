@@ -233,8 +233,8 @@ impl Nodes {
         }
     }
 
-    /// Asks nodes for the successors of lost nodes, until one node knows them. Each search begins at another node.
-    /// `number` counts the searches.
+    /// Asks nodes for the successors of lost nodes, until one node knows them. `number` counts the searches, because
+    /// each begins at another node.
     async fn ask_for_successors(&self, number: usize) {
         let mut nodes = self.all();
         nodes.retain(|node| !self.health.is_lost(node.remote.transport.id));

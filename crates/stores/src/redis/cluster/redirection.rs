@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(3);
 const REDIRECTIONS: usize = 16;
 
 /// Parses the address in a redirection: `host:port`, with an IPv6 address without brackets. An empty host means the
-/// host of the node that was `asked`. `None` if the address is invalid.
+/// host of `asked`, the node that answered. `None` if the address is invalid.
 pub(super) fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
     let (host, port) = text.rsplit_once(':')?;
     let host = match host {
@@ -32,8 +32,8 @@ pub(super) fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
 }
 
 impl Directory {
-    /// Translates an error for this hash tag into a fault. `asked` is the node that returned the error. Notes the new
-    /// node of a redirection.
+    /// Translates an error for this hash tag into a fault, and notes the new node of a redirection. `asked` is the
+    /// node that returned the error.
     pub(super) fn redirected(&self, tag: TagIndex, error: &RedisError, asked: &HostPort, now: Timestamp) -> Fault {
         let address = || error.redirect_node().and_then(|(text, _)| address(text, asked));
         let fault = Fault::from(error.clone());
@@ -67,7 +67,7 @@ impl Cluster {
             let now = self.nodes.clock.now();
             let error = match taken {
                 Err(error) if error.is_redirection() => error,
-                // The node was found only just now, so the request waits for its first connection.
+                // A node that was just found may have no connection yet.
                 Err(StoreError::Unreachable) if redirected || node.as_ref().is_some_and(|node| node.is_new(now)) => {
                     self.wait_for_node(take, to).await?;
                     StoreError::Unreachable

@@ -17,7 +17,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether both settings lead to the same cluster and use the same keys, as far as the settings show.
+    /// Whether both settings lead to the same cluster and use the same keys.
     pub fn has_same_buckets(&self, other: &Settings) -> bool {
         self.place == other.place && self.is_same_cluster(other)
     }

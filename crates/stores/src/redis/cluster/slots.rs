@@ -12,8 +12,8 @@ pub(crate) struct SlotRange {
     pub master: HostPort,
 }
 
-/// Parses the ranges of hash slots in a reply. `None` if the reply is invalid. `asked` is the node that replied, in
-/// case it does not know its own name. A range without a known address is left out.
+/// Parses the ranges of hash slots in a reply. `None` if the reply is invalid. `asked` is the node that replied, which
+/// may not know its own name. A range without a known address is left out.
 pub(crate) fn slot_ranges(reply: &Value, asked: &HostPort) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = reply else { return None };
     let mut read = Vec::with_capacity(ranges.len());

@@ -19,7 +19,7 @@ pub(crate) struct Topology {
     /// The node that returned the list.
     pub source: HostPort,
     pub ranges: Vec<SlotRange>,
-    /// The hash slots without a master, of those that hash tags have.
+    /// The hash slots of hash tags without a master.
     pub uncovered: Vec<u16>,
 }
 

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The charges of a request under one hash tag, which may have to be undone.
+/// The charges of a request under one hash tag.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupCharge {
     pub tag: TagIndex,

@@ -90,7 +90,7 @@ impl SentinelLink {
     ///
     /// # Errors
     ///
-    /// When there is no answer in time, the user may not ask, or the sentinel knows no master of this name.
+    /// When there is no answer in time, or the sentinel knows no master of this name.
     pub(super) async fn master(&mut self, name: &str) -> Result<Answer, Fault> {
         let mut pipeline = Pipeline::with_capacity(3);
         for question in ["GET-MASTER-ADDR-BY-NAME", "MASTER", "REPLICAS"] {

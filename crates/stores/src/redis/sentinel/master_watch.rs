@@ -65,7 +65,7 @@ impl MasterWatch {
         loop {
             let found = tokio::select! {
                 biased;
-                // The asked sentinel may not know the announced master yet, so a new round begins.
+                // The asked sentinel may not know the new master yet.
                 () = self.switched.notified() => continue,
                 found = survey.find() => found,
             };

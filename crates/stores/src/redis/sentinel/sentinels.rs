@@ -12,7 +12,7 @@ use crate::error::{Fault, StoreError};
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// When this many sentinels are known, no more are learnt.
+/// The largest number of sentinels that are learnt.
 const MAX_SENTINELS: usize = 16;
 
 /// The sentinels in the configuration, and their login. A reload replaces both.
@@ -135,8 +135,8 @@ impl Sentinels {
         self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default()
     }
 
-    /// Adds the sentinels that the known sentinels name and can reach, in case the configured ones are replaced.
-    /// Removes added sentinels that cannot be reached any more.
+    /// Adds the sentinels that the known sentinels name and can reach. Removes added sentinels that cannot be reached
+    /// any more.
     pub(super) async fn learn(&mut self) {
         let Some(link) = self.nodes.iter_mut().find_map(|node| node.link.as_mut()) else { return };
         let Ok(others) = link.others(&self.master).await else { return };

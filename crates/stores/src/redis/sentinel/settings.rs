@@ -17,8 +17,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether both settings name the same master. They must have a sentinel in common, because different masters may
-    /// have the same name.
+    /// Whether both settings name the same master: they have the same name and a sentinel in common.
     pub(crate) fn is_same_master(&self, other: &Settings) -> bool {
         self.master == other.master && self.nodes.iter().any(|node| other.nodes.contains(node))
     }

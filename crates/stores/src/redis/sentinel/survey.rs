@@ -18,13 +18,11 @@ use base::host_port::HostPort;
 
 /// The longest time that a server may take to report its role. An announcement of a sentinel ends the wait.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait for a server's role before the other sentinels are asked. Sentinels still name a master that
-/// hangs, until it has a successor.
+/// How long to wait for a server's role before the other sentinels are asked.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
 /// The interval at which a replica that is being promoted is asked for its role.
 pub(crate) const PROMOTION: Duration = Duration::from_millis(25);
-/// The number of rounds for which a new master is kept although no sentinel names it. A sentinel that does not answer
-/// may be promoting it.
+/// The number of rounds for which a new master is kept although no sentinel names it.
 const UNCONFIRMED_ROUNDS: u32 = 3;
 
 /// The answer to the question whether another server has replaced the master.
@@ -38,8 +36,7 @@ pub(crate) enum Succession {
 }
 
 /// The rank of a server among several that report the role of a master. The server with the highest configuration
-/// epoch is the master. If epochs are equal, the master is the replica that a sentinel reports as promoted. The other
-/// sentinels name the old master until they know the next epoch.
+/// epoch is the master. If epochs are equal, the master is the replica that a sentinel reports as promoted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     epoch: u64,
@@ -109,7 +106,7 @@ impl Survey {
                     continue;
                 }
             };
-            // A sentinel's promoted replica may already be a master.
+            // The replica that a sentinel promotes may already be a master.
             if let Some(replica) = Candidate::promoted(&answer, index).filter(|replica| replica.rank >= self.rank) {
                 if self.try_out(&replica, FIRST_PATIENCE, &mut Vec::new()).await.is_ok() {
                     return Ok(replica.server);
@@ -307,7 +304,7 @@ impl Candidate {
     }
 }
 
-/// Combines many faults into one, with the most informative error and all details.
+/// Combines many faults into one, with the most informative error.
 fn summary(faults: Vec<Fault>) -> Fault {
     // Rates how informative an error is.
     let telling = |error: StoreError| match error {

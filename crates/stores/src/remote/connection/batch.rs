@@ -14,12 +14,11 @@ use crate::remote::transport::Transport;
 use base::time;
 use base::time::{Micros, Timestamp};
 
-/// Because of a long queue, a further call is sent only while at most this many calls are under way.
+/// The largest number of calls under way during which a further call is sent because of a long queue.
 const MOST_FOR_OVERFLOW: usize = 1;
 
 impl<T: Transport> Connection<T> {
-    /// Makes a call for each batch that is handed to this lane, one after the other. Returns the fault that ends the
-    /// connection.
+    /// Makes the calls of this lane, one for each batch. Returns the fault that ends the connection.
     pub(super) async fn calls(&self, lane: usize, session: &Session, mut link: T::Link) -> Fault {
         let mut batch = Vec::new();
         loop {
@@ -71,8 +70,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Waits until a call may be sent. `ended` is the number of ended calls when kept-back requests were last
-    /// released.
+    /// Waits until a call may be sent. `ended` is the number of ended calls when `release` was last called.
     async fn turn(&self, session: &Session, queue: &mut Queue, ended: &mut u64) {
         loop {
             let under_way = session.under_way();
@@ -90,7 +88,7 @@ impl<T: Transport> Connection<T> {
             if room && passed >= gap || self.is_overflowing(under_way, queue.len()) {
                 return;
             }
-            // If the queue is empty, a request that arrives later is not overdue within `timeout`.
+            // A request that arrives later is not overdue within `timeout`.
             let deadline = self.answer_overdue(queue, now);
             let left =
                 deadline.map_or(self.timeout, |oldest| Micros(self.timeout.0.saturating_sub(now.since(oldest).0)));
@@ -134,7 +132,7 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Waits for this time. A precise timer costs more, because the kernel sets an alarm whenever the thread becomes idle.
+/// Waits for this time. A precise timer costs more than an imprecise one.
 async fn pause(span: Micros, precisely: bool) {
     if precisely {
         time::sleep_precisely(span.into()).await;

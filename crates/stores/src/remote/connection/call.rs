@@ -22,7 +22,7 @@ use crate::span_links::SpanLinks;
 use base::time;
 use base::time::{Micros, Timestamp, timeout};
 
-/// How long to wait for an overdue reply, which no request needs, before the connection is closed.
+/// How long to wait for a reply that no request needs any more.
 const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What each plan of a part holds, in the order of the plans.
@@ -116,8 +116,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Records what the reports of a call have shown. Returns for each part what its plans hold, in their order.
-    /// `None` for a part without reports or without an answer.
+    /// Records what the reports of a call have shown. Returns for each part what its plans hold. `None` for a part
+    /// without reports or an answer.
     fn conclude_reports(
         &self,
         parts: &[CallPart<'_>],
@@ -247,7 +247,7 @@ fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
     }
 }
 
-/// Returns the fault of a call that the server could not write in part, because its memory is full.
+/// Returns the fault of a call of which the server could not write a part, because its memory is full.
 fn out_of_memory(parts: &CallReply) -> Option<Fault> {
     let is_full = |part: &PartReply| part.reply.as_ref().is_ok_and(|reply| reply.out_of_memory);
     let detail = "nothing can be granted: maxmemory is reached";

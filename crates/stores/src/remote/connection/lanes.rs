@@ -78,7 +78,7 @@ impl Session {
         self.last_sent.store(at.0, Ordering::Relaxed);
     }
 
-    /// Hands a batch to the first free lane, and returns when the lane has taken it. `batch` is empty then.
+    /// Hands a batch to the first free lane, and leaves `batch` empty. Returns when the lane has taken the batch.
     pub(super) async fn hand(&self, batch: &mut Vec<PendingTake>) {
         self.is_empty_handed.store(batch.is_empty(), Ordering::Relaxed);
         std::mem::swap(&mut *self.handed.lock(), batch);

@@ -83,7 +83,7 @@ pub(crate) struct Connection<T> {
     queue: mpsc::Sender<PendingTake>,
     /// Notified when a request arrives and a further call may be sent.
     further: Notify,
-    /// The moment, as a [`Timestamp`], from which a further call may be sent even if few requests are queued.
+    /// The moment, as a [`Timestamp`], from which a further call may be sent for any request.
     further_from: AtomicU64,
     /// The slots that the requests of this worker hold, on all nodes of a cluster.
     pub(super) holds: Arc<WorkerHolds>,
@@ -159,7 +159,7 @@ impl<T: Transport> Connection<T> {
         if is_long || since.0 >= self.further_from.load(Ordering::Relaxed) {
             self.further.notify_one();
         }
-        // If the connection went down just now, nobody may answer this request.
+        // If the connection went down just now, nobody answers this request.
         self.usable()
     }
 

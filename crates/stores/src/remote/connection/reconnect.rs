@@ -56,7 +56,7 @@ impl<T: Transport> Connection<T> {
                 Ok(connected) => self.serve(connected, &mut queue, &mut pause).await,
                 Err(fault) => fault,
             };
-            // After a connection that lasted, the next attempt need not wait longer.
+            // A connection that lasted resets the pause.
             if up && Duration::from(self.clock.now().since(since)) > LONGEST_PAUSE {
                 pause = SHORTEST_PAUSE;
             }
@@ -65,8 +65,7 @@ impl<T: Transport> Connection<T> {
             if up {
                 ended_by = Some(fault.error);
             }
-            // Another server has replaced a server that worked, and may be ready. Requests that have not run can be
-            // sent to it.
+            // The server was replaced, and the new one may be ready.
             let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
             if !is_replaced {
                 // The queued requests are answered now instead of at their deadlines.
@@ -76,7 +75,7 @@ impl<T: Transport> Connection<T> {
             }
             self.events.send(Event::Down { worker: self.worker, fault });
             if is_replaced {
-                // Connects at once, but only one time: the longer `pause` prevents a second time.
+                // The longer `pause` then delays a second such attempt.
                 pause *= 2;
                 continue;
             }
@@ -89,7 +88,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Connects. Meanwhile, the returned requests wait until their deadlines.
+    /// Connects. Meanwhile, the returned requests wait.
     async fn connect(&self, queue: &mut Queue) -> Result<DrivenLink<T::Link>, Fault> {
         let mut connecting = std::pin::pin!(self.transport.connect());
         loop {
@@ -133,7 +132,7 @@ impl<T: Transport> Connection<T> {
                 fault = &mut driver => fault,
             };
             if fault.error == StoreError::Replica {
-                // The other calls have not run either, but only their answers prove it.
+                // Only the answers of the other calls prove that they have not run.
                 let rest = async {
                     tokio::select! {
                         biased;

@@ -39,8 +39,8 @@ impl RoundTrip {
         RoundTrip { timeout, at_once, usual: unknown, slow: AtomicU32::new(0), fastest: AtomicU64::new(u64::MAX) }
     }
 
-    /// Returns the longest wait of a request as a multiple of a call's duration, as a fraction with the numerator
-    /// first. A request waits for the call before, or for the gap, and then for its own call.
+    /// Returns the longest wait of a request as a multiple of a call's duration: the numerator and denominator of a
+    /// fraction. A request waits for the call before it, or for the gap, and then for its own call.
     fn parts(&self) -> (u64, u64) {
         if self.at_once > 1 { (self.at_once, self.at_once - 1) } else { (2, 1) }
     }
@@ -68,7 +68,7 @@ impl RoundTrip {
 
     /// Notes the duration of an answered call. Returns a warning after every `SLOW_CALLS` consecutive slow calls.
     pub(super) fn observe(&self, took: Micros) -> Option<TooLong> {
-        // A slower call counts at once, and faster calls count gradually.
+        // A slower call counts at once, a faster call gradually.
         let usual = self.usual.load(Ordering::Relaxed);
         let usual = if usual == u64::MAX { took.0 } else { took.0.max(usual - usual / 8 + took.0 / 8) };
         self.usual.store(usual, Ordering::Relaxed);

@@ -22,11 +22,11 @@ impl World {
         self.shared.calls.sort_by_key(|sent| (sent.owner, sent.call.sequence));
     }
 
-    /// Lets a call arrive at the store, which accepts its reports and then charges its plan.
+    /// Delivers a call to the store, which accepts its reports and then charges its plan.
     ///
     /// # Errors
     ///
-    /// Says what the protocol forbids of that.
+    /// Says what the call has done that the protocol forbids.
     pub(super) fn arrive(&mut self, sent: &SentCall) -> Result<(), String> {
         let SentCall { owner, call, .. } = sent;
         let limit = self.limits[*owner];

@@ -40,7 +40,7 @@ impl<T: Transport> Connection<T> {
         let is_used = has_asks || self.holds.is_used();
         let own = if is_used { self.transport.own_parts() } else { SmallVec::new() };
         let mut parts = CallParts::new();
-        // The number of further reports that all parts together may have. Each ask has a report in any case.
+        // The number of further reports for all parts together. Each ask has a report in any case.
         let mut room = MOST_REPORTS;
         let (mut rest, mut routes) = (plans, routes.iter().copied());
         while let (Some(first), Some(route)) = (rest.first(), routes.next()) {
@@ -67,7 +67,7 @@ impl<T: Transport> Connection<T> {
         parts
     }
 
-    /// Adds at most `room` reports about the parts of the store without a plan in the call.
+    /// Adds at most `room` reports about the parts without a plan in the call.
     fn add_reports(&self, parts: &mut CallParts<'_>, own: &[usize], mut room: usize, now: Timestamp) {
         let mut separate = 0;
         for (index, holds) in own.iter().filter_map(|index| Some((*index, self.holds.part(*index)?))) {
