@@ -27,7 +27,7 @@ impl RuleSet {
     }
 }
 
-/// The descriptor that a rule has picked from a request, with the alternative of each limit key that had a value.
+/// The descriptor that a rule has picked from a request, and the alternative that each limit key has used.
 #[derive(Default)]
 pub(crate) struct RuleDescriptor {
     descriptor: Descriptor,

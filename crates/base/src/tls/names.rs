@@ -65,7 +65,7 @@ pub(super) fn title(certificate: &X509Certificate<'_>) -> String {
     }
 }
 
-/// Returns the part of a name after its first label. `None` if the label or the part after it is empty or missing.
+/// Returns the part of a name after its first label. `None` if one of the two parts is empty.
 pub(super) fn parent(name: &str) -> Option<&str> {
     name.split_once('.').filter(|(label, parent)| !label.is_empty() && !parent.is_empty()).map(|(_, parent)| parent)
 }

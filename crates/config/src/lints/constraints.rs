@@ -66,8 +66,7 @@ impl<'f> Constraints<'f> {
         }
     }
 
-    /// Whether an attribute may have several values, such as a claim that is a list. With a limit key of only this
-    /// claim, a request with a list is not in the group.
+    /// Whether an attribute may have several values, such as a claim that is a list.
     fn plurality(&self, attribute: &Attribute) -> Plurality {
         let is_single = match attribute {
             Attribute::Claim(_) => self.keys.iter().any(|key| key.is_only(attribute)),

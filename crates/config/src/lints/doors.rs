@@ -84,7 +84,7 @@ pub(super) fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     doors
 }
 
-/// Returns an attribute that the rule needs, and for which `lacks` returns `true`.
+/// Returns an attribute that the rule needs and that `lacks` accepts.
 fn needed<'r>(located: &LocatedRule<'r>, lacks: &impl Fn(&Attribute) -> bool) -> Option<&'r Attribute> {
     let LocatedRule { policy, rule, .. } = located;
     let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

@@ -1,8 +1,7 @@
 //! Lists the attributes of a request. `limit_keys` may count by them, and `match` may compare them.
 //!
 //! A new attribute needs a variant, its spelling in [`Attribute::parse`] and in `Display`, and its value in
-//! [`Attribute::resolve`]. A value consists of bytes, never of lossy text, so that the values of two clients cannot
-//! become equal.
+//! [`Attribute::resolve`]. A value consists of bytes, so that the values of two clients cannot become equal.
 
 mod supply;
 #[cfg(test)]

@@ -46,7 +46,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
 /// How long a document is sent again before a new one is made.
 const MAX_AGE: Micros = Micros(500_000);
 
-/// The data of the status page that no metric has, with the documents that were made last.
+/// The data of the status page that no metric has.
 #[derive(Debug)]
 pub(crate) struct Status {
     instance: Instance,
