@@ -57,6 +57,12 @@ impl Cost {
         Cost(self.0.saturating_sub(other.0))
     }
 
+    /// Returns the sum of so many such costs. The sum saturates.
+    #[must_use]
+    pub const fn times(self, count: u64) -> Cost {
+        Cost(self.0.saturating_mul(count))
+    }
+
     /// Returns the cost, raised to `min` or lowered to `max`. If `min` exceeds `max`, returns `max`. `None` is no
     /// upper bound.
     pub fn bounded(self, min: Cost, max: Option<Cost>) -> Cost {

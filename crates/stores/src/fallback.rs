@@ -88,8 +88,9 @@ impl FallbackShare {
     }
 
     /// Decides a plan in this process, with this gateway's shares of the limits. The remaining tokens in the answer are
-    /// those of the shares. `slots` keeps the slots of this gateway: slots that the store has granted count in this
-    /// decision, and slots that this decision grants are reported to the store.
+    /// those of the shares. `slots` keeps what the requests of this gateway hold and have settled: what the store has granted
+    /// counts in this decision too, and what this decision grants is reported to the store. Settled costs that the store
+    /// has not accepted are charged to the shares.
     pub(crate) fn take(&self, plan: &Plan, slots: &impl SlotBook) -> TakeReply {
         let gateways = self.gateways();
         let mut evicted = 0;
@@ -103,7 +104,7 @@ impl FallbackShare {
             enforced: plan.enforced.iter().map(&mut share).collect(),
             shadow: plan.shadow.iter().map(&mut share).collect(),
         };
-        let mut taken = self.memory.take_with(&shares, slots);
+        let mut taken = self.memory.take_shares(plan, &shares, gateways, slots);
         let outcomes = taken.settlement.enforced.iter_mut().chain(&mut taken.settlement.shadow);
         // Remaining slots are not divided, because a share of slots already has fewer slots. A share of another limit
         // has the whole burst, and each request has a multiplied cost.
@@ -162,6 +163,10 @@ mod tests {
 
     impl SlotBook for NoSlots {
         fn held(&self, _: &BucketKey) -> Cost {
+            Cost::default()
+        }
+
+        fn count_settled(&self, _: &BucketKey) -> Cost {
             Cost::default()
         }
 

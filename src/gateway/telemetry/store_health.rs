@@ -37,6 +37,7 @@ pub(crate) struct StoreHealth {
     failures: LogThrottle,
     healings: LogThrottle,
     warnings: LogThrottle,
+    lost_costs: LogThrottle,
     unsent: LogThrottle,
     /// The number of unsent requests since the last log line about them.
     unsent_requests: AtomicUsize,
@@ -90,6 +91,7 @@ impl StoreHealth {
             failures: LogThrottle::default(),
             healings: LogThrottle::default(),
             warnings: LogThrottle::default(),
+            lost_costs: LogThrottle::default(),
             unsent: LogThrottle::default(),
             unsent_requests: AtomicUsize::new(0),
             long_round_trips: LogThrottle::default(),
@@ -166,6 +168,7 @@ impl StoreHealth {
             Event::ServerWarning(detail) => self.record_warning(&detail),
             Event::TableMeasured(size) => self.metrics.set_table_size(&size),
             Event::HeartbeatError(fault) => self.record_failure(&fault),
+            Event::CostLost => self.record_lost_cost(),
             Event::Up { worker, server } => {
                 let named = server.as_ref().map_or(String::new(), ToString::to_string);
                 *self.server.lock() = server;
@@ -269,6 +272,14 @@ impl StoreHealth {
         }
         if let Some(fault) = &called.fault {
             self.record_failure(fault);
+        }
+    }
+
+    fn record_lost_cost(&self) {
+        self.metrics.lost_costs.increment(1);
+        if let Some(costs) = self.lost_costs.admit(self.clock.now()) {
+            let hint = "the costs of no more buckets are kept while the store gives no answer";
+            log::warn!(server = self.address, costs, hint; "costs of requests are lost");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The gateway and its Redis: connections, outages, and replies that cannot be right.
 
 mod breaker;
+mod budgets;
 mod cluster;
 mod cluster_faults;
 mod cluster_gateways;

@@ -7,6 +7,7 @@ use ledger::cost::Cost;
 use ledger::holds::{self, BucketReport, Owner, SettledSums};
 use redis::{Connection, ConnectionLike};
 use stores::redis::{codec, script};
+use stores::remote::transport::ReportResult;
 
 use crate::support::Redis;
 use crate::support::slots::slot;
@@ -27,8 +28,10 @@ impl Script {
         self.sequence += 1;
         let mut plan = Plan::default();
         plan.enforce(slot(buckets[0], 10_000));
+        let limit = plan.enforced[0].algorithm;
         let report = |bucket: &BucketKey| BucketReport {
             bucket: *bucket,
+            limit,
             held: Cost::ONE,
             asked: Cost::default(),
             settled: SettledSums::default(),
@@ -37,7 +40,8 @@ impl Script {
         let said = holds::Call { owner: Owner(7), sequence: self.sequence, reports };
         let call = codec::Call::with_reports(Some(&said), asks.then_some(&plan));
         let reply = self.connection.req_command(&call.command(&self.sha, "test", Timestamp(0), None)).unwrap();
-        call.settle(&reply).unwrap().accepted.into_iter().filter(|accepted| *accepted).count()
+        let results = call.settle(&reply).unwrap().reports.into_iter();
+        results.filter(|result| *result == ReportResult::Accepted).count()
     }
 
     fn command<T: redis::FromRedisValue>(&mut self, name: &str, key: &BucketKey, rest: Option<&[u8]>) -> T {

@@ -2,6 +2,7 @@
 
 pub(crate) mod access_log;
 pub(crate) mod authority;
+pub(crate) mod budgets;
 pub(crate) mod byte_lists;
 mod certificates;
 pub(crate) mod charge;

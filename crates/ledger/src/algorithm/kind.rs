@@ -18,9 +18,11 @@ use crate::cost::Cost;
 ///   stays.
 /// - `digest`, for large values, is called last, with a bucket and the value that was found. The reply has the digest
 ///   in place of the value. The step in Rust gives the same results for the digest.
-/// - `accept`, for a limit of slots, accepts a report of an owner. It returns whether the report was accepted.
-/// - `renew`, for a limit of slots, accepts a report about a stored value of which nothing is asked. It returns the value
-///   to store, which is kept as long as the stored value, or `false` if only `open` and `accept` can do this.
+/// - `accept`, for a limit that requests hold something of, accepts a report of an owner. It returns whether the report
+///   was accepted.
+/// - `settles`, for a limit whose reports also have the sums of what their owners have settled, is `true`.
+/// - `renew`, for a limit with `accept`, accepts a report about a stored value of which nothing is asked. It returns the
+///   value to store, which is kept as long as the stored value, or `false` if only `open` and `accept` can do this.
 ///
 /// A bucket has the field `stored_until` if the twin knows the time until which the store keeps the stored value.
 pub const TWINS: [&str; 8] = [

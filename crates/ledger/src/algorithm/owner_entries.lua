@@ -112,8 +112,9 @@ local function accept_report(bucket, owner, sequence, held, from, to)
   end
   local entry = owner .. pack('<I6I6I7', sequence, held, bucket.moment + LIFE) .. since
   if WIDTH == 40 then
-    -- The sum never falls, so that what an owner has settled is never charged twice.
-    entry = entry .. pack('<I8', place and max(to, charged) or to)
+    -- The sum never falls, so that what an owner has settled is never charged twice. But an owner that says 0 has forgotten its
+    -- sum, and begins again.
+    entry = entry .. pack('<I8', place and to > 0 and max(to, charged) or to)
   end
   bucket.value = pack('<I8I8I8', 0, 0, 0) .. entry .. rest
   bucket.count, bucket.live, bucket.changed, bucket.held = count + 1, live + 1, true, bucket.held + held

@@ -239,8 +239,8 @@ impl OwnerEntries {
         let since = if held == 0 { 0 } else { since.unwrap_or(seconds(self.moment)) };
         let sequence = report.sequence.min(SEQUENCES);
         let until = self.moment.plus(LIFE);
-        // The sum never falls, so that no cost is charged twice.
-        let settled = if own.is_some() { to.max(charged) } else { to };
+        // The sum never falls, so that no cost is charged twice. But an owner that reports 0 has forgotten its sum.
+        let settled = if own.is_some() && to > 0 { to.max(charged) } else { to };
         self.entries.insert(0, OwnerEntry { owner: report.owner, sequence, held, until, since, settled });
         self.live += 1;
         self.sum += held;

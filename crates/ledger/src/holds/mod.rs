@@ -28,7 +28,7 @@ pub(crate) mod report;
 mod reservation;
 mod slots;
 
-pub use holdings::{BucketReport, Call, Holdings, MOST_REPORTS, ReportAnswer};
+pub use holdings::{BucketReport, Call, Holdings, MOST_REPORTS, MOST_SUMS, ReportAnswer, SettledCost};
 pub use report::{EARLY, LIFE, MOST_HELD, Owner, REPORT_EVERY, Report, SettledSums};
 pub use reservation::{Ending, Reservation, ReservationOwner};
 pub use slots::{SlotId, SlotTerms, Slots};

@@ -55,7 +55,7 @@ pub struct Report {
     pub settled: SettledSums,
 }
 
-/// The costs that an owner has settled of one bucket since the owner's process began, as sums that only grow. From two
+/// The costs that an owner has settled of one bucket since the owner began to keep it, as sums that only grow. From two
 /// sums the store computes what is new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SettledSums {
@@ -63,6 +63,6 @@ pub struct SettledSums {
     /// `to` less `from`.
     pub from: Cost,
     /// The sum of all settled costs. A bucket that knows the owner charges `to` less the last sum that it accepted
-    /// from it.
+    /// from it. With 0, an owner that has forgotten its sum begins again: the bucket forgets the last sum too.
     pub to: Cost,
 }

@@ -136,6 +136,10 @@ pub(crate) trait SlotBook {
     /// Returns how much the requests of this process hold of a bucket.
     fn held(&self, key: &BucketKey) -> Cost;
 
+    /// Returns the costs that the requests of this process have settled of a budget, but that neither the store has accepted nor
+    /// this function has returned before.
+    fn count_settled(&self, key: &BucketKey) -> Cost;
+
     /// Holds a slot of a bucket.
     fn hold(&self, key: BucketKey, terms: SlotTerms) -> Reservation;
 }
@@ -243,16 +247,36 @@ impl Memory {
         TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
     }
 
-    /// Decides a plan as [`Memory::take`] does, but with the slots in `book`.
-    pub(crate) fn take_with(&self, plan: &Plan, book: &impl SlotBook) -> TakeReply {
-        let mut locked = self.lock(plan);
+    /// Decides a plan as [`Memory::take`] does, but with what is held and settled in `book`. `shares` has the charges to
+    /// one of `of` equal shares of each limit.
+    pub(crate) fn take_shares(&self, plan: &Plan, shares: &Plan, of: u64, book: &impl SlotBook) -> TakeReply {
+        let mut locked = self.lock(shares);
         let time = self.time();
-        let (settlement, evicted) = self.settle_held(plan, &mut locked, time, |key| book.held(key));
+        // What is held is read before what is settled, so a request that ends in between counts twice rather than not at
+        // all. The share of a budget is as large as the whole, and all that is charged to the share is multiplied.
+        let held = |charge: &Charge| {
+            let is_budget = matches!(charge.algorithm, Algorithm::Budget(_));
+            (charge.key, book.held(&charge.key).times(if is_budget { of } else { 1 }))
+        };
+        let held: SmallVec<[(BucketKey, Cost); 2]> = shares.asks().map(|(_, charge, _)| held(charge)).collect();
+        let mut evicted = 0;
+        for (_, charge, _) in shares.asks() {
+            if let Algorithm::Budget(budget) = &charge.algorithm {
+                let settled = book.count_settled(&charge.key).times(of);
+                let index = self.index_of(&locked, &charge.key);
+                if let Some((_, shard)) = locked.get_mut(index) {
+                    evicted += self.settle_cost(shard, &charge.key, budget, charge.tag, settled);
+                }
+            }
+        }
+        let held_of =
+            |key: &BucketKey| held.iter().find(|(own, _)| own == key).map_or(Cost::default(), |(_, held)| *held);
+        let (settlement, more_evicted) = self.settle_held(shares, &mut locked, time, held_of);
         let mut reservation = Reservation::default();
         for (charge, terms) in granted_asks(plan, &settlement) {
             reservation.join(book.hold(charge.key, terms));
         }
-        TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
+        TakeReply { now: time.date, settlement, evicted: evicted + more_evicted, source: Source::Store, reservation }
     }
 
     /// Settles a plan. `held` returns how much of a bucket is held. Also returns how many buckets were evicted that

@@ -160,6 +160,12 @@ impl Memory {
         let state = begun.as_ref().map(|entry| &entry.state).or(kept).map(AsRef::as_ref);
         let held = algorithm.step(state, Cost::default(), now).untouched.remaining;
         let excess = Cost::from_thousandths(held.thousandths().saturating_sub(most.thousandths()));
+        if let (Algorithm::Budget(budget), true) = (algorithm, excess > Cost::default()) {
+            // A step of a budget only holds, and the excess is spent.
+            let entry = budget.settle(state, excess, now);
+            let class = SpentClass::of(most, algorithm.ceiling(), Cost::ONE);
+            return self.keep(shard, *key, QueueId::new(*tag, class), entry, now);
+        }
         let lowered = (excess > Cost::default()).then(|| algorithm.step(state, excess, now).charge);
         let keep = |shard: &mut Shard, entry: Entry, remaining: Cost| {
             let class = SpentClass::of(remaining, algorithm.ceiling(), Cost::ONE);

@@ -1,14 +1,12 @@
 //! Decides many plans from the states of their buckets, without I/O.
 
 use crate::error::Fault;
-use crate::remote::transport::{BucketAfterCall, Reply};
+use crate::remote::transport::{BucketAfterCall, Reply, ReportResult, is_short};
 use base::time::{Micros, Timestamp};
-use ledger::algorithm::concurrency::Concurrency;
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Plan, settle};
 use ledger::holds::{self, BucketReport};
-use ledger::outcome::Verdict;
 
 use super::errors::unexpected_reply;
 
@@ -101,10 +99,10 @@ impl<'p> Batch<'p> {
             });
             buckets.push(Bucket { state, ..Bucket::default() });
         }
-        let accepted = self.accept(&mut buckets, now);
+        let reports = self.accept(&mut buckets, now);
         let mut settlements = Vec::with_capacity(self.plans.len());
         for &plan in self.plans {
-            if self.reports.is_some_and(|call| is_overtaken(plan, call, &accepted)) {
+            if self.reports.is_some_and(|call| is_overtaken(plan, call, &reports)) {
                 settlements.push(None);
                 continue;
             }
@@ -122,8 +120,7 @@ impl<'p> Batch<'p> {
                 if plan.checks_what_is_spent(charge) || charge.algorithm.slots().is_some() {
                     continue;
                 }
-                // A leaky bucket that has room may refuse, because of too long a wait.
-                let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
+                let short = is_short(charge, outcome);
                 if let Some(bucket) = buckets.get_mut(*index) {
                     bucket.last = Some(Last { short, reset_after: outcome.reset_after, algorithm: &charge.algorithm });
                 }
@@ -145,24 +142,23 @@ impl<'p> Batch<'p> {
                 left.push(BucketAfterCall { key: *key, state: algorithm.excerpt(state), short, reset_after });
             }
         }
-        Ok(BatchDecision { reply: Reply { now, healed, settlements, left, accepted, out_of_memory: false }, writes })
+        Ok(BatchDecision { reply: Reply { now, healed, settlements, left, reports, out_of_memory: false }, writes })
     }
 
-    /// Writes the reports into the states. Returns for each report whether it was newer than the owner's last report.
-    fn accept(&self, buckets: &mut [Bucket<'_>], now: Timestamp) -> Vec<bool> {
-        let accept = |call: &holds::Call, report: &BucketReport| {
+    /// Writes the reports into the states. Returns the result of each report.
+    fn accept(&self, buckets: &mut [Bucket<'_>], now: Timestamp) -> Vec<ReportResult> {
+        let mut accept = |call: &holds::Call, report: &BucketReport| {
             let bucket = self.index(&report.bucket).and_then(|index| buckets.get_mut(index));
-            let entry = bucket
-                .as_ref()
-                .and_then(|bucket| Concurrency::MOST.accept(bucket.state.as_deref(), call.report(report), now));
-            let is_accepted = entry.is_some();
-            if let (Some(bucket), Some(entry)) = (bucket, entry) {
-                bucket.state = Some(entry.state);
-                bucket.kept_until = Some(entry.kept_until);
+            let Some(bucket) = bucket else { return ReportResult::Old };
+            match report.limit.accept(bucket.state.as_deref(), call.report(report), now) {
+                Some(entry) => {
+                    bucket.state = Some(entry.state);
+                    bucket.kept_until = Some(entry.kept_until);
+                    ReportResult::Accepted
+                }
+                None => ReportResult::Old,
             }
-            is_accepted
         };
-        let mut accept = accept;
         self.reports.map_or(Vec::new(), |call| call.reports.iter().map(|report| accept(call, report)).collect())
     }
 
@@ -172,11 +168,13 @@ impl<'p> Batch<'p> {
 }
 
 /// Whether a plan asks something of a bucket whose report was not accepted.
-fn is_overtaken(plan: &Plan, call: &holds::Call, accepted: &[bool]) -> bool {
-    if accepted.iter().all(|accepted| *accepted) {
+fn is_overtaken(plan: &Plan, call: &holds::Call, results: &[ReportResult]) -> bool {
+    let is_accepted = |result: &ReportResult| *result == ReportResult::Accepted;
+    if results.iter().all(is_accepted) {
         return false;
     }
-    let is_old = |key| call.reports.iter().zip(accepted).any(|(report, accepted)| report.bucket == key && !accepted);
+    let is_old =
+        |key| call.reports.iter().zip(results).any(|(report, result)| report.bucket == key && !is_accepted(result));
     plan.asks().any(|(_, charge, _)| is_old(charge.key))
 }
 

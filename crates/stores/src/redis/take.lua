@@ -14,12 +14,14 @@
 --
 -- ARGV[2], in a call whose gateway holds something of buckets, is what it says: its eight bytes as an owner, its sequence in
 -- six bytes; then how many reports are about buckets of the requests, and for each of them the bucket's index in KEYS, a
--- limit's index, and what the owner holds in six bytes. These reports come before all charges, and stay if those are refused.
--- Each bucket of which something is asked has one. If the report was not newer than the last one, a run with that bucket has
--- -3, and charges nothing.
--- Then come the reports about other buckets, which are the last ones of KEYS: the index of the first one, and a limit's index;
--- and in runs of buckets of which the owner holds the same, how many they are, and what it holds. In place of its value such
--- a bucket has 1 in the reply if the report was newer than the last one, otherwise 0.
+-- limit's index, what the owner holds in six bytes, and for a limit whose twin `settles`, in eight bytes each, the sums of
+-- what it has settled: as it knew it to be accepted, and now. These reports come before all charges, and stay if those are
+-- refused. Each bucket of which something is asked has one. If the report was not newer than the last one, a run with that
+-- bucket has -3, and charges nothing.
+-- Then come the reports about other buckets, which are the last ones of KEYS: the index of the first one; and in runs of
+-- buckets whose reports are the same, how many they are, and their limit's index, what the owner holds, and its sums. In place
+-- of its value such a bucket has 1 in the reply if the report was newer than the last one, otherwise 0. A bucket has -1 there
+-- if the numbers of its report's limit do not hold now: it is not read, and a run with it charges nothing.
 -- Without memory for the reports the reply has -1 healed buckets.
 --
 -- Most calls carry few requests, so little is made for each: a closure, a table, or a local that a closure uses takes longer
@@ -75,11 +77,17 @@ repeat
     owner = string.sub(reports, 1, 8)
     for _ = 1, asked do
       local key, number, held, after = unpack('<HHI6', reports, said)
-      local limit = limits[number]
-      local bucket = open(redis.pcall('GET', KEYS[key]), limit, now)
-      if bucket.err then return bucket end
-      buckets[key], said = bucket, after
-      bucket.old = not limit.twin.accept(limit, bucket, owner, sequence, held)
+      local limit, before, settled = limits[number]
+      if limit.twin.settles then before, settled, after = unpack('<I8I8', reports, after) end
+      said = after
+      if limit.outside then
+        buckets[key] = {limit = limit, found = false, changed = false, old = true, reported = -1}
+      else
+        local bucket = open(redis.pcall('GET', KEYS[key]), limit, now)
+        if bucket.err then return bucket end
+        buckets[key] = bucket
+        bucket.old = not limit.twin.accept(limit, bucket, owner, sequence, held, before, settled)
+      end
     end
   end
   while at <= #text do
@@ -140,14 +148,20 @@ repeat
   end
 
   if reports and said <= #reports then
-    local key, number, from = unpack('<HH', reports, said)
-    local limit, pcall, keys, type = limits[number], redis.pcall, KEYS, type
-    local twin = limit.twin
+    local key, from = unpack('<H', reports, said)
+    local pcall, keys, type = redis.pcall, KEYS, type
     -- Without memory nothing is written, so nothing is read.
     while from <= #reports and not is_full do
-      local times, held, after = unpack('<HI6', reports, from)
+      local times, number, held, after = unpack('<HHI6', reports, from)
+      local limit, last, before, settled = limits[number], key + times - 1
+      local twin = limit.twin
+      if twin.settles then before, settled, after = unpack('<I8I8', reports, after) end
       from = after
-      for other = key, key + times - 1 do
+      if limit.outside then
+        for other = key, last do reply[replied + other] = -1 end
+        last = 0
+      end
+      for other = key, last do
         local name, renewed = keys[other], false
         local value = pcall('GET', name)
         if type(value) == 'string' then renewed = twin.renew(limit, value, owner, sequence, held) end
@@ -163,7 +177,7 @@ repeat
           local bucket = open(value, limit, now)
           if bucket.err then return bucket end
           buckets[other] = bucket
-          bucket.reported = twin.accept(limit, bucket, owner, sequence, held) and 1 or 0
+          bucket.reported = twin.accept(limit, bucket, owner, sequence, held, before, settled) and 1 or 0
         end
       end
       key = key + times

@@ -87,7 +87,7 @@ impl<const AT_ONCE: usize> Transport for Fake<AT_ONCE> {
         let now = self.clock.now();
         let settlements = plans.iter().map(|plan| Some(settle(plan, &[None::<State>], now).0)).collect();
         let reply =
-            Ok(Reply { now, healed: 0, settlements, left: Vec::new(), accepted: Vec::new(), out_of_memory: false });
+            Ok(Reply { now, healed: 0, settlements, left: Vec::new(), reports: Vec::new(), out_of_memory: false });
         Ok(smallvec![PartReply { plans: plans.len(), reply }])
     }
 

@@ -89,7 +89,8 @@ impl<T: Transport> Remote<T> {
     ) -> Remote<T> {
         let state = StoreState::new(&settings, &clock, hooks);
         let name = state.gateway_name;
-        let holds: Vec<_> = (0..connections).map(|worker| WorkerHolds::new(name, Worker(worker), 1)).collect();
+        let holds = |worker| WorkerHolds::new(name, Worker(worker), 1, events.clone());
+        let holds: Vec<_> = (0..connections).map(holds).collect();
         Remote::sharing(state, transport, settings, &holds, clock, events)
     }
 

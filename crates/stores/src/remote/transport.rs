@@ -12,10 +12,11 @@ use crate::remote::holds::PartIndices;
 use crate::remote::queue::Route;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
-use ledger::algorithm::State;
+use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
-use ledger::charge::{Plan, Settlement};
+use ledger::charge::{Charge, Plan, Settlement};
 use ledger::holds;
+use ledger::outcome::{Outcome, Verdict};
 
 /// Connects to a server of one kind and makes calls there. The connections of all workers share it.
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
@@ -166,11 +167,31 @@ pub struct Reply {
     /// another calendar period than that at `now`, a report was old, or the server had no memory.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
-    /// For each report of the call: whether it was newer than the last report about its bucket. After an older report,
-    /// the plans that ask for slots of the bucket were not charged.
-    pub accepted: Vec<bool>,
+    /// The result of each report of the call. If a report was not accepted, the plans that ask something of its bucket
+    /// were not charged.
+    pub reports: Vec<ReportResult>,
     /// Whether plans have no settlement because the server has no memory left.
     pub out_of_memory: bool,
+}
+
+/// What the server has done with a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportResult {
+    Accepted,
+    /// The report was not newer than the last report of its owner about the bucket, or the bucket has too many owners.
+    Old,
+    /// The call named another calendar period for the bucket's limit than the present one, so the bucket was not read.
+    OutsidePeriod,
+}
+
+/// Returns whether a bucket is *short* after this charge: only time can make it able to pay the same charge.
+pub(crate) fn is_short(charge: &Charge, outcome: &Outcome) -> bool {
+    match charge.algorithm {
+        // What other requests hold of a budget becomes free at any time.
+        Algorithm::Budget(_) => outcome.verdict == Verdict::Deny,
+        // A leaky bucket that has room may refuse, because of too long a wait.
+        _ => outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost,
+    }
 }
 
 /// The state of a bucket after a call, or the part of a long state that is worth caching.

@@ -18,6 +18,8 @@ pub(crate) struct StoreMetrics {
     pub gateways: Gauge,
     /// The number of buckets that were *healed*: their stored value was not a valid state, and was replaced by an empty bucket.
     pub healed: Counter,
+    /// The number of requests whose cost the store will never charge.
+    pub lost_costs: Counter,
     errors: CountersBy<StoreError>,
     /// The value of the label `store`.
     store: &'static str,
@@ -39,6 +41,7 @@ impl StoreMetrics {
                 breaker_open: Gauge::noop(),
                 gateways,
                 healed: Counter::noop(),
+                lost_costs: Counter::noop(),
                 errors: CountersBy::new([], |_| Counter::noop()),
                 store: settings.name(),
                 registry: Arc::clone(registry),
@@ -53,6 +56,7 @@ impl StoreMetrics {
             breaker_open: registry.gauge("rate_limiter_breaker_open", &[]),
             gateways,
             healed: error("impossible_bucket"),
+            lost_costs: error("lost_cost"),
             errors: CountersBy::new(StoreError::ALL, |kind| error(kind.name())),
             store: settings.name(),
             registry: Arc::clone(registry),

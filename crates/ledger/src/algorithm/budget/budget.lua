@@ -19,7 +19,7 @@ end
 
 return {
   -- The limit is that of the other twin.
-  new = spent_twin.new, open = open,
+  new = spent_twin.new, open = open, settles = true,
 
   -- Accepts a report, and charges what its owner has settled, even if the bucket cannot pay that.
   accept = function(limit, bucket, owner, sequence, held, from, to)

@@ -2,9 +2,10 @@
 
 use smallvec::SmallVec;
 
+use super::turns::Turn;
+use crate::algorithm::budget::Budget;
 use crate::cost::Cost;
 use crate::holds::report::SettledSums;
-use base::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HeldBucket {
@@ -16,11 +17,29 @@ pub(super) struct HeldBucket {
     pub newest: u64,
     /// The amount that the store counts since the call `newest`. `None` if this amount is unknown.
     pub acknowledged: Option<Cost>,
-    /// The sum of the settled costs, and the largest such sum that the store has accepted.
-    pub settled: SettledSums,
+    /// What is settled, if the bucket is that of a budget. `None` for slots, of which nothing is settled.
+    pub budget: Option<Box<HeldBudget>>,
     /// How many calls have had a report about this bucket, without those that are proved not to have run.
     pub reported: ReportCount,
     pub turn: Turn,
+}
+
+/// What an owner keeps of the bucket of a budget besides.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HeldBudget {
+    /// The limit that was asked or held last.
+    pub limit: Budget,
+    /// The sum of the settled costs, and the largest such sum that the store has accepted.
+    pub settled: SettledSums,
+    /// The part of the sum that was counted without the store.
+    pub counted: Cost,
+    /// The number of slots that have not ended. Some of them may hold nothing, but all of them end with a cost.
+    pub slots: usize,
+    /// The sequence of the owner's last call when the owner began to keep the bucket.
+    pub began: u64,
+    /// Whether the store has accepted a report since then. Until then the reports have 0, because the store may know an
+    /// older sum.
+    pub has_begun: bool,
 }
 
 /// A number of calls: none, one, or more.
@@ -29,14 +48,6 @@ pub(super) enum ReportCount {
     None,
     One,
     More,
-}
-
-/// The time of the next report about a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Turn {
-    /// The bucket waits for a report in the next call, at this place in `waiting`.
-    Waiting(u64),
-    Due(Timestamp),
 }
 
 impl HeldBucket {
@@ -49,14 +60,26 @@ impl HeldBucket {
         self.asked.iter().fold(Cost::default(), |sum, (_, amount)| sum.plus(*amount))
     }
 
-    /// Returns whether nothing is held, asked for or to be settled.
+    /// Returns the sums in the next report. They are zero for slots.
+    pub(super) fn settled(&self) -> SettledSums {
+        let begun = self.budget.as_ref().filter(|budget| budget.has_begun);
+        begun.map_or(SettledSums::default(), |budget| budget.settled)
+    }
+
+    /// Returns whether nothing is held, asked for or to be settled, now or when a slot ends.
     pub(super) fn is_idle(&self) -> bool {
-        self.held == Cost::default() && self.asked.is_empty() && self.settled.from == self.settled.to
+        let has_slots = self.budget.as_ref().is_some_and(|budget| budget.slots > 0);
+        self.held == Cost::default() && self.asked.is_empty() && !has_slots && self.has_charged_all()
     }
 
     /// Returns whether the store counts exactly what is held, and has charged all that is settled.
     pub(super) fn is_known(&self) -> bool {
-        self.acknowledged == Some(self.held) && self.settled.from == self.settled.to
+        self.acknowledged == Some(self.held) && self.has_charged_all()
+    }
+
+    /// Returns whether the store has charged all that is settled.
+    pub(super) fn has_charged_all(&self) -> bool {
+        self.budget.as_ref().is_none_or(|budget| budget.settled.from == budget.settled.to)
     }
 
     pub(super) fn is_known_to_be_idle(&self) -> bool {

@@ -3,19 +3,30 @@
 //! There is no I/O here: time is an argument, and the caller passes on the store's answers. A bucket is kept from the
 //! first ask until the store has acknowledged that nothing is held. The sums of settled costs are kept for eleven
 //! minutes more.
+//!
+//! The memory for requests that have ended is bounded: of the sums of more than `most_sums` buckets, the oldest are
+//! forgotten. If their bucket is used again, its sums begin at 0. This loses no cost, unless the store fails over and
+//! loses the report with the 0. While the store gives no answer, the costs of `most_sums` buckets are kept, and those of
+//! further buckets are lost.
 
+mod call;
 mod held_bucket;
+mod turns;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::report::{EARLY, Owner, REPORT_EVERY, Report, SettledSums};
+use super::report::{EARLY, Owner, REPORT_EVERY, SettledSums};
 use super::slots::{SlotId, SlotTerms, Slots};
+use crate::algorithm::Algorithm;
+use crate::algorithm::concurrency::Concurrency;
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
-use held_bucket::{HeldBucket, ReportCount, Turn};
+pub use call::{BucketReport, Call, ReportAnswer};
+use held_bucket::{HeldBucket, HeldBudget, ReportCount};
+use turns::{Turn, Turns};
 
 /// The largest number of reports in a call, if the call does not ask something of more buckets.
 pub const MOST_REPORTS: usize = 256;
@@ -24,40 +35,18 @@ pub const MOST_REPORTS: usize = 256;
 /// owner that begins again at 0 never meets its old sum.
 const SUMS_KEPT: Micros = Micros(660_000_000);
 
-/// A call of an owner to the store, which says how much the owner holds of several buckets, and asks for more.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Call {
-    pub owner: Owner,
-    pub sequence: u64,
-    /// One report for each bucket. The buckets of which the call asks something come first.
-    pub reports: Vec<BucketReport>,
-}
+/// The largest number of buckets whose costs wait for the store, and of buckets whose sums are only kept. Each takes less
+/// than 400 bytes.
+pub const MOST_SUMS: usize = 65_536;
 
-/// What a call says about one bucket, and how much it asks of this bucket.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct BucketReport {
-    pub bucket: BucketKey,
-    pub held: Cost,
-    /// The costs that the owner has settled of this bucket.
-    pub settled: SettledSums,
-    /// The amount that all requests of the call ask for, in addition to `held`.
-    pub asked: Cost,
-}
-
-impl Call {
-    /// Returns the report that the call sends to the store about a bucket.
-    pub fn report(&self, about: &BucketReport) -> Report {
-        Report { owner: self.owner, sequence: self.sequence, held: about.held, settled: about.settled }
-    }
-}
-
-/// The store's answer to a report.
+/// Whether a settled cost will be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportAnswer<'g> {
-    /// The report was accepted. These slots were granted in the same call.
-    Accepted { granted: &'g [SlotTerms] },
-    /// The store has ignored the report, because it was not newer than the owner's last report.
-    Old,
+#[must_use = "a lost cost should be counted"]
+pub enum SettledCost {
+    /// The next report about the bucket includes the cost.
+    Kept,
+    /// The costs of too many buckets wait for the store, so this one is lost.
+    Lost,
 }
 
 /// How much one owner holds of each bucket, and what the next call has to say about it.
@@ -68,41 +57,46 @@ pub struct Holdings {
     sequence: u64,
     buckets: BTreeMap<BucketKey, HeldBucket>,
     slots: Slots,
-    /// The buckets about which the next call has a report. The bucket that has waited longest is first.
-    waiting: BTreeMap<u64, BucketKey>,
-    last_place: u64,
-    /// The moments at which the reports about other buckets are to be repeated.
-    due: BTreeSet<(Timestamp, BucketKey)>,
+    turns: Turns,
+    /// The number of buckets with costs that the store has not accepted.
+    uncharged: usize,
+    /// The bound of `uncharged`, and of the buckets of which only the sums are kept.
+    most_sums: usize,
 }
 
 impl Holdings {
     pub fn new(owner: Owner) -> Holdings {
+        Holdings::with_most_sums(owner, MOST_SUMS)
+    }
+
+    /// Makes holdings with another bound than [`MOST_SUMS`].
+    pub fn with_most_sums(owner: Owner, most_sums: usize) -> Holdings {
         Holdings {
             owner,
             sequence: 0,
             buckets: BTreeMap::new(),
             slots: Slots::default(),
-            waiting: BTreeMap::new(),
-            last_place: 0,
-            due: BTreeSet::new(),
+            turns: Turns::default(),
+            uncharged: 0,
+            most_sums,
         }
     }
 
     /// Makes the next call, with a report about each bucket in `asks`, and about other buckets that wait for a report,
     /// up to [`MOST_REPORTS`]. A call is sent only once.
-    pub fn call(&mut self, asks: &[(BucketKey, Cost)], now: Timestamp) -> Call {
+    pub fn call(&mut self, asks: &[(BucketKey, SlotTerms)], now: Timestamp) -> Call {
         let soon = if asks.is_empty() { now.plus(EARLY) } else { now };
         self.call_with(asks, MOST_REPORTS, soon, now)
     }
 
     /// Makes the next call as [`Holdings::call`] does, with at most `most` reports about buckets that are not in
     /// `asks`: those that wait, and those that are due at `soon` or earlier.
-    pub fn call_with(&mut self, asks: &[(BucketKey, Cost)], most: usize, soon: Timestamp, now: Timestamp) -> Call {
+    pub fn call_with(&mut self, asks: &[(BucketKey, SlotTerms)], most: usize, soon: Timestamp, now: Timestamp) -> Call {
         self.advance(now);
         let sequence = self.sequence + 1;
         let mut reports: Vec<BucketReport> = Vec::with_capacity(asks.len());
-        for (key, amount) in asks {
-            let bucket = self.track(*key);
+        for (key, SlotTerms { amount, algorithm }) in asks {
+            let bucket = self.track(*key, algorithm);
             if let Some((last, asked)) = bucket.asked.last_mut()
                 && *last == sequence
             {
@@ -110,18 +104,22 @@ impl Holdings {
                 reports.iter_mut().filter(|report| report.bucket == *key).for_each(|report| report.asked = *asked);
                 continue;
             }
-            let (held, settled) = (bucket.said(), bucket.settled);
-            reports.push(BucketReport { bucket: *key, held, settled, asked: *amount });
+            let (held, settled) = (bucket.said(), bucket.settled());
+            reports.push(BucketReport { bucket: *key, limit: *algorithm, held, settled, asked: *amount });
             bucket.asked.push((sequence, *amount));
             bucket.count_report();
             self.say_again_at(*key, now.plus(REPORT_EVERY));
         }
         while reports.len() < most
-            && let Some(key) = self.next_report(soon)
+            && let Some(key) = self.turns.next_report(soon)
         {
-            let Some(bucket) = self.buckets.get_mut(&key) else { continue };
-            let (held, settled, asked) = (bucket.said(), bucket.settled, Cost::default());
-            reports.push(BucketReport { bucket: key, held, settled, asked });
+            let Some(bucket) = self.buckets.get_mut(&key) else { break };
+            let limit = match &bucket.budget {
+                Some(budget) => Algorithm::Budget(budget.limit),
+                None => Algorithm::Concurrency(Concurrency::MOST),
+            };
+            let (held, settled, asked) = (bucket.said(), bucket.settled(), Cost::default());
+            reports.push(BucketReport { bucket: key, limit, held, settled, asked });
             bucket.count_report();
             self.say_again_at(key, now.plus(REPORT_EVERY));
         }
@@ -140,10 +138,22 @@ impl Holdings {
         now: Timestamp,
     ) -> Option<SmallVec<[SlotId; 2]>> {
         let bucket = self.buckets.get_mut(&about.bucket)?;
-        if let ReportAnswer::Accepted { .. } = answer {
-            bucket.settled.from = bucket.settled.from.max(about.settled.to);
+        let was_charged = bucket.has_charged_all();
+        if let (ReportAnswer::Accepted { .. }, Some(budget)) = (answer, &mut bucket.budget)
+            && call.sequence > budget.began
+        {
+            budget.settled.from = budget.settled.from.max(about.settled.to);
+            budget.has_begun = true;
+        }
+        if bucket.has_charged_all() && !was_charged {
+            self.uncharged = self.uncharged.saturating_sub(1);
         }
         let slots = match answer {
+            ReportAnswer::OutsidePeriod => {
+                bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
+                self.wait(about.bucket);
+                return None;
+            }
             ReportAnswer::Old => {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
                 // The store has accepted a report of another call, so it is unknown what it counts.
@@ -199,8 +209,12 @@ impl Holdings {
 
     /// Holds a slot that the store has not granted.
     pub fn hold(&mut self, bucket: BucketKey, terms: SlotTerms, now: Timestamp) -> SlotId {
-        let held = self.track(bucket);
+        let held = self.track(bucket, &terms.algorithm);
         held.held = held.held.plus(terms.amount);
+        held.budget.iter_mut().for_each(|budget| budget.slots += 1);
+        if let Turn::Kept(_) = held.turn {
+            self.wait(bucket);
+        }
         self.slots.add(bucket, terms, now)
     }
 
@@ -211,23 +225,46 @@ impl Holdings {
         }
     }
 
-    /// Ends a slot that has not ended before, and counts what its request has spent.
-    pub fn settle(&mut self, slot: SlotId, spent: Cost) {
-        if let Some((bucket, amount)) = self.slots.end(slot) {
-            // The bucket may be forgotten already.
-            let held = self.track(bucket);
-            held.settled.to = held.settled.to.plus(spent);
-            self.lower(bucket, amount);
+    /// Ends a slot of a budget that has not ended before, and counts what its request has spent.
+    pub fn settle(&mut self, slot: SlotId, spent: Cost) -> SettledCost {
+        let Some((bucket, amount)) = self.slots.end(slot) else { return SettledCost::Kept };
+        let mut cost = SettledCost::Kept;
+        if let Some(held) = self.buckets.get_mut(&bucket).filter(|_| spent > Cost::default()) {
+            let is_first = held.has_charged_all();
+            match &mut held.budget {
+                Some(_) if is_first && self.uncharged >= self.most_sums => cost = SettledCost::Lost,
+                Some(budget) => {
+                    budget.settled.to = budget.settled.to.plus(spent);
+                    self.uncharged += usize::from(is_first);
+                }
+                None => {}
+            }
         }
+        self.lower(bucket, amount);
+        cost
+    }
+
+    /// Returns the settled costs of a bucket that neither the store has accepted nor this function has returned before.
+    /// A decision without the store charges them to its share of the limit.
+    pub fn count_settled(&mut self, bucket: &BucketKey) -> Cost {
+        let Some(budget) = self.buckets.get_mut(bucket).and_then(|bucket| bucket.budget.as_mut()) else {
+            return Cost::default();
+        };
+        let SettledSums { from, to } = budget.settled;
+        let counted = std::mem::replace(&mut budget.counted, to);
+        to.less(from.max(counted))
     }
 
     /// Ends all slots, because the owner's process ends.
     pub fn end_all(&mut self) {
         self.slots.clear();
-        let held: Vec<BucketKey> = self.buckets.keys().copied().collect();
-        for key in held {
+        let is_only_kept = |bucket: &HeldBucket| matches!(bucket.turn, Turn::Kept(_));
+        let used = self.buckets.iter().filter(|(_, bucket)| !is_only_kept(bucket));
+        let used: Vec<BucketKey> = used.map(|(key, _)| *key).collect();
+        for key in used {
             if let Some(bucket) = self.buckets.get_mut(&key) {
                 bucket.held = Cost::default();
+                bucket.budget.iter_mut().for_each(|budget| budget.slots = 0);
             }
             self.wait(key);
             self.forget_if_unreported(key);
@@ -237,6 +274,7 @@ impl Holdings {
     fn lower(&mut self, key: BucketKey, amount: Cost) {
         if let Some(bucket) = self.buckets.get_mut(&key) {
             bucket.held = bucket.held.less(amount);
+            bucket.budget.iter_mut().for_each(|budget| budget.slots = budget.slots.saturating_sub(1));
             self.wait(key);
             self.forget_if_unreported(key);
         }
@@ -246,9 +284,8 @@ impl Holdings {
     /// short while the store is down.
     fn forget_if_unreported(&mut self, key: BucketKey) {
         let is_unreported = |bucket: &HeldBucket| bucket.reported == ReportCount::None && bucket.is_idle();
-        if let Some(turn) = self.buckets.get(&key).filter(|bucket| is_unreported(bucket)).map(|bucket| bucket.turn) {
-            self.leave(key, turn);
-            self.buckets.remove(&key);
+        if self.buckets.get(&key).is_some_and(is_unreported) {
+            self.forget(key);
         }
     }
 
@@ -257,29 +294,23 @@ impl Holdings {
         while let Some((bucket, amount)) = self.slots.end_overdue(now) {
             self.lower(bucket, amount);
         }
-        while self.due.first().is_some_and(|(due, _)| *due <= now)
-            && let Some((due, key)) = self.due.pop_first()
-        {
-            // The store has dropped the owner's entry by now.
-            match self.buckets.get(&key).is_some_and(HeldBucket::is_known_to_be_idle) {
-                true => drop(self.buckets.remove(&key)),
-                false => {
-                    self.due.insert((due, key));
-                    self.wait(key);
-                }
-            }
+        while let Some(key) = self.turns.next_due(now) {
+            self.wait(key);
+        }
+        // The store has dropped the owner's entries.
+        while let Some(key) = self.turns.next_forgotten(now) {
+            self.forget(key);
         }
     }
 
     /// Returns the time at which [`Holdings::advance`] must be called next. `None` if nothing will be due.
     pub fn next_moment(&self) -> Option<Timestamp> {
-        let due = self.due.first().map(|(due, _)| *due);
-        self.slots.next_end().into_iter().chain(due).min()
+        self.slots.next_end().into_iter().chain(self.turns.next_moment()).min()
     }
 
     /// Returns whether buckets wait for a report, so that a call should be sent soon.
     pub fn has_reports(&self) -> bool {
-        !self.waiting.is_empty()
+        self.turns.has_waiting()
     }
 
     /// Returns whether the store knows what is held of every bucket.
@@ -315,32 +346,24 @@ impl Holdings {
         self.sequence
     }
 
-    /// Removes and returns the bucket whose report is next: one that waits, or one whose report is due at `soon` or
-    /// earlier.
-    fn next_report(&mut self, soon: Timestamp) -> Option<BucketKey> {
-        if let Some((_, key)) = self.waiting.pop_first() {
-            return Some(key);
-        }
-        let (_, key) = *self.due.first().filter(|(due, _)| *due <= soon)?;
-        self.due.pop_first();
-        Some(key)
-    }
-
-    fn track(&mut self, key: BucketKey) -> &mut HeldBucket {
-        if !self.buckets.contains_key(&key) {
-            self.last_place += 1;
-            self.waiting.insert(self.last_place, key);
-        }
-        let (newest, turn) = (self.sequence, Turn::Waiting(self.last_place));
-        self.buckets.entry(key).or_insert_with(|| HeldBucket {
+    /// Returns what is kept of a bucket, and begins to keep it if necessary. `limit` is the limit of an ask or a slot.
+    fn track(&mut self, key: BucketKey, limit: &Algorithm) -> &mut HeldBucket {
+        let began = self.sequence;
+        let bucket = self.buckets.entry(key).or_insert_with(|| HeldBucket {
             held: Cost::default(),
             asked: SmallVec::new(),
-            newest,
+            newest: began,
             acknowledged: None,
-            settled: SettledSums::default(),
+            budget: None,
             reported: ReportCount::None,
-            turn,
-        })
+            turn: self.turns.wait(key),
+        });
+        if let Algorithm::Budget(limit) = limit {
+            let (settled, counted) = (SettledSums::default(), Cost::default());
+            let new = HeldBudget { limit: *limit, settled, counted, slots: 0, began, has_begun: false };
+            bucket.budget.get_or_insert_with(|| Box::new(new)).limit = *limit;
+        }
+        bucket
     }
 
     /// Makes a bucket wait for a report, if the store does not know what is held or settled of it. Forgets a bucket of
@@ -353,41 +376,45 @@ impl Holdings {
         if !bucket.is_known() {
             return self.wait(key);
         }
-        if bucket.settled.to > Cost::default() {
+        if !bucket.is_idle() {
+            // Only slots without an amount are left.
             return self.say_again_at(key, now.plus(SUMS_KEPT));
         }
-        let turn = bucket.turn;
-        self.leave(key, turn);
-        self.buckets.remove(&key);
+        if bucket.settled().to > Cost::default() {
+            return self.keep_sums(key, now.plus(SUMS_KEPT));
+        }
+        self.forget(key);
+    }
+
+    fn forget(&mut self, key: BucketKey) {
+        if let Some(bucket) = self.buckets.remove(&key) {
+            self.turns.leave(key, bucket.turn);
+        }
     }
 
     fn wait(&mut self, key: BucketKey) {
-        let place = self.last_place + 1;
-        let Some(bucket) = self.buckets.get_mut(&key) else { return };
-        let turn = bucket.turn;
-        if let Turn::Due(_) = turn {
-            bucket.turn = Turn::Waiting(place);
-            self.last_place = place;
-            self.leave(key, turn);
-            self.waiting.insert(place, key);
+        if let Some(bucket) = self.buckets.get_mut(&key)
+            && !matches!(bucket.turn, Turn::Waiting(_))
+        {
+            self.turns.leave(key, bucket.turn);
+            bucket.turn = self.turns.wait(key);
         }
     }
 
     fn say_again_at(&mut self, key: BucketKey, moment: Timestamp) {
-        let Some(bucket) = self.buckets.get_mut(&key) else { return };
-        let turn = std::mem::replace(&mut bucket.turn, Turn::Due(moment));
-        self.leave(key, turn);
-        self.due.insert((moment, key));
+        if let Some(bucket) = self.buckets.get_mut(&key) {
+            self.turns.leave(key, bucket.turn);
+            bucket.turn = self.turns.due_at(moment, key);
+        }
     }
 
-    fn leave(&mut self, key: BucketKey, turn: Turn) {
-        match turn {
-            Turn::Waiting(place) => {
-                self.waiting.remove(&place);
-            }
-            Turn::Due(moment) => {
-                self.due.remove(&(moment, key));
-            }
+    fn keep_sums(&mut self, key: BucketKey, end: Timestamp) {
+        if let Some(bucket) = self.buckets.get_mut(&key) {
+            self.turns.leave(key, bucket.turn);
+            bucket.turn = self.turns.keep_until(end, key);
+        }
+        if let Some(oldest) = self.turns.kept_beyond(self.most_sums) {
+            self.forget(oldest);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Charges a request whose buckets are under several hash tags, one tag after the other.
 //!
-//! At the first refusal, the charges so far are given back, less the amount that has been refilled since. Slots are
-//! given back completely. In the meantime, another request may be refused because of these charges.
+//! At the first refusal, the charges so far are given back, less the amount that has been refilled since. Slots and
+//! reservations of budgets are given back completely. In the meantime, another request may be refused because of these
+//! charges.
 //!
 //! The node of the next tag is asked while a slow node may still answer. Charges without an answer are decided by the
 //! fallback. A refusal does not wait for a slow node. If the slow node charges later, that charge is given back too.
@@ -38,17 +39,17 @@ struct Group {
     positions: PartPositions,
 }
 
-/// Splits a plan into groups, in the order in which they are charged: groups with slots, groups with other enforced
-/// charges, then groups with only shadow charges.
+/// Splits a plan into groups, in the order in which they are charged: groups with slots or budgets, groups with other
+/// enforced charges, then groups with only shadow charges.
 ///
-/// Slots come first, because slots can be given back completely. Only the last group with slots also has the rates
-/// under its tag. Only the last group with enforced charges also has shadow charges.
+/// Slots and budgets come first, because what is held can be given back completely. Only the last of these groups also
+/// has the rates under its tag. Only the last group with enforced charges also has shadow charges.
 fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     let (mut groups, mut rates): (Vec<Group>, Vec<Group>) = (Vec::new(), Vec::new());
     let group = |tag| Group { tag, plan: Plan::default(), positions: PartPositions::default() };
     for (index, charge) in plan.enforced.iter().enumerate() {
         let tag = tags.of(&charge.key);
-        let groups = if charge.algorithm.slots().is_some() { &mut groups } else { &mut rates };
+        let groups = if charge.algorithm.is_held() { &mut groups } else { &mut rates };
         let at = groups.binary_search_by_key(&tag, |group| group.tag).unwrap_or_else(|at| {
             groups.insert(at, group(tag));
             at
@@ -318,11 +319,11 @@ async fn answered_within<T>(patience: Micros, asking: impl Future<Output = T>) -
     }
 }
 
-/// Returns the charges of a plan that spend: of several charges to one bucket, the last one. Slots are not among them.
+/// Returns the charges of a plan that spend: of several charges to one bucket, the last one. Slots and budgets are not
+/// among them.
 fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
     let all = plan.enforced.iter().enumerate();
-    let spends =
-        |(index, charge): &(usize, &Charge)| !plan.is_only_checked(*index) && charge.algorithm.slots().is_none();
+    let spends = |(index, charge): &(usize, &Charge)| !plan.is_only_checked(*index) && !charge.algorithm.is_held();
     all.filter(spends).map(|(_, charge)| charge.clone()).collect()
 }
 

@@ -90,10 +90,12 @@ impl Nodes {
         clock: Clock,
         events: EventSink,
     ) -> Nodes {
-        let health = Arc::new(Health::new(workers, events));
         let tags = directory.tags.iter().count();
+        let holds = |worker| WorkerHolds::new(state.gateway_name, Worker(worker), tags, events.clone());
+        let holds = (0..workers).map(holds).collect();
+        let health = Arc::new(Health::new(workers, events));
         Nodes {
-            holds: (0..workers).map(|worker| WorkerHolds::new(state.gateway_name, Worker(worker), tags)).collect(),
+            holds,
             directory: Arc::new(directory),
             login: Arc::new(CurrentLogin::new(settings.login.clone())),
             seeds: ArcSwap::from_pointee(seeds),

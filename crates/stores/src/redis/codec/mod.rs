@@ -14,14 +14,13 @@ use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
 use crate::error::StoreError;
-use crate::remote::transport::{BucketAfterCall, Reply};
+use crate::remote::transport::{BucketAfterCall, Reply, is_short};
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, settle};
 use ledger::holds;
-use ledger::outcome::Verdict;
-use reports::{Reports, accepted_others};
+use reports::{OUTSIDE_PERIOD, Reports, results_of_others};
 
 /// The largest integer that a Lua number represents exactly.
 const EXACT: u64 = (1 << 53) - 1;
@@ -53,8 +52,8 @@ impl<'p> Call<'p> {
         Call::with_reports(None, plans)
     }
 
-    /// Makes a call whose reports are applied before its plans. Each bucket of which a plan asks for slots must have a
-    /// report in `reports`.
+    /// Makes a call whose reports are applied before its plans. Each bucket of which a plan asks something must have a
+    /// report in `reports`, before all reports about other buckets.
     pub fn with_reports(reports: Option<&'p holds::Call>, plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
         let mut tables = Tables::default();
         let mut runs: Vec<Run<'p>> = Vec::new();
@@ -69,7 +68,7 @@ impl<'p> Call<'p> {
                 }
             }
         }
-        let reports = reports.map(|call| Reports::new(call, &runs, &mut tables));
+        let reports = reports.map(|call| Reports::new(call, &mut tables));
         let mut requests = Vec::with_capacity(18 * runs.len());
         for run in &runs {
             let Run { plan, indices, times } = run;
@@ -144,13 +143,15 @@ impl<'p> Call<'p> {
             return Err(StoreError::UnexpectedReply);
         }
         let others = self.reports.as_ref().map_or(states.len(), |reports| reports.first_other);
-        let (states, others) = states.split_at_checked(others).ok_or(StoreError::UnexpectedReply)?;
-        let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
-        let accepted = match &self.reports {
+        let (found, others) = states.split_at_checked(others).ok_or(StoreError::UnexpectedReply)?;
+        let is_read = |value: &Value| self.reports.is_none() || *value != OUTSIDE_PERIOD;
+        let read = |value: &Value| if is_read(value) { state(value) } else { Ok(None) };
+        let mut states: Vec<Option<State>> = found.iter().map(read).collect::<Result<_, _>>()?;
+        let reports = match &self.reports {
             Some(reports) => {
-                let mut accepted = reports.accept(&self.tables.limits, &mut states, now);
-                accepted.append(&mut accepted_others(others, is_unwritten)?);
-                accepted
+                let mut results = reports.accept(&self.tables.limits, found, &mut states, now);
+                results.append(&mut results_of_others(others, is_unwritten)?);
+                results
             }
             None => Vec::new(),
         };
@@ -184,9 +185,7 @@ impl<'p> Call<'p> {
                     if run.plan.checks_what_is_spent(charge) || charge.algorithm.slots().is_some() {
                         continue;
                     }
-                    // A leaky bucket that has room may also refuse, if the request would have to wait too long.
-                    let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
-                    last[*index] = Some((short, outcome.reset_after, &charge.algorithm));
+                    last[*index] = Some((is_short(charge, outcome), outcome.reset_after, &charge.algorithm));
                 }
                 settlements.push(Some(settlement));
             }
@@ -196,7 +195,7 @@ impl<'p> Call<'p> {
             Some(BucketAfterCall { key: *key, state: algorithm.excerpt(state?), short, reset_after })
         });
         let left = left.collect();
-        Ok(Reply { now, healed, settlements, left, accepted, out_of_memory })
+        Ok(Reply { now, healed, settlements, left, reports, out_of_memory })
     }
 }
 
@@ -294,7 +293,7 @@ enum Grant {
     LeftOut,
     /// The server refused to write for this run, because its memory is full.
     OutOfMemory,
-    /// A report about one of the run's buckets was not newer than the last one.
+    /// A report about one of the run's buckets was not newer than the last one, or was not read.
     OldReport,
 }
 

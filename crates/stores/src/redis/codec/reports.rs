@@ -1,20 +1,14 @@
-//! Encodes the reports of a call, which say how much its owner holds of several buckets, and decodes which of them were
-//! accepted.
-
-use std::collections::HashMap;
+//! Encodes the reports of a call, which say how much its owner holds of several buckets and has settled of budgets, and
+//! decodes which of them were accepted.
 
 use redis::Value;
 
-use super::{Run, Tables, add, add_amount};
+use super::{Tables, add, add_amount};
 use crate::error::StoreError;
+use crate::remote::transport::ReportResult;
 use base::time::Timestamp;
-use ledger::algorithm::concurrency::Concurrency;
 use ledger::algorithm::{Algorithm, State};
-use ledger::holds::{self, BucketReport, MOST_HELD};
-
-/// The limit for a report about a bucket for which no request of the call asks. It matters only if the stored value is
-/// invalid. Such a value means that all slots of the limit are held, and no limit has more slots than `ANY_SLOTS`.
-static ANY_SLOTS: Algorithm = Algorithm::Concurrency(Concurrency::MOST);
+use ledger::holds::{self, BucketReport, MOST_HELD, SettledSums};
 
 /// The reports in a call: how much its connection holds of each bucket.
 #[derive(Debug)]
@@ -26,41 +20,30 @@ pub(super) struct Reports<'p> {
     /// The index of the first bucket of the other reports in the list of keys. These buckets are the last keys, in the
     /// order of the reports.
     pub first_other: usize,
-    /// The index of the limit of the other reports in the list of limits. 0 if there are no other reports.
-    limit: usize,
+    /// For each of the other reports, the index of its limit in the list of limits.
+    limits: Vec<usize>,
 }
 
 impl<'p> Reports<'p> {
-    /// Adds the keys and limits of the reports to the tables, which contain those of the requests.
-    pub(super) fn new(call: &'p holds::Call, runs: &[Run<'_>], tables: &mut Tables) -> Reports<'p> {
-        let mut asked: HashMap<usize, &Algorithm> = HashMap::new();
-        for run in runs {
-            for (index, charge, _) in run.plan.asks() {
-                if let Some(key) = run.indices.get(index) {
-                    asked.entry(*key).or_insert(&charge.algorithm);
-                }
-            }
-        }
+    /// Adds the keys and limits of the reports to the tables, which contain the keys of the requests.
+    pub(super) fn new(call: &'p holds::Call, tables: &mut Tables) -> Reports<'p> {
         let first_other = tables.keys.len();
         let of_requests = |report: &&BucketReport| tables.indices.contains_key(&report.bucket);
         let count = call.reports.iter().take_while(of_requests).count();
         let (of_requests, others) = call.reports.split_at(count);
-        let place = |report: &BucketReport| {
-            let key = tables.key(&report.bucket);
-            let limit = asked.get(&key).copied().unwrap_or(&ANY_SLOTS);
-            (key, tables.limit(limit))
-        };
+        let place = |report: &BucketReport| (tables.key(&report.bucket), tables.limit(&report.limit));
         let places = of_requests.iter().map(place).collect();
-        others.iter().for_each(|report| {
+        let limit = |report: &BucketReport| {
             tables.key(&report.bucket);
-        });
-        let limit = if others.is_empty() { 0 } else { tables.limit(&ANY_SLOTS) };
-        Reports { call, places, first_other, limit }
+            tables.limit(&report.limit)
+        };
+        let limits = others.iter().map(limit).collect();
+        Reports { call, places, first_other, limits }
     }
 
     /// Returns the reports in the encoding that `take.lua` describes.
     pub(super) fn text(&self) -> Vec<u8> {
-        let Reports { call: holds::Call { owner, sequence, reports }, places, first_other, limit } = self;
+        let Reports { call: holds::Call { owner, sequence, reports }, places, first_other, limits } = self;
         let (of_requests, others) = reports.split_at(places.len().min(reports.len()));
         let mut text = Vec::with_capacity(28 + 10 * of_requests.len());
         add_amount(&mut text, owner.0);
@@ -69,51 +52,80 @@ impl<'p> Reports<'p> {
         for (report, (key, limit)) in of_requests.iter().zip(places) {
             // Lua counts from 1.
             add(&mut text, [key + 1, limit + 1]);
-            add_held(&mut text, report);
+            add_amounts(&mut text, report);
         }
         if !others.is_empty() {
-            add(&mut text, [first_other + 1, limit + 1]);
+            add(&mut text, [first_other + 1]);
         }
-        for run in others.chunk_by(|one, other| one.held == other.held) {
-            add(&mut text, [run.len()]);
-            run.iter().take(1).for_each(|report| add_held(&mut text, report));
+        let others: Vec<(&BucketReport, &usize)> = others.iter().zip(limits).collect();
+        let is_same = |(one, limit): &(&BucketReport, &usize), (other, other_limit): &(&BucketReport, &usize)| {
+            limit == other_limit && (one.held, one.settled) == (other.held, other.settled)
+        };
+        for run in others.chunk_by(is_same) {
+            for (report, limit) in run.iter().take(1) {
+                add(&mut text, [run.len(), **limit + 1]);
+                add_amounts(&mut text, report);
+            }
         }
         text
     }
 
-    /// Changes the states of the requests' buckets as the reports about them do. Returns for each of these reports whether it was
-    /// newer than the last one about its bucket.
-    pub(super) fn accept(&self, limits: &[Algorithm], states: &mut [Option<State>], now: Timestamp) -> Vec<bool> {
+    /// Changes the states of the requests' buckets as the reports about them do. `found` are these buckets in the reply.
+    /// Returns the result of each of these reports.
+    pub(super) fn accept(
+        &self,
+        limits: &[Algorithm],
+        found: &[Value],
+        states: &mut [Option<State>],
+        now: Timestamp,
+    ) -> Vec<ReportResult> {
         let accept = |(report, (key, limit)): (&BucketReport, &(usize, usize))| {
-            let (Some(state), Some(limit)) = (states.get_mut(*key), limits.get(*limit)) else { return false };
-            let entry = limit.accept(state.as_deref(), self.call.report(report), now);
-            let is_accepted = entry.is_some();
-            if let Some(entry) = entry {
-                *state = Some(entry.state);
+            if found.get(*key) == Some(&OUTSIDE_PERIOD) {
+                return ReportResult::OutsidePeriod;
             }
-            is_accepted
+            let (Some(state), Some(limit)) = (states.get_mut(*key), limits.get(*limit)) else {
+                return ReportResult::Old;
+            };
+            match limit.accept(state.as_deref(), self.call.report(report), now) {
+                Some(entry) => {
+                    *state = Some(entry.state);
+                    ReportResult::Accepted
+                }
+                None => ReportResult::Old,
+            }
         };
         self.call.reports.iter().zip(&self.places).map(accept).collect()
     }
 }
 
-/// Decodes which reports about buckets of no request were accepted. If the server had no memory to write them, none was.
+/// The value of a bucket in the reply if it was not read, because the call named another period than the present one for the
+/// limit of its report.
+pub(super) const OUTSIDE_PERIOD: Value = Value::Int(-1);
+
+/// Decodes the results of the reports about buckets of no request. If the server had no memory to write them, none was
+/// accepted.
 ///
 /// # Errors
 ///
 /// [`StoreError::UnexpectedReply`] for a reply that the script cannot have given.
-pub(super) fn accepted_others(replies: &[Value], is_unwritten: bool) -> Result<Vec<bool>, StoreError> {
-    let accepted = |reply: &Value| match reply {
-        _ if is_unwritten => Ok(false),
-        Value::Int(1) => Ok(true),
-        Value::Int(0) => Ok(false),
+pub(super) fn results_of_others(replies: &[Value], is_unwritten: bool) -> Result<Vec<ReportResult>, StoreError> {
+    let result = |reply: &Value| match reply {
+        _ if is_unwritten => Ok(ReportResult::Old),
+        Value::Int(1) => Ok(ReportResult::Accepted),
+        Value::Int(0) => Ok(ReportResult::Old),
+        reply if *reply == OUTSIDE_PERIOD => Ok(ReportResult::OutsidePeriod),
         _ => Err(StoreError::UnexpectedReply),
     };
-    replies.iter().map(accepted).collect()
+    replies.iter().map(result).collect()
 }
 
-fn add_held(text: &mut Vec<u8>, report: &BucketReport) {
+/// Appends what the owner holds and has settled.
+fn add_amounts(text: &mut Vec<u8>, report: &BucketReport) {
     add_short_amount(text, report.held.min(MOST_HELD).thousandths());
+    if let Algorithm::Budget(_) = report.limit {
+        let SettledSums { from, to } = report.settled;
+        [from, to].into_iter().for_each(|sum| add_amount(text, sum.thousandths()));
+    }
 }
 
 /// Appends an amount below 2^48 in six bytes.

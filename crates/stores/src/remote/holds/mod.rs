@@ -14,6 +14,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
+use crate::events::EventSink;
 use crate::memory::local_holds::SlotBook;
 use crate::reservation::{Reservation, held_asks};
 use crate::worker::Worker;
@@ -22,7 +23,7 @@ use base::time::{Clock, Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use ledger::cost::Cost;
-use ledger::holds::{Owner, SlotTerms};
+use ledger::holds::{MOST_SUMS, Owner, SlotTerms};
 pub(crate) use part::{ConnectionNumber, Held, PartHolds};
 
 /// The interval at which a connection checks the reports about parts of other servers, because such a part may move to
@@ -72,6 +73,12 @@ impl<P: Fn(&BucketKey) -> usize> SlotBook for GatewaySlots<'_, P> {
         self.workers.iter().fold(Cost::default(), |sum, worker| sum.plus(worker.held(part, key, self.now)))
     }
 
+    fn count_settled(&self, key: &BucketKey) -> Cost {
+        let part = (self.part)(key);
+        let holds = self.workers.iter().filter_map(|worker| worker.part(part));
+        holds.fold(Cost::default(), |sum, holds| sum.plus(holds.count_settled(key)))
+    }
+
     fn hold(&self, key: BucketKey, terms: SlotTerms) -> Reservation {
         let holds = self.workers.get(self.worker).and_then(|worker| worker.part((self.part)(&key)));
         holds.map_or_else(Reservation::default, |holds| holds.hold(key, terms, self.now))
@@ -79,7 +86,7 @@ impl<P: Fn(&BucketKey) -> usize> SlotBook for GatewaySlots<'_, P> {
 }
 
 /// What the parts of one worker signal to the connections that send their reports.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PartSignals {
     /// Notified when there may be reports to send, or when the time to send them may have changed.
     changed: Notify,
@@ -87,15 +94,22 @@ pub(crate) struct PartSignals {
     is_used: AtomicBool,
     /// The number of the last connection.
     connections: AtomicU64,
+    events: EventSink,
 }
 
 impl WorkerHolds {
     /// Makes the holds of a worker in a store with this number of parts. `gateway` is the name of the gateway in
-    /// heartbeats.
-    pub(crate) fn new(gateway: [u8; 8], worker: Worker, parts: usize) -> Arc<WorkerHolds> {
+    /// heartbeats. The parts divide the bound of what is kept for requests that have ended.
+    pub(crate) fn new(gateway: [u8; 8], worker: Worker, parts: usize, events: EventSink) -> Arc<WorkerHolds> {
         let owner = Owner::of_gateway(gateway, worker.0);
-        let signals = Arc::default();
-        let parts = (0..parts).map(|_| Arc::new(PartHolds::new(owner, &signals))).collect();
+        let signals = Arc::new(PartSignals {
+            changed: Notify::new(),
+            is_used: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            events,
+        });
+        let most_sums = MOST_SUMS.div_ceil(parts.max(1));
+        let parts = (0..parts).map(|_| Arc::new(PartHolds::new(owner, most_sums, &signals))).collect();
         Arc::new(WorkerHolds { worker, parts, signals })
     }
 

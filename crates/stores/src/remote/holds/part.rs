@@ -11,13 +11,16 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::PartSignals;
-use crate::remote::transport::Reply;
+use crate::events::Event;
+use crate::remote::transport::{Reply, ReportResult};
 use crate::reservation::{Reservation, SlotKeeper, granted_asks};
 use base::time::{Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use ledger::cost::Cost;
-use ledger::holds::{Call, EARLY, Ending, Holdings, Owner, ReportAnswer, ReservationOwner, SlotId, SlotTerms};
+use ledger::holds::{
+    Call, EARLY, Ending, Holdings, Owner, ReportAnswer, ReservationOwner, SettledCost, SlotId, SlotTerms,
+};
 
 /// How long reports wait after a call without an answer, unless a request is sent with them. Without this pause, a server
 /// that answers with errors would be called all the time.
@@ -54,9 +57,9 @@ pub(crate) type Held = Result<Reservation, OldReport>;
 pub(crate) struct OldReport;
 
 impl PartHolds {
-    pub(super) fn new(owner: Owner, signals: &Arc<PartSignals>) -> PartHolds {
+    pub(super) fn new(owner: Owner, most_sums: usize, signals: &Arc<PartSignals>) -> PartHolds {
         let (quiet_until, connection) = (Timestamp(0), ConnectionNumber::default());
-        let said = Said { holdings: Holdings::new(owner), quiet_until, connection };
+        let said = Said { holdings: Holdings::with_most_sums(owner, most_sums), quiet_until, connection };
         PartHolds { said: Mutex::new(said), is_used: AtomicBool::new(false), signals: Arc::clone(signals) }
     }
 
@@ -89,8 +92,8 @@ impl PartHolds {
         if !has_asks && !self.is_used() {
             return None;
         }
-        let asks = plans.iter().flat_map(|plan| plan.asks().map(|(_, charge, terms)| (charge.key, terms.amount)));
-        let asks: SmallVec<[(BucketKey, Cost); 8]> = asks.collect();
+        let asks = plans.iter().flat_map(|plan| plan.asks().map(|(_, charge, terms)| (charge.key, terms)));
+        let asks: SmallVec<[(BucketKey, SlotTerms); 4]> = asks.collect();
         if asks.is_empty() && !self.is_used() {
             return None;
         }
@@ -115,7 +118,7 @@ impl PartHolds {
         self: &Arc<Self>,
         call: &Call,
         plans: &[&Plan],
-        Reply { settlements, accepted, .. }: &Reply,
+        Reply { settlements, reports, .. }: &Reply,
         now: Timestamp,
     ) -> Vec<Held> {
         let mut granted: Vec<(BucketKey, usize, SlotTerms)> = Vec::new();
@@ -127,17 +130,24 @@ impl PartHolds {
         granted.sort_by_key(|(key, ..)| *key);
         let (mut slots, mut old) = (Vec::<(usize, BucketKey, SlotId)>::new(), SmallVec::<[BucketKey; 2]>::new());
         let mut said = self.said.lock();
-        for (report, accepted) in call.reports.iter().zip(accepted) {
+        let mut is_outside = false;
+        for (report, result) in call.reports.iter().zip(reports) {
             let first = granted.partition_point(|(key, ..)| *key < report.bucket);
             let own = granted.iter().skip(first).take_while(|(key, ..)| *key == report.bucket);
             let terms: SmallVec<[SlotTerms; 8]> = own.clone().map(|(.., terms)| *terms).collect();
-            let answer = if *accepted { ReportAnswer::Accepted { granted: &terms } } else { ReportAnswer::Old };
+            let answer = match result {
+                ReportResult::Accepted => ReportAnswer::Accepted { granted: &terms },
+                ReportResult::Old => ReportAnswer::Old,
+                ReportResult::OutsidePeriod => ReportAnswer::OutsidePeriod,
+            };
             match said.holdings.answered(call, report, answer, now) {
                 Some(taken) => slots.extend(own.zip(taken).map(|((key, plan, _), slot)| (*plan, *key, slot))),
+                // The requests that asked for this bucket are sent again.
+                None if *result == ReportResult::OutsidePeriod => is_outside = true,
                 None => old.push(report.bucket),
             }
         }
-        if !old.is_empty() {
+        if !old.is_empty() || is_outside {
             // A bucket with too many owners ignores reports. Without this pause, a worker would send such a report
             // again all the time.
             said.quiet_until = now.plus(PAUSE);
@@ -196,6 +206,12 @@ impl PartHolds {
         said.holdings.held(key)
     }
 
+    /// Returns what the requests of this worker have settled of a bucket, but neither the store has accepted nor this function
+    /// has returned before.
+    pub(super) fn count_settled(&self, key: &BucketKey) -> Cost {
+        if self.is_used() { self.said.lock().holdings.count_settled(key) } else { Cost::default() }
+    }
+
     /// Returns how long it takes until a call must be made to send reports. 0 if it must be made now. `None` if no reports
     /// will be needed.
     pub(super) fn next_reports(&self, connection: Option<ConnectionNumber>, now: Timestamp) -> Option<Micros> {
@@ -225,11 +241,17 @@ impl Said {
 impl ReservationOwner for PartHolds {
     fn end(&self, _bucket: &BucketKey, slot: SlotId, ending: Ending) {
         let mut said = self.said.lock();
-        match ending {
-            Ending::Released => said.holdings.end(slot),
+        let cost = match ending {
+            Ending::Released => {
+                said.holdings.end(slot);
+                SettledCost::Kept
+            }
             Ending::Settled(cost) => said.holdings.settle(slot, cost),
-        }
+        };
         drop(said);
+        if cost == SettledCost::Lost {
+            self.signals.events.send(Event::CostLost);
+        }
         self.signals.changed.notify_waiters();
     }
 }

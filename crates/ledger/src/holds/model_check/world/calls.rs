@@ -1,13 +1,13 @@
 //! Delivers a call to the store, and its answer to the owner.
 
-use super::{SLOT, SentAnswer, SentCall, Variant, World, key, micros};
+use super::{SentAnswer, SentCall, Variant, World, key, micros};
 use crate::algorithm::ChargeResult;
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use crate::holds::{ReportAnswer, SettledSums, SlotTerms};
 
 impl World {
-    pub(super) fn send(&mut self, owner: usize, asks: &[(BucketKey, Cost)]) {
+    pub(super) fn send(&mut self, owner: usize, asks: &[(BucketKey, SlotTerms)]) {
         let now = micros(self.shared.time);
         let client = &mut self.shared.clients[owner];
         let unanswered = [0, 1].map(|bucket| match self.variant {
@@ -112,7 +112,7 @@ impl World {
 
     pub(super) fn answer(&mut self, sent: &SentAnswer) {
         let SentAnswer { owner, call, accepted, is_granted, is_lost } = sent;
-        let now = micros(self.shared.time);
+        let (now, terms) = (micros(self.shared.time), self.limits[*owner].terms());
         let client = &mut self.shared.clients[*owner];
         if !client.is_alive {
             return;
@@ -121,12 +121,12 @@ impl World {
         for (about, accepted) in call.reports.iter().zip(accepted) {
             let bucket = usize::from(about.bucket.0[0]);
             let is_asked = about.asked > Cost::default();
-            let granted: &[SlotTerms] = if *is_granted && is_asked { &[SLOT] } else { &[] };
+            let granted: &[SlotTerms] = if *is_granted && is_asked { &[terms] } else { &[] };
             let answer = if *accepted { ReportAnswer::Accepted { granted } } else { ReportAnswer::Old };
             match client.holdings.answered(call, about, answer, now) {
                 Some(taken) => slots.extend(taken),
                 None if self.variant == Variant::LateAnswerCounts && !granted.is_empty() => {
-                    slots.push(client.holdings.hold(about.bucket, SLOT, now));
+                    slots.push(client.holdings.hold(about.bucket, terms, now));
                 }
                 None => fails |= is_asked,
             }

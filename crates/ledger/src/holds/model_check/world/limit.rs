@@ -4,9 +4,9 @@ use super::SECOND;
 use crate::algorithm::budget::Budget;
 use crate::algorithm::concurrency::{Concurrency, Holder};
 use crate::algorithm::fixed_window::{FixedWindow, Window};
-use crate::algorithm::{ChargeResult, Entry};
+use crate::algorithm::{Algorithm, ChargeResult, Entry};
 use crate::cost::Cost;
-use crate::holds::Report;
+use crate::holds::{Report, SlotTerms};
 use base::time::{Micros, Timestamp};
 
 /// What the buckets of the world count.
@@ -27,6 +27,15 @@ impl Limit {
     pub(crate) fn of_tokens(limit: u64) -> Limit {
         let day = Window::FirstRequest(Micros(86_400 * SECOND));
         Limit::Budget(Budget::FixedWindow(FixedWindow::new(limit, day).unwrap()))
+    }
+
+    /// Returns what a request asks for.
+    pub(super) fn terms(&self) -> SlotTerms {
+        let algorithm = match self {
+            Limit::Slots(slots) => Algorithm::Concurrency(*slots),
+            Limit::Budget(budget) => Algorithm::Budget(*budget),
+        };
+        SlotTerms { amount: Cost::ONE, algorithm }
     }
 
     pub(super) fn size(&self) -> u64 {

@@ -5,11 +5,10 @@ mod invariants;
 mod limit;
 mod variant;
 
-use crate::algorithm::concurrency::Concurrency;
-use crate::algorithm::{Algorithm, State};
+use crate::algorithm::State;
 use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
-use crate::holds::{Call, Holdings, LIFE, Owner, SlotId, SlotTerms};
+use crate::holds::{Call, Holdings, LIFE, Owner, SlotId};
 use base::time::Timestamp;
 pub(super) use limit::Limit;
 pub(super) use variant::Variant;
@@ -19,8 +18,6 @@ const START: u64 = 1 << 50;
 
 /// The time of the store's clock at the start, in seconds.
 const BEGIN: u64 = 100;
-
-const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, algorithm: Algorithm::Concurrency(Concurrency::MOST) };
 
 /// A fault besides those of any network, which may lose, delay and reorder messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,10 +293,9 @@ impl World {
         match action {
             Action::Ask { owner, mask } => {
                 self.shared.asks -= 1;
-                let asks: Vec<_> = (0..self.shared.stored.len())
-                    .filter(|bucket| has(mask, *bucket))
-                    .map(|b| (key(b), Cost::ONE))
-                    .collect();
+                let terms = self.limits[owner].terms();
+                let asked = (0..self.shared.stored.len()).filter(|bucket| has(mask, *bucket));
+                let asks: Vec<_> = asked.map(|bucket| (key(bucket), terms)).collect();
                 self.send(owner, &asks);
             }
             Action::Say { owner } => {
@@ -317,7 +313,7 @@ impl World {
                 for slot in slots {
                     match self.limits[owner] {
                         Limit::Slots(_) => client.holdings.end(slot),
-                        Limit::Budget(_) => client.holdings.settle(slot, Cost::ONE),
+                        Limit::Budget(_) => drop(client.holdings.settle(slot, Cost::ONE)),
                     }
                 }
                 if let Limit::Budget(_) = self.limits[owner] {
@@ -366,7 +362,7 @@ impl World {
             Action::Pass { owner } => {
                 let now = micros(self.shared.time);
                 let client = &mut self.shared.clients[owner];
-                let slot = client.holdings.hold(key(0), SLOT, now);
+                let slot = client.holdings.hold(key(0), self.limits[owner].terms(), now);
                 client.requests.push((1, vec![slot]));
                 // No earlier call contains this slot.
                 client.heard[0].unsaid = Some(client.holdings.last_sequence());

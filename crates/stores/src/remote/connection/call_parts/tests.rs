@@ -55,10 +55,11 @@ impl Transport for FourParts {
 }
 
 fn connection() -> Connection<FourParts> {
-    let (clock, holds) = (Clock::system(), WorkerHolds::new([1; 8], Worker(0), 4));
+    let (clock, events) = (Clock::system(), EventSink::new(|_| {}));
+    let holds = WorkerHolds::new([1; 8], Worker(0), 4, events.clone());
     let settings = Settings { timeout: Micros(1_000_000), breaker: breaker::Settings::default(), gateways: 1 };
     let state = StoreState::new(&settings, &clock, Hooks::default());
-    let (events, connected) = (EventSink::new(|_| {}), Arc::<ConnectedWorkers>::default());
+    let connected = Arc::<ConnectedWorkers>::default();
     Connection::new(holds, Arc::new(FourParts), settings.timeout, clock, events, state, connected)
 }
 
