@@ -289,13 +289,15 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
     let conditions = ConditionReader { attributes, ipv6_prefix, environment };
     let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
+    let llm = file.optional("llm", llm).map(Option::unwrap_or_default);
+    let llm_settings = LlmSettings::default().with(&llm.clone().unwrap_or_default().settings);
     let routes = match file.get("routes") {
         Some(field) => {
             // Invalid upstreams have been reported, but routes may still use their names.
             let named = file.get("upstreams").filter(|field| field.is_map() && !file.has("upstream"));
             let names: Option<Vec<&str>> =
                 named.map(|field| field.entries().iter().map(|upstream| &*upstream.key).collect());
-            RouteReader { ipv6_prefix, upstreams: names.as_deref(), attributes, environment }
+            RouteReader { ipv6_prefix, upstreams: names.as_deref(), attributes, environment, llm: &llm_settings }
                 .routes(&field)
                 .map(RouteSet::compile)
         }
@@ -309,8 +311,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let limits = file.value("limits", limits);
     let extra_methods = limits.as_ref().map_or(&[][..], |(_, extra_methods)| extra_methods);
     let restriction = Restriction { ipv6_prefix, tls, environment };
-    let error_format = file.optional("llm", llm).map(Option::flatten);
-    let error_formats = routes.as_ref().map(|routes| ErrorFormats::new(error_format.flatten(), routes));
+    let error_format = llm.as_ref().and_then(|llm| llm.error_format);
+    let error_formats = routes.as_ref().map(|routes| ErrorFormats::new(error_format, routes));
     let cors = file.optional("cors", |field| {
         let formats = headers.as_deref().unwrap_or_default();
         let error_formats = error_formats.unwrap_or_default();
@@ -345,8 +347,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         routes,
         cors: cors?,
         error_pages: error_pages?.map(Arc::new),
-        error_formats: error_format.and(error_formats)?,
-        llm: LlmSettings::default(),
+        error_formats: llm.and(error_formats)?,
+        llm: llm_settings,
         jwt,
         api_keys,
         headers: headers?,

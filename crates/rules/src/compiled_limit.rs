@@ -7,7 +7,7 @@ use super::claimed_numbers::ClaimedNumbers;
 use super::compiled_rule::Slot;
 use super::overrides::CompiledOverrides;
 use super::rule::{Expose, Mode, OnStoreFailure, RefusalStatus};
-use super::settled_price::SettledPrice;
+use super::settled_price::{SettledPrice, Unit};
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::{BucketKey, Descriptor, KeySeed, LimitTag};
 use ledger::cost::Cost;
@@ -64,6 +64,16 @@ impl CompiledLimit {
         }
     }
 
+    /// Returns the unit in which the limit counts. `None` if its costs are known before the response.
+    pub(crate) fn unit(&self) -> Option<Unit> {
+        self.settled_price().map(SettledPrice::unit)
+    }
+
+    /// Returns the source of the costs as text. `None` if the costs are known before the response.
+    pub(crate) fn settled_source(&self) -> Option<String> {
+        self.settled_price().map(|price| price.source.to_string())
+    }
+
     /// Returns whether this variant is an override that charges nothing.
     pub(crate) fn is_unlimited(&self, variant: u32) -> bool {
         self.overrides.is_unlimited(variant)
@@ -85,10 +95,13 @@ impl CompiledLimit {
         self.variants.first().map_or("", Algorithm::name)
     }
 
-    /// Returns the limit's own settings as text, with the sources of the settings that come from credentials.
+    /// Returns the limit's own settings as text, with the sources of the settings that come from credentials and of the costs of
+    /// a budget.
     pub fn numbers_text(&self) -> String {
         let numbers = self.variants.first().map(ToString::to_string).unwrap_or_default();
-        self.claimed_text().map_or(numbers.clone(), |claimed| format!("{numbers}; {claimed}"))
+        let claimed = self.claimed_text();
+        let settled = self.settled_price().map(ToString::to_string);
+        [Some(numbers), claimed, settled].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
     /// Returns the sources of the settings that come from credentials, as text. `None` if all settings are fixed.

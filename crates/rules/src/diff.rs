@@ -35,6 +35,12 @@ pub enum ResetCause {
         was: &'static str,
         is: &'static str,
     },
+    /// The cost has become one of the response or is one no more, or counts in another unit. `None` is a cost that is known
+    /// before the response.
+    CostSource {
+        was: Option<String>,
+        is: Option<String>,
+    },
     Mode {
         was: Mode,
     },
@@ -53,6 +59,10 @@ impl fmt::Display for ResetLimit {
             ResetCause::Name => f.write_str("it was not there before"),
             ResetCause::Keys { was, is } => write!(f, "limit_keys were [{}], are [{}]", was.join(", "), is.join(", ")),
             ResetCause::Algorithm { was, is } => write!(f, "algorithm was {was}, is {is}"),
+            ResetCause::CostSource { was, is } => {
+                let name = |source: &Option<String>| source.clone().unwrap_or_else(|| "not of the response".to_owned());
+                write!(f, "cost_source was {}, is {}", name(was), name(is))
+            }
             ResetCause::Meter { was, is } => {
                 let name = |meter: &Option<String>| meter.clone().unwrap_or_else(|| "unset".to_owned());
                 write!(f, "meter was {}, is {}", name(was), name(is))
@@ -98,6 +108,9 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     }
     match (old.algorithm_name(), limit.algorithm_name()) {
         (was, is) if was != is => ResetCause::Algorithm { was, is },
+        _ if old.unit() != limit.unit() => {
+            ResetCause::CostSource { was: old.settled_source(), is: limit.settled_source() }
+        }
         _ if old.keys != limit.keys => ResetCause::Keys { was: old.keys.clone(), is: limit.keys.clone() },
         // The names differ although they print alike, for example the rule `a.b`, and the limit `b` of the rule `a`.
         _ => ResetCause::Name,

@@ -21,6 +21,7 @@ use super::rule::{
     Action, Condition, KeyPart, Limit, Mode, Otherwise, Override, OverrideNumbers, Policy, Price, Rule, RuleSource,
 };
 pub use super::ruling::{Answer, PolicyId, Ruling};
+use super::settled_price::Unit;
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::{KeySeed, LimitIdentity};
 use ledger::charge::LimitId;
@@ -198,6 +199,12 @@ impl RuleSet {
         let mut keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
         keys.sort_unstable();
         let meter = limit.meter.as_ref().filter(|_| mode == Mode::Enforce);
+        // A bucket counts in one unit. No limit key has such a text.
+        let unit = match &limit.price {
+            Price::Settled(price) if price.unit() != Unit::Requests => Some(format!("unit={}", price.unit().name())),
+            _ => None,
+        };
+        let identifying: Vec<String> = keys.iter().cloned().chain(unit).collect();
         let seed = |mode: Mode, algorithm: &Algorithm, meter: Option<&String>| {
             let identity = LimitIdentity {
                 policy: &policy.name,
@@ -205,7 +212,7 @@ impl RuleSet {
                 limit: &limit.name,
                 mode: mode.name(),
                 algorithm: algorithm.kind(),
-                keys: &keys,
+                keys: &identifying,
             };
             meter.map_or_else(|| KeySeed::new(&identity), |meter| KeySeed::of_meter(meter, &identity))
         };

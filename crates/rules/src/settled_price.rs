@@ -34,6 +34,22 @@ impl SettledPrice {
     }
 }
 
+/// Displays the source, the reserve and the default cost.
+impl fmt::Display for SettledPrice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SettledPrice { source, reserve, default_cost } = self;
+        match source {
+            SettledSource::CountOn(results) => write!(f, "counts on {results}")?,
+            _ => write!(f, "cost from {source}")?,
+        }
+        if let SettledSource::LlmTokens(weights) = source {
+            write!(f, " ({weights})")?;
+        }
+        write!(f, ", reserve {reserve}")?;
+        default_cost.iter().try_for_each(|cost| write!(f, ", otherwise {cost}"))
+    }
+}
+
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
@@ -46,6 +62,14 @@ pub enum Unit {
 }
 
 impl Unit {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unit::Requests => "requests",
+            Unit::Tokens => "tokens",
+            Unit::Dollars => "usd",
+        }
+    }
+
     /// Returns an amount of money as the cost at a limit that counts [`Unit::Dollars`].
     pub const fn cost_of(money: NanoDollars) -> Cost {
         Cost::from_thousandths(money.0)

@@ -1,5 +1,7 @@
 //! Defines the weights of the kinds of tokens at a limit with `cost_source: llm_tokens`.
 
+use std::fmt;
+
 use ledger::cost::Cost;
 use llm::usage::Usage;
 
@@ -31,6 +33,14 @@ impl Weights {
         parts.into_iter().fold(Cost::default(), |sum, (weight, tokens)| {
             sum.plus(Cost::from_thousandths(weight.thousandths().saturating_mul(tokens)))
         })
+    }
+}
+
+/// Displays the weight of each kind of token: `input 1, output 4, cached 0.1, cache_write 1`.
+impl fmt::Display for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Weights { input, output, cached, cache_write } = self;
+        write!(f, "input {input}, output {output}, cached {cached}, cache_write {cache_write}")
     }
 }
 

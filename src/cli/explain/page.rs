@@ -155,7 +155,8 @@ fn keys(rule: &Rule) -> String {
 
 fn numbers(charge: &Charge) -> String {
     let ends = charge.ends.as_ref().map_or_else(String::new, |ends| format!(" until {ends}"));
-    format!("{}{}{ends}", charge.numbers, if charge.overridden { " (override)" } else { "" })
+    let settled = charge.settled.as_ref().map_or_else(String::new, |settled| format!("; {settled}"));
+    format!("{}{}{ends}{settled}", charge.numbers, if charge.overridden { " (override)" } else { "" })
 }
 
 fn charged(charge: &Charge, keys: &str, columns: &Columns) -> String {

@@ -166,6 +166,9 @@ pub(super) struct Charge {
     /// Whether the settings of the limit come from an override.
     #[serde(skip_serializing_if = "is_false")]
     pub overridden: bool,
+    /// Where the cost comes from, if it is known only when the request has ended, and what is reserved until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled: Option<String>,
     /// The meter whose bucket this limit shares with other rules. `None` without a meter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<String>,
@@ -348,6 +351,7 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
         claimed: explained.claimed.iter().map(ToString::to_string).collect(),
         ends,
         overridden: charge.variant > 0,
+        settled: explained.settled.map(ToString::to_string),
         meter: explained.meter.map(str::to_owned),
         bucket: bucket_name(&config.hash_key, &charge.key),
         level,

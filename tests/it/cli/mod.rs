@@ -2,6 +2,7 @@
 
 mod bucket;
 mod bucket_grant;
+mod budget_prices;
 mod commands;
 mod completions;
 mod explain;

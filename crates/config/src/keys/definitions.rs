@@ -90,6 +90,24 @@ fn limits() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "budget",
+            json!({
+                "$comment": "A cost of the response is settled later, and something is reserved until then.",
+                "if": {
+                    "properties": {"cost_source": {"pattern": r"^(response_|llm_)|\$\{"}},
+                    "required": ["cost_source"]
+                },
+                "then": {
+                    "if": {"properties": {"cost_source": {"pattern": r"\$\{"}}},
+                    "else": {
+                        "required": ["reserve"],
+                        "properties": {"count_on": false, "fixed_cost": false, "min_cost": false, "max_cost": false}
+                    }
+                },
+                "else": {"properties": {"reserve": false, "weights": false, "default_cost": {"$ref": "#/definitions/amount"}}}
+            }),
+        ),
+        (
             "rated",
             json!({
                 "$comment": "A rate is rate, or rps with burst.",

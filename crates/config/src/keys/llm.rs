@@ -1,9 +1,17 @@
 //! Reads `llm`: settings for requests to models, of the whole file or of a route.
 
+use std::num::NonZeroU64;
+
+use crate::keys::upstream_results::REFUND_ON;
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::Field;
+use crate::language::shape::Shape;
+use crate::language::value_kind::{ParseText, ValueKind};
+use crate::language::value_types::AMOUNT;
+use ledger::cost::{Cost, ExtraDecimals};
 use request::request::Request;
 use rules::route::error_format::ErrorFormat;
+use rules::route::llm_settings::{LlmOverrides, OtherRequests};
 use rules::route::route_set::RouteSet;
 
 const ERROR_FORMAT: Key = Key::optional(
@@ -15,8 +23,52 @@ const ERROR_FORMAT: Key = Key::optional(
 pub(crate) const LLM_OF_ROUTE: Key =
     Key::optional("llm", Type::Mapping(&LLM), "As `llm`. What is missing is that of the file.");
 
-pub(crate) static LLM: Mapping =
-    Mapping { heading: Some("key in `llm`"), definition: None, keys: &[ERROR_FORMAT], constraints: unconstrained };
+const OTHER: ValueKind<ParseText<OtherRequests>> = ValueKind::new(
+    "`refuse`, `free`, number above 0",
+    Shape::either(&[Shape::Words(&["refuse", "free"]), AMOUNT]),
+    |text| match text {
+        "refuse" => Some(OtherRequests::Refuse),
+        "free" => Some(OtherRequests::Free),
+        number => {
+            let cost = Cost::parse(number.as_bytes(), ExtraDecimals::Refuse).filter(|cost| *cost > Cost::default());
+            cost.map(OtherRequests::Cost)
+        }
+    },
+);
+
+pub(crate) static LLM: Mapping = Mapping {
+    heading: Some("key in `llm`"),
+    definition: None,
+    keys: &[
+        ERROR_FORMAT,
+        Key::depends(
+            "refund_on",
+            REFUND_ON.declared(),
+            "`[connect, 429, 5xx]`; on a route: as in the file",
+            "Results of the upstream that cost nothing at limits with a cost of the response, unless the response names one.",
+        ),
+        Key::depends(
+            "other",
+            OTHER.declared(),
+            "`refuse`; on a route: as in the file",
+            "POST requests that are in no known format, at limits on tokens of models: refused (400), free, or the cost.",
+        ),
+        Key::depends(
+            "bytes_per_token",
+            Type::Whole { least: 1, most: 1000 },
+            "4; on a route: as in the file",
+            "Bytes of text that are estimated as one token, where the response does not name the tokens.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+/// The settings of one `llm`, of the file or of a route. `None` for what it does not set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LlmKeys {
+    pub error_format: Option<ErrorFormat>,
+    pub settings: LlmOverrides,
+}
 
 /// The formats of the gateway's own error responses, in the file and in its routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,10 +97,20 @@ impl ErrorFormats {
     }
 }
 
-/// Reads `llm`. `None` after reporting a problem, `Some(None)` if it sets no format.
-pub(crate) fn llm(field: Field<'_>) -> Option<Option<ErrorFormat>> {
+/// Reads `llm`. `None` after reporting a problem.
+pub(crate) fn llm(field: Field<'_>) -> Option<LlmKeys> {
     let section = field.section(&LLM)?;
     let error_format = section.optional("error_format", |field| field.choice(&ErrorFormat::ALL));
+    let refund_on = section.optional("refund_on", |field| REFUND_ON.read(field));
+    let other = section.optional("other", |field| OTHER.read(field));
+    let bytes_per_token =
+        section.optional("bytes_per_token", |field| field.whole(1..=1000)).map(|bytes| bytes.and_then(NonZeroU64::new));
     section.close();
-    error_format
+    let settings = LlmOverrides {
+        refund_on: refund_on?,
+        other: other?,
+        bytes_per_token: bytes_per_token?,
+        ..LlmOverrides::default()
+    };
+    Some(LlmKeys { error_format: error_format?, settings })
 }

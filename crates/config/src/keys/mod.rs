@@ -23,4 +23,5 @@ pub(crate) mod rules;
 pub(crate) mod store;
 pub(crate) mod threads;
 pub(crate) mod unsupported;
+pub(crate) mod upstream_results;
 pub(crate) mod upstreams;

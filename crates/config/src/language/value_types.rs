@@ -55,6 +55,12 @@ pub(crate) const NETWORK: Shape = Shape::Defined(&Definition {
     )),
 });
 
+/// The shape of a number from 0 on with decimals.
+pub(crate) const AMOUNT_FROM_ZERO: Shape = Shape::Defined(&Definition {
+    name: "amount_from_zero",
+    shape: Shape::Decimal(Decimal { least: Least::Zero, most: None, decimals: 3 }),
+});
+
 /// The shape of a number above 0 with decimals: a cost, or a rate per second.
 pub(crate) const AMOUNT: Shape = Shape::Defined(&Definition {
     name: "amount",

@@ -3,6 +3,7 @@
 use super::file::File;
 use super::location::Finding;
 use rules::rule::{Action, Price};
+use rules::settled_price::{Reserve, SettledPrice, SettledSource};
 
 /// Finds limits whose cost the client chooses without sufficient bounds, such as a tiny cost.
 pub(super) fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
@@ -11,7 +12,17 @@ pub(super) fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
         let Action::Charge(limits) = &located.rule.action else { continue };
         for limit in limits {
             let location = located.numbers(limit);
-            let Price::FromRequest { attribute, default, min, max } = &limit.price else { continue };
+            let (Some(attribute), default, min, max) = (match &limit.price {
+                Price::FromRequest { attribute, default, min, max } => (Some(attribute), default, min, max),
+                Price::Settled(SettledPrice {
+                    source: SettledSource::CountOn(_),
+                    reserve: Reserve::FromRequest { attributes, default, min, max, .. },
+                    ..
+                }) => (attributes.first(), default, min, max),
+                Price::Fixed(_) | Price::Settled(_) => continue,
+            }) else {
+                continue;
+            };
             if min < default {
                 let what = format!("with {attribute} a request pays as little as {min}, and {default} without it");
                 found.push(

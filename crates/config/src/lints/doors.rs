@@ -48,7 +48,11 @@ pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
 pub(super) fn slots_at_door(file: &File<'_>) -> Vec<Finding> {
     let what = "does not apply to requests about which another proxy asks: they hold no slot, since the gateway does not see their end";
     let hint = "limit such requests in the other proxy, or name a listener without `decide` in `match`";
-    limits_at_door(file, |algorithm| algorithm.slots().is_some(), what, hint)
+    let mut found = limits_at_door(file, |algorithm| algorithm.slots().is_some(), what, hint);
+    let what =
+        "does not apply to requests about which another proxy asks: the gateway does not see what their responses cost";
+    found.extend(limits_at_door(file, |algorithm| matches!(algorithm, Algorithm::Budget(_)), what, hint));
+    found
 }
 
 /// Finds the limits that apply to requests about which other proxies ask. `is_such` accepts the algorithms to find.

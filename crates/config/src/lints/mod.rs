@@ -4,6 +4,7 @@
 //! keys without problems. They report only what is certain, because wrong warnings teach people to ignore all warnings.
 
 mod access;
+mod budgets;
 mod certificates;
 mod client_chosen_cost;
 pub(super) mod constraints;
@@ -43,7 +44,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints, each with its name. A name never changes, because files use the name to turn the lint off.
-pub const LINTS: [(&str, Lint); 37] = [
+pub const LINTS: [(&str, Lint); 39] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("missing_head", missing_head::missing_head),
@@ -52,6 +53,7 @@ pub const LINTS: [(&str, Lint); 37] = [
     ("unreachable_limit", unreachable_limit::unreachable_limit),
     ("impossible_value", impossible_value::impossible_value),
     ("client_chosen_cost", client_chosen_cost::client_chosen_cost),
+    ("charged_afterwards", budgets::charged_afterwards),
     ("double_first_period", double_first_period::double_first_period),
     ("forgotten_period", forgotten_period::forgotten_period),
     ("large_log", large_log::large_log),
@@ -59,6 +61,7 @@ pub const LINTS: [(&str, Lint); 37] = [
     ("expired_certificate", certificates::expired_certificate),
     ("unused_queue", queues::unused_queue),
     ("short_drain", queues::short_drain),
+    ("short_first_byte", budgets::short_first_byte),
     ("missing_at_door", doors::missing_at_door),
     ("queue_at_door", doors::queue_at_door),
     ("slots_at_door", doors::slots_at_door),

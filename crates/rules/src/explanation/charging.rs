@@ -36,6 +36,7 @@ impl<'a, 'w> Observer<'a, PartialFacts<'a, 'w>> for ChargeNotes<'a> {
             name: &limit.name,
             mode: limit.mode,
             meter: limit.meter.as_deref(),
+            settled: limit.settled_price(),
             charge: charge.clone(),
             claimed: std::mem::take(&mut self.numbers),
         });

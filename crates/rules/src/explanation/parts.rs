@@ -4,6 +4,7 @@ use crate::claimed_numbers::{ClaimResult, ClaimedNumber};
 use crate::partial_evaluation::Observation;
 use crate::rule::{Condition, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
 use crate::rule_set::Answer;
+use crate::settled_price::SettledPrice;
 use base::time::Timestamp;
 use ledger::charge::Charge;
 use ledger::cost::Cost;
@@ -141,6 +142,8 @@ pub struct ExplainedCharge<'a> {
     pub mode: Mode,
     /// The name of the meter whose buckets the limit shares with other limits. `None` if the limit has its own buckets.
     pub meter: Option<&'a str>,
+    /// The price of a budget. `None` if the cost is known before the response.
+    pub settled: Option<&'a SettledPrice>,
     pub charge: Charge,
     /// The limit's settings that come from credentials.
     pub claimed: Vec<ExplainedNumber<'a>>,

@@ -32,7 +32,7 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 58] = [
+const CANNOT_KNOW: [(&str, Why); 60] = [
     ("access-log-value-of-a-key", Why::TwoValues),
     ("addresses-shared", Why::TwoValues),
     ("addresses-shared-by-default", Why::TwoValues),
@@ -44,6 +44,8 @@ const CANNOT_KNOW: [(&str, Why); 58] = [
     ("api-keys-from-one-place-twice", Why::TwoValues),
     ("attribute-without-its-source", Why::TwoValues),
     ("breaker-bounds-crossed", Why::TwoValues),
+    ("budget-beside-rate-in-a-meter", Why::TwoValues),
+    ("budget-override-below-reserve", Why::TwoValues),
     ("burst-below-rate", Why::TwoValues),
     ("burst-below-rate-of-a-minute", Why::TwoValues),
     ("burst-implied-too-large", Why::TwoValues),

@@ -68,7 +68,7 @@ fn a_mapping_has_no_keys_but_those_that_are_listed() {
 }
 
 /// Files that together make every key possible.
-const WHOLE: [&str; 22] = [
+const WHOLE: [&str; 30] = [
     "
 upstream: http://127.0.0.1:9000
 cors: [{origins: ['https://app.example']}]
@@ -215,9 +215,57 @@ routes: [{name: a, upstream: api}]",
 upstream: http://127.0.0.1:9000
 listeners: [{address: 127.0.0.1:0, tls: {certificates: [{cert_file: server.pem, key_file: server.key}]}}]
 ",
+    "\
+upstream: http://127.0.0.1:9000
+rules:
+  - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: response_header:x-cost, reserve: 1}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+rules:
+  - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: response_header:x-cost, reserve: 1}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+policies:
+  - name: p
+    rules:
+      - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: response_header:x-cost, reserve: 1}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+policies:
+  - name: p
+    rules:
+      - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: response_header:x-cost, reserve: 1}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+rules:
+  - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: llm_tokens, reserve: 1, weights: {}}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+rules:
+  - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: llm_tokens, reserve: 1, weights: {}}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+policies:
+  - name: p
+    rules:
+      - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: llm_tokens, reserve: 1, weights: {}}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+policies:
+  - name: p
+    rules:
+      - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: llm_tokens, reserve: 1, weights: {}}}
+",
 ];
 
-fn whole_files() -> [Value; 22] {
+fn whole_files() -> [Value; 30] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

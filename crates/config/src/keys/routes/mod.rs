@@ -29,6 +29,7 @@ use crate::language::key::{BOOLEAN, Key, Mapping, NAME, Type};
 use crate::language::reader::{Field, Section, all};
 use request::attribute::Attribute;
 use rules::route::forwarding::{ForwardedCertificate, Forwarding};
+use rules::route::llm_settings::LlmSettings;
 use rules::route::route_set::Route;
 use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
@@ -90,6 +91,8 @@ pub(crate) struct RouteReader<'f> {
     pub upstreams: Option<&'f [&'f str]>,
     pub attributes: AttributeReader<'f>,
     pub environment: Environment<'f>,
+    /// The settings of the file for requests to language models.
+    pub llm: &'f LlmSettings,
 }
 
 impl RouteReader<'_> {
@@ -145,7 +148,7 @@ impl RouteReader<'_> {
         };
         let request_headers = changes("request_headers", Message::Request);
         let response_headers = changes("response_headers", Message::Response);
-        let overrides = overrides(section);
+        let overrides = overrides(section, self.llm);
         let certificate = section.optional("forward_client_cert", |field| field.boolean());
         if !section.has("upstream") {
             for name in OF_UPSTREAMS {

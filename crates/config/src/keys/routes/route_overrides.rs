@@ -1,7 +1,7 @@
 //! Reads `timeouts`, `retries`, `body_bytes` and `llm` of a route, which replace settings of its upstream and of the
 //! file.
 
-use crate::keys::llm::llm;
+use crate::keys::llm::{LlmKeys, llm};
 use crate::keys::upstreams::upstream_timeouts::{CONNECT_DOC, FIRST_BYTE_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
 use crate::language::reader::{Field, Section};
@@ -9,6 +9,7 @@ use crate::language::shape::Shape;
 use crate::language::size;
 use crate::language::value_kind::{ParseText, ValueKind};
 use crate::language::value_types::SIZE;
+use rules::route::llm_settings::{LlmOverrides, LlmSettings};
 use rules::route::overrides::{Overrides, Timeouts, TotalTimeout};
 
 const OF_UPSTREAM: &str = "as in the upstream";
@@ -56,17 +57,21 @@ pub(crate) const BODY_BYTES_OF_ROUTE: Key = Key::optional(
 );
 
 /// Reads the keys of a route that replace settings of its upstream or of `limits`. `None` after reporting a problem.
-pub(crate) fn overrides(section: &Section<'_>) -> Option<Overrides> {
+///
+/// `of_file` are the settings for requests to language models, which the route may replace.
+pub(crate) fn overrides(section: &Section<'_>, of_file: &LlmSettings) -> Option<Overrides> {
     let timeouts = section.optional("timeouts", timeouts);
     let retries = section.optional("retries", retries);
     let body_bytes = section.optional("body_bytes", |field| BODY_BYTES.read(field));
-    let error_format = section.optional("llm", llm).map(Option::flatten);
+    let llm = section.optional("llm", llm);
+    let LlmKeys { error_format, settings } = llm?.unwrap_or_default();
+    let llm = (settings != LlmOverrides::default()).then(|| of_file.with(&settings));
     Some(Overrides {
         timeouts: timeouts?.unwrap_or_default(),
         retries: retries?,
         body_bytes: body_bytes?,
-        error_format: error_format?,
-        llm: None,
+        error_format,
+        llm,
     })
 }
 

@@ -5,16 +5,11 @@ use serde_json::json;
 use crate::keys::rules::attribute::AttributeReader;
 use crate::language::key::{Key, Mapping, Type};
 use crate::language::reader::Field;
-use crate::language::shape::{Decimal, Definition, Least, Shape};
-use crate::language::value_types::AMOUNT;
+use crate::language::shape::{Definition, Shape};
+use crate::language::value_types::{AMOUNT, AMOUNT_FROM_ZERO};
 use ledger::cost::{Cost, ExtraDecimals};
 use request::attribute::Attribute;
 use rules::claimed_numbers::{ClaimedNumber, NumberKind};
-
-const AMOUNT_FROM_ZERO: Shape = Shape::Defined(&Definition {
-    name: "amount_from_zero",
-    shape: Shape::Decimal(Decimal { least: Least::Zero, most: None, decimals: 3 }),
-});
 
 const FROM_ZERO: Type = Type::Own { text: "number from 0", shape: AMOUNT_FROM_ZERO };
 

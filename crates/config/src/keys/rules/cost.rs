@@ -9,26 +9,50 @@ use crate::language::value_types;
 use ledger::cost::Cost;
 use request::attribute::Attribute;
 use rules::rule::Price;
+use rules::settled_price::SettledSource;
 
 /// A cost. This type has no upper bound, because the reader compares each cost with the level of a full bucket.
 const AMOUNT: Type = Type::Own { text: "above 0", shape: value_types::AMOUNT };
 
-/// The source of a cost: an attribute. `None` stands for `fixed`, the cost that the file gives.
-const SOURCE: ValueKind<ParseText<Option<Attribute>>> = ValueKind::reporting(
+/// The type of a cost that may be 0.
+pub(crate) const AMOUNT_FROM_ZERO: Type = Type::Own { text: "number from 0", shape: value_types::AMOUNT_FROM_ZERO };
+
+/// Where the cost of a request comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CostSource {
+    /// The file gives the cost.
+    Fixed,
+    /// The request names the cost.
+    Request(Attribute),
+    /// The cost is known when the request has ended. The limit is a budget.
+    Response(SettledSource),
+}
+
+impl CostSource {
+    /// Parses a source that is known before the request is sent: `fixed`, `header:<name>` or `query:<name>`. `None` for any
+    /// other text.
+    pub(crate) fn of_request(text: &str) -> Option<CostSource> {
+        match Attribute::parse(text) {
+            _ if text == "fixed" => Some(CostSource::Fixed),
+            Ok(attribute @ (Attribute::Header(_) | Attribute::Query(_))) => Some(CostSource::Request(attribute)),
+            _ => None,
+        }
+    }
+}
+
+/// The source of a cost at a limit that cannot be a budget.
+const SOURCE: ValueKind<ParseText<CostSource>> = ValueKind::reporting(
     "`fixed`, `header:<name>`, `query:<name>`",
     Shape::Text(Text::new(
         Scalars::Text,
         &["^fixed$", r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S])"],
         "be fixed, header:<name> or query:<name>",
     )),
-    |text| match Attribute::parse(text) {
-        _ if text == "fixed" => Some(None),
-        Ok(attribute @ (Attribute::Header(_) | Attribute::Query(_))) => Some(Some(attribute)),
-        _ => None,
-    },
+    CostSource::of_request,
     |field, must| {
         let text = field.text_if_any().unwrap_or_default();
-        field.must_hinting(must, nearest_spelling(text, &["fixed", "header:<name>", "query:<name>"]));
+        let similar = || nearest_spelling(text, &["fixed", "header:<name>", "query:<name>"]);
+        field.must_hinting(must, hint_for_budget(text).or_else(similar));
     },
 );
 
@@ -36,7 +60,7 @@ pub(crate) const COST_SOURCE: Key =
     Key::default("cost_source", SOURCE.declared(), "fixed", "Where the cost of a request comes from.");
 pub(crate) const FIXED_COST: Key =
     Key::default("fixed_cost", AMOUNT, "1", "The cost, if it is fixed. No cost may be more than the limit can hold.");
-pub(crate) const DEFAULT_COST: Key = Key::default("default_cost", AMOUNT, "1", "The cost, if the request names none.");
+pub(crate) const DEFAULT_COST: Key = Key::depends("default_cost", AMOUNT, "1", "The cost, if the request names none.");
 pub(crate) const MIN_COST: Key = Key::default("min_cost", AMOUNT, "1", "A smaller requested cost is raised to this.");
 pub(crate) const MAX_COST: Key = Key::optional(
     "max_cost",
@@ -51,12 +75,16 @@ pub(crate) struct Ceiling {
     pub name: &'static str,
 }
 
-/// Reads the cost of a request. `ceiling` is the highest cost that a full bucket can pay. If the limit is invalid,
+/// Reads the source of the costs of a limit that cannot be a budget. `None` after reporting a problem.
+pub(crate) fn cost_source(section: &Section<'_>) -> Option<CostSource> {
+    section.value("cost_source", |field| SOURCE.read(field))
+}
+
+/// Reads the cost of a request, which has this source. `ceiling` is the highest cost that a full bucket can pay. If the limit is invalid,
 /// `ceiling` is `None`, and costs are not compared with it.
-pub(crate) fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
-    let source = section.value("cost_source", |field| SOURCE.read(field));
+pub(crate) fn price(section: &Section<'_>, source: Option<CostSource>, ceiling: Option<Ceiling>) -> Option<Price> {
     let fixed = section.value("fixed_cost", |field| cost(&field, ceiling));
-    let default = section.value("default_cost", |field| cost(&field, ceiling));
+    let default = section.optional("default_cost", |field| cost(&field, ceiling)).map(|cost| cost.unwrap_or(Cost::ONE));
     let min = section.value("min_cost", |field| cost(&field, ceiling));
     let max = section.optional("max_cost", |field| Some((field.cost()?, field)));
     let (fixed, default, min, max) = (fixed?, default?, min?, max?);
@@ -65,14 +93,28 @@ pub(crate) fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<P
         return None;
     }
     Some(match source? {
-        None => Price::Fixed(fixed),
-        Some(attribute) => Price::FromRequest { attribute, default, min, max: max.map(|(max, _)| max) },
+        CostSource::Fixed => Price::Fixed(fixed),
+        // Only a token bucket or a fixed window has such a source.
+        CostSource::Response(_) => return None,
+        CostSource::Request(attribute) => Price::FromRequest { attribute, default, min, max: max.map(|(max, _)| max) },
     })
+}
+
+/// Returns the hint for a limit that cannot be a budget. `None` if `text` is no source of a budget's costs.
+fn hint_for_budget(text: &str) -> Option<String> {
+    ["response_", "llm_"]
+        .iter()
+        .any(|start| text.starts_with(start))
+        .then(|| "costs of the response need token_bucket or fixed_window".to_owned())
 }
 
 /// Reads a cost. Reports a cost that a full bucket cannot pay.
 fn cost(field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
-    let cost = field.cost()?;
+    at_most(field.cost()?, field, ceiling)
+}
+
+/// Returns a cost. `None` after reporting at `field` that a full bucket cannot pay the cost.
+pub(crate) fn at_most(cost: Cost, field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
     if let Some(Ceiling { cost: ceiling, name }) = ceiling.filter(|ceiling| cost > ceiling.cost) {
         field.must(format_args!("be at most the {name} ({ceiling})"));
         return None;

@@ -45,6 +45,11 @@ impl BucketSettings {
     /// Returns the first setting in which the limits differ: its name, and its values in this limit and in the first
     /// limit.
     fn conflict(&self, first: &BucketSettings) -> Option<(&'static str, String, String)> {
+        if let Some((here, there)) = self.sources(first)
+            && self.is_budget() != first.is_budget()
+        {
+            return Some(("cost_source", here, there));
+        }
         if let (Some(here), Some(there)) = (&self.algorithm, &first.algorithm)
             && let Some(key) = here.conflict(there)
         {
@@ -60,15 +65,23 @@ impl BucketSettings {
             let shown = |keys: &[String]| format!("[{}]", keys.join(", "));
             return Some(("limit_keys", shown(here), shown(there)));
         }
-        if let (Some(here), Some(there)) = (&self.price, &first.price) {
-            let source = |price: &Price| match price {
-                Price::Fixed(_) => "fixed".to_owned(),
-                Price::FromRequest { attribute, .. } => attribute.to_string(),
-                Price::Settled(price) => price.source.to_string(),
-            };
-            return (source(here) != source(there)).then(|| ("cost_source", source(here), source(there)));
-        }
-        None
+        let (here, there) = self.sources(first)?;
+        (here != there).then_some(("cost_source", here, there))
+    }
+
+    /// Returns the sources of the costs of both limits. `None` if one is invalid.
+    fn sources(&self, first: &BucketSettings) -> Option<(String, String)> {
+        let source = |price: &Price| match price {
+            Price::Fixed(_) => "fixed".to_owned(),
+            Price::FromRequest { attribute, .. } => attribute.to_string(),
+            Price::Settled(price) => price.source.to_string(),
+        };
+        Some((source(self.price.as_ref()?), source(first.price.as_ref()?)))
+    }
+
+    /// Returns whether the costs are known only when a request has ended.
+    fn is_budget(&self) -> bool {
+        matches!(self.price, Some(Price::Settled(_)))
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) mod policies;
 pub(crate) mod restricted_match;
 pub(crate) mod rule_limits;
 pub(crate) mod rule_match;
+pub(crate) mod settled_cost;
+pub(crate) mod weights;
 
 use std::collections::HashSet;
 

@@ -1,9 +1,10 @@
 //! Reads the limits of a rule: one in `algorithm_config`, or several in `limits`, with `meter` and `overrides`.
 
 use crate::keys::rules::algorithms::{
-    LimitNumbers, NamedAlgorithm, OtherNumbers, ceiling, check_price, numbers, price,
+    LimitNumbers, NamedAlgorithm, OtherNumbers, ceiling, check_price, cost_source, numbers, price,
 };
 use crate::keys::rules::claimed_number::NumberReader;
+use crate::keys::rules::cost::CostSource;
 use crate::keys::rules::meters::{BucketSettings, Meters};
 use crate::keys::rules::names::checked;
 use crate::keys::rules::overrides::{OverriddenLimit, OverrideReader};
@@ -137,8 +138,13 @@ impl ReadLimit {
     }
 
     fn read(algorithm: NamedAlgorithm, section: &Section<'_>, reader: NumberReader<'_>) -> ReadLimit {
-        let numbers = numbers(algorithm.kind, section, reader);
-        let price = price(algorithm.kind, section, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));
+        let source = cost_source(algorithm.kind, section);
+        let mut numbers = numbers(algorithm.kind, section, reader);
+        let is_of_response = matches!(source, Some(CostSource::Response(_)));
+        let price = price(algorithm.kind, section, source, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));
+        if is_of_response || matches!(price, Some(Price::Settled(_))) {
+            numbers = numbers.map(LimitNumbers::into_budget);
+        }
         let countable = match (&numbers, &price) {
             (Some(numbers), Some(price)) => check_price(&numbers.base, section, price),
             _ => Some(()),

@@ -11,7 +11,7 @@ use crate::language::network;
 use crate::language::shape::Shape;
 use crate::language::suggest::{listed, nearest, nearest_name};
 use crate::language::tree::{Kind, Scalar, Style, Value};
-use crate::language::value_types::{AMOUNT, DURATION, NETWORK, SOCKET_ADDRESS};
+use crate::language::value_types::{AMOUNT, AMOUNT_FROM_ZERO, DURATION, NETWORK, SOCKET_ADDRESS};
 use base::time::Micros;
 use ledger::cost::{Cost, ExtraDecimals};
 
@@ -154,11 +154,20 @@ impl<'t> Field<'t> {
     /// Reads the value as a number above zero with at most three decimals, without rounding. `None` after reporting
     /// another value.
     pub(crate) fn cost(&self) -> Option<Cost> {
-        self.check(&AMOUNT)?;
+        self.amount(&AMOUNT)
+    }
+
+    /// Reads the value as a number from zero on with at most three decimals, exactly. `None` after reporting another value.
+    pub(crate) fn cost_from_zero(&self) -> Option<Cost> {
+        self.amount(&AMOUNT_FROM_ZERO)
+    }
+
+    fn amount(&self, shape: &Shape) -> Option<Cost> {
+        self.check(shape)?;
         let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
         let number = number.filter(|number| *number < Cost::from_tokens(u64::MAX));
         if number.is_none() {
-            self.must(AMOUNT.must());
+            self.must(shape.must());
         }
         number
     }

@@ -1,9 +1,13 @@
 //! Reads the numbers of a fixed window: `limit` and `window`.
 
+use serde_json::json;
+
 use super::windowed::{limit, limit_key, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::keys::rules::claimed_number::NumberReader;
-use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
+use crate::keys::rules::cost::{FIXED_COST, MAX_COST, MIN_COST};
+use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST, RESERVE};
+use crate::keys::rules::weights::WEIGHTS;
 use crate::language::duration::{self, units};
 use crate::language::key::{Key, Mapping, Type, unconstrained};
 use crate::language::reader::{Field, Section};
@@ -72,9 +76,12 @@ pub(super) static LIMIT: Mapping = Mapping {
         DEFAULT_COST,
         MIN_COST,
         MAX_COST,
+        RESERVE,
+        WEIGHTS,
+        COUNT_ON,
         shadow(&NUMBERS),
     ],
-    constraints: unconstrained,
+    constraints: || json!({"allOf": [{"$ref": "#/definitions/budget"}]}),
 };
 
 pub(super) static NUMBERS: Mapping =

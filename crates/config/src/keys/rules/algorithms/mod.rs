@@ -13,7 +13,8 @@ mod windowed;
 use serde_json::{Value, json};
 
 use crate::keys::rules::claimed_number::NumberReader;
-use crate::keys::rules::cost::{self, Ceiling};
+use crate::keys::rules::cost::{self, Ceiling, CostSource};
+use crate::keys::rules::settled_cost::{self, budget, without_holds};
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::{Field, Section};
 use crate::language::suggest::listed;
@@ -108,6 +109,11 @@ pub(crate) struct LimitNumbers {
 }
 
 impl LimitNumbers {
+    /// Returns the same rate and size for a budget, whose costs are known only when a request has ended.
+    pub(crate) fn into_budget(self) -> LimitNumbers {
+        LimitNumbers { base: budget(self.base), ..self }
+    }
+
     /// Returns the algorithm for a request whose credentials supply the largest possible values.
     pub(crate) fn largest(&self) -> Algorithm {
         self.clone().claimed(Cost::default()).map_or(self.base, |claimed| claimed.largest())
@@ -153,12 +159,37 @@ pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
     Ceiling { cost: algorithm.ceiling(), name }
 }
 
-/// Reads what a request costs at a limit with this algorithm. `ceiling` is the highest cost that a full bucket can pay,
-/// or `None` if the limit is invalid.
-pub(crate) fn price(kind: AlgorithmKind, section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
+/// Reads what a request costs at a limit with this algorithm. The cost has this source, `None` if it is invalid. `ceiling` is
+/// the highest cost that a full bucket can pay, or `None` if the limit is invalid.
+pub(crate) fn price(
+    kind: AlgorithmKind,
+    section: &Section<'_>,
+    source: Option<CostSource>,
+    ceiling: Option<Ceiling>,
+) -> Option<Price> {
     match kind {
         AlgorithmKind::Concurrency => Some(concurrency::PRICE),
-        _ => cost::price(section, ceiling),
+        AlgorithmKind::TokenBucket
+        | AlgorithmKind::TokenBudget
+        | AlgorithmKind::FixedWindow
+        | AlgorithmKind::WindowBudget => settled_cost::price(section, source, ceiling),
+        AlgorithmKind::SlidingLog | AlgorithmKind::SlidingWindow | AlgorithmKind::LeakyBucket => {
+            cost::price(section, source, ceiling)
+        }
+    }
+}
+
+/// Reads where the costs at a limit with this algorithm come from. `None` after reporting a problem.
+pub(crate) fn cost_source(kind: AlgorithmKind, section: &Section<'_>) -> Option<CostSource> {
+    match kind {
+        AlgorithmKind::TokenBucket
+        | AlgorithmKind::TokenBudget
+        | AlgorithmKind::FixedWindow
+        | AlgorithmKind::WindowBudget => settled_cost::cost_source(section),
+        AlgorithmKind::SlidingLog | AlgorithmKind::SlidingWindow | AlgorithmKind::LeakyBucket => {
+            cost::cost_source(section)
+        }
+        AlgorithmKind::Concurrency => Some(CostSource::Fixed),
     }
 }
 
@@ -245,7 +276,8 @@ impl OtherNumbers<'_> {
 
     pub(crate) fn read(self, field: Field<'_>) -> Option<LimitNumbers> {
         let section = field.clone().section(number_keys(self.kind))?;
-        let numbers = match (self.kind, self.own) {
+        let is_budget = matches!(self.own, Some(Algorithm::Budget(_)));
+        let numbers = match (self.kind, self.own.map(without_holds)) {
             (AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget, _) => numbers(self.kind, &section, self.numbers),
             (AlgorithmKind::FixedWindow, Some(Algorithm::FixedWindow(own))) => {
                 fixed_window::other_limit(&section, Some(&own), self.numbers)
@@ -280,7 +312,10 @@ impl OtherNumbers<'_> {
             }
         };
         section.close();
-        let (numbers, cheapest) = (numbers?, self.cheapest.unwrap_or_default());
+        let (mut numbers, cheapest) = (numbers?, self.cheapest.unwrap_or_default());
+        if is_budget {
+            numbers = numbers.into_budget();
+        }
         let Ceiling { cost, name } = ceiling(&numbers.largest());
         if cost < cheapest {
             let what = format_args!("the {name} must be at least what a request costs ({cheapest}), is {cost}");

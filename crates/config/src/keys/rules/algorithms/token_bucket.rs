@@ -4,7 +4,9 @@ use serde_json::json;
 
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
-use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
+use crate::keys::rules::cost::{FIXED_COST, MAX_COST, MIN_COST};
+use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST, RESERVE};
+use crate::keys::rules::weights::WEIGHTS;
 use crate::language::duration::{self, units};
 use crate::language::key::{Key, Mapping, Type};
 use crate::language::reader::{Field, Section};
@@ -65,9 +67,12 @@ pub(crate) static LIMIT: Mapping = Mapping {
         DEFAULT_COST,
         MIN_COST,
         MAX_COST,
+        RESERVE,
+        WEIGHTS,
+        COUNT_ON,
         Key::optional("shadow", Type::Mapping(&NUMBERS), "Numbers to try: counted, never refusing or delaying."),
     ],
-    constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}]}),
+    constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}, {"$ref": "#/definitions/budget"}]}),
 };
 
 pub(crate) static NUMBERS: Mapping = Mapping {

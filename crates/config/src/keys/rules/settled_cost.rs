@@ -1,0 +1,198 @@
+//! Reads what a request pays at a budget: a limit whose costs are known only when a request has ended.
+
+use super::cost::{self, AMOUNT_FROM_ZERO, Ceiling, CostSource, at_most};
+use super::weights::weights;
+use crate::keys::unsupported::supported;
+use crate::keys::upstream_results;
+use crate::language::key::{Key, Type};
+use crate::language::reader::{Field, Section};
+use crate::language::shape::{Scalars, Shape, Text};
+use crate::language::suggest::nearest_spelling;
+use crate::language::value_kind::{ParseText, ValueKind};
+use http::HeaderName;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::budget::Budget;
+use ledger::cost::Cost;
+use llm::json::Pointer;
+use rules::rule::Price;
+use rules::settled_price::{InputEstimate, Reserve, SettledPrice, SettledSource, UpstreamResults, Weights};
+
+/// All forms of `cost_source` of a limit that may be a budget.
+const SPELLINGS: [&str; 6] =
+    ["fixed", "header:<name>", "query:<name>", "response_header:<name>", "response_json:<pointer>", "llm_tokens"];
+
+/// The source of a cost, at a limit that may be a budget.
+const SOURCE: ValueKind<ParseText<CostSource>> = ValueKind::reporting(
+    "`fixed`, `header:<name>`, `query:<name>`, `response_header:<name>`, `response_json:<pointer>`, `llm_tokens`",
+    Shape::Text(Text::new(
+        Scalars::Text,
+        &[
+            "^fixed$",
+            r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S])",
+            "^response_header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$",
+            r"^response_json:/[\s\S]*$",
+            "^llm_(tokens|cost)$",
+        ],
+        "be fixed, header:<name>, query:<name>, response_header:<name>, response_json:<pointer>, llm_tokens or llm_cost",
+    )),
+    parse,
+    |field, must| {
+        let text = field.text_if_any().unwrap_or_default();
+        let hint = match text.strip_prefix("response_json:") {
+            Some(_) => Some("a JSON pointer begins with /, as in response_json:/usage/total".to_owned()),
+            None => nearest_spelling(text, &SPELLINGS),
+        };
+        field.must_hinting(must, hint);
+    },
+);
+
+pub(crate) const COST_SOURCE: Key = Key::default(
+    "cost_source",
+    SOURCE.declared(),
+    "fixed",
+    "Where the cost of a request comes from. Costs of a response are settled when the request has ended.",
+);
+
+pub(crate) const DEFAULT_COST: Key = Key::depends(
+    "default_cost",
+    AMOUNT_FROM_ZERO,
+    "1; for `llm_tokens` the estimate",
+    "The cost, if the request names none, or the response. Only for a response it may be 0.",
+);
+
+pub(crate) const COUNT_ON: Key = Key::optional(
+    "count_on",
+    upstream_results::COUNT_ON.declared(),
+    "Only requests with these results of the upstream cost something; the cost is held until then.",
+);
+
+pub(crate) const RESERVE: Key = Key::depends(
+    "reserve",
+    Type::Own { text: "number from 0", shape: crate::language::value_types::AMOUNT_FROM_ZERO },
+    "required with a cost of the response",
+    "What is held while the request is under way.",
+);
+
+const RESPONSE_NAMES_THE_COST: &str = "must not stand beside a `cost_source` of the response, which names the cost";
+
+fn parse(text: &str) -> Option<CostSource> {
+    if let Some(source) = CostSource::of_request(text) {
+        return Some(source);
+    }
+    let source = match text.split_once(':') {
+        Some(("response_header", name)) => SettledSource::ResponseHeader(HeaderName::try_from(name).ok()?),
+        Some(("response_json", pointer)) => SettledSource::ResponseJson(Pointer::parse(pointer).ok()?),
+        None if text == "llm_tokens" => SettledSource::LlmTokens(Weights::default()),
+        None if text == "llm_cost" => SettledSource::LlmCost,
+        _ => return None,
+    };
+    Some(CostSource::Response(source))
+}
+
+/// Reads the source of the costs of a token bucket or a fixed window. `None` after reporting a problem.
+pub(crate) fn cost_source(section: &Section<'_>) -> Option<CostSource> {
+    section.value("cost_source", |field| {
+        let source = SOURCE.read(field.clone())?;
+        match &source {
+            CostSource::Response(response) => supported(&field, setting_of(response)).map(|()| source),
+            CostSource::Fixed | CostSource::Request(_) => Some(source),
+        }
+    })
+}
+
+fn setting_of(source: &SettledSource) -> &'static str {
+    match source {
+        SettledSource::ResponseHeader(_) => "response_header",
+        SettledSource::ResponseJson(_) => "response_json",
+        SettledSource::LlmTokens(_) => "llm_tokens",
+        SettledSource::LlmCost => "llm_cost",
+        SettledSource::CountOn(_) => "count_on",
+    }
+}
+
+/// Returns the budget with the rate and size of this limit.
+pub(crate) fn budget(algorithm: Algorithm) -> Algorithm {
+    match algorithm {
+        Algorithm::TokenBucket(bucket) => Algorithm::Budget(Budget::TokenBucket(bucket)),
+        Algorithm::FixedWindow(window) => Algorithm::Budget(Budget::FixedWindow(window)),
+        Algorithm::SlidingLog(_)
+        | Algorithm::SlidingWindow(_)
+        | Algorithm::LeakyBucket(_)
+        | Algorithm::Concurrency(_)
+        | Algorithm::Budget(_) => algorithm,
+    }
+}
+
+/// Returns the token bucket or fixed window of a budget. Any other algorithm is returned as it is.
+pub(crate) fn without_holds(algorithm: Algorithm) -> Algorithm {
+    match algorithm {
+        Algorithm::Budget(Budget::TokenBucket(bucket)) => Algorithm::TokenBucket(bucket),
+        Algorithm::Budget(Budget::FixedWindow(window)) => Algorithm::FixedWindow(window),
+        other => other,
+    }
+}
+
+/// Reads the price of a token bucket or a fixed window. The cost has this source, `None` if it is invalid. `ceiling` is the
+/// largest amount that a full bucket admits. `None` after reporting a problem.
+pub(crate) fn price(section: &Section<'_>, source: Option<CostSource>, ceiling: Option<Ceiling>) -> Option<Price> {
+    let weights = weights(section);
+    let count_on = section.optional("count_on", |field| upstream_results::COUNT_ON.read(field));
+    if source.is_some() && !matches!(source, Some(CostSource::Response(SettledSource::LlmTokens(_)))) {
+        section.unwanted("weights", "must stand beside `cost_source: llm_tokens`");
+        (!section.has("weights")).then_some(())?;
+    }
+    if let Some(CostSource::Response(source)) = source {
+        section.unwanted("count_on", "must not stand beside a `cost_source` of the response, which names the cost");
+        let source = match source {
+            SettledSource::LlmTokens(_) => SettledSource::LlmTokens(weights?),
+            other => other,
+        };
+        return settled_price(section, source, ceiling).map(Price::Settled).filter(|_| !section.has("count_on"));
+    }
+    if source.is_some() {
+        section.unwanted("reserve", "must stand beside a `cost_source` of the response");
+    }
+    let price = cost::price(section, source, ceiling).filter(|_| !section.has("reserve"))?;
+    Some(match count_on? {
+        Some(results) => counted(price, results),
+        None => price,
+    })
+}
+
+/// Returns the price of a limit that counts only requests with these results. Its cost is held while a request is under way.
+fn counted(price: Price, results: UpstreamResults) -> Price {
+    let reserve = match price {
+        Price::Fixed(cost) => Reserve::Fixed(cost),
+        Price::FromRequest { attribute, default, min, max } => {
+            Reserve::FromRequest { attributes: vec![attribute], plus: InputEstimate::Ignored, default, min, max }
+        }
+        settled @ Price::Settled(_) => return settled,
+    };
+    Price::Settled(SettledPrice { source: SettledSource::CountOn(results), reserve, default_cost: None })
+}
+
+fn settled_price(section: &Section<'_>, source: SettledSource, ceiling: Option<Ceiling>) -> Option<SettledPrice> {
+    let others = ["fixed_cost", "min_cost", "max_cost"];
+    others.iter().for_each(|key| section.unwanted(key, RESPONSE_NAMES_THE_COST));
+    let default = section.optional("default_cost", |field| from_zero(&field, ceiling));
+    let reserve = match section.get("reserve") {
+        Some(field) => from_zero(&field, ceiling).map(Reserve::Fixed),
+        None => {
+            section.wrong("reserve", "missing; what is held until the response names the cost. 0 charges afterwards");
+            None
+        }
+    };
+    let default_cost = match default? {
+        Some(cost) => Some(cost),
+        None if source.is_llm() => None,
+        None => Some(Cost::ONE),
+    };
+    let alone = !others.iter().any(|key| section.has(key));
+    let price = SettledPrice { source, reserve: reserve?, default_cost };
+    alone.then_some(price)
+}
+
+/// Reads an amount that may be 0. Reports an amount that a full bucket cannot pay.
+fn from_zero(field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
+    at_most(field.cost_from_zero()?, field, ceiling)
+}

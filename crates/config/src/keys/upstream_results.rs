@@ -1,0 +1,48 @@
+//! Reads lists of results of requests to an upstream: statuses, classes of statuses, and failures.
+
+use crate::language::reader::{Field, all};
+use crate::language::shape::{List, Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ReadField, ValueKind};
+use rules::settled_price::UpstreamResults;
+
+const REFUNDED: ValueKind<ParseText<String>> = ValueKind::new(
+    "`connect`, status, `5xx`",
+    Shape::Text(Text::new(
+        Scalars::Written,
+        &["^(connect|[1-5][0-9][0-9]|[1-5]xx)$"],
+        "be connect, a status like 429, or a class of statuses like 5xx",
+    )),
+    |text| Some(text.to_owned()),
+);
+
+const COUNTED: ValueKind<ParseText<String>> = ValueKind::new(
+    "`connect`, `timeout`, status, `5xx`",
+    Shape::Text(Text::new(
+        Scalars::Written,
+        &["^(connect|timeout|[1-5][0-9][0-9]|[1-5]xx)$"],
+        "be connect, timeout, a status like 401, or a class of statuses like 5xx",
+    )),
+    |text| Some(text.to_owned()),
+);
+
+/// The results that cost nothing.
+pub(crate) const REFUND_ON: ValueKind<ReadField<UpstreamResults>> = ValueKind::new(
+    "list of `connect`, statuses and classes (`5xx`)",
+    Shape::List(List::of(&REFUNDED.shape)),
+    |field| results(&field, REFUNDED),
+);
+
+/// The results that cost something.
+pub(crate) const COUNT_ON: ValueKind<ReadField<UpstreamResults>> = ValueKind::new(
+    "list of `connect`, `timeout`, statuses and classes (`5xx`)",
+    Shape::List(List::non_empty(&COUNTED.shape, "have at least one result")),
+    |field| results(&field, COUNTED),
+);
+
+fn results(field: &Field<'_>, entry: ValueKind<ParseText<String>>) -> Option<UpstreamResults> {
+    let mut results = UpstreamResults::default();
+    for result in all(field.list()?, |member| entry.read(member))? {
+        results.add(&result)?;
+    }
+    Some(results)
+}

@@ -1,0 +1,59 @@
+//! The commands show where the costs of a budget come from, what it reserves, and which buckets a change starts again.
+
+use crate::support::tollgate;
+
+const RULES: &str = "
+upstream: http://127.0.0.1:9000
+check: {allow: [short_first_byte]}
+rules:
+  - name: pro
+    limit_keys: [ip:address]
+    limits:
+      tokens: {rate: 1000/min, cost_source: llm_tokens, reserve: 50, weights: {output: 4, cached: 0.1}}
+      named: {rate: 1000/min, cost_source: response_header:x-cost, reserve: 5, default_cost: 0}
+      guesses: {rate: 10/min, count_on: [401, 5xx]}
+";
+
+/// Writes files with these rules into a folder, and returns their paths.
+fn written<const FILES: usize>(folder: &tempfile::TempDir, rules: [&str; FILES]) -> [String; FILES] {
+    let mut number = 0;
+    rules.map(|rules| {
+        number += 1;
+        let file = folder.path().join(format!("{number}.yaml"));
+        std::fs::write(&file, rules).unwrap();
+        file.display().to_string()
+    })
+}
+
+#[test]
+fn an_explanation_has_the_source_of_a_cost_its_weights_and_its_reserve() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file] = written(&folder, [RULES]);
+    let page = tollgate(&["explain", "-c", &file, "/v1/chat/completions"]).out;
+    for part in [
+        "cost 50  1000/min burst 1000; cost from llm_tokens (input 1, output 4, cached 0.1, cache_write 1), reserve 50",
+        "cost from response_header:x-cost, reserve 5, otherwise 0",
+        "counts on [401, 5xx], reserve 1",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[test]
+fn a_check_against_the_old_file_names_changes_of_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let changed = RULES
+        .replace("llm_tokens, reserve: 50, weights: {output: 4, cached: 0.1}", "response_header:x-tokens, reserve: 50")
+        .replace("reserve: 5,", "reserve: 7,")
+        .replace(", count_on: [401, 5xx]", "");
+    let [old, new] = written(&folder, [RULES, &changed]);
+    let changes = tollgate(&["check", "--against", &old, &new]).out;
+    assert_eq!(
+        changes,
+        "buckets reset: policy default, limit pro.tokens: cost_source was llm_tokens, is response_header:x-tokens\n\
+         buckets reset: policy default, limit pro.guesses: cost_source was count_on [401, 5xx], is not of the response\n\
+         buckets kept: policy default, limit pro.named: was 1000/min burst 1000; cost from response_header:x-cost, \
+         reserve 5, otherwise 0, is 1000/min burst 1000; cost from response_header:x-cost, reserve 7, otherwise 0; what was \
+         spent stays spent\nok\n"
+    );
+}
