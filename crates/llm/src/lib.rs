@@ -31,4 +31,5 @@ pub mod event_stream;
 pub mod formats;
 pub mod json;
 pub mod prices;
+pub mod request;
 pub mod usage;

@@ -6,6 +6,7 @@
 
 use std::sync::LazyLock;
 
+use super::request_table::RequestRole;
 use super::table::{Role, Table};
 use crate::usage::{Count, Counts};
 
@@ -47,3 +48,18 @@ pub(super) fn update(known: &mut Counts, event: &Counts) {
     let zeros = known.get(Count::Input).is_none();
     known.replace(&if zeros { *event } else { event.without_zeros() });
 }
+
+/// What a request says.
+pub(super) const REQUEST: &[(&str, RequestRole)] = &[
+    ("/model", RequestRole::Model),
+    ("/max_tokens", RequestRole::MaxOutput),
+    ("/stream", RequestRole::Stream),
+    ("/container", RequestRole::Elsewhere),
+    ("/messages/*/content/*/source/url", RequestRole::Elsewhere),
+    ("/messages/*/content/*/source/file_id", RequestRole::Elsewhere),
+    ("/messages/*/content/*/content/*/source/url", RequestRole::Elsewhere),
+    ("/messages/*/content/*/content/*/source/file_id", RequestRole::Elsewhere),
+    ("/messages/*/content/*/file_id", RequestRole::Elsewhere),
+    ("/messages/*/content/*/source/data", RequestRole::Medium),
+    ("/messages/*/content/*/content/*/source/data", RequestRole::Medium),
+];

@@ -5,6 +5,7 @@
 
 use std::sync::LazyLock;
 
+use super::request_table::RequestRole;
 use super::table::{Role, Table};
 use crate::usage::Count;
 
@@ -31,3 +32,21 @@ pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| {
         .map(|(pointer, role)| (format!("/*{pointer}"), if role == Role::Usage { Role::ElementUsage } else { role }));
     Table::new(RESPONSE.into_iter().chain(elements.iter().map(|(pointer, role)| (pointer.as_str(), *role))))
 });
+
+/// What a request says. Its model is in the path. JSON of protocol buffers may have either spelling of a name.
+pub(super) const REQUEST: &[(&str, RequestRole)] = &[
+    ("/generationConfig/maxOutputTokens", RequestRole::MaxOutput),
+    ("/generation_config/max_output_tokens", RequestRole::MaxOutput),
+    ("/generationConfig/max_output_tokens", RequestRole::MaxOutput),
+    ("/generation_config/maxOutputTokens", RequestRole::MaxOutput),
+    ("/generationConfig/candidateCount", RequestRole::Answers),
+    ("/generationConfig/candidate_count", RequestRole::Answers),
+    ("/generation_config/candidate_count", RequestRole::Answers),
+    ("/generation_config/candidateCount", RequestRole::Answers),
+    ("/cachedContent", RequestRole::Elsewhere),
+    ("/cached_content", RequestRole::Elsewhere),
+    ("/contents/*/parts/*/fileData/fileUri", RequestRole::Elsewhere),
+    ("/contents/*/parts/*/file_data/file_uri", RequestRole::Elsewhere),
+    ("/contents/*/parts/*/inlineData/data", RequestRole::Medium),
+    ("/contents/*/parts/*/inline_data/data", RequestRole::Medium),
+];

@@ -6,10 +6,14 @@ mod gemini;
 mod openai_chat;
 mod openai_embeddings;
 mod openai_responses;
+mod request_table;
 mod table;
 
 pub use endpoint::Endpoint;
+pub(crate) use request_table::{RequestRole, RequestTable};
 pub(crate) use table::{Reading, Table};
+
+use std::sync::LazyLock;
 
 use crate::usage::{Counts, Usage};
 
@@ -46,6 +50,28 @@ impl Format {
             Format::OpenAiEmbeddings => "openai_embeddings",
             Format::AnthropicMessages => "anthropic_messages",
             Format::Gemini => "gemini",
+        }
+    }
+
+    /// The pointers of a request.
+    pub(crate) fn request(self) -> &'static RequestTable {
+        static TABLES: LazyLock<[RequestTable; 5]> = LazyLock::new(|| {
+            [
+                openai_chat::REQUEST,
+                openai_responses::REQUEST,
+                openai_embeddings::REQUEST,
+                anthropic_messages::REQUEST,
+                gemini::REQUEST,
+            ]
+            .map(RequestTable::new)
+        });
+        let [chat, responses, embeddings, messages, gemini] = &*TABLES;
+        match self {
+            Format::OpenAiChat => chat,
+            Format::OpenAiResponses => responses,
+            Format::OpenAiEmbeddings => embeddings,
+            Format::AnthropicMessages => messages,
+            Format::Gemini => gemini,
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::sync::LazyLock;
 
+use super::request_table::RequestRole;
 use super::table::{Role, Table};
 use crate::usage::Count;
 
@@ -44,3 +45,20 @@ fn table(message: &str) -> Table {
     let rows: Vec<(String, Role)> = MESSAGE.map(|(pointer, role)| (format!("{message}{pointer}"), role)).into();
     Table::new(USAGE.into_iter().chain(rows.iter().map(|(pointer, role)| (pointer.as_str(), *role))))
 }
+
+/// What a request says.
+pub(super) const REQUEST: &[(&str, RequestRole)] = &[
+    ("/model", RequestRole::Model),
+    ("/max_completion_tokens", RequestRole::MaxOutput),
+    ("/max_tokens", RequestRole::MaxOutput),
+    ("/n", RequestRole::Answers),
+    ("/stream", RequestRole::Stream),
+    ("/stream_options", RequestRole::StreamOptions),
+    ("/stream_options/include_usage", RequestRole::AsksForUsage),
+    ("/messages/*/content/*/image_url/url", RequestRole::Elsewhere),
+    ("/messages/*/content/*/file/file_id", RequestRole::Elsewhere),
+    ("/messages/*/content/*/video_url/url", RequestRole::Elsewhere),
+    ("/messages/*/audio/id", RequestRole::Elsewhere),
+    ("/messages/*/content/*/input_audio/data", RequestRole::Medium),
+    ("/messages/*/content/*/file/file_data", RequestRole::Medium),
+];

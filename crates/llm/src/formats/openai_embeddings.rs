@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use super::request_table::RequestRole;
 use super::table::{Role, Table};
 use crate::usage::Count;
 
@@ -14,3 +15,6 @@ pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| {
         ("/usage/prompt_tokens", Role::Tokens(Count::Input)),
     ])
 });
+
+/// What a request says. It has no output.
+pub(super) const REQUEST: &[(&str, RequestRole)] = &[("/model", RequestRole::Model)];

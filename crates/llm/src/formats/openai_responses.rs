@@ -5,6 +5,7 @@
 
 use std::sync::LazyLock;
 
+use super::request_table::RequestRole;
 use super::table::{Role, Table};
 use crate::usage::Count;
 
@@ -46,3 +47,20 @@ pub(super) fn has_text(event_type: Option<&str>) -> bool {
         name == "response.output_item.added" || (name.ends_with(".delta") && !name.ends_with("audio.delta"))
     })
 }
+
+/// What a request says.
+pub(super) const REQUEST: &[(&str, RequestRole)] = &[
+    ("/model", RequestRole::Model),
+    ("/max_output_tokens", RequestRole::MaxOutput),
+    ("/stream", RequestRole::Stream),
+    ("/previous_response_id", RequestRole::Elsewhere),
+    ("/conversation", RequestRole::Elsewhere),
+    ("/prompt/id", RequestRole::Elsewhere),
+    ("/input/*/id", RequestRole::Elsewhere),
+    ("/input/*/content/*/image_url", RequestRole::Elsewhere),
+    ("/input/*/content/*/file_url", RequestRole::Elsewhere),
+    ("/input/*/content/*/file_id", RequestRole::Elsewhere),
+    ("/input/*/content/*/file_data", RequestRole::Medium),
+    ("/input/*/content/*/input_audio/data", RequestRole::Medium),
+    ("/input/*/result", RequestRole::Medium),
+];

@@ -14,6 +14,8 @@ pub enum Interest {
     /// The number of bytes of all names, strings and numbers of the value, decoded. Strings that are data URLs (RFC
     /// 2397) are counted as media instead.
     TextBelow,
+    /// Nothing of the value. If it is a string, the text around it counts it as a medium, in place of its bytes.
+    Medium,
 }
 
 /// Pointers with their questions. A pointer is known by its index in the list of [`PointerSet::new`].

@@ -99,6 +99,12 @@ impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
         self.walk.found.get(index).map_or(0, |found| found.media)
     }
 
+    /// The offset of the first byte of the value at the pointer with this index. Of values in several elements of an array, the
+    /// last. `None` if the body has no such value.
+    pub fn offset(&self, index: usize) -> Option<u64> {
+        self.walk.found.get(index).filter(|found| found.value.is_some()).map(|found| found.begin)
+    }
+
     /// The number of bytes that were counted at all pointers.
     pub fn all_bytes(&self) -> u64 {
         self.walk.all_bytes()
@@ -143,6 +149,8 @@ struct Found {
     bytes: u64,
     media: u64,
     all_bytes_before: u64,
+    /// The offset of the first byte of the value.
+    begin: u64,
 }
 
 /// A container that pointers lead through.
@@ -269,7 +277,13 @@ impl<S: Deref<Target = PointerSet>> Listener for Walk<S> {
                         self.measured.push(Measurement { index: *index, depth, counted_to: offset });
                     }
                     Interest::TextBelow => self.text_below.open(*index, depth),
-                    Interest::Value | Interest::TextBytes => {}
+                    Interest::Medium if kind == Kind::Text => self.text_below.begin_medium(),
+                    Interest::Value => {
+                        if let Some(found) = self.found.get_mut(*index) {
+                            found.begin = offset;
+                        }
+                    }
+                    Interest::TextBytes | Interest::Medium => {}
                 }
             }
             if !is_container {
@@ -307,7 +321,7 @@ impl<S: Deref<Target = PointerSet>> Listener for Walk<S> {
                         found.bytes = found.bytes.saturating_add(part.len() as u64);
                     }
                 }
-                Interest::TextBytes | Interest::SentBytes | Interest::TextBelow => {}
+                Interest::TextBytes | Interest::SentBytes | Interest::TextBelow | Interest::Medium => {}
             }
         }
         if is_wanted && self.kept.len() + part.len() > Value::MAX_BYTES {

@@ -11,6 +11,8 @@ pub(super) struct TextBelow {
     length: u64,
     /// The number of bytes of [`DATA_URL`] at the start of the string.
     matched: usize,
+    /// Whether the string is a medium, whatever it begins with.
+    is_medium: bool,
 }
 
 /// The kind of a name, a string or a number.
@@ -47,7 +49,11 @@ impl TextBelow {
     }
 
     pub(super) fn begin(&mut self) {
-        (self.length, self.matched) = (0, 0);
+        (self.length, self.matched, self.is_medium) = (0, 0, false);
+    }
+
+    pub(super) fn begin_medium(&mut self) {
+        self.is_medium = true;
     }
 
     pub(super) fn part(&mut self, part: &[u8]) {
@@ -61,6 +67,10 @@ impl TextBelow {
     }
 
     pub(super) fn end(&mut self, is_string: bool) -> Piece {
-        if is_string && self.matched == DATA_URL.len() { Piece::Medium } else { Piece::Text(self.length) }
+        if is_string && (self.is_medium || self.matched == DATA_URL.len()) {
+            Piece::Medium
+        } else {
+            Piece::Text(self.length)
+        }
     }
 }

@@ -1,0 +1,216 @@
+//! Reads a request to a language model from the pieces of its body: the model, and how much it may cost.
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+use crate::formats::{Format, RequestRole, RequestTable};
+use crate::json::{JsonError, JsonScanner, Lookup, PointerSet, Value};
+
+/// The reader of one request. It keeps no body, only the model and numbers.
+///
+/// ```
+/// use llm::formats::Format;
+/// use llm::request::RequestReader;
+///
+/// let mut reader = RequestReader::new(Format::OpenAiChat, 1 << 20);
+/// for piece in ["{\"model\":\"m-1\",\"max_tok", "ens\":50,\"n\":2,\"messages\":[{\"content\":\"Hello\"}]}"] {
+///     reader.push(piece.as_bytes());
+/// }
+/// let request = reader.finish().unwrap();
+/// assert_eq!((request.model.as_deref(), request.most_output(4096)), (Some("m-1"), 100));
+/// ```
+#[derive(Clone, Debug)]
+pub struct RequestReader {
+    table: &'static RequestTable,
+    scanner: JsonScanner<&'static PointerSet>,
+}
+
+/// What a request says about its cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LlmRequest {
+    /// The model that is asked for. `None` if the body does not name it: a path may.
+    pub model: Option<String>,
+    /// The largest number of tokens in one answer. `None` if the request names none.
+    pub max_output: Option<u64>,
+    /// How many answers are asked for, at least 1.
+    pub answers: u64,
+    /// Whether the body asks for a stream. Gemini's path says so instead.
+    pub is_stream: bool,
+    /// Whether a stream is to end with its usage. Other formats than OpenAI's chat completions always tell it.
+    pub asks_for_usage: bool,
+    /// The bytes of all names, strings and numbers, decoded, without media.
+    pub text_bytes: u64,
+    /// The images, sounds and files in the request.
+    pub media: u64,
+    /// Whether the request names content that it does not have itself, as by an address or an id.
+    pub has_content_elsewhere: bool,
+    /// Where the body can be changed so that it asks for its usage. `None` if it asks already, or has no such setting.
+    pub usage_question: Option<UsageQuestion>,
+}
+
+/// The change of a body with which a request asks for the usage of its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsageQuestion {
+    /// The offset of the bytes to replace.
+    pub offset: u64,
+    /// How many bytes are replaced.
+    pub replaced: u64,
+    /// The new bytes. If more members follow in the object, a comma comes after them.
+    pub text: &'static str,
+    /// Whether the text is the first member of an object: then a comma follows it unless the object is empty.
+    pub is_member: bool,
+}
+
+/// Why a body is no request that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidRequest {
+    Json(JsonError),
+    /// The body is an array, as a batch is, or another value.
+    NotAnObject,
+    /// A name on the way to this setting is twice in its object, and readers differ about which one counts.
+    Twice(&'static str),
+}
+
+impl fmt::Display for InvalidRequest {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidRequest::Json(error) => error.fmt(out),
+            InvalidRequest::NotAnObject => out.write_str("must be a JSON object"),
+            InvalidRequest::Twice(what) => write!(out, "must name {what} once"),
+        }
+    }
+}
+
+impl std::error::Error for InvalidRequest {}
+
+impl RequestReader {
+    /// Makes a reader for a body of at most `max_bytes`.
+    pub fn new(format: Format, max_bytes: u64) -> RequestReader {
+        let table = format.request();
+        RequestReader { table, scanner: JsonScanner::new(&table.pointers, max_bytes) }
+    }
+
+    /// Reads the next piece of the body.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.scanner.push(piece);
+    }
+
+    /// Ends the body.
+    ///
+    /// # Errors
+    /// If the body is not a JSON object in Unicode, is too long or too deep, or names a setting twice.
+    pub fn finish(mut self) -> Result<LlmRequest, InvalidRequest> {
+        self.scanner.finish().map_err(InvalidRequest::Json)?;
+        if !matches!(self.scanner.value(RequestTable::ROOT), Lookup::Value(Value::Object)) {
+            return Err(InvalidRequest::NotAnObject);
+        }
+        let mut request = LlmRequest {
+            model: None,
+            max_output: None,
+            answers: 1,
+            is_stream: false,
+            asks_for_usage: false,
+            text_bytes: self.scanner.bytes(RequestTable::TEXT),
+            media: self.scanner.media(RequestTable::TEXT),
+            has_content_elsewhere: false,
+            usage_question: None,
+        };
+        let mut usage = UsagePlaces { root: self.scanner.offset(RequestTable::ROOT), ..UsagePlaces::default() };
+        for (index, role) in self.table.roles.iter().enumerate() {
+            let value = match self.scanner.value(index) {
+                Lookup::Twice => return Err(InvalidRequest::Twice(role.name())),
+                Lookup::Value(value) => Some(value),
+                Lookup::Missing => None,
+            };
+            let number = value.and_then(Value::as_number).and_then(|number| number.ceil(0));
+            let is_true = value == Some(&Value::Bool(true));
+            match role {
+                RequestRole::Model => request.model = value.and_then(Value::as_text).map(str::to_owned),
+                RequestRole::MaxOutput => request.max_output = request.max_output.max(number),
+                RequestRole::Answers => request.answers = request.answers.max(number.unwrap_or(1)),
+                RequestRole::Stream => request.is_stream = is_true,
+                RequestRole::StreamOptions => {
+                    usage.options = value.zip(self.scanner.offset(index)).map(|(value, at)| (value.clone(), at));
+                }
+                RequestRole::AsksForUsage => {
+                    request.asks_for_usage = is_true;
+                    usage.is_known = true;
+                    usage.answer = value.zip(self.scanner.offset(index)).map(|(value, at)| (value.clone(), at));
+                }
+                RequestRole::Elsewhere => request.has_content_elsewhere |= self.scanner.bytes(index) > 0,
+                RequestRole::Medium | RequestRole::Body => {}
+            }
+        }
+        request.usage_question = if request.is_stream { usage.question() } else { None };
+        Ok(request)
+    }
+}
+
+/// Where a body says whether its stream is to end with the usage.
+#[derive(Clone, Debug, Default)]
+struct UsagePlaces {
+    is_known: bool,
+    root: Option<u64>,
+    options: Option<(Value, u64)>,
+    answer: Option<(Value, u64)>,
+}
+
+impl UsagePlaces {
+    fn question(&self) -> Option<UsageQuestion> {
+        if !self.is_known {
+            return None;
+        }
+        let replace = |offset, replaced, text| Some(UsageQuestion { offset, replaced, text, is_member: false });
+        let insert = |brace: u64, text| Some(UsageQuestion { offset: brace + 1, replaced: 0, text, is_member: true });
+        match (&self.options, &self.answer) {
+            (_, Some((Value::Bool(false), at))) => replace(*at, 5, "true"),
+            (_, Some((Value::Null, at))) => replace(*at, 4, "true"),
+            (_, Some(_)) => None,
+            (Some((Value::Object, at)), None) => insert(*at, "\"include_usage\":true"),
+            (Some((Value::Null, at)), None) => replace(*at, 4, "{\"include_usage\":true}"),
+            (Some(_), None) => None,
+            (None, None) => insert(self.root?, "\"stream_options\":{\"include_usage\":true}"),
+        }
+    }
+}
+
+impl UsageQuestion {
+    /// Returns the body with the question. `None` if the offset is not one of this body.
+    pub fn ask(&self, body: &[u8]) -> Option<Vec<u8>> {
+        let (before, rest) = body.split_at_checked(usize::try_from(self.offset).ok()?)?;
+        let after = rest.get(usize::try_from(self.replaced).ok()?..)?;
+        let is_empty = after.trim_ascii_start().starts_with(b"}");
+        let comma: &[u8] = if self.is_member && !is_empty { b"," } else { b"" };
+        Some([before, self.text.as_bytes(), comma, after].concat())
+    }
+}
+
+impl RequestRole {
+    fn name(self) -> &'static str {
+        match self {
+            RequestRole::Model => "the model",
+            RequestRole::MaxOutput => "the maximum of output tokens",
+            RequestRole::Answers => "the number of answers",
+            RequestRole::Stream => "stream",
+            RequestRole::StreamOptions | RequestRole::AsksForUsage => "stream_options",
+            RequestRole::Elsewhere => "the place of content",
+            RequestRole::Medium => "a medium",
+            RequestRole::Body => "the body",
+        }
+    }
+}
+
+impl LlmRequest {
+    /// The largest number of tokens that all answers together may have. `default` is for a request without a maximum.
+    pub fn most_output(&self, default: u64) -> u64 {
+        self.max_output.unwrap_or(default).saturating_mul(self.answers)
+    }
+
+    /// Estimates the tokens of the request itself: one for `bytes_per_token` bytes of text, rounded up, and `media` for each
+    /// image or other medium. If the request names content elsewhere, `elsewhere` is added.
+    pub fn input_estimate(&self, bytes_per_token: NonZeroU64, media: u64, elsewhere: u64) -> u64 {
+        let text = self.text_bytes.div_ceil(bytes_per_token.get());
+        let media = self.media.saturating_mul(media);
+        text.saturating_add(media).saturating_add(if self.has_content_elsewhere { elsewhere } else { 0 })
+    }
+}

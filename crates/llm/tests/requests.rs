@@ -1,0 +1,173 @@
+//! Requests of every format: what they may cost, in pieces of every size.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::num::NonZeroU64;
+
+use llm::formats::Format;
+use llm::json::JsonError;
+use llm::request::{InvalidRequest, LlmRequest, RequestReader};
+use serde_json::{Value, json};
+
+/// Reads a request in pieces of every size, which must not matter.
+fn read(format: Format, body: &str) -> Result<LlmRequest, InvalidRequest> {
+    let in_pieces = |size: usize| {
+        let mut reader = RequestReader::new(format, 1 << 20);
+        body.as_bytes().chunks(size).for_each(|piece| reader.push(piece));
+        reader.finish()
+    };
+    let whole = in_pieces(body.len().max(1));
+    (1..body.len().min(64)).for_each(|size| assert_eq!(in_pieces(size), whole, "pieces of {size}"));
+    whole
+}
+
+fn request(format: Format, body: Value) -> LlmRequest {
+    read(format, &body.to_string()).unwrap()
+}
+
+/// A request without a maximum, a stream or media.
+fn plain(model: Option<&str>, text_bytes: u64) -> LlmRequest {
+    LlmRequest {
+        model: model.map(str::to_owned),
+        max_output: None,
+        answers: 1,
+        is_stream: false,
+        asks_for_usage: false,
+        text_bytes,
+        media: 0,
+        has_content_elsewhere: false,
+        usage_question: None,
+    }
+}
+
+#[test]
+fn each_format_names_its_model_and_its_maximum() {
+    let chat = json!({"model": "m", "max_tokens": 5, "max_completion_tokens": 7, "n": 3});
+    let chat = request(Format::OpenAiChat, chat);
+    assert_eq!((chat.model.as_deref(), chat.max_output, chat.answers), (Some("m"), Some(7), 3));
+    assert_eq!((chat.most_output(100), plain(None, 0).most_output(100)), (21, 100));
+    let responses = request(Format::OpenAiResponses, json!({"model": "m", "max_output_tokens": 9, "n": 5}));
+    assert_eq!((responses.max_output, responses.most_output(1)), (Some(9), 9));
+    let messages = request(Format::AnthropicMessages, json!({"model": "c", "max_tokens": 11, "stream": true}));
+    assert_eq!((messages.max_output, messages.is_stream, messages.usage_question), (Some(11), true, None));
+    for config in [
+        json!({"generationConfig": {"maxOutputTokens": 12, "candidateCount": 2}}),
+        json!({"generation_config": {"max_output_tokens": 12, "candidate_count": 2}}),
+        json!({"generation_config": {"maxOutputTokens": 12, "candidateCount": 2}}),
+    ] {
+        let gemini = request(Format::Gemini, config);
+        assert_eq!((gemini.model.clone(), gemini.most_output(1)), (None, 24));
+    }
+    assert_eq!(request(Format::OpenAiEmbeddings, json!({"model": "e", "input": "abc"})), plain(Some("e"), 14));
+}
+
+#[test]
+fn numbers_that_are_none_are_as_if_they_were_missing() {
+    for wrong in [json!(null), json!("5"), json!(-5), json!([5]), json!({"a": 5}), json!(true)] {
+        let read = request(Format::OpenAiChat, json!({"max_tokens": wrong, "n": wrong, "model": wrong, "stream": 1}));
+        let model = wrong.as_str().map(str::to_owned);
+        assert_eq!((read.max_output, read.answers, read.model, read.is_stream), (None, 1, model, false), "{wrong}");
+    }
+    let rounded = read(Format::OpenAiChat, r#"{"max_tokens":1.5,"n":0}"#).unwrap();
+    assert_eq!((rounded.max_output, rounded.answers), (Some(2), 1));
+    let huge = read(Format::OpenAiChat, r#"{"max_tokens":1e99,"n":1e99}"#).unwrap();
+    assert_eq!(huge.most_output(1), u64::MAX);
+}
+
+#[test]
+fn media_count_once_and_content_elsewhere_is_seen() {
+    let picture = "x".repeat(4000);
+    let data_url = format!("data:image/png;base64,{picture}");
+    let here: [(Format, Value); 5] = [
+        (Format::OpenAiChat, json!({"messages": [{"content": [{"image_url": {"url": data_url}}]}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": [{"input_audio": {"data": picture}}]}]})),
+        (Format::OpenAiResponses, json!({"input": [{"content": [{"image_url": data_url}]}]})),
+        (Format::AnthropicMessages, json!({"messages": [{"content": [{"source": {"data": picture}}]}]})),
+        (Format::Gemini, json!({"contents": [{"parts": [{"inlineData": {"data": picture}}]}]})),
+    ];
+    for (format, body) in here {
+        let read = request(format, body.clone());
+        assert_eq!((read.media, read.has_content_elsewhere), (1, false), "{body}");
+        assert!(read.text_bytes < 60, "{}", read.text_bytes);
+        let four = NonZeroU64::new(4).unwrap();
+        assert_eq!(read.input_estimate(four, 1500, 4096), read.text_bytes.div_ceil(4) + 1500);
+    }
+    let elsewhere: [(Format, Value); 7] = [
+        (Format::OpenAiChat, json!({"messages": [{"content": [{"image_url": {"url": "https://a/b"}}]}]})),
+        (Format::OpenAiResponses, json!({"previous_response_id": "resp_1"})),
+        (Format::OpenAiResponses, json!({"conversation": {"id": "conv_1"}})),
+        (Format::OpenAiResponses, json!({"input": [{"content": [{"file_id": "f"}, {"file_id": "g"}]}]})),
+        (Format::AnthropicMessages, json!({"messages": [{"content": [{"source": {"url": "https://a/b"}}]}]})),
+        (Format::Gemini, json!({"cachedContent": "cachedContents/1"})),
+        (Format::Gemini, json!({"contents": [{"parts": [{"file_data": {"file_uri": "gs://a"}}]}]})),
+    ];
+    for (format, body) in elsewhere {
+        let read = request(format, body.clone());
+        assert!(read.has_content_elsewhere, "{body}");
+        assert_eq!(read.input_estimate(NonZeroU64::MIN, 0, 4096), read.text_bytes + 4096);
+    }
+    for none in [json!({"previous_response_id": null}), json!({"input": "text"})] {
+        assert!(!request(Format::OpenAiResponses, none).has_content_elsewhere);
+    }
+    // One image is in the request and the other is elsewhere, in any order.
+    let both = json!([{"image_url": {"url": "https://a/b"}}, {"image_url": {"url": data_url}}]);
+    let read = request(Format::OpenAiChat, json!({"messages": [{"content": both}]}));
+    assert_eq!((read.media, read.has_content_elsewhere), (1, true));
+}
+
+#[test]
+fn a_stream_is_asked_for_its_usage_by_the_smallest_change() {
+    for (body, asked) in [
+        (r#"{"stream":true}"#, r#"{"stream_options":{"include_usage":true},"stream":true}"#),
+        (r#" { "stream" : true }"#, r#" {"stream_options":{"include_usage":true}, "stream" : true }"#),
+        (r#"{"stream":true,"stream_options":null}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
+        (r#"{"stream":true,"stream_options":{ }}"#, r#"{"stream":true,"stream_options":{"include_usage":true }}"#),
+        (
+            r#"{"stream":true,"stream_options":{"a":1}}"#,
+            r#"{"stream":true,"stream_options":{"include_usage":true,"a":1}}"#,
+        ),
+        (
+            r#"{"stream":true,"stream_options":{"include_usage":false}}"#,
+            r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+        ),
+        (
+            r#"{"stream_options":{"include_usage" : null},"stream":true}"#,
+            r#"{"stream_options":{"include_usage" : true},"stream":true}"#,
+        ),
+    ] {
+        let before = read(Format::OpenAiChat, body).unwrap();
+        assert!(!before.asks_for_usage);
+        let changed = String::from_utf8(before.usage_question.unwrap().ask(body.as_bytes()).unwrap()).unwrap();
+        assert_eq!(changed, asked);
+        let after = read(Format::OpenAiChat, &changed).unwrap();
+        assert_eq!((after.asks_for_usage, after.usage_question), (true, None));
+    }
+    for body in [
+        r#"{"stream":false}"#,
+        r#"{}"#,
+        r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+        r#"{"stream":true,"stream_options":{"include_usage":"yes"}}"#,
+        r#"{"stream":true,"stream_options":[]}"#,
+    ] {
+        assert_eq!(read(Format::OpenAiChat, body).unwrap().usage_question, None, "{body}");
+    }
+    let other = read(Format::OpenAiResponses, r#"{"stream":true}"#).unwrap();
+    assert_eq!(other.usage_question, None);
+}
+
+#[test]
+fn what_can_be_read_in_two_ways_is_refused() {
+    let error = |body: &str| read(Format::OpenAiChat, body).unwrap_err();
+    assert_eq!(error(r#"{"model":"a","model":"b"}"#), InvalidRequest::Twice("the model"));
+    assert_eq!(error(r#"{"max_tokens":1,"max_tokens":1}"#), InvalidRequest::Twice("the maximum of output tokens"));
+    assert_eq!(error(r#"{"stream_options":{},"stream_options":{}}"#), InvalidRequest::Twice("stream_options"));
+    assert_eq!(error(r#"[{"model":"a"}]"#), InvalidRequest::NotAnObject);
+    assert_eq!(error(r#""model""#), InvalidRequest::NotAnObject);
+    assert_eq!(error(""), InvalidRequest::Json(JsonError::Incomplete));
+    assert_eq!(error(r#"{"model":"a"} {}"#), InvalidRequest::Json(JsonError::Syntax { offset: 14 }));
+    let mut long = RequestReader::new(Format::OpenAiChat, 10);
+    long.push(br#"{"model":"a"}"#);
+    assert_eq!(long.finish().unwrap_err(), InvalidRequest::Json(JsonError::TooLong));
+    // What no setting is read from may be twice.
+    assert!(read(Format::OpenAiChat, r#"{"user":"a","user":"b"}"#).is_ok());
+}
