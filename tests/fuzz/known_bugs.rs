@@ -1,7 +1,7 @@
 //! Shows that each target can find a bug. The parser of the target gets a planted bug, and the target must fail.
 
 use super::mutation::finds;
-use super::{answers, certificates, descriptions, frames, grpc, protocols, responses, semantics};
+use super::{answers, certificates, descriptions, frames, grpc, llm_requests, protocols, responses, semantics};
 
 #[track_caller]
 fn check(target: fn()) {
@@ -96,6 +96,11 @@ fn of_an_answer() {
 #[test]
 fn of_json() {
     check(answers::json);
+}
+
+#[test]
+fn of_a_request_to_a_language_model() {
+    check(llm_requests::llm_request);
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod descriptions;
 mod frames;
 mod grpc;
 mod known_bugs;
+mod llm_requests;
 mod logs;
 mod mutation;
 mod own_log;
