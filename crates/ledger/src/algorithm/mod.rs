@@ -128,7 +128,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the period of a fixed window that contains `now`. `None` if there is no such period.
+    /// Returns the period of a fixed window that contains `now`. `None` if no period runs, as for other algorithms.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         match self {
             Algorithm::TokenBucket(_)
@@ -289,8 +289,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the name of a setting that differs in `other`, so that both limits cannot charge one bucket. `None` if
-    /// there is none.
+    /// Returns the name of a setting that must be equal if both limits charge one bucket, but differs in `other`.
+    /// `None` if no setting differs.
     pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
         match (self, other) {
             _ if self.kind() != other.kind() => Some("algorithm"),
@@ -343,7 +343,7 @@ impl Algorithm {
         self.kind().is_held()
     }
 
-    /// Returns the longest time for which a request may hold some of the bucket; `None` if there is none.
+    /// Returns the longest time for which a request may hold some of the bucket; `None` without a longest time.
     pub fn max_hold(&self) -> Option<Micros> {
         self.slots()?.max_hold()
     }

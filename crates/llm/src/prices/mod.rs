@@ -119,7 +119,7 @@ impl Prices {
     }
 
     /// Returns the prices of a model: those of its name, or of the longest beginning of its name, or the default.
-    /// `None` if there are none.
+    /// `None` for a model without a price.
     pub fn model(&self, model: &str) -> Option<&ModelPrices> {
         let mut beginnings = self.prefix_lengths.iter().filter_map(|length| model.get(..*length));
         let by_prefix = || beginnings.find_map(|beginning| self.prefixes.get(beginning));

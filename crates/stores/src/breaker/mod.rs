@@ -64,7 +64,7 @@ struct Open {
     cooldown: Micros,
     /// Whether a probe is running.
     probing: bool,
-    /// The time of the last new connection in place of one with an unanswered call. 0 if there was none since the
+    /// The time of the last new connection that replaced one with an unanswered call. 0 without such a connection since the
     /// breaker opened.
     reconnected: Timestamp,
 }

@@ -66,7 +66,7 @@ impl Concurrency {
         Concurrency { max_hold, ..self }
     }
 
-    /// Returns the longest time for which a request holds its slot; `None` if there is none.
+    /// Returns the longest time for which a request holds its slot; `None` without a longest time.
     pub fn max_hold(&self) -> Option<Micros> {
         self.max_hold
     }
