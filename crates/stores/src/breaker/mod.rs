@@ -64,8 +64,8 @@ struct Open {
     cooldown: Micros,
     /// Whether a probe is running.
     probing: bool,
-    /// The time of the last new connection that replaced one with an unanswered call. 0 without such a connection since the
-    /// breaker opened.
+    /// The time of the last new connection that replaced one with an unanswered call, since the breaker opened. 0 without
+    /// such a connection.
     reconnected: Timestamp,
 }
 
