@@ -10,6 +10,10 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::concurrency::QUOTA_UNIT;
 use ledger::charge::{Charge, LimitId, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict, most_restrictive};
+use rules::settled_price::Unit;
+
+/// The unit of limits on the tokens of language models.
+const TOKENS: &str = "tokens";
 
 /// The numbers in the field `RateLimit-Policy`: its parameters `q`, `w` and `qu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +43,19 @@ pub struct Triple {
 }
 
 impl PolicyNumbers {
-    /// Returns the numbers of a limit with this algorithm. `now`, on the store's clock, matters only for calendar
-    /// windows.
-    pub fn of(algorithm: &Algorithm, now: Timestamp) -> PolicyNumbers {
+    /// Returns the numbers of a limit with this algorithm, which counts in this unit. `now` is the time on the store's clock. The
+    /// time matters only for calendar windows.
+    pub fn of(algorithm: &Algorithm, unit: Unit, now: Timestamp) -> PolicyNumbers {
         let quota = algorithm.quota(now);
         match algorithm.slots() {
             Some(_) => PolicyNumbers { quota: quota.limit, window: None, unit: Some(QUOTA_UNIT) },
-            None => PolicyNumbers { quota: quota.limit, window: Some(quota.window.ceil_seconds()), unit: None },
+            None => {
+                let unit = match unit {
+                    Unit::Tokens => Some(TOKENS),
+                    Unit::Requests | Unit::Dollars => None,
+                };
+                PolicyNumbers { quota: quota.limit, window: Some(quota.window.ceil_seconds()), unit }
+            }
         }
     }
 }
@@ -63,17 +73,23 @@ impl LevelNumbers {
 }
 
 impl Triple {
-    /// Returns the numbers of the most restrictive of these charges of a settled plan. Charges of slots count only if
-    /// slots alone have refused the request. `None` if no charge is left.
+    /// Returns the numbers of the most restrictive of these charges of a settled plan. Charges that do not count requests, such as
+    /// those of slots and of tokens, are left out, unless only such charges have refused the request. `None` if no charge is left.
+    /// `unit` returns the unit of a limit.
     pub fn most_restrictive<'p>(
         charges: impl Iterator<Item = (&'p Charge, &'p Outcome)>,
         plan: &Plan,
         settlement: Option<&Settlement>,
+        unit: impl Fn(LimitId) -> Unit,
     ) -> Option<Triple> {
+        let counts_requests =
+            |charge: &Charge| charge.algorithm.slots().is_none() && unit(charge.limit) == Unit::Requests;
         let outcomes = charges.map(|(charge, outcome)| (charge, *outcome, charge.algorithm.ceiling()));
-        let refused_by_slots = settlement.is_some_and(|settlement| only_slots_refuse(plan, settlement));
+        let refused_by_others = settlement.is_some_and(|settlement| {
+            !settlement.is_granted() && refusing(plan, settlement).all(|(charge, _)| !counts_requests(charge))
+        });
         let outcomes = outcomes.filter(|(charge, outcome, _)| {
-            charge.algorithm.slots().is_none() || (refused_by_slots && outcome.verdict.is_refusal())
+            counts_requests(charge) || (refused_by_others && outcome.verdict.is_refusal())
         });
         most_restrictive(outcomes).map(|(charge, outcome)| {
             let LevelNumbers { remaining, reset } = LevelNumbers::of(&charge.algorithm, &outcome);
@@ -90,14 +106,9 @@ impl Triple {
     }
 }
 
-/// Returns whether the request was refused, and all limits that refused it are limits of slots.
-fn only_slots_refuse(plan: &Plan, settlement: &Settlement) -> bool {
-    !settlement.is_granted() && refusing(plan, settlement).all(|(charge, _)| charge.algorithm.slots().is_some())
-}
-
-/// Returns the enforced charges whose limits clients may see, in the order of the configuration. `exposed` returns the
-/// description of a limit, or `None` if clients may not see it. The outcome is `None` if the amount left is unknown,
-/// and always if `settlement` is `None`.
+/// Returns the enforced charges whose limits clients may see, in the order of the configuration, each with a description and an
+/// outcome. The function `exposed` returns the description of a limit, or `None` if clients may not see the limit. The outcome
+/// is `None` if the amount left is unknown, and always if `settlement` is `None`.
 pub fn exposed<'p, L>(
     plan: &'p Plan,
     settlement: Option<&'p Settlement>,

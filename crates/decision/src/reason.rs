@@ -7,6 +7,8 @@ use ledger::algorithm::AlgorithmKind;
 pub enum Reason {
     /// A limit with this algorithm has too little left for the request.
     Exceeded(AlgorithmKind),
+    /// A budget has enough left of what is not spent, but requests in flight hold too much of it.
+    BudgetHeld,
     CostTooLarge,
     StoreUnavailable,
     Denied,
@@ -18,11 +20,14 @@ pub enum Reason {
     BadRequest,
     NoRoute,
     UpstreamBusy,
+    /// A limit on language models applies to a request that is in no known format, so that its cost would not be known.
+    Unpriced,
 }
 
 impl Reason {
     /// All reasons but [`Reason::Exceeded`].
-    const OTHERS: [Reason; 11] = [
+    const OTHERS: [Reason; 13] = [
+        Reason::BudgetHeld,
         Reason::CostTooLarge,
         Reason::StoreUnavailable,
         Reason::Denied,
@@ -34,7 +39,18 @@ impl Reason {
         Reason::BadRequest,
         Reason::NoRoute,
         Reason::UpstreamBusy,
+        Reason::Unpriced,
     ];
+
+    /// Returns the reason of a limit with this algorithm that has too little left. A budget has the reason of the algorithm that counts
+    /// what is spent of it.
+    pub(crate) fn exceeded(kind: AlgorithmKind) -> Reason {
+        Reason::Exceeded(match kind {
+            AlgorithmKind::TokenBudget => AlgorithmKind::TokenBucket,
+            AlgorithmKind::WindowBudget => AlgorithmKind::FixedWindow,
+            kind => kind,
+        })
+    }
 
     pub fn all() -> impl Iterator<Item = Reason> {
         AlgorithmKind::ALL.into_iter().map(Reason::Exceeded).chain(Reason::OTHERS)
@@ -43,6 +59,7 @@ impl Reason {
     pub fn name(self) -> &'static str {
         match self {
             Reason::Exceeded(kind) => kind.exceeded(),
+            Reason::BudgetHeld => "budget_held",
             Reason::CostTooLarge => "cost_too_large",
             Reason::StoreUnavailable => "store_unavailable",
             Reason::Denied => "denied",
@@ -54,6 +71,7 @@ impl Reason {
             Reason::BadRequest => "bad_request",
             Reason::NoRoute => "no_route",
             Reason::UpstreamBusy => "upstream_busy",
+            Reason::Unpriced => "unpriced",
         }
     }
 }

@@ -2,8 +2,12 @@
 
 use super::reason::Reason;
 use identity::jwt::Invalid;
+use ledger::charge::{Charge, Plan};
+use ledger::cost::Cost;
 use request::key_places::KeyPlace;
 use rules::ambiguity::Ambiguity;
+use rules::rule::Expose;
+use rules::rule_set::RuleSet;
 
 /// The answer to a refused request: its status and reason, and further values for the response and the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +22,11 @@ pub struct Refusal {
     pub resets_at: Option<String>,
     /// The reason why the token does not verify. It is logged, and never sent to the client.
     pub invalid_token: Option<Invalid>,
+    /// The largest cost that every full bucket can pay, of a request that costs more. `None` for other refusals, and if clients may
+    /// not see the limits.
+    pub fits: Option<Cost>,
+    /// Whether a budget refuses the request because of what is spent of it, so that the client's quota is used up.
+    pub is_budget_spent: bool,
     /// How a client can authenticate. A refusal with status 401 has a challenge.
     pub challenge: Option<Challenge>,
 }
@@ -131,6 +140,19 @@ impl Refusal {
         Refusal::new(429, Reason::CostTooLarge)
     }
 
+    /// Adds the largest cost that the limits of this plan can pay, as far as clients may see the limits.
+    #[must_use]
+    pub fn with_fits(self, rules: &RuleSet, plan: &Plan) -> Refusal {
+        let is_exposed = |charge: &&Charge| rules.limit(charge.limit).is_some_and(|limit| limit.expose == Expose::Yes);
+        let too_large = plan.enforced.iter().filter(|charge| charge.is_too_large()).filter(is_exposed);
+        Refusal { fits: too_large.map(|charge| charge.algorithm.ceiling()).min(), ..self }
+    }
+
+    /// Makes the refusal of a request whose cost at a limit on language models would not be known.
+    pub(crate) fn unpriced() -> Refusal {
+        Refusal::new(400, Reason::Unpriced)
+    }
+
     /// Makes the refusal of a request for which the store gave no answer, if a limit has `on_store_failure: deny`.
     pub fn store_unavailable(retry_after: u64) -> Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(503, Reason::StoreUnavailable) }
@@ -152,7 +174,16 @@ impl Refusal {
     }
 
     fn new(status: u16, reason: Reason) -> Refusal {
-        let problem = ProblemType::Blank;
-        Refusal { status, reason, retry_after: None, problem, resets_at: None, invalid_token: None, challenge: None }
+        Refusal {
+            status,
+            reason,
+            retry_after: None,
+            problem: ProblemType::Blank,
+            resets_at: None,
+            invalid_token: None,
+            fits: None,
+            is_budget_spent: false,
+            challenge: None,
+        }
     }
 }

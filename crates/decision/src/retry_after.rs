@@ -35,6 +35,12 @@ pub(crate) fn retry_after_limit(algorithm: &Algorithm, spread: u32, wait: Micros
     }
 }
 
+/// Computes `Retry-After` for a budget of which other requests hold too much: 1 to 5 seconds, depending on `spread`. Nobody knows
+/// when these requests end.
+pub(crate) fn retry_after_held(spread: u32) -> u64 {
+    1 + ((u64::from(spread) * 5) >> 32)
+}
+
 fn part(most: u128, spread: u32) -> Micros {
     Micros(u64::try_from((most * u128::from(spread)) >> 32).unwrap_or(u64::MAX))
 }
@@ -59,6 +65,13 @@ mod tests {
         check(u32::MAX, 3_600, HALF, 3_630);
         check(u32::MAX, 10, Jitter { share: 0, ..HALF }, 10);
         check(u32::MAX, 0, HALF, 0);
+    }
+
+    #[test]
+    fn what_is_held_is_asked_for_again_within_five_seconds() {
+        let eighth = 1 << 29;
+        assert_eq!([0, 1, 2, 4, 6, 7].map(|part| retry_after_held(part * eighth)), [1, 1, 2, 3, 4, 5]);
+        assert_eq!(retry_after_held(u32::MAX), 5);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use super::reason::Reason;
 use super::refusal::{ExceededCapacity, Refusal};
-use super::retry_after::{Jitter, retry_after_limit};
+use super::retry_after::{Jitter, retry_after_held, retry_after_limit};
 use base::time::Timestamp;
 use ledger::charge::{Charge, Plan, Settlement};
-use ledger::outcome::Outcome;
+use ledger::outcome::{Outcome, Verdict};
 use rules::rule::{Expose, RefusalStatus};
 use rules::rule_set::RuleSet;
 
@@ -15,8 +15,8 @@ pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator
 }
 
 /// Returns the charge that determines the refusal, with its outcome: the charge with the longest wait, or the first of
-/// several with the same wait. A limit of slots determines the refusal only if no other limit refused. `None` if no
-/// charge refused.
+/// several with the same wait. A limit of slots, or a budget of which other requests hold too much, determines the refusal only
+/// if no other limit refused. `None` if no charge refused.
 pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Charge, &'p Outcome)> {
     let index = speaker_index(&plan.enforced, settlement)?;
     plan.enforced.get(index).zip(settlement.enforced.get(index))
@@ -26,7 +26,10 @@ pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Ch
 pub fn speaker_index(enforced: &[Charge], settlement: &Settlement) -> Option<usize> {
     let charges = enforced.iter().zip(&settlement.enforced).enumerate();
     let refusing = charges.filter(|(_, (_, outcome))| outcome.verdict.is_refusal());
-    let rank = |(charge, outcome): (&Charge, &Outcome)| (charge.algorithm.slots().is_none(), outcome.retry_after);
+    let rank = |(charge, outcome): (&Charge, &Outcome)| {
+        let is_guess = charge.algorithm.slots().is_some() || outcome.verdict == Verdict::Held;
+        (!is_guess, outcome.retry_after)
+    };
     let speaker = refusing.reduce(|worst, next| if rank(next.1) > rank(worst.1) { next } else { worst });
     speaker.map(|(index, _)| index)
 }
@@ -40,12 +43,23 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
     let exposed = limits().flatten().filter(|limit| limit.expose == Expose::Yes);
     let violated = exposed.map(|limit| limit.name.clone()).collect();
     let speaker = speaker(plan, settlement);
-    let reason = speaker.map_or(Reason::Denied, |(charge, _)| Reason::Exceeded(charge.algorithm.kind()));
-    let seconds = speaker.map(|(charge, outcome)| {
-        retry_after_limit(&charge.algorithm, charge.key.spread(), outcome.retry_after, jitter)
+    let reason = speaker.map_or(Reason::Denied, |(charge, outcome)| match outcome.verdict {
+        Verdict::Held => Reason::BudgetHeld,
+        _ => Reason::exceeded(charge.algorithm.kind()),
     });
-    let end = |(charge, outcome): (&Charge, &Outcome)| charge.algorithm.print_end(now.plus(outcome.retry_after));
-    Refusal { resets_at: speaker.and_then(end), ..Refusal::exceeded(exceeded, reason, seconds, violated) }
+    let seconds = speaker.map(|(charge, outcome)| match outcome.verdict {
+        Verdict::Held => retry_after_held(charge.key.spread()),
+        _ => retry_after_limit(&charge.algorithm, charge.key.spread(), outcome.retry_after, jitter),
+    });
+    // Nobody knows when the requests end that hold something of a budget.
+    let end = |(charge, outcome): (&Charge, &Outcome)| {
+        let ends = outcome.verdict != Verdict::Held;
+        ends.then(|| charge.algorithm.print_end(now.plus(outcome.retry_after))).flatten()
+    };
+    let is_budget_spent = speaker
+        .is_some_and(|(charge, outcome)| outcome.verdict != Verdict::Held && charge.algorithm.kind().is_budget());
+    let resets_at = speaker.and_then(end);
+    Refusal { resets_at, is_budget_spent, ..Refusal::exceeded(exceeded, reason, seconds, violated) }
 }
 
 #[cfg(test)]
@@ -56,7 +70,6 @@ mod tests {
     use base::time::Micros;
     use ledger::algorithm::AlgorithmKind;
     use ledger::cost::Cost;
-    use ledger::outcome::Verdict;
     use rules::rule::{Action, Limit};
     use rules::rule_set::Answer;
 

@@ -276,7 +276,7 @@ impl Search<'_> {
 }
 
 fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
-    let LoggedLimit { policy, rule, mode, verdict, cost, remaining, bucket } = limit;
+    let LoggedLimit { policy, rule, mode, verdict, cost, settled, remaining, bucket } = limit;
     let verdict = match verdict {
         Verdict::Allow => "could pay",
         Verdict::Deny => "SHORT",
@@ -286,7 +286,8 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
     };
     let shadow = if *mode == Mode::Shadow { "  shadow" } else { "" };
     let left = remaining.map_or_else(String::new, |left| format!(", {left} left"));
-    format!("limit {policy}/{rule}{shadow}  {verdict}: cost {cost}{left}; bucket {bucket}  {position}")
+    let cost = settled.map_or_else(|| format!("cost {cost}"), |settled| format!("reserved {cost}, cost {settled}"));
+    format!("limit {policy}/{rule}{shadow}  {verdict}: {cost}{left}; bucket {bucket}  {position}")
 }
 
 /// The numbers of a limit without overrides and credentials.

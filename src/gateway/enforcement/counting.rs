@@ -95,7 +95,14 @@ fn count_outcome(metrics: &LimitMetrics, outcome: &Outcome, group: Group) {
     match outcome.verdict {
         Verdict::Allow if group == Group::Granted => metrics.allowed.increment(1),
         Verdict::Allow | Verdict::Unasked => {}
-        Verdict::Deny | Verdict::Held => metrics.exceeded.increment(1),
+        Verdict::Deny => metrics.exceeded.increment(1),
+        Verdict::Held => match &metrics.budget {
+            Some(budget) => {
+                budget.refused_by_holds.increment(1);
+                budget.rejected_as_held.increment(1);
+            }
+            None => metrics.exceeded.increment(1),
+        },
         Verdict::Never => metrics.too_large.increment(1),
     }
 }

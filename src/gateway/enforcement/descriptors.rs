@@ -26,7 +26,7 @@ pub(crate) async fn decide_descriptors<'r>(
     decisions: &DoorDecisions,
 ) -> CallFindings {
     let CallRuling { ruling, parts } = snapshot.config.rules.plan_call(descriptors, gateway.clock.date(arrival.at));
-    let enforced = enforce(gateway, snapshot, ruling, None, arrival, PaymentRecord::Keep).await;
+    let enforced = enforce(gateway, snapshot, ruling, None, arrival, PaymentRecord::Keep, &snapshot.config.llm).await;
     decisions.count(enforced.result);
     CallFindings { decision: enforced.decision, parts, payment: enforced.payment }
 }

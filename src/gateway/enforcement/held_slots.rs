@@ -1,10 +1,11 @@
-//! Keeps the slots of a request until the request ends, and counts these slots meanwhile.
+//! Keeps what a request holds until the request ends, and counts its slots meanwhile.
 
 use std::sync::Arc;
 
 use metrics::Gauge;
 use smallvec::SmallVec;
 
+use super::unsettled_costs::UnsettledCosts;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::held_buckets::HeldBuckets;
@@ -12,62 +13,93 @@ use crate::gateway::telemetry::top_refused::LimitVersion;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Plan, Settlement};
 use ledger::cost::Cost;
-use ledger::outcome::Verdict;
+use rules::route::llm_settings::LlmSettings;
 use rules::rule::Mode;
 use stores::Reservation;
 
-/// The slots that a request holds, in the store and in the counts of this process. Dropping this value gives the slots
-/// back. So the request keeps this value until the request ends, in whatever way. Most requests hold no slots.
+/// The slots that a request holds, in the store and in the counts of this process. Dropping this value settles the costs that
+/// are known only now, and gives the other slots back. So the request keeps this value until the request ends, in whatever way.
+/// Most requests hold no slots.
 #[derive(Debug, Default)]
 #[must_use = "dropping it gives the slots back"]
 pub(crate) struct HeldSlots {
-    /// Never read: its drop gives the slots back.
-    _held: Option<Box<Held>>,
+    held: Option<Box<Held>>,
 }
 
 #[derive(Debug)]
 struct Held {
     reservation: Reservation,
-    counted: SmallVec<[(BucketKey, Gauge); 1]>,
+    /// The costs at budgets. `None` if the request has none.
+    costs: Option<Arc<UnsettledCosts>>,
+    counted: SmallVec<[Counted; 1]>,
     buckets: Arc<HeldBuckets>,
 }
 
+/// What a request holds of one bucket, in the counts of this process.
+#[derive(Debug)]
+struct Counted {
+    key: BucketKey,
+    gauge: Gauge,
+    amount: f64,
+}
+
 impl HeldSlots {
-    /// Makes the guard of a request whose plan was settled in this way. `reservation` is empty if the request was refused.
+    /// Makes the guard of a request whose plan was settled in this way. `reservation` is empty if the request was refused. `llm` are
+    /// the settings for the route of the request.
     pub(super) fn new(
         gateway: &GatewayState,
         snapshot: &Snapshot,
         plan: &Plan,
         settlement: &Settlement,
         reservation: Reservation,
+        llm: &LlmSettings,
     ) -> HeldSlots {
         if !plan.holds() || !settlement.is_granted() {
             return HeldSlots::default();
         }
         let buckets = Arc::clone(&gateway.held_buckets);
-        let mut held = Box::new(Held { reservation, counted: SmallVec::new(), buckets });
+        let costs = UnsettledCosts::of(snapshot, plan, llm).map(Arc::new);
+        let mut held = Box::new(Held { reservation, costs, counted: SmallVec::new(), buckets });
         for (index, charge, _) in plan.asks().filter(|(.., terms)| terms.amount > Cost::default()) {
-            let is_refused = settlement.enforced.get(index).is_none_or(|outcome| outcome.verdict == Verdict::Deny);
+            let is_refused = settlement.enforced.get(index).is_none_or(|outcome| outcome.verdict.is_refusal());
             if let Some((limit, metrics)) = snapshot.limit(charge.limit)
                 && limit.mode == Mode::Enforce
                 && !is_refused
             {
                 let limit_version = LimitVersion { configuration: snapshot.number, limit: charge.limit };
                 held.buckets.add(charge.key, limit_version);
-                metrics.in_flight.increment(1.0);
-                held.counted.push((charge.key, metrics.in_flight.clone()));
+                let (gauge, amount) = match &metrics.budget {
+                    Some(budget) => (budget.held.clone(), as_gauge(charge.cost)),
+                    None => (metrics.in_flight.clone(), 1.0),
+                };
+                gauge.increment(amount);
+                held.counted.push(Counted { key: charge.key, gauge, amount });
             }
         }
-        HeldSlots { _held: Some(held) }
+        HeldSlots { held: Some(held) }
+    }
+
+    /// Returns the costs that are known only when the request has ended. `None` for almost all requests.
+    pub(crate) fn costs(&self) -> Option<&Arc<UnsettledCosts>> {
+        self.held.as_ref()?.costs.as_ref()
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        std::mem::take(&mut self.reservation).release();
-        for (key, gauge) in &self.counted {
+        let mut reservation = std::mem::take(&mut self.reservation);
+        if let Some(costs) = &self.costs {
+            costs.settle(&mut reservation);
+        }
+        reservation.release();
+        for Counted { key, gauge, amount } in &self.counted {
             self.buckets.remove(*key);
-            gauge.decrement(1.0);
+            gauge.decrement(*amount);
         }
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for a metric")]
+fn as_gauge(cost: Cost) -> f64 {
+    cost.thousandths() as f64 / 1000.0
 }

@@ -9,6 +9,7 @@ pub(super) mod descriptors;
 mod held_slots;
 pub(super) mod request_record;
 mod store_fallback;
+pub(super) mod unsettled_costs;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use super::telemetry::labels::DecisionResult;
 use super::telemetry::metrics::DoorDecisions;
 use authenticate::Authenticator;
 use base::time::{Micros, Timestamp};
+use decision::model_requests::take_part;
 use decision::order_of_answers::{RulesDecision, Stage, check_body, check_reading, choose_route};
 use decision::payment::Payment;
 use decision::refusal::Refusal;
@@ -33,6 +35,7 @@ use request::grpc_timeout;
 use request::identity::Identity;
 use request::request::Request;
 use rules::denier::DenierId;
+use rules::route::llm_settings::LlmSettings;
 use rules::rule_set::Ruling;
 use store_fallback::fall_back;
 use stores::{Caller, Source, TakeReply, Worker};
@@ -183,8 +186,17 @@ async fn by_stages(
     let enforced = match subject.before_rules(gateway, snapshot, request, &arrival).await {
         Ok(()) => {
             let request = subject.describe(request);
-            let ruling = snapshot.config.rules.plan(&request, gateway.clock.date(arrival.at));
-            enforce(gateway, snapshot, ruling, Some(&request), arrival, record).await
+            let of_route = subject.destination.forwarding.as_ref().and_then(|route| route.overrides.llm.as_ref());
+            let llm = of_route.unwrap_or(&snapshot.config.llm);
+            let rules = &snapshot.config.rules;
+            let mut ruling = rules.plan(&request, gateway.clock.date(arrival.at));
+            match take_part(ruling.answer, rules, &request, llm) {
+                Ok(answer) => {
+                    ruling.answer = answer;
+                    enforce(gateway, snapshot, ruling, Some(&request), arrival, record, llm).await
+                }
+                Err(refusal) => Enforcement::refused(refusal, None),
+            }
         }
         Err(enforced) => enforced,
     };
@@ -293,7 +305,8 @@ impl Enforcement {
     }
 }
 
-/// Enforces a ruling: runs the stages from the rules on. `request` is `None` for a call about descriptors.
+/// Enforces a ruling: runs the stages from the rules on. `request` is `None` for a call about descriptors. `llm` are the settings for
+/// the route of the request.
 async fn enforce(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -301,13 +314,14 @@ async fn enforce(
     request: Option<&Request<'_>>,
     arrival: Arrival,
     record: PaymentRecord,
+    llm: &LlmSettings,
 ) -> Enforcement {
     match plan_to_charge(gateway, snapshot, ruling, &arrival, record) {
         Ok(mut plan) => {
             if let (Some(request), Patience::Unbounded) = (request, arrival.patience) {
                 limit_delay(&mut plan, request, || gateway.clock.now().since(arrival.at));
             }
-            charge(gateway, snapshot, plan, arrival, record).await
+            charge(gateway, snapshot, plan, arrival, record, llm).await
         }
         Err(enforced) => enforced,
     }
@@ -338,6 +352,7 @@ fn plan_to_charge(
         RulesDecision::TooLarge { refusal, plan } => {
             counting::count_too_large(snapshot, &plan);
             let now = gateway.clock.date(arrival.at);
+            let refusal = refusal.with_fits(&snapshot.config.rules, &plan);
             let enforced = Enforcement::refused(refusal, Some(fields(snapshot, &plan, None, now)));
             Err(enforced.with_payment(record, || Payment::TooLarge(plan)))
         }
@@ -369,6 +384,7 @@ async fn charge(
     plan: Plan,
     Arrival { worker, at, caller, patience, .. }: Arrival,
     record: PaymentRecord,
+    llm: &LlmSettings,
 ) -> Enforcement {
     let record_latency =
         |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
@@ -403,7 +419,7 @@ async fn charge(
     }
     counting::count_settlement(snapshot, &plan, &taken);
     let TakeReply { now, settlement, source, reservation, .. } = taken;
-    let held = HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation);
+    let held = HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation, llm);
     let enforced = Enforcement { held, ..settled(snapshot, &plan, &settlement, now) };
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });
     record_latency(source);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
+use super::unsettled_costs::{UnsettledCosts, UsedTokens};
 use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
@@ -16,11 +17,13 @@ use base::time::{Clock, Micros, Timestamp};
 use base::tls::identity::TlsIdentity;
 use base::tls::server::Session;
 use config::access_log::LoggedAttribute;
-use decision::access_log_line::{Kind, Line, LoggedLimit, LoggedText, LoggedValue, Source};
+use decision::access_log_line::{Kind, Line, LoggedLimit, LoggedText, LoggedUsage, LoggedValue, Source};
 use decision::payment::{LimitAnswer, Payment};
 use decision::reason::Reason;
 use decision::refusal::Refusal;
 use identity::jwt::Invalid;
+use ledger::cost::Cost;
+use llm::usage::Usage;
 use request::attribute::Attribute;
 use request::attribute_value::AttributeValue;
 use request::client_address::ClientAddress;
@@ -49,6 +52,8 @@ pub(crate) struct RequestRecord {
     pub identity: Identity,
     /// The plan of charges and its result. `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
+    /// The costs at budgets, which are known when the request has ended. `None` without budgets.
+    pub costs: Option<Arc<UnsettledCosts>>,
     /// The time from receiving the head to the decision. `None` if nothing was decided, as for a preflight.
     pub decision: Option<Micros>,
     /// How long a limit delayed the request after the decision. `None` if no limit delayed the request.
@@ -101,6 +106,7 @@ impl RequestRecord {
             descriptors: Vec::new(),
             identity: Identity::default(),
             payment: None,
+            costs: None,
             decision: None,
             waited: None,
             refusal: None,
@@ -137,6 +143,7 @@ impl RequestRecord {
         line.door = (self.door != Door::Proxy).then(|| self.door.name().into());
         line.upstream = line.endpoint.as_ref().map(|_| self.destination.upstream_name().into());
         self.add_limits(&mut line);
+        self.add_tokens(&mut line);
         self.add_denier(&mut line);
         line.attributes = self.attributes(head);
         line.values = self.values(head);
@@ -182,6 +189,7 @@ impl RequestRecord {
         line.policy = Some(Cow::Borrowed(&*deciding.limit.policy));
         line.rule = Some(Cow::Borrowed(&*deciding.limit.name));
         line.cost = Some(deciding.charge.cost);
+        line.settled = self.settled(deciding);
         line.remaining = deciding.outcome.map(|outcome| outcome.remaining);
         line.bucket = Some(line.limits.get(index).map_or_else(|| self.bucket(deciding), |limit| limit.bucket));
         line.source = source(payment);
@@ -194,6 +202,23 @@ impl RequestRecord {
         line.rule = denier.rule.as_deref().map(Cow::Borrowed);
     }
 
+    /// Adds what a language model has used.
+    fn add_tokens<'a>(&'a self, line: &mut Line<'a>) {
+        let Some(UsedTokens { usage, model, is_estimated }) = self.costs.as_ref().and_then(|costs| costs.tokens())
+        else {
+            return;
+        };
+        let Usage { input, output, cached, cache_write } = *usage;
+        line.usage = Some(LoggedUsage { input, output, cached, cache_write, estimated: *is_estimated });
+        line.model = model.as_deref().map(Cow::Borrowed);
+    }
+
+    /// Returns what the request has cost a budget. `None` for other limits, and if the request was refused.
+    fn settled(&self, answer: &LimitAnswer<'_>) -> Option<Cost> {
+        let mut settled = self.costs.as_ref()?.settled();
+        settled.find(|(cost, _)| cost.limit == answer.charge.limit).map(|(_, settled)| settled.cost)
+    }
+
     fn limit_line<'a>(&self, answer: &LimitAnswer<'a>) -> LoggedLimit<'a> {
         LoggedLimit {
             policy: Cow::Borrowed(&*answer.limit.policy),
@@ -201,6 +226,7 @@ impl RequestRecord {
             mode: answer.limit.mode,
             verdict: answer.verdict,
             cost: answer.charge.cost,
+            settled: self.settled(answer),
             remaining: answer.outcome.map(|outcome| outcome.remaining),
             bucket: self.bucket(answer),
         }

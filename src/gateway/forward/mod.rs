@@ -8,6 +8,7 @@ mod attempts;
 pub mod chunked;
 mod client_certificate;
 mod connect_error;
+mod cost_observer;
 pub mod download;
 mod exchange;
 mod exchange_end;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cost_observer::CostObserver;
 use super::exchange::{DecidedExchange, DecidedStage, Exchange, ForwardedRequest, ReceivedExchange};
 use super::fault::Fault;
 use super::forwarder::Forwarder;
@@ -167,12 +168,16 @@ async fn decide_about<'e, 'f, C: RequestClient>(
     // The request keeps the parts of its configuration that it needs. So the rest of an old configuration can be freed.
     drop(snapshot);
     let mut stage = exchange.decide(decided);
-    stage.response.observer = response_record::observer(&stage.received.request_id);
+    stage.response.observer = match stage.decided.held.costs() {
+        Some(costs) => Some(Box::new(CostObserver::new(Arc::clone(costs), &stage.received.head))),
+        None => response_record::observer(&stage.received.request_id),
+    };
     supervise::fault_point_in("decided", stage.received.head.uri.path());
     if let Some(record) = &mut stage.received.record {
         record.destination = Arc::clone(&stage.decided.destination);
         record.identity = identity;
         record.payment = payment;
+        record.costs = stage.decided.held.costs().map(Arc::clone);
         let ordinary = purpose == RequestPurpose::Ordinary;
         record.decision = ordinary.then(|| gateway.clock.now().since(stage.received.started));
     }

@@ -139,6 +139,9 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, request: &ForwardedRequest<'_, 
     if let Some(changes) = &request.decided.field_changes {
         apply(&changes.request, &mut edit);
     }
+    if request.decided.held.costs().is_some_and(|costs| costs.read_body()) {
+        edit.set("Accept-Encoding", b"identity");
+    }
     if wire == Wire::Http2 {
         if wants_trailers {
             edit.add("TE", b"trailers");

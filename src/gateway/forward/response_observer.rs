@@ -12,7 +12,7 @@ use super::head_edit::HeadEdit;
 ///
 /// The calls have this order: `head`, any number of `data`, `trailers`, `end`. Only `end` always comes, and it comes once.
 ///
-/// This is a trait, so that this room does not know what its observers are for. A release has no observer yet.
+/// This is a trait, so that the reports of a response do not know what its observers are for.
 pub(super) trait ResponseObserver: fmt::Debug + Send + Sync {
     /// Shows the head that is passed on. A response with the status 101 ends with its head, because the bytes of a tunnel
     /// are no response.

@@ -12,6 +12,9 @@ use rules::route::error_format::ErrorFormat;
 /// The longest `Retry-After` for which a client should repeat the request itself, in seconds. The libraries wait for no longer.
 const LONGEST_WAIT: u64 = 60;
 
+/// OpenAI's type and code for a budget of which too much is spent.
+const SPENT_BUDGET: &str = "insufficient_quota";
+
 /// An error as it is reported in any format.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportedError<'a> {
@@ -61,6 +64,9 @@ impl ReportedError<'_> {
     /// Returns the type and the code for the format of OpenAI
     /// (<https://platform.openai.com/docs/guides/error-codes>).
     fn openai(&self) -> (&'static str, &'static str) {
+        if self.status == 429 && self.refusal.is_some_and(|refusal| refusal.is_budget_spent) {
+            return (SPENT_BUDGET, SPENT_BUDGET);
+        }
         let code = match (self.status, self.refusal.map(|refusal| refusal.reason)) {
             (401, _) => "invalid_api_key",
             (429, _) => "rate_limit_exceeded",
@@ -106,6 +112,9 @@ impl ReportedError<'_> {
             },
             None => of_status(self.status).to_owned(),
         };
+        if let Some(most) = self.refusal.and_then(|refusal| refusal.fits) {
+            let _ = write!(message, " At most {most} fits.");
+        }
         if let Some(seconds) = self.retry_after() {
             // A write to a text cannot fail.
             let _ = write!(message, " Please try again in {seconds} s.");
@@ -114,14 +123,20 @@ impl ReportedError<'_> {
     }
 
     fn of_limits(&self, violated: &[String]) -> String {
+        let is_held = self.refusal.is_some_and(|refusal| refusal.reason == Reason::BudgetHeld);
         let mut message = match violated {
             [] => "Too many requests.".to_owned(),
+            [name] if is_held => format!("Requests in flight hold too much of the limit {name}."),
+            names if is_held => format!("Requests in flight hold too much of the limits {}.", names.join(", ")),
             [name] => format!("The limit {name} is used up."),
             names => format!("The limits {} are used up.", names.join(", ")),
         };
         if let (Some(Triple { limit, remaining, reset }), false) = (self.limit, violated.is_empty()) {
             let spent = limit.saturating_sub(remaining);
-            let _ = write!(message, " Limit {limit}, spent {spent}, reset in {reset} s.");
+            let _ = match is_held {
+                true => write!(message, " Limit {limit}, spent and held {spent}."),
+                false => write!(message, " Limit {limit}, spent {spent}, reset in {reset} s."),
+            };
         }
         message
     }
@@ -129,7 +144,7 @@ impl ReportedError<'_> {
 
 fn of_reason(reason: Reason, status: u16) -> &'static str {
     match reason {
-        Reason::Exceeded(_) => "Too many requests.",
+        Reason::Exceeded(_) | Reason::BudgetHeld => "Too many requests.",
         Reason::CostTooLarge => "The request costs more than a limit can ever have left.",
         Reason::StoreUnavailable | Reason::KeysUnavailable => "The service is temporarily unavailable.",
         Reason::UpstreamBusy => "The service has too many requests at present.",
@@ -138,6 +153,7 @@ fn of_reason(reason: Reason, status: u16) -> &'static str {
         Reason::TokenMissing => "A token is required.",
         Reason::KeyInvalid => "The API key is not valid.",
         Reason::AmbiguousRequest => "The request can be read in more than one way, or has two different API keys.",
+        Reason::Unpriced => "The cost of this request would not be known.",
         Reason::NoRoute => "There is nothing at this address.",
         Reason::BadRequest => of_status(status),
     }
@@ -176,9 +192,14 @@ mod tests {
             let [reasons, statuses, _, _, openai, anthropic, _] = &row[..] else { panic!("{row:?}") };
             for status in statuses.split(", ").map(|status| status.parse::<u16>().unwrap()) {
                 for reason in reasons.split(", ") {
+                    // The rows of budgets name their reasons with this word.
+                    let (reason, is_budget_spent) = match reason.strip_suffix(" of a budget") {
+                        Some(reason) => (reason, true),
+                        None => (reason, false),
+                    };
                     let refusal = Reason::all().find(|known| known.name() == reason).map(|reason| {
                         named.push(reason.name());
-                        Refusal { reason, ..Refusal::bad_request(status) }
+                        Refusal { reason, is_budget_spent, ..Refusal::bad_request(status) }
                     });
                     assert!(refusal.is_some() || reason == "none", "{reason}");
                     let error = ReportedError { status, refusal: refusal.as_ref(), limit: None };

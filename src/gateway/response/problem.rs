@@ -214,7 +214,11 @@ impl<'a> ProblemResponse<'a> {
         let (kind, title, violated) = match problem {
             ProblemType::Blank => {
                 let title = title(status);
-                let rest = format!(r#""status":{status},"request_id":"{id}"}}"#);
+                let fits = match self.cause {
+                    Cause::Refusal(Refusal { fits: Some(most), .. }) => format!(r#""fits":{most},"#),
+                    _ => String::new(),
+                };
+                let rest = format!(r#""status":{status},{fits}"request_id":"{id}"}}"#);
                 return format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",{rest}\n");
             }
             ProblemType::QuotaExceeded { violated } => {

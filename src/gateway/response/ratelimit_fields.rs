@@ -13,10 +13,11 @@ use config::HeaderFormat;
 use decision::ratelimit_numbers;
 use decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers, Triple};
 use ledger::algorithm::Algorithm;
-use ledger::charge::{Charge, Plan, Settlement};
+use ledger::charge::{Charge, LimitId, Plan, Settlement};
 use ledger::outcome::Outcome;
 use rules::rule::Expose;
 use rules::rule_set::CompiledLimit;
+use rules::settled_price::{SettledPrice, Unit};
 
 /// The texts that show one limit to clients in the rate-limit fields. They are made once per load of the configuration.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(crate) struct ExposedLimit {
     name: String,
     /// The policy text for each set of numbers of the limit.
     policies: Vec<PolicyText>,
+    unit: Unit,
 }
 
 /// One member of `RateLimit-Policy`.
@@ -40,21 +42,22 @@ impl ExposedLimit {
     pub(crate) fn new(limit: &CompiledLimit) -> Option<ExposedLimit> {
         // The name contains no character that must be escaped.
         let name = format!("\"{}\"", limit.name);
+        let unit = limit.settled_price().map_or(Unit::Requests, SettledPrice::unit);
         let policy = |algorithm: &Algorithm| match algorithm.has_constant_quota() {
-            true => PolicyText::Constant(policy_text(&name, algorithm, Timestamp(0))),
+            true => PolicyText::Constant(policy_text(&name, algorithm, unit, Timestamp(0))),
             false => PolicyText::OfRequest,
         };
         let mut policies: Vec<PolicyText> = limit.variants.iter().map(policy).collect();
         if let (Some(own), Some(_)) = (policies.first_mut(), &limit.claimed) {
             *own = PolicyText::OfRequest;
         }
-        (limit.expose == Expose::Yes).then_some(ExposedLimit { name, policies })
+        (limit.expose == Expose::Yes).then_some(ExposedLimit { name, policies, unit })
     }
 
     fn policy(&self, charge: &Charge, now: Timestamp) -> Option<Cow<'_, HeaderValue>> {
         Some(match self.policies.get(usize::try_from(charge.variant).ok()?)? {
             PolicyText::Constant(text) => Cow::Borrowed(text),
-            PolicyText::OfRequest => Cow::Owned(policy_text(&self.name, &charge.algorithm, now)),
+            PolicyText::OfRequest => Cow::Owned(policy_text(&self.name, &charge.algorithm, self.unit, now)),
         })
     }
 }
@@ -80,12 +83,12 @@ impl RateLimitFields {
         now: Timestamp,
     ) -> RateLimitFields {
         let mut fields = RateLimitFields::default();
-        let exposed = || {
-            ratelimit_numbers::exposed(plan, settlement, |limit| shown.get(usize::try_from(limit.0).ok()?)?.as_ref())
-        };
+        let shown = |limit: LimitId| shown.get(usize::try_from(limit.0).ok()?)?.as_ref();
+        let exposed = || ratelimit_numbers::exposed(plan, settlement, shown);
+        let unit = |limit| shown(limit).map_or(Unit::Requests, |limit| limit.unit);
         if settlement.is_some_and(|settlement| !settlement.is_granted()) {
             let levels = exposed().filter_map(|(charge, _, outcome)| Some((charge, outcome?)));
-            fields.refusing = Triple::most_restrictive(levels, plan, settlement);
+            fields.refusing = Triple::most_restrictive(levels, plan, settlement, unit);
         }
         for format in formats {
             match format {
@@ -96,7 +99,7 @@ impl RateLimitFields {
                 }
                 HeaderFormat::Legacy | HeaderFormat::XRateLimit => {
                     let levels = exposed().filter_map(|(charge, _, outcome)| Some((charge, outcome?)));
-                    let triple = Triple::most_restrictive(levels, plan, settlement);
+                    let triple = Triple::most_restrictive(levels, plan, settlement, unit);
                     match format {
                         HeaderFormat::Legacy => fields.legacy = triple,
                         _ => fields.x_ratelimit = triple,
@@ -207,8 +210,8 @@ fn level<'s>(outcomes: impl Iterator<Item = (&'s ExposedLimit, &'s Charge, &'s O
 }
 
 /// Formats the policy at the time `now`, for example `"free";q=20;w=2`.
-fn policy_text(name: &str, algorithm: &Algorithm, now: Timestamp) -> HeaderValue {
-    let PolicyNumbers { quota, window, unit } = PolicyNumbers::of(algorithm, now);
+fn policy_text(name: &str, algorithm: &Algorithm, unit: Unit, now: Timestamp) -> HeaderValue {
+    let PolicyNumbers { quota, window, unit } = PolicyNumbers::of(algorithm, unit, now);
     let window = window.map(|window| format!(";w={window}")).unwrap_or_default();
     let unit = unit.map(|unit| format!(";qu=\"{unit}\"")).unwrap_or_default();
     value(format!("{name};q={quota}{window}{unit}"))
@@ -238,7 +241,7 @@ mod tests {
     use base::time::{Clock, Micros, Timestamp};
     use decision::test_rules::{bucket, head, limit, policy, request, rule_set, token_bucket};
     use ledger::bucket_key::{BucketKey, LimitTag};
-    use ledger::charge::{ChargePurpose, LimitId};
+    use ledger::charge::ChargePurpose;
     use ledger::cost::Cost;
     use ledger::outcome::Verdict;
     use proptest::prelude::*;
@@ -321,6 +324,7 @@ mod tests {
         let shown = || {
             Some(ExposedLimit {
                 name: "\"x\"".to_owned(),
+                unit: Unit::Requests,
                 policies: vec![PolicyText::Constant(HeaderValue::from_static("\"x\";q=1;w=1"))],
             })
         };

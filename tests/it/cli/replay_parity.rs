@@ -160,6 +160,7 @@ impl Live<'_> {
                     mode: limit.mode,
                     verdict: outcome.verdict,
                     cost: charge.cost,
+                    settled: None,
                     remaining: (outcome.verdict != Verdict::Unasked).then_some(outcome.remaining),
                     bucket: names.bucket(&charge.key.0),
                 });

@@ -11,6 +11,7 @@ use decision::speaking_limit::refusal;
 use request::client_address::ClientAddress;
 use request::request::Request;
 use rules::rule_set::Answer;
+use rules::settled_price::Unit;
 use stores::memory::{Memory, Settings};
 
 use crate::support::{Gateway, Upstream};
@@ -95,7 +96,7 @@ impl InMemory {
         let request = Request::new(&head, client).with_destination("default", "default");
         let Answer::Charge(plan) = self.config.rules.plan(&request, moment_of(moment)).answer else { panic!("free") };
         let reply = self.memory.take(&plan);
-        let policy = PolicyNumbers::of(&plan.enforced[0].algorithm, reply.now);
+        let policy = PolicyNumbers::of(&plan.enforced[0].algorithm, Unit::Requests, reply.now);
         let level = LevelNumbers::of(&plan.enforced[0].algorithm, &reply.settlement.enforced[0]);
         let jitter = self.config.retry_after_jitter;
         let refused = !reply.settlement.is_granted();

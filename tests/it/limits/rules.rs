@@ -309,6 +309,8 @@ rules:
     assert_eq!(left("c", Some("10.0001")), "cost_too_large");
     assert_eq!(left("c", Some("99999999999999999999999999")), "cost_too_large");
     assert_eq!(left("c", Some("10")), "0");
+    let too_large = client.get("/", &[("X-User", "d"), ("X-Cost", "10.0001")]);
+    assert_eq!(too_large.json()["fits"].as_u64(), Some(10));
 }
 
 #[test]

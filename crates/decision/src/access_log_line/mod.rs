@@ -6,6 +6,7 @@
 
 mod logged_text;
 mod moment;
+mod parts;
 
 use std::borrow::Cow;
 
@@ -16,9 +17,8 @@ use base::printable::write_json;
 use base::pseudonym::Pseudonym;
 use base::time::{Micros, Timestamp};
 use ledger::cost::Cost;
-use ledger::outcome::Verdict;
 pub use logged_text::LoggedText;
-use rules::rule::Mode;
+pub use parts::{LoggedAttempt, LoggedLimit, LoggedUsage};
 
 /// The line of one request in the access log. The fields are written in this order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,8 +77,12 @@ pub struct Line<'a> {
     /// The name of the rule as it is displayed: `free.second` for one limit of a rule with several limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<Cow<'a, str>>,
+    /// The cost of the request. At a budget, the amount that was reserved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
+    /// What the request has cost a budget, as it was known at the end. `None` for other limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<Cost>,
     /// The amount that is left in the bucket. `None` if the amount is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
@@ -93,24 +97,18 @@ pub struct Line<'a> {
     /// All limits that were checked, if there are several. Empty if only the limit of `policy` and `rule` was checked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LoggedLimit<'a>>,
+    /// The model that answered, if a language model was asked and its response names it.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Cow<'a, str>>,
+    /// The tokens that a language model used. `None` for other requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<LoggedUsage>,
     /// The attributes that the configuration lists to be logged as pseudonyms.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<(Cow<'a, str>, LoggedValue)>,
     /// The attributes that the configuration lists to be logged in clear text.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<(Cow<'a, str>, LoggedValue<LoggedText>)>,
-}
-
-/// An attempt that got no answer from an endpoint of the upstream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoggedAttempt<'a> {
-    pub endpoint: EndpointAddress,
-    /// The cause of the failure, as in the label `kind` of `tollgate_upstream_errors_total`.
-    #[serde(borrow)]
-    pub error: Cow<'a, str>,
-    /// The time from receiving the request head to the failure.
-    #[serde(default)]
-    pub failed_us: Micros,
 }
 
 /// An attribute's value, as a pseudonym or in clear text.
@@ -167,22 +165,6 @@ pub enum Source {
     Fallback,
 }
 
-/// One limit that applied, with its verdict.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LoggedLimit<'a> {
-    #[serde(borrow)]
-    pub policy: Cow<'a, str>,
-    #[serde(borrow)]
-    pub rule: Cow<'a, str>,
-    pub mode: Mode,
-    pub verdict: Verdict,
-    pub cost: Cost,
-    /// The amount that is left in the bucket. `None` if the amount is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remaining: Option<Cost>,
-    pub bucket: Pseudonym,
-}
-
 impl Line<'static> {
     /// A line for a request without a decision. The caller must set the fields that every line has.
     pub const UNDECIDED: Line<'static> = Line {
@@ -208,11 +190,14 @@ impl Line<'static> {
         policy: None,
         rule: None,
         cost: None,
+        settled: None,
         remaining: None,
         bucket: None,
         retry_after: None,
         source: None,
         limits: Vec::new(),
+        model: None,
+        usage: None,
         attributes: Vec::new(),
         values: Vec::new(),
     };
@@ -293,6 +278,8 @@ mod tests {
 
     use super::*;
     use base::pseudonym::PseudonymKey;
+    use ledger::outcome::Verdict;
+    use rules::rule::Mode;
 
     fn refused() -> Line<'static> {
         let names = PseudonymKey::default();
@@ -302,6 +289,7 @@ mod tests {
             mode,
             verdict,
             cost: Cost::ONE,
+            settled: None,
             remaining: Some(Cost::from_thousandths(250)),
             bucket: names.bucket(&[7; 16]),
         };
@@ -416,6 +404,9 @@ mod tests {
                 policy: Some(text.clone().into()),
                 rule: Some(text.clone().into()),
                 remaining: Some(Cost::from_thousandths(tokens)),
+                settled: Some(Cost::from_thousandths(tokens)),
+                model: Some(text.clone().into()),
+                usage: Some(LoggedUsage { input: bytes, output: tokens, cached: 0, cache_write: 1, estimated: bytes % 2 == 0 }),
                 attributes: vec![(text.clone().into(), LoggedValue::Single(PseudonymKey::default().value("x", b"y")))],
                 values: vec![
                     ("single".into(), LoggedValue::Single(LoggedText::of(text.as_bytes()))),

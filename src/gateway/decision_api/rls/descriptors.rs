@@ -14,6 +14,7 @@ use request::sent_descriptor::SentDescriptor;
 use rules::descriptors_plan::{DescriptorPart, Hits};
 use rules::rule::{Expose, OnStoreFailure};
 use rules::rule_set::RuleSet;
+use rules::settled_price;
 
 /// A descriptor of a call, with the hits (the cost) that are to be charged for it.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
 
 /// Returns the limit in a unit of the protocol; `None` if no unit fits.
 fn current_limit(algorithm: &Algorithm, name: &str, now: Timestamp) -> Option<CurrentLimit> {
-    let PolicyNumbers { quota, window, .. } = PolicyNumbers::of(algorithm, now);
+    let PolicyNumbers { quota, window, .. } = PolicyNumbers::of(algorithm, settled_price::Unit::Requests, now);
     let unit = match (calendar_unit(algorithm), window) {
         // The calendar's unit is used, whatever the length of the current period.
         (Some(CalendarUnit::Day), _) | (None, Some(86_400)) => Unit::Day,

@@ -27,17 +27,70 @@ pub(crate) struct LimitMetrics {
     /// The results of reading the limit's settings from credentials. Empty if the limit has all its settings in the
     /// configuration.
     pub claimed_numbers: CountersBy<ClaimResult>,
-    /// The number of requests to which the limit did not apply, because another proxy forwards them. Only a limit with
-    /// slots has such requests.
+    /// The number of requests to which the limit did not apply, because another proxy forwards them. Only a limit that
+    /// holds something while a request runs has such requests.
     pub not_at_door: Counter,
     /// The number of slots that requests of this process hold. Only slots of enforced limits are counted.
     pub in_flight: Gauge,
+    /// The metrics that only a budget has. `None` for other limits.
+    pub budget: Option<BudgetMetrics>,
     /// Counts decisions without the store. Empty if the limit is never decided without the store: in shadow mode, or with a
     /// memory store.
     fallback: CountersBy<(OnStoreFailure, StoreError)>,
     /// The actions that were taken without the store since the last call of `take_fallback_actions`, one bit for each
     /// action.
     done_without_store: AtomicU8,
+}
+
+/// The metrics of one budget: a limit whose costs are known only when a request has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct BudgetMetrics {
+    /// The number of requests whose cost was settled.
+    pub settled: Counter,
+    /// The number of these requests that have cost more than was reserved.
+    pub overrun: Counter,
+    /// The number of these requests whose response should have named the cost, and did not.
+    pub usage_missing: Counter,
+    /// The number of requests that were refused only because of what other requests held.
+    pub refused_by_holds: Counter,
+    /// The same requests, as refusals of the limit.
+    pub rejected_as_held: Counter,
+    /// What requests of this process hold of an enforced limit.
+    pub held: Gauge,
+}
+
+impl BudgetMetrics {
+    /// Makes the metrics of a limit. `None` if the limit is no budget.
+    fn of(limit: &CompiledLimit, series: ConfigSeries<'_>) -> Option<BudgetMetrics> {
+        limit.settled_price()?;
+        let [policy, rule] = [("policy", &*limit.policy), ("rule", &*limit.name)];
+        let labels = [policy, rule, ("mode", limit.mode.name()), ("reason", Reason::BudgetHeld.name())];
+        let counter = |name| series.counter(name, &[policy, rule]);
+        Some(BudgetMetrics {
+            settled: counter("rate_limiter_settled_total"),
+            overrun: counter("rate_limiter_overrun_total"),
+            usage_missing: counter("rate_limiter_usage_missing_total"),
+            refused_by_holds: counter("rate_limiter_refused_by_holds_total"),
+            rejected_as_held: series.counter("rate_limiter_rejected_total", &labels),
+            held: match limit.mode {
+                Mode::Enforce => series.gauge("rate_limiter_held", &[policy, rule]),
+                Mode::Shadow => Gauge::noop(),
+            },
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn noop() -> BudgetMetrics {
+        let noop = Counter::noop;
+        BudgetMetrics {
+            settled: noop(),
+            overrun: noop(),
+            usage_missing: noop(),
+            refused_by_holds: noop(),
+            rejected_as_held: noop(),
+            held: Gauge::noop(),
+        }
+    }
 }
 
 impl LimitMetrics {
@@ -103,6 +156,7 @@ impl LimitMetrics {
             let labels = [policy, rule, ("action", action.name()), ("cause", cause.name())];
             series.counter("rate_limiter_fallback_decisions_total", &labels)
         };
+        let budget = BudgetMetrics::of(limit, series);
         let has_slots = limit.variants.first().is_some_and(|algorithm| algorithm.slots().is_some());
         let claims: &[ClaimResult] = if limit.claimed.is_some() { &ClaimResult::ALL } else { &[] };
         let causes = |action: &OnStoreFailure| StoreError::ALL.map(|cause| (*action, cause));
@@ -122,7 +176,7 @@ impl LimitMetrics {
             claimed_numbers: CountersBy::new(claims.iter().copied(), |result| {
                 series.counter("rate_limiter_claimed_numbers_total", &[rule, ("result", result.name())])
             }),
-            not_at_door: match has_slots {
+            not_at_door: match has_slots || budget.is_some() {
                 true => series.counter("rate_limiter_not_at_door_total", &[policy, rule, mode]),
                 false => Counter::noop(),
             },
@@ -130,6 +184,7 @@ impl LimitMetrics {
                 (Mode::Enforce, true) => series.gauge("rate_limiter_in_flight", &[policy, rule]),
                 (Mode::Shadow, _) | (_, false) => Gauge::noop(),
             },
+            budget,
             fallback: CountersBy::new(actions.iter().flat_map(causes), fallback),
             done_without_store: AtomicU8::new(0),
         }

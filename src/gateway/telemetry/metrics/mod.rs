@@ -28,7 +28,7 @@ pub(crate) use config::{ConfigMetrics, record_list};
 pub(crate) use decisions::{DecisionMetrics, DoorDecisions, RateLimitMetrics};
 pub(crate) use delays::DelayMetrics;
 pub(crate) use http::{Http2Errors, HttpMetrics};
-pub(crate) use limits::LimitMetrics;
+pub(crate) use limits::{BudgetMetrics, LimitMetrics};
 pub(crate) use routes::{RESPONSES, RouteMetrics, UpstreamMetrics};
 pub(crate) use store::{StoreMetrics, whole_number};
 pub(crate) use tls::{HandshakeMetrics, record_expiry};

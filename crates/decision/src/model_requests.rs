@@ -1,0 +1,116 @@
+//! Decides which requests take part in limits on language models: POST requests in a known format. By the settings, others are
+//! refused, are free, or have a fixed cost.
+
+use http::Method;
+
+use super::refusal::Refusal;
+use ledger::charge::{Charge, Plan};
+use llm::formats::Endpoint;
+use request::request::Request;
+use rules::route::llm_settings::{LlmSettings, OtherRequests};
+use rules::rule_set::{Answer, RuleSet};
+
+/// Changes the charges to limits on language models for a request that takes no part in them. `llm` are the settings for the
+/// route of the request. Other limits, and almost all requests, are not changed.
+///
+/// # Errors
+/// Returns the refusal of a request that must be in a known format and is not.
+pub fn take_part(answer: Answer, rules: &RuleSet, request: &Request<'_>, llm: &LlmSettings) -> Result<Answer, Refusal> {
+    let (Answer::Charge(plan) | Answer::TooLarge(plan)) = &answer else { return Ok(answer) };
+    let counts_models = |charge: &Charge| {
+        let price = rules.limit(charge.limit).and_then(|limit| limit.settled_price());
+        price.is_some_and(|price| price.source.is_llm())
+    };
+    if !plan.holds() || !plan.charges().any(counts_models) {
+        return Ok(answer);
+    }
+    let other = match request.head.method {
+        Method::POST if Endpoint::of_path(request.head.uri.path().as_bytes()).is_some() => return Ok(answer),
+        Method::POST => llm.other,
+        _ => OtherRequests::Free,
+    };
+    let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return Ok(answer) };
+    match other {
+        OtherRequests::Refuse if plan.enforced.iter().any(counts_models) => return Err(Refusal::unpriced()),
+        // A limit that is only tried refuses nothing.
+        OtherRequests::Refuse | OtherRequests::Free => {
+            plan.enforced.retain(|charge| !counts_models(charge));
+            plan.shadow.retain(|charge| !counts_models(charge));
+        }
+        OtherRequests::Cost(cost) => {
+            let charges = plan.enforced.iter_mut().chain(&mut plan.shadow);
+            charges.filter(|charge| counts_models(charge)).for_each(|charge| charge.cost = cost);
+        }
+    }
+    Ok(answer_for(plan))
+}
+
+fn answer_for(plan: Plan) -> Answer {
+    if plan.enforced.iter().any(Charge::is_too_large) { Answer::TooLarge(plan) } else { Answer::Charge(plan) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reason::Reason;
+    use crate::test_rules::{bucket, limit, policy, rule_set};
+    use base::time::Timestamp;
+    use ledger::algorithm::Algorithm;
+    use ledger::algorithm::budget::Budget;
+    use ledger::cost::Cost;
+    use request::client_address::ClientAddress;
+    use rules::rule::{Action, Limit, Mode, Price};
+    use rules::settled_price::{Reserve, SettledPrice, SettledSource, Weights};
+
+    /// A limit on tokens with a reservation of 5, beside a limit on requests.
+    fn rules(mode: Mode) -> RuleSet {
+        let Algorithm::TokenBucket(numbers) = bucket(9) else { panic!("a token bucket") };
+        let source = SettledSource::LlmTokens(Weights::default());
+        let reserve = Reserve::Fixed(Cost::from_tokens(5));
+        let price = Price::Settled(SettledPrice { source, reserve, default_cost: None });
+        let tokens = Limit { algorithm: Algorithm::Budget(Budget::TokenBucket(numbers)), price, ..limit(9) };
+        let mut on_tokens = policy("tokens", Action::Charge(vec![tokens]));
+        on_tokens.mode = mode;
+        rule_set(vec![policy("requests", Action::Charge(vec![limit(9)])), on_tokens])
+    }
+
+    /// Returns the costs of a request at the limits that are enforced and that are only tried.
+    fn costs(mode: Mode, method: &str, path: &str, other: OtherRequests) -> Result<(Vec<u64>, Vec<u64>), Refusal> {
+        let rules = rules(mode);
+        let head = http::Request::builder().method(method).uri(path).body(()).unwrap().into_parts().0;
+        let request = Request::new(&head, ClientAddress::new([203, 0, 113, 7].into(), 64));
+        let answer = rules.plan(&request, Timestamp(1)).answer;
+        let llm = LlmSettings { other, ..LlmSettings::default() };
+        let Answer::Charge(plan) = take_part(answer, &rules, &request, &llm)? else { panic!("not charged") };
+        let costs = |charges: &[Charge]| charges.iter().map(|charge| charge.cost.whole()).collect();
+        Ok((costs(&plan.enforced), costs(&plan.shadow)))
+    }
+
+    #[test]
+    fn only_requests_in_a_known_format_take_part() {
+        use OtherRequests::{Free, Refuse};
+        let cost = OtherRequests::Cost(Cost::from_tokens(2));
+        let check = |method, path, other, expected: &[u64]| {
+            let charged = costs(Mode::Enforce, method, path, other).unwrap();
+            assert_eq!(charged, (expected.to_vec(), Vec::new()), "{method} {path} {other:?}");
+        };
+        for other in [Refuse, Free, cost] {
+            check("POST", "/v1/chat/completions", other, &[1, 5]);
+            for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
+                check(method, "/v1/chat/completions", other, &[1]);
+            }
+        }
+        check("POST", "/v1/audio/speech", Free, &[1]);
+        check("POST", "/v1/audio/speech", cost, &[1, 2]);
+        let refusal = costs(Mode::Enforce, "POST", "/v1/audio/speech", Refuse).unwrap_err();
+        assert_eq!((refusal.status, refusal.reason), (400, Reason::Unpriced));
+    }
+
+    #[test]
+    fn a_limit_that_is_only_tried_refuses_nothing() {
+        let charged = costs(Mode::Shadow, "POST", "/v1/audio/speech", OtherRequests::Refuse).unwrap();
+        assert_eq!(charged, (vec![1], Vec::new()));
+        let charged = costs(Mode::Shadow, "POST", "/v1/messages", OtherRequests::Refuse).unwrap();
+        assert_eq!(charged, (vec![1], vec![5]));
+    }
+}

@@ -1,0 +1,217 @@
+//! Settles the costs of a request that are known only when the request has ended.
+//!
+//! A request that a [budget](ledger::algorithm::budget) has admitted has one [`UnsettledCost`] for each such limit. An observer of the
+//! response reads what the request has cost, and notes it with [`UnsettledCosts::end`]. The guard of what the request holds
+//! ([`HeldSlots`](super::HeldSlots)) settles the costs when it is dropped, so they are settled exactly once, whatever the way out. A request
+//! about whose end nothing was noted was not sent, and costs nothing.
+
+use std::sync::OnceLock;
+
+use http::StatusCode;
+use smallvec::SmallVec;
+
+use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::metrics::BudgetMetrics;
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{ChargePurpose, LimitId, Plan};
+use ledger::cost::Cost;
+use llm::usage::Usage;
+use rules::route::llm_settings::LlmSettings;
+use rules::settled_price::{SettledPrice, SettledSource, UpstreamResult, UpstreamResults};
+use stores::Reservation;
+
+/// The smallest estimate of a cost: a response that was cut is never free.
+const LEAST_ESTIMATE: Cost = Cost::ONE;
+
+/// The costs of one request at budgets, and what is known of them.
+#[derive(Debug)]
+pub(crate) struct UnsettledCosts {
+    costs: SmallVec<[UnsettledCost; 1]>,
+    /// The settings for requests to language models that hold for this request.
+    pub llm: LlmSettings,
+    end: OnceLock<RequestEnd>,
+}
+
+/// The cost of a request at one budget.
+#[derive(Debug)]
+pub(crate) struct UnsettledCost {
+    bucket: BucketKey,
+    pub limit: LimitId,
+    pub price: SettledPrice,
+    reserved: Cost,
+    metrics: BudgetMetrics,
+}
+
+/// How a request has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestEnd {
+    pub result: RequestResult,
+    /// What is known of each cost, in the order of the costs.
+    pub read: SmallVec<[ReadCost; 1]>,
+    /// What the response of a language model says. `None` for another response.
+    pub tokens: Option<UsedTokens>,
+}
+
+/// What an upstream has made of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestResult {
+    /// Nothing was sent to an upstream, as configured, or because of the client or the gateway.
+    NotSent,
+    /// No connection to an upstream could be made, or the upstream has said that it did not process the request.
+    NotConnected,
+    /// The request was sent, and no response came in time.
+    TimedOut,
+    /// The request was sent, and its exchange ended for another reason before a response.
+    Unanswered,
+    /// The upstream has responded with this status.
+    Answered(u16),
+    /// The upstream has responded with this status, and the response was cut.
+    Cut(u16),
+}
+
+/// What is known of a cost when the request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadCost {
+    /// The response names the cost.
+    Named(Cost),
+    /// The configuration names the cost, if the upstream has done something.
+    Configured(Cost),
+    /// The response names no cost, or none that can be read.
+    Missing,
+    /// As [`ReadCost::Missing`], with an estimate from what passed.
+    Estimated(Cost),
+}
+
+/// The tokens that a request to a language model has used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UsedTokens {
+    pub usage: Usage,
+    /// The model that has answered, if the response names it.
+    pub model: Option<String>,
+    pub is_estimated: bool,
+}
+
+/// A cost that is settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SettledCost {
+    pub cost: Cost,
+    /// Whether the response should have named the cost, and did not.
+    pub is_missing: bool,
+}
+
+impl UnsettledCosts {
+    /// Returns the costs of a request that was admitted with this plan. `llm` are the settings for
+    /// the route of the request. `None` if all costs are known already, as for almost all
+    /// requests.
+    pub(super) fn of(snapshot: &Snapshot, plan: &Plan, llm: &LlmSettings) -> Option<UnsettledCosts> {
+        let budgets = plan.charges().filter(|charge| charge.purpose == ChargePurpose::Spend);
+        let costs: SmallVec<_> = budgets
+            .filter_map(|charge| {
+                let (limit, metrics) = snapshot.limit(charge.limit)?;
+                Some(UnsettledCost {
+                    bucket: charge.key,
+                    limit: charge.limit,
+                    price: limit.settled_price()?.clone(),
+                    reserved: charge.cost,
+                    metrics: metrics.budget.clone()?,
+                })
+            })
+            .collect();
+        (!costs.is_empty()).then(|| UnsettledCosts { costs, llm: llm.clone(), end: OnceLock::new() })
+    }
+
+    /// Returns whether the costs are read from the body of the response, so that an upstream must not compress it.
+    pub(crate) fn read_body(&self) -> bool {
+        self.costs.iter().any(|cost| match cost.price.source {
+            SettledSource::ResponseJson(_) | SettledSource::LlmTokens(_) | SettledSource::LlmCost => true,
+            SettledSource::ResponseHeader(_) | SettledSource::CountOn(_) => false,
+        })
+    }
+
+    /// Returns what the response of a language model has said. `None` before its end.
+    pub(crate) fn tokens(&self) -> Option<&UsedTokens> {
+        self.end.get()?.tokens.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &UnsettledCost> {
+        self.costs.iter()
+    }
+
+    /// Notes how the request has ended. Does nothing if this was noted before.
+    pub(crate) fn end(&self, end: RequestEnd) {
+        _ = self.end.set(end);
+    }
+
+    /// Returns the cost at each limit, by what is known now.
+    pub(crate) fn settled(&self) -> impl Iterator<Item = (&UnsettledCost, SettledCost)> {
+        let end = self.end.get();
+        self.costs.iter().enumerate().map(move |(index, cost)| {
+            let result = end.map_or(RequestResult::NotSent, |end| end.result);
+            let read = end.and_then(|end| end.read.get(index)).copied().unwrap_or(ReadCost::Missing);
+            (cost, cost.settled(result, read, &self.llm.refund_on))
+        })
+    }
+
+    /// Settles the costs, and counts them. Several costs at one bucket are settled together.
+    pub(super) fn settle(&self, reservation: &mut Reservation) {
+        let mut settled: SmallVec<[(BucketKey, Cost); 1]> = SmallVec::new();
+        for (one, SettledCost { cost, is_missing }) in self.settled() {
+            one.metrics.settled.increment(1);
+            if cost > one.reserved {
+                one.metrics.overrun.increment(1);
+            }
+            if is_missing {
+                one.metrics.usage_missing.increment(1);
+            }
+            match settled.iter_mut().find(|(bucket, _)| *bucket == one.bucket) {
+                Some((_, sum)) => *sum = sum.plus(cost),
+                None => settled.push((one.bucket, cost)),
+            }
+        }
+        for (bucket, cost) in settled {
+            reservation.settle(&bucket, cost);
+        }
+    }
+}
+
+impl UnsettledCost {
+    /// Returns the cost of a request that has ended in this way. After the results in `refund_on`, a request costs nothing if the
+    /// response names no cost.
+    fn settled(&self, result: RequestResult, read: ReadCost, refund_on: &UpstreamResults) -> SettledCost {
+        let named = |cost| SettledCost { cost, is_missing: false };
+        let missing = |cost| SettledCost { cost, is_missing: true };
+        let is_in = |results: &UpstreamResults| result.of_upstream().map(|result| results.contains(result));
+        let is_cut = matches!(result, RequestResult::Cut(_) | RequestResult::Unanswered | RequestResult::TimedOut);
+        match (&self.price.source, read) {
+            _ if result == RequestResult::NotSent => named(Cost::default()),
+            // Without a result of the upstream, it is not known that the request does not count.
+            (SettledSource::CountOn(results), _) if is_in(results) != Some(false) => named(self.reserved),
+            (SettledSource::CountOn(_), _) => named(Cost::default()),
+            (_, ReadCost::Named(cost)) => named(cost),
+            _ if is_in(refund_on) == Some(true) => named(Cost::default()),
+            (_, ReadCost::Configured(cost)) => named(cost),
+            (_, ReadCost::Estimated(cost)) => {
+                let cost = cost.max(LEAST_ESTIMATE);
+                missing(self.price.default_cost.filter(|_| !is_cut).unwrap_or(cost))
+            }
+            (_, ReadCost::Missing) => missing(self.price.default_cost.unwrap_or(self.reserved)),
+        }
+    }
+}
+
+impl RequestResult {
+    /// Returns the result as `refund_on` and `count_on` name it. `None` if the exchange ended before a result of the upstream.
+    fn of_upstream(self) -> Option<UpstreamResult> {
+        match self {
+            RequestResult::NotSent | RequestResult::Unanswered => None,
+            RequestResult::NotConnected => Some(UpstreamResult::Connect),
+            RequestResult::TimedOut => Some(UpstreamResult::Timeout),
+            RequestResult::Answered(status) | RequestResult::Cut(status) => {
+                StatusCode::from_u16(status).ok().map(UpstreamResult::Status)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Tests what a request costs, for every way in which it can end.
+
+use http::HeaderName;
+
+use super::*;
+use rules::settled_price::{Reserve, Weights};
+
+/// What every request of these tests reserves.
+const RESERVED: Cost = Cost::from_tokens(5);
+
+fn header() -> SettledSource {
+    SettledSource::ResponseHeader(HeaderName::from_static("x-cost"))
+}
+
+fn count_on(entries: &[&str]) -> SettledSource {
+    let mut results = UpstreamResults::default();
+    entries.iter().for_each(|entry| results.add(entry).unwrap());
+    SettledSource::CountOn(results)
+}
+
+fn unsettled(source: SettledSource, default_cost: Option<u64>) -> UnsettledCost {
+    let default_cost = default_cost.map(Cost::from_tokens);
+    let price = SettledPrice { source, reserve: Reserve::Fixed(RESERVED), default_cost };
+    let metrics = BudgetMetrics::noop();
+    UnsettledCost { bucket: BucketKey([1; 16]), limit: LimitId(0), price, reserved: RESERVED, metrics }
+}
+
+#[track_caller]
+fn check(unsettled: &UnsettledCost, result: RequestResult, read: ReadCost, cost: u64, is_missing: bool) {
+    let settled = unsettled.settled(result, read, &LlmSettings::default().refund_on);
+    assert_eq!(settled, SettledCost { cost: Cost::from_tokens(cost), is_missing }, "{result:?} {read:?}");
+}
+
+#[test]
+fn every_end_of_a_request_has_one_cost() {
+    use ReadCost::Missing;
+    use RequestResult::{Answered, Cut, NotConnected, NotSent, TimedOut, Unanswered};
+    let one = unsettled(header(), Some(3));
+    let named = |cost| ReadCost::Named(Cost::from_tokens(cost));
+    check(&one, NotSent, Missing, 0, false);
+    check(&one, NotConnected, Missing, 0, false);
+    check(&one, TimedOut, Missing, 3, true);
+    check(&one, Unanswered, Missing, 3, true);
+    for status in [200, 204, 302, 400, 404] {
+        for result in [Answered(status), Cut(status)] {
+            check(&one, result, Missing, 3, true);
+            check(&one, result, named(9), 9, false);
+            check(&one, result, named(0), 0, false);
+        }
+    }
+    for status in [429, 500, 503] {
+        check(&one, Answered(status), Missing, 0, false);
+        check(&one, Answered(status), named(9), 9, false);
+    }
+}
+
+#[test]
+fn without_a_default_a_missing_cost_is_what_was_reserved() {
+    check(&unsettled(header(), None), RequestResult::Answered(200), ReadCost::Missing, 5, true);
+}
+
+#[test]
+fn an_estimate_is_never_0_and_a_default_is_not_for_what_was_cut() {
+    use RequestResult::{Answered, Cut, NotConnected, TimedOut, Unanswered};
+    let estimated = |cost| ReadCost::Estimated(Cost::from_tokens(cost));
+    let tokens = || SettledSource::LlmTokens(Weights::default());
+    let (without, with) = (unsettled(tokens(), None), unsettled(tokens(), Some(0)));
+    for result in [Answered(200), Answered(404), Cut(200), Unanswered, TimedOut] {
+        check(&without, result, estimated(0), 1, true);
+        check(&without, result, estimated(70), 70, true);
+        let expected = if matches!(result, Answered(_)) { 0 } else { 70 };
+        check(&with, result, estimated(70), expected, true);
+    }
+    for result in [NotConnected, Answered(429), Answered(500), Cut(502)] {
+        check(&without, result, estimated(70), 0, false);
+        check(&without, result, ReadCost::Configured(Cost::from_tokens(2)), 0, false);
+        check(&without, result, ReadCost::Named(Cost::from_tokens(2)), 2, false);
+    }
+    check(&without, Answered(200), ReadCost::Configured(Cost::from_tokens(2)), 2, false);
+}
+
+#[test]
+fn only_the_counted_results_cost_what_was_reserved() {
+    use ReadCost::Missing;
+    use RequestResult::{Answered, Cut, NotConnected, NotSent, TimedOut, Unanswered};
+    let guesses = unsettled(count_on(&["401", "403", "5xx"]), None);
+    for result in [Answered(401), Answered(403), Answered(502), Cut(401), Unanswered] {
+        check(&guesses, result, Missing, 5, false);
+    }
+    for result in [NotSent, NotConnected, TimedOut, Answered(200), Answered(404), Cut(200)] {
+        check(&guesses, result, Missing, 0, false);
+    }
+    let failures = unsettled(count_on(&["connect", "timeout"]), None);
+    for (result, cost) in [(NotConnected, 5), (TimedOut, 5), (NotSent, 0), (Answered(500), 0)] {
+        check(&failures, result, Missing, cost, false);
+    }
+}
+
+#[test]
+fn an_end_is_noted_once_and_without_one_nothing_was_sent() {
+    let costs = UnsettledCosts {
+        costs: [unsettled(header(), Some(3))].into_iter().collect(),
+        llm: LlmSettings::default(),
+        end: OnceLock::new(),
+    };
+    let cost = || costs.settled().map(|(_, settled)| settled.cost.whole()).collect::<Vec<_>>();
+    assert_eq!(cost(), [0]);
+    for named in [7, 8] {
+        let read = [ReadCost::Named(Cost::from_tokens(named))].into_iter().collect();
+        costs.end(RequestEnd { result: RequestResult::Answered(200), read, tokens: None });
+        assert_eq!(cost(), [7]);
+    }
+}

@@ -1,0 +1,228 @@
+//! Reads from an upstream's response what a request has cost, while the response passes.
+
+mod llm_answer;
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderName, Method};
+use smallvec::SmallVec;
+
+use super::fault::{Fault, Stage, UpstreamFault};
+use super::head_edit::HeadEdit;
+use super::response_observer::{ResponseEnd, ResponseObserver};
+use crate::gateway::enforcement::unsettled_costs::{ReadCost, RequestEnd, RequestResult, UnsettledCosts, UsedTokens};
+use crate::gateway::telemetry::labels::UpstreamError;
+use ledger::cost::{Cost, ExtraDecimals};
+use llm::answer::AnswerReader;
+use llm::json::{Interest, JsonScanner, Lookup, Pointer, PointerSet};
+use llm_answer::LlmAnswer;
+use rules::route::llm_settings::OtherRequests;
+use rules::settled_price::{SettledSource, Weights};
+
+/// The observer of the response to a request whose costs the response tells.
+#[derive(Debug)]
+pub(super) struct CostObserver {
+    costs: Arc<UnsettledCosts>,
+    /// The status of the response. `None` before its head.
+    status: Option<u16>,
+    /// The reader of a language model's response. `None` if no cost needs one.
+    answer: Option<Box<LlmAnswer>>,
+    /// A reader for each of the costs, in their order.
+    readers: SmallVec<[CostReader; 1]>,
+}
+
+/// Reads one cost.
+#[derive(Debug)]
+enum CostReader {
+    /// The cost is a number in this field of the head.
+    Header { name: HeaderName, read: ReadCost },
+    /// The cost is a number in the JSON body.
+    Json(Box<JsonScanner<Arc<PointerSet>>>),
+    /// The cost is the number of tokens that a language model has used, with these weights.
+    Tokens(Weights),
+    /// The response does not matter.
+    Known(ReadCost),
+}
+
+impl CostObserver {
+    /// Returns the observer of these costs of a request with this head.
+    pub(super) fn new(costs: Arc<UnsettledCosts>, head: &Parts) -> CostObserver {
+        let has_llm = costs.iter().any(|cost| cost.price.source.is_llm());
+        let answer = if has_llm && head.method == Method::POST { LlmAnswer::of(head, &costs.llm) } else { None };
+        // The cost of a request in no known format.
+        let other = match costs.llm.other {
+            _ if head.method != Method::POST => Cost::default(),
+            OtherRequests::Refuse | OtherRequests::Free => Cost::default(),
+            OtherRequests::Cost(cost) => cost,
+        };
+        let reader = |source: &SettledSource| match source {
+            SettledSource::ResponseHeader(name) => CostReader::Header { name: name.clone(), read: ReadCost::Missing },
+            SettledSource::ResponseJson(pointer) => CostReader::json(pointer),
+            SettledSource::LlmTokens(_) | SettledSource::LlmCost if answer.is_none() => {
+                CostReader::Known(ReadCost::Configured(other))
+            }
+            SettledSource::LlmTokens(weights) => CostReader::Tokens(*weights),
+            // gateway.yaml cannot have this source yet.
+            SettledSource::LlmCost | SettledSource::CountOn(_) => CostReader::Known(ReadCost::Missing),
+        };
+        let readers = costs.iter().map(|cost| reader(&cost.price.source)).collect();
+        CostObserver { costs, status: None, answer, readers }
+    }
+}
+
+impl CostReader {
+    fn json(pointer: &Pointer) -> CostReader {
+        let pointers = Arc::new(PointerSet::new([(pointer.clone(), Interest::Value)]));
+        CostReader::Json(Box::new(JsonScanner::new(pointers, AnswerReader::MAX_WHOLE)))
+    }
+
+    fn head(&mut self, fields: &HeadEdit<'_>) {
+        if let CostReader::Header { name, read } = self {
+            *read = in_header(fields, name);
+        }
+    }
+
+    fn data(&mut self, data: &[u8]) {
+        if let CostReader::Json(scanner) = self {
+            scanner.push(data);
+        }
+    }
+
+    /// Ends the response. `tokens` is what the response of a language model says.
+    fn finish(self, is_whole: bool, tokens: Option<&UsedTokens>) -> ReadCost {
+        match self {
+            CostReader::Header { read, .. } | CostReader::Known(read) => read,
+            CostReader::Json(mut scanner) => {
+                // Of a body that was cut, what was read before is enough.
+                let is_valid = !is_whole || scanner.finish().is_ok();
+                let number = match scanner.value(0) {
+                    Lookup::Value(value) if is_valid => value.as_number().and_then(|number| number.ceil(3)),
+                    Lookup::Value(_) | Lookup::Missing | Lookup::Twice => None,
+                };
+                number.map_or(ReadCost::Missing, |number| ReadCost::Named(Cost::from_thousandths(number)))
+            }
+            CostReader::Tokens(weights) => match tokens {
+                Some(UsedTokens { usage, is_estimated: false, .. }) => ReadCost::Named(weights.cost(usage)),
+                Some(UsedTokens { usage, is_estimated: true, .. }) => ReadCost::Estimated(weights.cost(usage)),
+                None => ReadCost::Missing,
+            },
+        }
+    }
+}
+
+impl ResponseObserver for CostObserver {
+    fn head(&mut self, status: u16, fields: &HeadEdit<'_>) {
+        self.status = Some(status);
+        if let Some(answer) = &mut self.answer {
+            answer.head(fields);
+        }
+        for reader in &mut self.readers {
+            reader.head(fields);
+        }
+    }
+
+    fn data(&mut self, data: &[u8]) {
+        if let Some(answer) = &mut self.answer {
+            answer.data(data);
+        }
+        for reader in &mut self.readers {
+            reader.data(data);
+        }
+    }
+
+    fn trailers(&mut self, _: &HeadEdit<'_>) {}
+
+    fn end(self: Box<Self>, end: ResponseEnd<'_>) {
+        let CostObserver { costs, status, answer, readers } = *self;
+        let is_whole = end == ResponseEnd::Whole;
+        let tokens = answer.map(|answer| answer.finish());
+        let read = readers.into_iter().map(|reader| reader.finish(is_whole, tokens.as_ref())).collect();
+        costs.end(RequestEnd { result: result(status, end), read, tokens });
+    }
+}
+
+/// Returns the cost in a field of the head. A field with several values, or a value that is no number, names none.
+fn in_header(fields: &HeadEdit<'_>, name: &HeaderName) -> ReadCost {
+    let mut values = fields.values(name.as_str());
+    match (values.next(), values.next()) {
+        (Some(value), None) => Cost::parse(value, ExtraDecimals::RoundUp).map_or(ReadCost::Missing, ReadCost::Named),
+        _ => ReadCost::Missing,
+    }
+}
+
+/// Returns what the upstream has made of a request that has ended in this way.
+fn result(status: Option<u16>, end: ResponseEnd<'_>) -> RequestResult {
+    match (status, end) {
+        (Some(status), ResponseEnd::Whole) => RequestResult::Answered(status),
+        (Some(status), _) => RequestResult::Cut(status),
+        (None, ResponseEnd::NotSent(Some(Fault::Upstream(fault)))) if fault.error != UpstreamError::Busy => {
+            RequestResult::NotConnected
+        }
+        (None, ResponseEnd::NotSent(_)) => RequestResult::NotSent,
+        (None, ResponseEnd::Unanswered(Some(Fault::Upstream(fault)))) => unanswered(fault),
+        (None, ResponseEnd::Unanswered(_) | ResponseEnd::Cut(_) | ResponseEnd::Whole) => RequestResult::Unanswered,
+    }
+}
+
+/// Returns what the upstream has made of a request of which something may have been sent, and which has failed in this way.
+fn unanswered(fault: &UpstreamFault) -> RequestResult {
+    match fault.stage {
+        Stage::Refused => RequestResult::NotConnected,
+        Stage::Connecting | Stage::Sent | Stage::Answering if fault.is_timeout() => RequestResult::TimedOut,
+        Stage::Connecting | Stage::Sent | Stage::Answering => RequestResult::Unanswered,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::server::http1::exchange_io::ClientFault;
+
+    #[test]
+    fn a_cost_is_one_number_in_one_field() {
+        let read = |lines: &str| {
+            let head = format!("HTTP/1.1 200 OK\r\nDate: x\r\n{lines}\r\n");
+            in_header(&HeadEdit::new(head.as_bytes()), &HeaderName::from_static("x-cost"))
+        };
+        let named = |thousandths| ReadCost::Named(Cost::from_thousandths(thousandths));
+        assert_eq!(read("X-Cost: 12\r\n"), named(12_000));
+        assert_eq!(read("x-cost:0.0001\r\n"), named(1));
+        assert_eq!(read("X-COST: 0\r\n"), named(0));
+        for lines in
+            ["", "X-Cost:\r\n", "X-Cost: -1\r\n", "X-Cost: 1, 2\r\n", "X-Cost: 1\r\nX-Cost: 2\r\n", "X-Cost: a\r\n"]
+        {
+            assert_eq!(read(lines), ReadCost::Missing, "{lines}");
+        }
+    }
+
+    #[test]
+    fn an_end_says_what_the_upstream_has_made_of_the_request() {
+        use RequestResult::{Answered, Cut, NotConnected, NotSent, TimedOut, Unanswered};
+        let upstream = |error, stage| Fault::Upstream(UpstreamFault::new(error, "", stage));
+        let connecting = Fault::unconnected(UpstreamError::ConnectTimeout);
+        let busy = Fault::unconnected(UpstreamError::Busy);
+        let refused = upstream(UpstreamError::Closed, Stage::Refused);
+        let late = upstream(UpstreamError::FirstByteTimeout, Stage::Sent);
+        let closed = upstream(UpstreamError::Closed, Stage::Sent);
+        let gone = Fault::from(ClientFault::Gone);
+        let ends = [
+            (ResponseEnd::NotSent(None), NotSent),
+            (ResponseEnd::NotSent(Some(&connecting)), NotConnected),
+            (ResponseEnd::NotSent(Some(&busy)), NotSent),
+            (ResponseEnd::NotSent(Some(&gone)), NotSent),
+            (ResponseEnd::Unanswered(None), Unanswered),
+            (ResponseEnd::Unanswered(Some(&gone)), Unanswered),
+            (ResponseEnd::Unanswered(Some(&refused)), NotConnected),
+            (ResponseEnd::Unanswered(Some(&late)), TimedOut),
+            (ResponseEnd::Unanswered(Some(&closed)), Unanswered),
+        ];
+        for (end, expected) in ends {
+            assert_eq!(result(None, end), expected, "{end:?}");
+        }
+        assert_eq!(result(Some(200), ResponseEnd::Whole), Answered(200));
+        for end in [ResponseEnd::Cut(None), ResponseEnd::Cut(Some(&gone))] {
+            assert_eq!(result(Some(200), end), Cut(200));
+        }
+    }
+}
