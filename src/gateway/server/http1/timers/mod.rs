@@ -10,7 +10,7 @@
 //!
 //! - [`idle_timeout`]: between two requests, together with the shutdown of the process (`limits.idle_timeout`).
 //! - [`exchange_timer`]: during the wait for the upstream's response, and until the deadline of a request. After a
-//! timeout, the task gets [`grace_turns`].
+//!   timeout, the task gets [`grace_turns`].
 //!
 //! Other waits are rare, and have plain timeouts.
 
