@@ -111,8 +111,8 @@ impl<'c> LoggedDecisions<'c> {
                 let cost = match price {
                     Price::Fixed(cost) => *cost,
                     Price::FromRequest { min, max, .. } => charged.cost.bounded(*min, *max),
-                    // The log does not say what the request has spent in the end.
-                    Price::Settled(_) => return None,
+                    // The simulation does not charge budgets.
+                    Price::Settled(_) => charged.cost,
                 };
                 // The real key is unknown, and is not used.
                 let charge = Charge {

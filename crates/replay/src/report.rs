@@ -66,6 +66,9 @@ pub struct Outcome {
     pub as_logged: Vec<PolicyAsLogged>,
     /// Whether a rule counts by a claim although the file trusts several issuers. No log records the issuer.
     pub several_issuers: bool,
+    /// The limits whose costs the responses tell. The simulation leaves them out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// The number of buckets that refused at least one request, over all limits.
     pub refused_keys: u64,
     /// The number of buckets that refused requests, but no request under the former file. `None` without a former file.
@@ -187,10 +190,19 @@ impl Simulation<'_> {
                 .map(|(policy, lines)| PolicyAsLogged { policy: self.policy(*policy), lines: *lines })
                 .collect(),
             several_issuers: self.mixes_issuers(),
+            left_out: self.budgets(),
             refused_keys: count(&|_| true),
             newly_refused_keys: compared(count(&|bucket| bucket.refused_before == 0)),
             top: self.top(comparison),
         }
+    }
+
+    fn budgets(&self) -> Vec<String> {
+        let budgets = self.config.rules.limits().iter().filter(|limit| limit.settled_price().is_some());
+        let mut names: Vec<String> = budgets.map(|limit| format!("{}/{}", limit.policy, limit.name)).collect();
+        // A limit and its candidate have one name.
+        names.dedup();
+        names
     }
 
     fn mixes_issuers(&self) -> bool {

@@ -21,6 +21,7 @@ use base::time::{Micros, Timestamp};
 use config::Config;
 use decision::order_of_answers::{Stage, check_reading};
 use decision::speaking_limit::speaker_index;
+use ledger::algorithm::Algorithm;
 use ledger::charge::{Plan, settle};
 use ledger::outcome::Verdict;
 use request::attribute::Attribute;
@@ -265,7 +266,11 @@ impl<'c> Simulation<'c> {
         let rules = &self.config.rules;
         let is_enforced =
             |charge: &&BucketCharge| rules.limit(charge.charge.limit).is_some_and(|limit| limit.mode == Mode::Enforce);
-        let (enforced, shadow): (Vec<&BucketCharge>, Vec<&BucketCharge>) = charges.iter().partition(is_enforced);
+        // Logs do not tell what a response has cost, so a budget refuses nothing here. The report names such limits.
+        let (enforced, shadow): (Vec<&BucketCharge>, Vec<&BucketCharge>) = charges
+            .iter()
+            .filter(|charge| !matches!(charge.charge.algorithm, Algorithm::Budget(_)))
+            .partition(is_enforced);
         for charge in &enforced {
             self.buckets.count_asked(charge, explanation, before);
         }

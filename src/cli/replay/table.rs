@@ -68,6 +68,9 @@ pub(super) fn warnings(report: &Report, names: &[String]) -> Vec<String> {
                 "{file}the log does not record which of several jwt.issuers signed a token: equal names count as one client"
             ));
         }
+        for limit in &outcome.left_out {
+            warnings.push(format!("{file}{limit} refuses nothing here: logs do not tell what responses cost"));
+        }
         for missing in &outcome.missing {
             warnings.push(format!(
                 "{file}{} is missing on {}, treated as absent",

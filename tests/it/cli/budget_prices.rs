@@ -40,6 +40,24 @@ fn an_explanation_has_the_source_of_a_cost_its_weights_and_its_reserve() {
 }
 
 #[test]
+fn a_replay_names_the_limits_that_it_leaves_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = r#"192.0.2.7 - - [21/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "-""#;
+    let rules = RULES.replace("10/min", "1/min").replace(", count_on: [401, 5xx]", "");
+    let [file, log] = written(&folder, [&rules, &format!("{line}\n{line}\n")]);
+    let report = tollgate(&["replay", "-c", &file, &log]);
+    assert_eq!(report.code, Some(0), "{report:?}");
+    for part in [
+        "default/pro.tokens refuses nothing here: logs do not tell what responses cost",
+        "default/pro.named refuses nothing here: logs do not tell what responses cost",
+        "1 refused",
+    ] {
+        assert!(report.out.contains(part), "{part}: {}", report.out);
+    }
+    assert!(!report.out.contains("pro.guesses refuses nothing"), "{}", report.out);
+}
+
+#[test]
 fn a_check_against_the_old_file_names_changes_of_costs() {
     let folder = tempfile::tempdir().unwrap();
     let changed = RULES

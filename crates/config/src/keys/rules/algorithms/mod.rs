@@ -33,8 +33,8 @@ const CHOICES: [(&str, AlgorithmKind); 6] = [
     (AlgorithmKind::LeakyBucket.name(), AlgorithmKind::LeakyBucket),
     (AlgorithmKind::Concurrency.name(), AlgorithmKind::Concurrency),
 ];
-/// The names of algorithms that are planned for later versions. The file cannot use them yet.
-const LATER: [&str; 1] = ["llm_tokens"];
+/// Names that are no algorithm, but a `cost_source` of one.
+const COST_SOURCES: [&str; 2] = ["llm_tokens", "llm_cost"];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
 
@@ -339,9 +339,10 @@ impl OtherNumbers<'_> {
 }
 
 fn named(field: &Field<'_>) -> Option<NamedAlgorithm> {
-    if let Some(later) = LATER.iter().find(|name| field.is_written(name)) {
+    if let Some(source) = COST_SOURCES.iter().find(|name| field.is_written(name)) {
         let names = CHOICES.map(|(name, _)| name);
-        field.must_hinting(format_args!("be {}", listed(&names)), Some(format!("`{later}` is not built yet")));
+        let hint = format!("`{source}` is a cost_source of token_bucket and fixed_window");
+        field.must_hinting(format_args!("be {}", listed(&names)), Some(hint));
         return None;
     }
     match field.choice(&CHOICES) {
