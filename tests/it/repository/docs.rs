@@ -45,6 +45,7 @@ pub const PAGES: &[&str] = &[
     "docs/guide/7-alerts-and-logs.md",
     "docs/guide/8-upgrade.md",
     "docs/hardening.md",
+    "docs/language-models.md",
     "docs/migration.md",
     "docs/logs.md",
     "docs/metrics.md",
