@@ -2,7 +2,7 @@
 //! without a server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::time::{Clock, Micros};
@@ -14,7 +14,7 @@ use ledger::charge::Plan;
 use ledger::cost::Cost;
 use ledger::outcome::Verdict;
 use stores::redis::{Login, Settings, Target};
-use stores::{EventSink, Reservation, Store, StoreError, Worker, breaker};
+use stores::{Event, EventSink, Reservation, Store, StoreError, Worker, breaker};
 
 use super::cluster::{LATE, PATIENT, eventually_async, run, started};
 use crate::support::budgets::{assert_balanced, books, daily, reserve, spend_at_random};
@@ -250,6 +250,41 @@ fn a_share_of_a_token_bucket_is_refilled_while_costs_are_not_reported() {
         tokio::time::sleep(Duration::from_millis(450)).await;
         let passed: Vec<_> = std::iter::from_fn(pass).take(20).collect();
         assert!((2..=4).contains(&passed.len()), "{}", passed.len());
+    });
+}
+
+/// The costs of 65 536 buckets are kept for a server that gives no answer.
+#[test]
+fn costs_of_too_many_buckets_are_lost_without_the_server_and_counted() {
+    let redis = Redis::start();
+    run(async {
+        let lost = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&lost);
+        let events = EventSink::new(move |event| {
+            counted.fetch_add(usize::from(event == Event::CostLost), Ordering::Relaxed);
+        });
+        let shared: stores::Settings = settings(redis.port).into();
+        let store = Arc::new(Store::open(&shared, 1, Clock::system(), events));
+        let budget = daily(9);
+        let key = |number: u64| {
+            let mut key = [3; 16];
+            key[..8].copy_from_slice(&number.to_le_bytes());
+            BucketKey(key)
+        };
+        for number in 0..65_636 {
+            let mut reservation = store.hold(Worker(0), &plan_of(reserve(key(number), budget, 1)));
+            reservation.settle(&key(number), Cost::from_tokens(2));
+        }
+        assert_eq!(lost.load(Ordering::Relaxed), 100);
+        let store = started(store).await;
+        eventually_async(async || tokio::time::timeout(Duration::from_millis(100), store.all_reported()).await.is_ok())
+            .await;
+        let mut spent = Vec::new();
+        for number in [0, 65_535, 65_536] {
+            spent.push(books(&shared, key(number), budget).await);
+        }
+        assert_eq!(spent, [(2, 0), (2, 0), (0, 0)]);
+        assert_eq!(lost.load(Ordering::Relaxed), 100);
     });
 }
 

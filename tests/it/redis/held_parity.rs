@@ -64,6 +64,8 @@ struct Act {
     /// What the owner has settled since its last call, in thousandths, and how much of its sum it does not know to be accepted.
     settled: u64,
     unknown: u64,
+    /// Whether the owner has forgotten its sum, and begins again at 0.
+    forgets: bool,
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -78,8 +80,9 @@ fn act() -> impl Strategy<Value = Act> {
     let amount = prop_oneof![4 => Just(1000u64), 1 => Just(0), 1 => 1u64..4000];
     let settled = prop_oneof![2 => Just(0u64), 2 => 0u64..3000, 1 => Just(1 << 52)];
     let calls = (1u64..12, owner, -1i64..3, held, 0u64..4, any::<bool>());
-    (step, tampered, calls, amount, settled, 0u64..5000).prop_map(
-        |(step, tampered, (limit, owner, sequence, held, asks, is_reopened), amount, settled, unknown)| Act {
+    let forgets = prop::bool::weighted(0.1);
+    (step, tampered, calls, amount, settled, 0u64..5000, forgets).prop_map(
+        |(step, tampered, (limit, owner, sequence, held, asks, is_reopened), amount, settled, unknown, forgets)| Act {
             step,
             tampered,
             limit,
@@ -91,6 +94,7 @@ fn act() -> impl Strategy<Value = Act> {
             is_reopened,
             settled,
             unknown,
+            forgets,
         },
     )
 }
@@ -196,7 +200,7 @@ fn compare(limits: fn(u64) -> Algorithm) {
             let (last, sum) = owners.entry(act.owner).or_insert((5u64, 0u64));
             let sequence = last.saturating_add_signed(act.sequence);
             *last = sequence.max(*last);
-            *sum = sum.saturating_add(act.settled).min(1 << 60);
+            *sum = if act.forgets { 0 } else { sum.saturating_add(act.settled).min(1 << 60) };
             let from = Cost::from_thousandths(sum.saturating_sub(act.unknown).min(1 << 53));
             let settled = SettledSums { from, to: Cost::from_thousandths(*sum) };
             let report = Report { owner: Owner(act.owner), sequence, held: Cost::from_tokens(act.held), settled };

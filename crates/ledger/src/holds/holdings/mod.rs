@@ -341,6 +341,14 @@ impl Holdings {
         self.buckets.get(bucket).map(HeldBucket::said)
     }
 
+    /// Forgets the sums of all buckets of which only the sums are kept.
+    #[cfg(test)]
+    pub(super) fn forget_all_sums(&mut self) {
+        while let Some(key) = self.turns.kept_beyond(0) {
+            self.forget(key);
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn last_sequence(&self) -> u64 {
         self.sequence

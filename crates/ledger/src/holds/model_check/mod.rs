@@ -105,6 +105,17 @@ fn a_settled_cost_is_spent_once_whatever_the_network_and_the_store_do() {
 }
 
 #[test]
+fn a_settled_cost_is_spent_once_though_its_owner_forgets_its_sum() {
+    for of in [&[Fault::Double, Fault::Kill], &[Fault::Flush, Fault::Pass]] {
+        let budget = Bounds { asks: 2, says: if is_long() { 2 } else { 1 }, ticks: 0, faults: 1, of };
+        match explore(World::new(Variant::Released, tokens(2), 1, budget).forgetting()) {
+            Ok(Report { states, .. }) => assert!(states >= 2_000, "{of:?}: {states} states"),
+            Err(found) => panic!("{of:?}: {found}"),
+        }
+    }
+}
+
+#[test]
 fn the_checker_finds_what_is_wrong_with_bad_variants_of_settling() {
     let small = Bounds { asks: 1, says: 3, ticks: 0, faults: 0, of: NO_FAULTS };
     check_bad(Variant::SumsAddedAgain, tokens(2), small, "was settled");

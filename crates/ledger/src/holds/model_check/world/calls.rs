@@ -18,7 +18,8 @@ impl World {
         let call = client.holdings.call(asks, now);
         let said_before = client.settled.map(|settled| settled.said);
         client.settled.iter_mut().for_each(|settled| settled.said = settled.sum);
-        self.shared.calls.push(SentCall { owner, call, unanswered, ended, said_before });
+        let base = client.settled.map(|settled| settled.base);
+        self.shared.calls.push(SentCall { owner, call, unanswered, ended, said_before, base });
         self.shared.calls.sort_by_key(|sent| (sent.owner, sent.call.sequence));
     }
 
@@ -71,7 +72,7 @@ impl World {
                 client.newest = heard.newest.max(call.sequence);
                 client.at = self.shared.time;
                 let settled = &mut self.shared.clients[*owner].settled[bucket];
-                settled.accepted = settled.accepted.max(about.settled.to.whole());
+                settled.accepted = settled.accepted.max(sent.base[bucket] + about.settled.to.whole());
                 settled.added = report.settled.to.whole();
             }
             if call.sequence < heard.answered && self.holders(bucket) != holders {
@@ -99,6 +100,7 @@ impl World {
             owner: *owner,
             call: call.clone(),
             accepted,
+            base: sent.base,
             is_granted,
             is_lost: false,
         });
@@ -111,7 +113,7 @@ impl World {
     }
 
     pub(super) fn answer(&mut self, sent: &SentAnswer) {
-        let SentAnswer { owner, call, accepted, is_granted, is_lost } = sent;
+        let SentAnswer { owner, call, accepted, base, is_granted, is_lost } = sent;
         let (now, terms) = (micros(self.shared.time), self.limits[*owner].terms());
         let client = &mut self.shared.clients[*owner];
         if !client.is_alive {
@@ -135,7 +137,7 @@ impl World {
             }
             if *accepted {
                 let settled = &mut client.settled[bucket];
-                settled.known = settled.known.max(about.settled.to.whole());
+                settled.known = settled.known.max(base[bucket] + about.settled.to.whole());
             }
             if *accepted && !is_lost {
                 let heard = &mut client.heard[bucket];
@@ -147,6 +149,14 @@ impl World {
         } else {
             client.requests.push((mask, slots));
             client.requests.sort();
+        }
+        if self.forgets {
+            client.holdings.forget_all_sums();
+        }
+        for (bucket, settled) in client.settled.iter_mut().enumerate() {
+            if client.holdings.said(&key(bucket)).is_none() {
+                settled.base = settled.sum;
+            }
         }
     }
 }

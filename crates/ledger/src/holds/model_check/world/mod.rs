@@ -116,6 +116,8 @@ struct Settled {
     said: u64,
     /// For `Variant::SumsAddedAgain`: the sum in the store's entry.
     added: u64,
+    /// The value of `sum` when the owner last began to keep the bucket.
+    base: u64,
 }
 
 /// The state of the reports of an owner about one bucket, as the checker knows it.
@@ -140,6 +142,8 @@ struct SentCall {
     ended: [u64; 2],
     /// The sums in the owner's call before this one.
     said_before: [u64; 2],
+    /// What the owner had settled, but forgotten.
+    base: [u64; 2],
 }
 
 #[derive(Clone, Hash)]
@@ -147,6 +151,7 @@ struct SentAnswer {
     owner: usize,
     call: Call,
     accepted: Vec<bool>,
+    base: [u64; 2],
     is_granted: bool,
     /// Whether the store has lost the reports of this call.
     is_lost: bool,
@@ -157,6 +162,8 @@ pub(super) struct World {
     variant: Variant,
     limits: [Limit; 2],
     of: &'static [Fault],
+    /// Whether owners forget at once the sums that the store has accepted.
+    forgets: bool,
     shared: Changing,
 }
 
@@ -220,7 +227,12 @@ impl World {
             ticks: budget.ticks,
             faults: budget.faults,
         };
-        World { variant, limits, of: budget.of, shared }
+        World { variant, limits, of: budget.of, forgets: false, shared }
+    }
+
+    /// Makes owners forget at once the sums that the store has accepted.
+    pub(super) fn forgetting(self) -> World {
+        World { forgets: true, ..self }
     }
 
     /// Returns the actions that are possible in this state.
@@ -347,7 +359,8 @@ impl World {
                 for sent in &self.shared.calls {
                     for about in &sent.call.reports {
                         let settled = &mut self.shared.clients[sent.owner].settled[usize::from(about.bucket.0[0])];
-                        settled.flushed = settled.flushed.min(about.settled.from.whole());
+                        let base = sent.base[usize::from(about.bucket.0[0])];
+                        settled.flushed = settled.flushed.min(base + about.settled.from.whole());
                     }
                 }
                 self.lose();
