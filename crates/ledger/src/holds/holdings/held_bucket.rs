@@ -51,9 +51,11 @@ pub(super) enum ReportCount {
 }
 
 impl HeldBucket {
-    /// Returns the amount in the next report.
+    /// Returns the amount in the next report. Costs that the report cannot have yet count as held.
     pub(super) fn said(&self) -> Cost {
-        self.held.plus(self.unanswered())
+        let unsaid = self.budget.as_ref().filter(|budget| !budget.has_begun);
+        let unsaid = unsaid.map_or(Cost::default(), |budget| budget.settled.to);
+        self.held.plus(self.unanswered()).plus(unsaid)
     }
 
     pub(super) fn unanswered(&self) -> Cost {

@@ -319,10 +319,12 @@ fn sums_are_kept_for_eleven_minutes_and_of_too_many_buckets_the_oldest_ones_are_
         assert!(holdings.is_reported() && !holdings.has_reports());
     }
     assert_eq!(holdings.buckets.keys().copied().collect::<Vec<_>>(), [key(3), key(4), key(5)]);
-    // The store may know the sum of the forgotten bucket, so 0 is reported first.
+    // The store may know the sum of the forgotten bucket, so 0 is reported first, and the cost counts as held.
     spend(&mut holdings, 1, 7);
     spend(&mut holdings, 4, 1);
+    assert_eq!([holdings.said(&key(1)), holdings.said(&key(4))].map(|held| held.unwrap().whole()), [7, 0]);
     assert_eq!(report_all(&mut holdings, after(6)), [(0, 0), (2, 3)]);
+    assert_eq!(holdings.said(&key(1)), Some(Cost::default()));
     assert_eq!(report_all(&mut holdings, after(6)), [(0, 7)]);
     holdings.advance(after(660_003));
     assert_eq!(holdings.buckets.len(), 3);
