@@ -8,6 +8,7 @@ use ledger::charge::{Charge, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict};
 use rules::rule::{Expose, RefusalStatus};
 use rules::rule_set::RuleSet;
+use rules::settled_price::SettledSource;
 
 /// Returns the enforced charges that refused the request, in the order of the configuration, with their outcomes.
 pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator<Item = (&'p Charge, &'p Outcome)> {
@@ -56,10 +57,17 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
         let ends = outcome.verdict != Verdict::Held;
         ends.then(|| charge.algorithm.print_end(now.plus(outcome.retry_after))).flatten()
     };
-    let is_budget_spent = speaker
-        .is_some_and(|(charge, outcome)| outcome.verdict != Verdict::Held && charge.algorithm.kind().is_budget());
+    let is_budget_spent = speaker.is_some_and(|(charge, outcome)| {
+        outcome.verdict != Verdict::Held && charge.algorithm.kind().is_budget() && !counts_results(rules, charge)
+    });
     let resets_at = speaker.and_then(end);
     Refusal { resets_at, is_budget_spent, ..Refusal::exceeded(exceeded, reason, seconds, violated) }
+}
+
+/// Returns whether the limit counts requests with some results, which are no quota of the client.
+fn counts_results(rules: &RuleSet, charge: &Charge) -> bool {
+    let price = rules.limit(charge.limit).and_then(|limit| limit.settled_price());
+    price.is_some_and(|price| matches!(price.source, SettledSource::CountOn(_)))
 }
 
 #[cfg(test)]

@@ -51,6 +51,12 @@ pub(super) fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefus
     Answer::refused(&refusal, &format!(": {detail}"), BEFORE_RULES.to_owned())
 }
 
+/// Makes the answer to a request whose cost at a limit on language models would not be known.
+pub(super) fn unpriced(refusal: &Refusal) -> Answer {
+    let detail = ": a limit on language models applies, and the path is that of no known format";
+    Answer::refused(refusal, detail, "charged nothing".to_owned())
+}
+
 /// Describes the answer to the proxy that asks this listener about the request. `None` if it is the client's answer.
 pub(super) fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
     let settings = listener.decide.as_ref().filter(|settings| settings.refuse_with == RefuseWith::Forbidden)?;

@@ -35,6 +35,7 @@ use config::access_log::Destination;
 use config::problem::Purpose;
 use connection::SampleConnection;
 use credentials::{Credentials, KeyFetches};
+use decision::model_requests::take_part;
 use decision::order_of_answers::{Stage, choose_route};
 use decision::refusal::Refusal;
 use identity::jwt;
@@ -48,6 +49,7 @@ use request::identity::Claims;
 use request::request::Request;
 use request::sent_descriptor::SentDescriptor;
 use rules::partial_evaluation::Knowledge;
+use rules::route::route_set::Route;
 use rules::rule_set;
 use sample_request::{RequestArguments, SampleRequest};
 
@@ -282,7 +284,16 @@ fn by_rules(
         at: Clock::system().wall(),
         names: &config.hash_key,
     };
-    let explanation = config.rules.explain(&mut |attribute| attribute.resolve_for_match(request).into(), known);
+    let mut explanation = config.rules.explain(&mut |attribute| attribute.resolve_for_match(request).into(), known);
+    let of_route = config.routes.routes().iter().find(|route| route.name == request.route).and_then(Route::llm);
+    let llm = of_route.unwrap_or(&config.llm);
+    let unpriced = match take_part(explanation.answer.clone(), &config.rules, request, llm) {
+        Ok(answer) => {
+            explanation.answer = answer;
+            None
+        }
+        Err(refusal) => Some(answer::unpriced(&refusal)),
+    };
     let keys: Vec<BucketKey> = match &explanation.answer {
         rule_set::Answer::Charge(plan) => plan.charges().map(|charge| charge.key).collect(),
         _ => Vec::new(),
@@ -306,7 +317,7 @@ fn by_rules(
         key: credentials.api_key.clone(),
         routes: Vec::new(),
         policies: report::policies(&explanation, config, moment),
-        answer: answer::by_rules(&explanation, config, levels.as_ref(), longest_delay),
+        answer: unpriced.unwrap_or_else(|| answer::by_rules(&explanation, config, levels.as_ref(), longest_delay)),
         read_from: levels.map(|levels| levels.from),
     })
 }

@@ -272,3 +272,59 @@ fn a_shadow_settles_its_own_bucket() {
     becomes(&gateway, "ann", 27);
     assert!(gateway.metric("rate_limiter_rejected_total", &["mode=\"shadow\""]) >= 1.0);
 }
+
+/// With `count_on`, a request costs what it held, or nothing.
+#[test]
+fn only_the_counted_results_cost_something() {
+    let (upstream, _finish) = upstream::start();
+    let rules = "
+rules:
+  - name: guesses
+    limit_keys: [header:x-user]
+    algorithm: fixed_window
+    algorithm_config: {limit: 1000, window: 366d, fixed_cost: 5, count_on: [401, 5xx]}";
+    let gateway = Gateway::start(&upstream, rules);
+    let mut spent = 0;
+    for (path, status, cost) in [
+        ("/none", 200, 0),
+        ("/status/401", 401, 5),
+        ("/status/404", 404, 0),
+        ("/status/503", 503, 5),
+        ("/silent", 502, 5),
+    ] {
+        assert_eq!(get(&gateway, path, "ann").status, status, "{path}");
+        spent += cost;
+        becomes(&gateway, "ann", spent);
+    }
+    gateway.expect("rate_limiter_usage_missing_total", &["rule=\"guesses\""], 0.0);
+}
+
+/// A number in the JSON body of a response, also of one that is cut after it.
+#[test]
+fn a_json_body_names_the_cost() {
+    use std::io::Write;
+    let upstream = Upstream::answering(|request, stream| {
+        let body = match request.line.split(' ').nth(1).unwrap() {
+            "/units" => r#"{"rows": [1, 2], "usage": {"units": 12}}"#,
+            "/cut" => r#"{"usage": {"units": 7}, "rows": ["#,
+            "/twice" => r#"{"usage": {"units": 1, "units": 2}}"#,
+            "/text" => "not JSON",
+            _ => r#"{"usage": {"units": 0}}"#,
+        };
+        let more = if body.ends_with('[') { 10 } else { 0 };
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len() + more);
+        if more > 0 {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    let gateway =
+        Gateway::start(&upstream, &budget_with("cost_source: \"response_json:/usage/units\", default_cost: 3"));
+    let mut spent = 0;
+    for (path, cost) in [("/units", 12), ("/cut", 7), ("/twice", 3), ("/text", 3)] {
+        let _ = begin(&gateway, path, "ann").response("GET");
+        spent += cost;
+        becomes(&gateway, "ann", spent);
+    }
+    let seen = upstream.last();
+    assert_eq!(seen.field("accept-encoding"), Some("identity"));
+}

@@ -3,6 +3,7 @@
 mod ends;
 mod models;
 mod refusals;
+mod stores;
 mod upstream;
 
 use std::time::Duration;
