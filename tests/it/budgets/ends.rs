@@ -63,6 +63,7 @@ fn a_failed_connection_costs_nothing() {
     for _ in 0..3 {
         let response = get(&gateway, "/", "ann");
         assert_eq!((response.status, response.number("ratelimit-remaining")), (502, 995));
+        gateway.expect("rate_limiter_held", &["rule=\"spend\""], 0.0);
     }
     gateway.expect("rate_limiter_settled_total", &["rule=\"spend\""], 3.0);
     gateway.expect("rate_limiter_usage_missing_total", &["rule=\"spend\""], 0.0);
