@@ -2,10 +2,12 @@
 //! refused, are free, or have a fixed cost.
 
 use http::Method;
+use http::request::Parts;
 
 use super::refusal::Refusal;
 use ledger::charge::{Charge, Plan};
-use llm::formats::Endpoint;
+use llm::formats::{Endpoint, Format};
+use request::path;
 use request::request::Request;
 use rules::route::llm_settings::{LlmSettings, OtherRequests};
 use rules::rule_set::{Answer, RuleSet};
@@ -25,7 +27,7 @@ pub fn take_part(answer: Answer, rules: &RuleSet, request: &Request<'_>, llm: &L
         return Ok(answer);
     }
     let other = match request.head.method {
-        Method::POST if Endpoint::of_path(request.head.uri.path().as_bytes()).is_some() => return Ok(answer),
+        Method::POST if format_of(request.head).is_some() => return Ok(answer),
         Method::POST => llm.other,
         _ => OtherRequests::Free,
     };
@@ -43,6 +45,13 @@ pub fn take_part(answer: Answer, rules: &RuleSet, request: &Request<'_>, llm: &L
         }
     }
     Ok(answer_for(plan))
+}
+
+/// Returns the format of a request to a language model, by its path as rules see it: an upstream may unescape what was sent. `None`
+/// for a path of no known format, and for one that can be read in more than one way.
+pub fn format_of(head: &Parts) -> Option<Format> {
+    let path = path::normalise(head.uri.path().as_bytes()).ok()?;
+    Endpoint::of_path(&path).map(|endpoint| endpoint.format)
 }
 
 fn answer_for(plan: Plan) -> Answer {
@@ -95,7 +104,9 @@ mod tests {
             assert_eq!(charged, (expected.to_vec(), Vec::new()), "{method} {path} {other:?}");
         };
         for other in [Refuse, Free, cost] {
-            check("POST", "/v1/chat/completions", other, &[1, 5]);
+            for path in ["/v1/chat/completions", "/v1/chat/%63ompletions", "/v1//chat/./completions;x=y"] {
+                check("POST", path, other, &[1, 5]);
+            }
             for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
                 check(method, "/v1/chat/completions", other, &[1]);
             }

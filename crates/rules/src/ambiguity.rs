@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HeaderName};
 
-use super::rule::{Action, Condition, Mode, Policy};
+use super::rule::{Action, Condition, Mode, Policy, Price};
 use request::attribute::{Attribute, is_alias, is_nominated};
 use request::cookie;
 use request::key_places::{KeyPlace, KeyPlaces};
@@ -125,6 +125,12 @@ fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<At
             if let Action::Charge(limits) = &rule.action {
                 for limit in limits {
                     limit.price.attributes().iter().for_each(&mut add);
+                    // The path says whether a request is one to a language model.
+                    if let Price::Settled(price) = &limit.price
+                        && price.source.is_llm()
+                    {
+                        add(&Attribute::Path);
+                    }
                 }
             }
         }

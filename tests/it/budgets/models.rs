@@ -66,10 +66,14 @@ fn tokens() -> String {
 }
 
 fn begin(gateway: &Gateway, mode: &str) -> Client {
+    begin_at(gateway, "/v1/chat/completions", mode)
+}
+
+fn begin_at(gateway: &Gateway, path: &str, mode: &str) -> Client {
     let mut client = gateway.client();
     let length = REQUEST.len();
     client.write(&format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nX-User: ann\r\nX-Mode: {mode}\r\nAccept-Encoding: gzip, br\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{REQUEST}"
+        "POST {path} HTTP/1.1\r\nHost: a\r\nX-User: ann\r\nX-Mode: {mode}\r\nAccept-Encoding: gzip, br\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{REQUEST}"
     ));
     client
 }
@@ -160,4 +164,19 @@ fn a_stream_that_the_client_cuts_costs_an_estimate() {
     eventually("the reservation is held", || used(&gateway) == RESERVE);
     drop(running);
     becomes(&gateway, input() + 4);
+}
+
+#[test]
+fn another_spelling_of_a_path_is_not_free() {
+    let upstream = model();
+    let gateway = Gateway::start(&upstream, &format!("llm: {{other: free}}{}", tokens()));
+    let ask = |path: &str| begin_at(&gateway, path, "whole").response("POST").unwrap().status;
+    assert_eq!((ask("/v1/files"), used(&gateway)), (200, 0));
+    assert_eq!(ask("/v1/chat/%63ompletions"), 200);
+    becomes(&gateway, 50);
+    assert_eq!(ask("/v1//chat/./completions;a=b"), 200);
+    becomes(&gateway, 100);
+    // Upstreams read this path in more than one way.
+    assert_eq!(ask("/v1/chat%2fcompletions"), 400);
+    becomes(&gateway, 100);
 }

@@ -7,23 +7,31 @@ use rules::settled_price::UpstreamResults;
 
 const REFUNDED: ValueKind<ParseText<String>> = ValueKind::new(
     "`connect`, status, `5xx`",
-    Shape::Text(Text::new(
-        Scalars::Written,
-        &["^(connect|[1-5][0-9][0-9]|[1-5]xx)$"],
-        "be connect, a status like 429, or a class of statuses like 5xx",
-    )),
+    Shape::Either {
+        of: &[
+            Shape::Text(Text::new(Scalars::Spelling, &["^(connect|[1-5][0-9][0-9]|[1-5]xx)$"], REFUNDED_MUST)),
+            Shape::whole(100, 599),
+        ],
+        must: Some(REFUNDED_MUST),
+    },
     |text| Some(text.to_owned()),
 );
 
+const REFUNDED_MUST: &str = "be connect, a status like 429, or a class of statuses like 5xx";
+
 const COUNTED: ValueKind<ParseText<String>> = ValueKind::new(
     "`connect`, `timeout`, status, `5xx`",
-    Shape::Text(Text::new(
-        Scalars::Written,
-        &["^(connect|timeout|[1-5][0-9][0-9]|[1-5]xx)$"],
-        "be connect, timeout, a status like 401, or a class of statuses like 5xx",
-    )),
+    Shape::Either {
+        of: &[
+            Shape::Text(Text::new(Scalars::Spelling, &["^(connect|timeout|[1-5][0-9][0-9]|[1-5]xx)$"], COUNTED_MUST)),
+            Shape::whole(100, 599),
+        ],
+        must: Some(COUNTED_MUST),
+    },
     |text| Some(text.to_owned()),
 );
+
+const COUNTED_MUST: &str = "be connect, timeout, a status like 401, or a class of statuses like 5xx";
 
 /// The results that cost nothing.
 pub(crate) const REFUND_ON: ValueKind<ReadField<UpstreamResults>> = ValueKind::new(

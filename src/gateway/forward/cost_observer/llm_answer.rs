@@ -5,8 +5,9 @@ use http::request::Parts;
 
 use crate::gateway::enforcement::unsettled_costs::UsedTokens;
 use crate::gateway::forward::head_edit::HeadEdit;
+use decision::model_requests::format_of;
 use llm::answer::AnswerReader;
-use llm::formats::{Endpoint, Format};
+use llm::formats::Format;
 use llm::usage::Usage;
 use rules::route::llm_settings::LlmSettings;
 
@@ -27,7 +28,7 @@ pub(super) struct LlmAnswer {
 impl LlmAnswer {
     /// Returns the reader for a request with this head. `None` if its path is that of no known format.
     pub(super) fn of(head: &Parts, settings: &LlmSettings) -> Option<Box<LlmAnswer>> {
-        let Endpoint { format, .. } = Endpoint::of_path(head.uri.path().as_bytes())?;
+        let format = format_of(head)?;
         let bytes_per_token = settings.bytes_per_token.get();
         let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         let input_estimate = length.unwrap_or_default().div_ceil(bytes_per_token);
