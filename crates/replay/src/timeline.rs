@@ -20,7 +20,7 @@ const SECOND: u64 = 1_000_000;
 pub struct Timeline {
     /// The index in [`WIDTHS`] of the length of the parts.
     width: usize,
-    /// The parts, by their index counted from the epoch.
+    /// The intervals, each by its number since the epoch.
     parts: BTreeMap<u64, Part>,
 }
 

@@ -168,8 +168,8 @@ pub struct Limit {
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Other settings of a limit, for one value of one attribute. The same value of another alternative of the limit key
-/// does not get these settings. So an unverified value never gets the settings of a verified value.
+/// Other settings of a limit, for one value of one attribute. If a limit key has several attributes to choose from, only
+/// a value of this attribute gets the settings. So an unverified value never gets the settings of a verified value.
 #[derive(Clone, Debug)]
 pub struct Override {
     pub part: Arc<KeyPart>,

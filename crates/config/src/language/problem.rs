@@ -15,7 +15,7 @@ use request::matcher::Expectation;
 /// A problem in a file, which makes the file invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
-    /// The file that has the problem. `None`: the reported file itself, and not a file that it names.
+    /// The file that has the problem. `None`: gateway.yaml itself, and not a file that gateway.yaml names.
     pub file: Option<String>,
     /// The position of the problem. `None` for a problem of the file as a whole.
     pub position: Option<Position>,

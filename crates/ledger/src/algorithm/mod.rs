@@ -82,7 +82,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the limit's quota at `now`. The window of a calendar depends on `now`.
+    /// Returns the limit's quota at `now`. A quota has a window, and the length of a calendar's period depends on `now`.
     pub fn quota(&self, now: Timestamp) -> Quota {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.quota(),

@@ -16,5 +16,5 @@ pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| {
     ])
 });
 
-/// What a request says. It has no output.
+/// What a request says. The answer to this request has no tokens of output.
 pub(super) const REQUEST: &[(&str, RequestRole)] = &[("/model", RequestRole::Model)];

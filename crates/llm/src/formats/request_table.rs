@@ -16,7 +16,7 @@ pub(crate) enum RequestRole {
     StreamOptions,
     /// Whether a stream is to end with its usage.
     AsksForUsage,
-    /// The place of content that the request does not have itself: an address or an id. A data URL is content.
+    /// The place of content that the request does not have itself: an address or an id. A data URL has its content itself.
     Elsewhere,
     /// A string with an image, sound or file in base64.
     Medium,

@@ -11,7 +11,7 @@ pub(crate) enum Role {
     Model,
     /// The type of an event.
     EventType,
-    /// The object with the numbers of tokens, which count once it has ended.
+    /// The object with the numbers of tokens. The numbers are used only after this object has ended.
     Usage,
     /// The same object in an element of an array. Its numbers do not count later text.
     ElementUsage,

@@ -120,7 +120,7 @@ pub struct PickedKey<'a> {
     /// The index of the alternative that has the value.
     pub alternative: u8,
     pub part: &'a KeyPart,
-    /// The value, folded as the limit key says. If only the value's pseudonym is known, this is the pseudonym.
+    /// The value, in lower case if the limit key says so. If only the pseudonym of the value is known, the pseudonym.
     pub value: Observation<'a>,
 }
 

@@ -175,8 +175,8 @@ impl UnsettledCosts {
 }
 
 impl UnsettledCost {
-    /// Returns the cost of a request that has ended in this way. After the results in `refund_on`, a request costs nothing if the
-    /// response names no cost.
+    /// Returns the cost of a request that has ended in this way. If its result is in `refund_on` and the response names no
+    /// cost, the request costs nothing.
     fn settled(&self, result: RequestResult, read: ReadCost, refund_on: &UpstreamResults) -> SettledCost {
         let named = |cost| SettledCost { cost, is_missing: false };
         let missing = |cost| SettledCost { cost, is_missing: true };

@@ -35,7 +35,7 @@ struct State {
     frames: Arc<FrameCounts>,
     /// The parts that were taken out before they were read.
     waiting: VecDeque<Bytes>,
-    /// The small parts that arrived after those in `waiting`, joined.
+    /// The bytes of the small parts that arrived after the parts in `waiting`.
     small: BytesMut,
     /// The waker of the last reader that found no part.
     reader: Option<Waker>,

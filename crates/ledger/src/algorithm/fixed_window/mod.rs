@@ -81,8 +81,8 @@ impl FixedWindow {
         FixedWindow::new(limit, self.window)
     }
 
-    /// Returns the window for a request that may have its own limit. A limit above 0 is raised to at least `least`,
-    /// rounded up to whole units. With a limit of 0 every request is refused.
+    /// Returns the window for a request that may have its own limit. A limit above 0 and below
+    /// `least` is raised to `least`, rounded up. With a limit of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> FixedWindow {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };

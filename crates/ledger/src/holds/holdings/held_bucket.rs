@@ -51,7 +51,7 @@ pub(super) enum ReportCount {
 }
 
 impl HeldBucket {
-    /// Returns the amount in the next report. Costs that the report cannot have yet count as held.
+    /// Returns the amount in the next report. It includes settled costs that this report cannot say as costs.
     pub(super) fn said(&self) -> Cost {
         let unsaid = self.budget.as_ref().filter(|budget| !budget.has_begun);
         let unsaid = unsaid.map_or(Cost::default(), |budget| budget.settled.to);

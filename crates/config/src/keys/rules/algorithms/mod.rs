@@ -33,7 +33,7 @@ const CHOICES: [(&str, AlgorithmKind); 6] = [
     (AlgorithmKind::LeakyBucket.name(), AlgorithmKind::LeakyBucket),
     (AlgorithmKind::Concurrency.name(), AlgorithmKind::Concurrency),
 ];
-/// Names that are no algorithm, but a `cost_source` of one.
+/// Values of `cost_source` that may be written in place of an algorithm by mistake.
 const COST_SOURCES: [&str; 2] = ["llm_tokens", "llm_cost"];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
@@ -234,7 +234,7 @@ impl NamedAlgorithm {
         }
     }
 
-    /// Reads the value as the mapping of a limit with this algorithm. `None` after reporting that the value is not a mapping.
+    /// Reads the settings of a limit with this algorithm. Reports a value that is not a mapping, and returns `None`.
     pub(crate) fn section<'t>(self, field: Field<'t>) -> Option<Section<'t>> {
         field.section(limit_keys(self.kind))
     }
