@@ -13,32 +13,16 @@ use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use ledger::cost::Cost;
 use ledger::outcome::Verdict;
-use stores::redis::{Login, Settings, Target};
-use stores::{Event, EventSink, Reservation, Store, StoreError, Worker, breaker};
+use stores::{Event, EventSink, Reservation, Store, StoreError, Worker};
 
 use super::cluster::{LATE, PATIENT, eventually_async, run, started};
+use super::slots::{calls, gateway, settings};
 use crate::support::budgets::{assert_balanced, books, daily, reserve, spend_at_random};
 use crate::support::charge::{plan, plan_of, spend, tagged_key, unrefilled};
 use crate::support::slots::{EndOfLoad, ask, take, take_all};
 use crate::support::{Answers, Redis, RedisCluster, Relay, Replicas};
 
 const BUCKET: BucketKey = BucketKey([7; 16]);
-
-/// Returns the settings of one of two gateways, whose server listens on this port.
-fn settings(port: u16) -> Settings {
-    Settings {
-        target: Target::at("127.0.0.1", port),
-        login: Login::default(),
-        timeout: Micros(500_000),
-        prefix: "test".to_owned(),
-        breaker: breaker::Settings::default(),
-        gateways: 2,
-    }
-}
-
-async fn gateway(port: u16) -> Arc<Store> {
-    started(Arc::new(Store::open(&settings(port).into(), 1, Clock::system(), EventSink::new(|_| ())))).await
-}
 
 fn reserving(budget: Budget, tokens: u64) -> Plan {
     plan_of(reserve(BUCKET, budget, tokens))
@@ -50,13 +34,6 @@ fn settle(mut reservation: Reservation, tokens: u64) {
 
 async fn verdict(store: &Store, plan: &Plan) -> Verdict {
     store.take(Worker(0), plan, None).await.unwrap().unwrap().settlement.enforced[0].verdict
-}
-
-/// Returns how many calls of scripts the server has run.
-fn calls(redis: &Redis) -> u64 {
-    let all: String = redis.command(&["INFO", "commandstats"]);
-    let line = all.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
 #[test]

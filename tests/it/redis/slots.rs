@@ -20,7 +20,7 @@ use crate::support::{Answers, Redis, Relay};
 const REPEATED: Duration = Duration::from_secs(2);
 
 /// Returns the settings of one of two gateways, whose server listens on this port.
-fn settings(port: u16) -> Settings {
+pub(super) fn settings(port: u16) -> Settings {
     Settings {
         target: Target::at("127.0.0.1", port),
         login: Login::default(),
@@ -31,7 +31,7 @@ fn settings(port: u16) -> Settings {
     }
 }
 
-async fn gateway(port: u16) -> Arc<Store> {
+pub(super) async fn gateway(port: u16) -> Arc<Store> {
     started(Arc::new(Store::open(&settings(port).into(), 1, Clock::system(), EventSink::new(|_| ())))).await
 }
 
@@ -41,7 +41,7 @@ fn slots_of(bucket: u8, slots: u64) -> Plan {
 }
 
 /// Returns how many calls of scripts the server has run.
-fn calls(redis: &Redis) -> u64 {
+pub(super) fn calls(redis: &Redis) -> u64 {
     let all: String = redis.command(&["INFO", "commandstats"]);
     let line = all.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())

@@ -1,5 +1,5 @@
-//! Measures how long calls on one connection usually take. This determines when a further call may be sent, and
-//! whether `timeout` is long enough.
+//! Measures how long calls on one connection usually take. The result decides when a further call is sent, and shows
+//! whether `timeout` is too short.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
