@@ -200,6 +200,7 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
         top_refused: TopRefused::new(threads),
         held_buckets: Arc::new(HeldBuckets::new()),
         response_buffers: Arc::new(response_buffers),
+        inspected_bytes: Arc::default(),
         clock,
         lifecycle: Lifecycle::default(),
         tracer,

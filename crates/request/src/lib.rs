@@ -17,6 +17,7 @@
 
 pub mod attribute;
 pub mod attribute_value;
+pub mod body_values;
 pub mod claim_list;
 pub mod client_address;
 mod client_certificate_field;

@@ -54,7 +54,8 @@ fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = &'r [u8]> + use<'r> 
     request.head.uri.query().unwrap_or_default().as_bytes().split(|byte| *byte == b'&')
 }
 
-fn name_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
+/// Splits a parameter into its name and its value, as they were sent.
+pub(crate) fn name_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
     split_once(pair, b'=').unwrap_or((pair, b""))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The request borrows the head from the proxy. Nothing is copied until an attribute needs it.
 
+use super::body_values::BodyValues;
 use super::client_address::ClientAddress;
 use super::door::Door;
 use super::identity::{Claims, Identity, KnownKey};
@@ -36,6 +37,9 @@ pub struct Request<'a> {
     pub tls: Option<&'a TlsIdentity>,
     /// The descriptor that another proxy has sent, in place of a request or together with a request.
     pub descriptor: Option<&'a SentDescriptor<'a>>,
+    /// The values that are known of the body. Values that are not known yet can be read. `None` if there is no body, or it
+    /// cannot be read.
+    pub body: Option<&'a BodyValues>,
 }
 
 impl<'a> Request<'a> {
@@ -45,13 +49,18 @@ impl<'a> Request<'a> {
         let scheme = SchemeSource::Connection(Scheme::Http);
         let listener = ONLY_LISTENER;
         let (door, descriptor) = (Door::Proxy, None);
-        let (claims, key, route, upstream, tls) = (None, None, "", "", None);
-        Request { head, client, claims, key, route, upstream, scheme, listener, tls, door, descriptor }
+        let (claims, key, route, upstream, tls, body) = (None, None, "", "", None, None);
+        Request { head, client, claims, key, route, upstream, scheme, listener, tls, door, descriptor, body }
     }
 
     /// Returns the request with a descriptor that another proxy has sent.
     pub fn with_descriptor(&self, descriptor: Option<&'a SentDescriptor<'a>>) -> Request<'a> {
         Request { descriptor, ..*self }
+    }
+
+    /// Returns the request with what is known of its body.
+    pub fn with_body(&self, body: Option<&'a BodyValues>) -> Request<'a> {
+        Request { body, ..*self }
     }
 
     /// Returns the request with this source of its scheme.

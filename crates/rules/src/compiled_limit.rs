@@ -74,6 +74,12 @@ impl CompiledLimit {
         self.settled_price().map(|price| price.source.to_string())
     }
 
+    /// Returns the slots of the attributes that name the cost or the settings of this limit.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + use<'_> {
+        let claimed = self.claimed.iter().flat_map(|claimed| claimed.slots.iter());
+        self.price.slots().iter().chain(claimed).copied()
+    }
+
     /// Returns whether this variant is an override that charges nothing.
     pub(crate) fn is_unlimited(&self, variant: u32) -> bool {
         self.overrides.is_unlimited(variant)

@@ -88,6 +88,11 @@ impl Index {
         found
     }
 
+    /// Whether the index looks up the value of a slot for which `is_it` is true.
+    pub(crate) fn reads(&self, is_it: impl Fn(usize) -> bool) -> bool {
+        self.groups.iter().any(|group| is_it(group.slot))
+    }
+
     #[allow(clippy::indexing_slicing, reason = "the index was just found or made")]
     fn group(&mut self, slot: usize) -> &mut Group {
         let index = self.groups.iter().position(|group| group.slot == slot).unwrap_or_else(|| {

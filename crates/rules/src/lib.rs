@@ -32,6 +32,7 @@
 //! nothing in this crate can fail. A refused request spends nothing.
 
 pub mod ambiguity;
+pub mod body_plan;
 pub mod claimed_numbers;
 mod compiled_limit;
 mod compiled_rule;

@@ -33,6 +33,8 @@ use request::request::Request;
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     attributes: Vec<Attribute>,
+    /// Whether an attribute is read from the bodies of requests.
+    reads_bodies: bool,
     ambiguity: AmbiguityCheck,
     pub(super) exempt: Vec<Vec<CompiledCondition>>,
     pub(super) policies: Vec<CompiledPolicy>,
@@ -69,6 +71,7 @@ impl RuleSet {
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
         // Attributes that only shadow rules read are left out, because a shadow rule never refuses a request.
         set.ambiguity = AmbiguityCheck::of(policies, exempt);
+        set.reads_bodies = set.attributes.iter().any(Attribute::needs_body);
         set.source = source;
         set
     }
@@ -110,6 +113,11 @@ impl RuleSet {
     /// Returns the attributes that rules read.
     pub fn attributes(&self) -> &[Attribute] {
         &self.attributes
+    }
+
+    /// Whether rules read attributes from the bodies of requests.
+    pub fn reads_bodies(&self) -> bool {
+        self.reads_bodies
     }
 
     /// Returns the columns of the key file that rules read, except the columns with the id and the plan.

@@ -48,7 +48,7 @@ use request::grpc_timeout;
 use request::identity::Claims;
 use request::request::Request;
 use request::sent_descriptor::SentDescriptor;
-use rules::partial_evaluation::Knowledge;
+use rules::partial_evaluation::{Knowledge, Observation};
 use rules::route::route_set::Route;
 use rules::rule_set;
 use sample_request::{RequestArguments, SampleRequest};
@@ -284,7 +284,12 @@ fn by_rules(
         at: Clock::system().wall(),
         names: &config.hash_key,
     };
-    let mut explanation = config.rules.explain(&mut |attribute| attribute.resolve_for_match(request).into(), known);
+    let mut see = |attribute: &Attribute| match attribute.needs_body() && request.door == Door::Proxy {
+        // The request is asked about without its body.
+        true => Observation::Unknown,
+        false => attribute.resolve_for_match(request).into(),
+    };
+    let mut explanation = config.rules.explain(&mut see, known);
     let of_route = config.routes.routes().iter().find(|route| route.name == request.route).and_then(Route::llm);
     let llm = of_route.unwrap_or(&config.llm);
     let unpriced = match take_part(explanation.answer.clone(), &config.rules, request, llm) {

@@ -7,8 +7,10 @@ pub(crate) mod authenticate;
 mod counting;
 pub(super) mod descriptors;
 mod held_slots;
+pub(super) mod open_decision;
 pub(super) mod request_record;
 mod store_fallback;
+mod subject;
 pub(super) mod unsettled_costs;
 
 use std::sync::Arc;
@@ -20,25 +22,25 @@ use super::state::destinations::Destination;
 use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
 use super::telemetry::metrics::DoorDecisions;
-use authenticate::Authenticator;
 use base::time::{Micros, Timestamp};
-use decision::model_requests::take_part;
-use decision::order_of_answers::{RulesDecision, Stage, check_body, check_reading, choose_route};
+use decision::order_of_answers::RulesDecision;
 use decision::payment::Payment;
 use decision::refusal::Refusal;
 use decision::speaking_limit;
 pub(super) use held_slots::HeldSlots;
 use ledger::charge::{Plan, Settlement};
 use ledger::outcome::Verdict;
-use request::door::Door;
+use open_decision::OpenDecision;
 use request::grpc_timeout;
 use request::identity::Identity;
 use request::request::Request;
+use rules::ambiguity::Ambiguity;
 use rules::denier::DenierId;
 use rules::route::llm_settings::LlmSettings;
 use rules::rule_set::Ruling;
 use store_fallback::fall_back;
 use stores::{Caller, Source, TakeReply, Worker};
+use subject::Subject;
 
 /// The decision about a request. Values that few requests have are on the heap, so that a decision is small to move.
 #[derive(Debug)]
@@ -148,16 +150,28 @@ pub(super) struct DecisionFindings {
 }
 
 /// Decides about a request that this gateway proxies, and counts the decision.
+///
+/// # Errors
+/// If the rules need values from the body of the request. [`OpenDecision::resume`] then goes on.
 pub(super) async fn decide(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     request: &Request<'_>,
     arrival: Arrival,
     record: PaymentRecord,
-) -> DecisionFindings {
-    let (result, findings) = by_stages(gateway, snapshot, request, arrival, record).await;
-    gateway.metrics.decisions.count(result);
-    findings
+) -> Result<DecisionFindings, Box<OpenDecision>> {
+    let mut subject = Subject::new(snapshot, request.door);
+    let enforced = match subject.before_rules(gateway, snapshot, request, &arrival).await {
+        Ok(()) => {
+            let described = subject.describe(request);
+            match snapshot.config.rules.plan_or_needs(&described, gateway.clock.date(arrival.at)) {
+                Ok(ruling) => subject.enforce(gateway, snapshot, ruling, &described, arrival, record).await,
+                Err(needed) => return Err(OpenDecision::new(subject, arrival, record, needed)),
+            }
+        }
+        Err(enforced) => enforced,
+    };
+    Ok(subject.end(gateway, enforced))
 }
 
 /// Decides about a request for another proxy, and counts the decision in `decisions`, the counters for the kind of call.
@@ -169,110 +183,17 @@ pub(super) async fn decide_for_edge(
     record: PaymentRecord,
     decisions: &DoorDecisions,
 ) -> DecisionFindings {
-    let (result, findings) = by_stages(gateway, snapshot, request, arrival, record).await;
-    decisions.count(result);
-    findings
-}
-
-/// Runs the stages of a decision, in the order of answers.
-async fn by_stages(
-    gateway: &GatewayState,
-    snapshot: &Snapshot,
-    request: &Request<'_>,
-    arrival: Arrival,
-    record: PaymentRecord,
-) -> (DecisionResult, DecisionFindings) {
     let mut subject = Subject::new(snapshot, request.door);
     let enforced = match subject.before_rules(gateway, snapshot, request, &arrival).await {
         Ok(()) => {
             let request = subject.describe(request);
-            let of_route = subject.destination.forwarding.as_ref().and_then(|route| route.overrides.llm.as_ref());
-            let llm = of_route.unwrap_or(&snapshot.config.llm);
-            let rules = &snapshot.config.rules;
-            let mut ruling = rules.plan(&request, gateway.clock.date(arrival.at));
-            match take_part(ruling.answer, rules, &request, llm) {
-                Ok(answer) => {
-                    ruling.answer = answer;
-                    enforce(gateway, snapshot, ruling, Some(&request), arrival, record, llm).await
-                }
-                Err(refusal) => Enforcement::refused(refusal, None),
-            }
+            let ruling = snapshot.config.rules.plan(&request, gateway.clock.date(arrival.at));
+            subject.enforce(gateway, snapshot, ruling, &request, arrival, record).await
         }
         Err(enforced) => enforced,
     };
-    let (identity, destination) = (subject.identity, Arc::clone(subject.destination));
-    let Enforcement { result, decision, payment, held } = enforced;
-    (result, DecisionFindings { decision, identity, destination, payment, held })
-}
-
-/// The results of the stages before the rules.
-struct Subject<'s> {
-    identity: Identity,
-    destination: &'s Arc<Destination>,
-}
-
-impl<'s> Subject<'s> {
-    fn new(snapshot: &'s Snapshot, door: Door) -> Subject<'s> {
-        let destination = match door {
-            Door::Proxy => snapshot.destinations.unrouted(),
-            Door::Http | Door::ExtAuthz | Door::Rls => snapshot.destinations.decided(),
-        };
-        Subject { identity: Identity::default(), destination }
-    }
-
-    /// Runs the stages before the rules.
-    ///
-    /// # Errors
-    /// If a stage answers the request. Returns the answer of the first such stage.
-    async fn before_rules(
-        &mut self,
-        gateway: &GatewayState,
-        snapshot: &'s Snapshot,
-        request: &Request<'_>,
-        arrival: &Arrival,
-    ) -> Result<(), Enforcement> {
-        let config = &snapshot.config;
-        let refused = |refusal| Enforcement::refused(refusal, None);
-        for stage in Stage::before_rules(request.door) {
-            match stage {
-                Stage::Connection if arrival.direction == Direction::Misdirected => {
-                    return Err(refused(Refusal::misdirected()));
-                }
-                Stage::Reading => check_reading(&config.rules, request).map_err(refused)?,
-                Stage::Preflight if arrival.purpose == RequestPurpose::Preflight => {
-                    let (result, decision) = (DecisionResult::Unlimited, Decision::Preflight);
-                    return Err(Enforcement::of(result, decision));
-                }
-                Stage::Credentials if arrival.purpose == RequestPurpose::Ordinary => {
-                    let authenticator = Authenticator {
-                        tokens: snapshot.tokens.as_deref(),
-                        api_keys: config.api_keys.as_deref(),
-                        jitter: config.retry_after_jitter,
-                    };
-                    self.identity = authenticator.authenticate(request, &gateway.metrics).await.map_err(refused)?;
-                }
-                Stage::Route => {
-                    let identified = request.with_identity(&self.identity);
-                    let choice = choose_route(&config.routes, &identified, |total| fastrand::u64(..total));
-                    let choice = choice.map_err(refused)?;
-                    self.destination = snapshot.destinations.of(choice).unwrap_or(self.destination);
-                    check_body(self.destination.forwarding.as_deref(), request).map_err(refused)?;
-                }
-                Stage::Connection | Stage::Preflight | Stage::Credentials => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the request in the form that the rules read.
-    fn describe<'r>(&'r self, request: &Request<'r>) -> Request<'r> {
-        let request = request.with_identity(&self.identity);
-        match request.door {
-            Door::Proxy => request.with_destination(self.destination.route.route(), self.destination.upstream_name()),
-            // At these doors the request takes no route.
-            Door::Http | Door::ExtAuthz | Door::Rls => request,
-        }
-    }
+    decisions.count(enforced.result);
+    subject.findings(enforced)
 }
 
 /// The result of the rules, and of the charges to buckets.
@@ -303,6 +224,11 @@ impl Enforcement {
             PaymentRecord::Discard => self,
         }
     }
+}
+
+/// Refuses a request whose body can be read in more than one way.
+fn refused_as_ambiguous() -> Enforcement {
+    Enforcement::refused(Refusal::ambiguous(Ambiguity::Ambiguous), None)
 }
 
 /// Enforces a ruling: runs the stages from the rules on. `request` is `None` for a call about descriptors. `llm` are the settings for

@@ -1,7 +1,8 @@
 //! Tries endpoints one after the other, and decides what happens when an endpoint fails: whether the endpoint is
 //! ejected, and whether the request is sent to another endpoint.
 //!
-//! One decision and one charge cover all attempts. A request body that was begun is never sent twice.
+//! One decision and one charge cover all attempts. A request body that was begun is never sent twice,
+//! unless it is in memory.
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::exchange::ForwardedRequest;
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarder::Forwarder;
 use super::http2_pool::{Http2Stream, Place};
+use super::read_body::ReadBody;
 use super::transfer::Timeouts;
 use super::upstream_pool::UpstreamStream;
 use crate::gateway::server::connection_guard::CountGuard;
@@ -41,6 +43,9 @@ pub(super) struct Attempts {
     pub sent: Option<Timestamp>,
     /// The number of bytes that were read of the request's body.
     pub request_bytes: usize,
+    /// The body of the request, if it was read before the decision. It is dropped when a response has begun, because no other
+    /// attempt follows then.
+    pub body: Option<Box<ReadBody>>,
     /// The guard that counts the connection to the upstream. `None` for a client of HTTP/1, whose connection is counted
     /// together with the connection to the upstream. Also `None` for a stream on a shared connection.
     counted_connection: Option<CountGuard>,
@@ -363,6 +368,7 @@ impl ForwardedRequest<'_, '_> {
     /// 504 count as a failure of the endpoint, all others as a success.
     pub(super) fn begin_response(&mut self, status: u16, head: &[u8]) {
         self.response.begin_upstream(status, head);
+        self.attempts.body = None;
         if matches!(status, 502..=504) {
             return self.note_failure(EndpointFailure::Status);
         }

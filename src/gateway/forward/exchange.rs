@@ -14,6 +14,7 @@ use super::attempts::Attempts;
 use super::fault::Fault;
 use super::forwarder::Forwarder;
 use super::own_response_settings::OwnResponses;
+use super::read_body::ReadBody;
 use super::response_report::{ResponseReport, SentRequest};
 use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
 use crate::gateway::enforcement::{HeldSlots, RequestPurpose};
@@ -81,6 +82,8 @@ pub(super) struct DecidedExchange {
     /// The slots that the request holds until the exchange is dropped, however it ended, or until the gateway's own response is
     /// out.
     pub held: HeldSlots,
+    /// The body of the request, if the rules have read it. Only until the request is forwarded.
+    pub body: Option<Box<ReadBody>>,
 }
 
 /// A request about which a decision has been made, and which is answered or forwarded now.
@@ -246,8 +249,9 @@ impl<'e, 'f> DecidedStage<'e, 'f> {
     /// If the request has no upstream.
     pub(super) fn forward(self) -> Result<ForwardedRequest<'e, 'f>, Fault> {
         let DecidedStage { received, decided, response, attempts } = self;
-        let decided: &'e DecidedExchange = decided;
         let attempts = attempts.insert(Attempts::default());
+        attempts.body = decided.body.take();
+        let decided: &'e DecidedExchange = decided;
         let upstream = decided.destination.upstream.as_ref();
         let upstream = upstream.ok_or_else(|| Fault::unconnected(UpstreamError::Unresolved))?;
         Ok(ForwardedRequest { received, decided, upstream, attempts, response })

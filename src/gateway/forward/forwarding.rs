@@ -1,13 +1,15 @@
 //! Forwards an admitted request, one attempt after another, for every pair of protocols.
 
 use http::header::TE;
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::attempts::{AttemptEnd, UpstreamAttempt, UpstreamConnection};
 use super::exchange::ForwardedRequest;
 use super::fault::Fault;
 use super::http1_upstream::Http1Upstream;
 use super::http2_upstream::Http2Upstream;
+use super::read_body::{BodyReader, ReadBody};
+use super::relay_sides::read_whole_body;
 use super::relayed_exchange::relay;
 use super::request_head::ReceivedHead;
 use super::transfer::Timeouts;
@@ -56,6 +58,18 @@ pub(super) trait ForwardingClient: RequestClient {
     /// Begins the wait for the upstream.
     fn restart_upstream_wait(&mut self);
 
+    /// Sends `100 Continue`, if the client can read an interim response.
+    ///
+    /// # Errors
+    /// If the client has left or does not read.
+    fn write_continue(&mut self) -> impl Future<Output = Result<(), Fault>> + Send;
+
+    /// Reads the whole body of the request.
+    ///
+    /// # Errors
+    /// If the client sends no more of the body, or the body is invalid or too long.
+    fn read_request_body(&mut self, reader: BodyReader) -> impl Future<Output = Result<ReadBody, Fault>> + Send;
+
     /// Makes one attempt: sends the request on this connection, and the response to the client. After a fault the response may
     /// have begun. `request` then has the status code of the response.
     fn attempt(
@@ -79,7 +93,9 @@ pub(super) async fn forward<C: ForwardingClient>(
         head,
         size: Size { bytes: header_bytes, fields: MOST_FIELDS, target: 0 },
         body_left: request.overrides().and_then(|overrides| overrides.body_bytes),
-        expects_continue: request.received.head.headers.contains_key(http::header::EXPECT),
+        // The client of a body that has been read waits for nothing.
+        expects_continue: request.attempts.body.is_none()
+            && request.received.head.headers.contains_key(http::header::EXPECT),
     };
     if outgoing.expects_continue {
         client.expect_body_later();
@@ -108,6 +124,16 @@ impl ForwardingClient for Http2Client {
 
     fn restart_upstream_wait(&mut self) {
         Http2Client::restart_upstream_wait(self);
+    }
+
+    async fn write_continue(&mut self) -> Result<(), Fault> {
+        let (mut head, ()) = Response::new(()).into_parts();
+        head.status = StatusCode::CONTINUE;
+        Ok(self.write_interim(Response::from_parts(head, ()))?)
+    }
+
+    async fn read_request_body(&mut self, reader: BodyReader) -> Result<ReadBody, Fault> {
+        read_whole_body(self, reader).await
     }
 
     async fn attempt(

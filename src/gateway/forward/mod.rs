@@ -5,6 +5,7 @@
 //! other pair of protocols has a [`relay`].
 
 mod attempts;
+mod body_decision;
 pub mod chunked;
 mod client_certificate;
 mod connect_error;
@@ -29,6 +30,7 @@ mod http2_upstream;
 mod own_response;
 mod own_response_settings;
 mod queue_wait;
+mod read_body;
 mod received;
 mod relay;
 mod relay_sides;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::body_decision::{decide_with_body, has_body};
 use super::cost_observer::CostObserver;
 use super::exchange::{DecidedExchange, DecidedStage, Exchange, ForwardedRequest, ReceivedExchange};
 use super::fault::Fault;
@@ -36,6 +37,7 @@ use arc_swap::Guard;
 use base::tls::server::Session as TlsSession;
 use http::Version;
 use http::request::Parts;
+use request::body_values::BodyValues;
 use request::identity::Identity;
 use request::request::Request;
 use stores::Caller;
@@ -112,6 +114,7 @@ async fn serve_client<C: ForwardingClient>(
     let result = match decided {
         Ok(Decided::Forward(request)) => forward(client, request, bytes, header_bytes).await,
         Ok(Decided::Answer(DecidedStage { received, decided, response: report, .. }, source, response)) => {
+            drop(decided.body.take());
             let reuse = own_response::write(client, received, report, source, *response, Rest::Drained).await;
             // The response is out, so its slot ends before the rest of the request is read.
             drop(std::mem::take(&mut decided.held));
@@ -133,7 +136,7 @@ async fn serve_client<C: ForwardingClient>(
 ///
 /// # Errors
 /// If the client leaves before the request is forwarded or answered, or the process exits, or the request has no answer.
-async fn decide_about<'e, 'f, C: RequestClient>(
+async fn decide_about<'e, 'f, C: ForwardingClient>(
     client: &mut C,
     exchange: &'e mut Exchange<'f>,
     head: ReceivedHead<'_>,
@@ -156,15 +159,21 @@ async fn decide_about<'e, 'f, C: RequestClient>(
         patience: Patience::Unbounded,
     };
     let payment = if received.record.is_some() { PaymentRecord::Keep } else { PaymentRecord::Discard };
-    let decide = decide(gateway, &snapshot, &request, arrival, payment);
-    let findings = client.until(WaitEnd::RequestEnds, decide).await?;
+    let unread = BodyValues::default();
+    let with_body = request.with_body(has_body(head).then_some(&unread));
+    let decide = decide(gateway, &snapshot, &with_body, arrival, payment);
+    let (findings, body) = match client.until(WaitEnd::RequestEnds, decide).await? {
+        Ok(findings) => (findings, None),
+        // Few requests are decided by their bodies. The future is on the heap, so that it does not enlarge the task of every request.
+        Err(open) => Box::pin(decide_with_body(client, received, head, &snapshot, &request, open)).await?,
+    };
     let DecisionFindings { decision, identity, destination, payment, held } = findings;
     let field_changes = destination.forwarding.as_ref().and_then(|forwarding| {
         let request = request.with_identity(&identity);
         forwarding.field_changes(&request.with_destination(destination.route.route(), destination.upstream_name()))
     });
     let balance_key = balance_key(&destination, &request, &identity);
-    let decided = DecidedExchange { destination, rate_limits: None, field_changes, balance_key, held };
+    let decided = DecidedExchange { destination, rate_limits: None, field_changes, balance_key, held, body };
     // The request keeps the parts of its configuration that it needs. So the rest of an old configuration can be freed.
     drop(snapshot);
     let mut stage = exchange.decide(decided);

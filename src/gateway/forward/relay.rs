@@ -16,12 +16,14 @@ use super::exchange::DecidedExchange;
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarding::OutgoingRequest;
 use super::http1_response_head::ResponseHead;
+use super::read_body::ReadBody;
 use super::relay_sides::{ClientSide, UpstreamSide};
 use super::response_report::ResponseReport;
 use super::trailers;
 use super::transfer::{NextBytes, Timeouts};
 use super::upload::WaitsFor;
 use crate::gateway::server::body_part::{BodyPart, HasBody, StatedLength};
+use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http1::request_head::Body;
 use crate::gateway::telemetry::labels::UpstreamError;
@@ -68,8 +70,11 @@ pub(super) struct Uploading {
     left: Option<u64>,
     length: StatedLength,
     pub bytes: usize,
-    /// Whether nothing of the body or of its trailers has been read.
+    /// Whether nothing of the body or of its trailers has been read, or the body is in memory.
     repeatable: Repeatable,
+    /// The rest of a body that is in memory. `None` if the body comes from the client.
+    stored: Option<ReadBody>,
+    is_stored: bool,
 }
 
 /// The part of the request that is sent next.
@@ -84,7 +89,7 @@ enum State {
 }
 
 impl Uploading {
-    fn new(body: HasBody, left: Option<u64>, length: StatedLength) -> Uploading {
+    fn new(body: HasBody, left: Option<u64>, length: StatedLength, body_in_memory: Option<ReadBody>) -> Uploading {
         let state = if body == HasBody::Yes { State::Body } else { State::Ended };
         Uploading {
             state,
@@ -95,6 +100,8 @@ impl Uploading {
             length,
             bytes: 0,
             repeatable: Repeatable::Yes,
+            is_stored: body_in_memory.is_some(),
+            stored: body_in_memory,
         }
     }
 
@@ -119,6 +126,7 @@ impl Uploading {
     fn break_off(&mut self, error: &str) {
         log::debug!(error; "no more of the request is sent");
         self.state = State::Broken;
+        self.stored = None;
         self.waits_for = WaitsFor::Nothing;
         self.part = None;
     }
@@ -132,13 +140,14 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         outgoing: &OutgoingRequest<'_>,
         timeouts: Timeouts,
         decided: &'r DecidedExchange,
+        body: Option<ReadBody>,
     ) -> Relay<'r, C, U> {
         let length = if let Body::Length(length) = outgoing.head.body { Some(length) } else { None };
         Relay {
             client,
             upstream,
             decided,
-            upload: Uploading::new(outgoing.has_body(), outgoing.body_left, StatedLength(length)),
+            upload: Uploading::new(outgoing.has_body(), outgoing.body_left, StatedLength(length), body),
             timeouts,
             expects_continue: outgoing.expects_continue,
             response_length: StatedLength(None),
@@ -279,10 +288,12 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
                     let next = if part.end.is_some() { State::Ended } else { State::Body };
                     self.upstream.poll_send(part, cx).map_ok(|()| next)
                 }
-                (State::Body, None) => match self.client.poll_body(cx) {
+                (State::Body, None) => match self.poll_body_part(cx) {
                     Poll::Ready(Ok(mut part)) => {
                         self.upload.count(&part)?;
-                        if !part.data.is_empty() || part.end.as_ref().is_some_and(|trailers| trailers.len() > 2) {
+                        let is_read =
+                            !part.data.is_empty() || part.end.as_ref().is_some_and(|trailers| trailers.len() > 2);
+                        if is_read && !self.upload.is_stored {
                             self.upload.repeatable = Repeatable::No;
                         }
                         part.end = part.end.map(|lines| trailers::request_lines(lines, decided));
@@ -329,6 +340,14 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         }
     }
 
+    /// Returns the next part of the request's body: from memory, or from the client.
+    fn poll_body_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, ClientFault>> {
+        match &mut self.upload.stored {
+            Some(body) => Poll::Ready(Ok(body.next_part(BUFFER))),
+            None => self.client.poll_body(cx),
+        }
+    }
+
     /// Becomes ready when the upstream has taken too long, or the client has left in the meantime.
     fn poll_waits(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         if let Poll::Ready(fault) = self.client.poll_ends(cx) {
@@ -359,7 +378,8 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         self.upload.waits_for == WaitsFor::Client && !may_wait
     }
 
-    /// Whether the same request can be sent again. This is so while no part of its body or its trailers has been read.
+    /// Whether the same request can be sent again. This is so while no part of its body or its trailers has been read, or
+    /// the body is in memory.
     pub(super) fn repeatable(&self) -> Repeatable {
         if self.client.holds_trailers() { Repeatable::No } else { self.upload.repeatable }
     }

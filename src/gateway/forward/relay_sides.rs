@@ -1,5 +1,6 @@
 //! Defines the two sides of a [relay](super::relay). Each side reads and writes parts of bodies.
 
+use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::fault::{Fault, UpstreamFault};
 use super::forwarder::Forwarder;
 use super::forwarding::OutgoingRequest;
 use super::http1_response_head::ResponseHead;
+use super::read_body::{BodyReader, ReadBody};
 use super::response_head::FinalHead;
 use crate::gateway::server::body_part::{BodyPart, HasBody};
 use crate::gateway::server::http1::exchange_io::ClientFault;
@@ -156,4 +158,19 @@ pub(super) trait UpstreamSide: Send + Sized {
 
     /// Returns the number of bytes of the response that this side holds in memory.
     fn held(&self) -> usize;
+}
+
+/// Reads the whole body of a request into memory.
+///
+/// # Errors
+/// If the client sends no more of the body, or the body is invalid or too long. Or if the bodies in memory are too large
+/// together.
+pub(super) async fn read_whole_body<C: ClientSide>(client: &mut C, mut reader: BodyReader) -> Result<ReadBody, Fault> {
+    loop {
+        let part = poll_fn(|cx| client.poll_body(cx)).await?;
+        reader.add(&part)?;
+        if let Some(trailers) = part.end {
+            return Ok(reader.end(trailers));
+        }
+    }
 }

@@ -36,7 +36,8 @@ pub(super) async fn relay<C: ClientSide, U: UpstreamSide>(
     if upstream.has_begun() {
         request.attempts.sent = Some(attempt.since);
     }
-    let mut relay = Relay::new(client, upstream, &outgoing, attempt.timeouts, request.decided);
+    let body = request.attempts.body.as_deref().cloned();
+    let mut relay = Relay::new(client, upstream, &outgoing, attempt.timeouts, request.decided, body);
     let RelayEnd { result, persistence } = relay_once(&mut relay, request, kept).await;
     if relay.upstream.has_begun() {
         request.attempts.sent = Some(attempt.since);

@@ -12,6 +12,8 @@ use super::forwarding::{ForwardingClient, MOST_INTERIM, OutgoingRequest};
 use super::http1_client::Http1Client;
 use super::http1_response_head::{Content, Persistence, ResponseHead};
 use super::http2_upstream::Http2Upstream;
+use super::read_body::{BodyReader, ReadBody};
+use super::relay_sides::read_whole_body;
 use super::relayed_exchange::relay;
 use super::request_head;
 use super::response_head::{self, ClientFraming, FinalHead, has_body};
@@ -49,6 +51,14 @@ impl ForwardingClient for Client {
         self.stream.restart_upstream_wait();
     }
 
+    async fn write_continue(&mut self) -> Result<(), Fault> {
+        Ok(self.stream.write_response(b"HTTP/1.1 100 Continue\r\n\r\n").await?)
+    }
+
+    async fn read_request_body(&mut self, reader: BodyReader) -> Result<ReadBody, Fault> {
+        read_whole_body(&mut Http1Client::new(self, true), reader).await
+    }
+
     async fn attempt(
         &mut self,
         connection: UpstreamConnection,
@@ -75,7 +85,8 @@ impl ForwardingClient for Client {
         let mut transfer = Transfer {
             client: &mut *self,
             upstream: stream,
-            upload: Upload::new(out, coding, outgoing.has_body(), outgoing.body_left, of_route),
+            upload: Upload::new(out, coding, outgoing.has_body(), outgoing.body_left, of_route)
+                .with_body(request.attempts.body.as_deref()),
             download: Download::default(),
             timeouts: attempt.timeouts,
             awaited: NextBytes::First,

@@ -12,6 +12,7 @@ use tokio::time::Sleep;
 use super::attempts::Repeatable;
 use super::chunked::{Coding, chunk};
 use super::fault::{Fault, Stage, UpstreamFault};
+use super::read_body::ReadBody;
 use super::trailers;
 use crate::gateway::server::body_part::HasBody;
 use crate::gateway::server::http1::client::{BUFFER, Client};
@@ -27,6 +28,10 @@ pub(super) struct Upload {
     flushed: bool,
     pub state: UploadState,
     coding: Coding,
+    /// The rest of a body that is in memory. `None` if the body comes from the client.
+    stored: Option<ReadBody>,
+    /// Whether the body is in memory until a response begins.
+    is_stored: bool,
     data: Vec<u8>,
     trailers: Vec<u8>,
     /// The names of fields that the route sets or removes. Trailers with these names are removed.
@@ -87,6 +92,8 @@ impl Upload {
             flushed: true,
             state: if body == HasBody::Yes { UploadState::Body } else { UploadState::Idle },
             coding,
+            stored: None,
+            is_stored: false,
             data: Vec::new(),
             trailers: Vec::new(),
             of_route,
@@ -99,14 +106,20 @@ impl Upload {
         }
     }
 
+    /// Sends this body in place of what comes from the client, if there is one.
+    pub(super) fn with_body(self, body: Option<&ReadBody>) -> Upload {
+        Upload { stored: body.cloned(), is_stored: body.is_some(), ..self }
+    }
+
     /// Whether the whole request has been sent.
     pub(super) fn is_sent(&self) -> bool {
         matches!(self.state, UploadState::Idle | UploadState::Ended) && self.written == self.out.len() && self.flushed
     }
 
-    /// Whether the same request can be sent again. This is so while no part of its body or its trailers has been read.
+    /// Whether the same request can be sent again. This is so while no part of its body or its trailers has been read, or
+    /// the body is in memory.
     pub(super) fn repeatable(&self) -> Repeatable {
-        if self.bytes == 0 && self.trailers.is_empty() { Repeatable::Yes } else { Repeatable::No }
+        if self.is_stored || self.bytes == 0 && self.trailers.is_empty() { Repeatable::Yes } else { Repeatable::No }
     }
 
     /// Notes that the head of the response has been sent to the client. From then on, a failure of the upload does not end the
@@ -119,6 +132,7 @@ impl Upload {
     /// Opens a tunnel: everything that the client sends from now on goes to the upstream.
     pub(super) fn open_tunnel(&mut self) {
         self.state = UploadState::Body;
+        self.stored = None;
         self.coding = Coding::Plain;
         self.body_left = None;
     }
@@ -143,6 +157,7 @@ impl Upload {
                 trailers::end_request(&self.trailers, &self.of_route, &mut self.out);
             }
             self.state = UploadState::Ended;
+            self.stored = None;
         }
         Ok(())
     }
@@ -184,7 +199,11 @@ impl Upload {
             // Body bytes that arrived with the head are sent together with the head.
             let combines = self.state == UploadState::Body && self.written == 0 && self.bytes == 0;
             let all_written = self.written == self.out.len();
-            if (all_written && self.flushed) || (combines && !client.stream.unparsed().is_empty()) {
+            let has_more = match &self.stored {
+                Some(body) => !body.is_empty(),
+                None => !client.stream.unparsed().is_empty(),
+            };
+            if (all_written && self.flushed) || (combines && has_more) {
                 if self.written == self.out.len() {
                     self.out.clear();
                     self.written = 0;
@@ -203,7 +222,11 @@ impl Upload {
                     Coding::Plain => (&mut self.out, BUFFER),
                     Coding::Chunked => (&mut self.data, BUFFER / 2),
                 };
-                match client.stream.poll_body_part(target, most, &mut self.trailers, cx) {
+                let read = match &mut self.stored {
+                    Some(body) => Poll::Ready(Ok(body.append_next(target, most, &mut self.trailers))),
+                    None => client.stream.poll_body_part(target, most, &mut self.trailers, cx),
+                };
+                match read {
                     Poll::Ready(Ok(read)) => self.encode(read, before)?,
                     Poll::Ready(Err(fault)) => {
                         self.waits_for = WaitsFor::Client;
@@ -254,6 +277,7 @@ impl Upload {
     fn break_off(&mut self, error: &str) {
         log::debug!(error; "upstream takes no more of the request");
         self.state = UploadState::Broken;
+        self.stored = None;
         self.waits_for = WaitsFor::Nothing;
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
+use super::runtime::inspected_bytes::InspectedBytes;
 use super::runtime::memory_limit::memory_limit;
 use super::runtime::response_buffers::ResponseBuffers;
 use super::telemetry::access_log::AccessLogs;
@@ -47,6 +48,8 @@ pub(crate) struct GatewayState {
     pub top_refused: TopRefused,
     pub held_buckets: Arc<HeldBuckets>,
     pub response_buffers: Arc<ResponseBuffers>,
+    /// The bytes of request bodies that are held for the rules.
+    pub inspected_bytes: Arc<InspectedBytes>,
     /// Notifies every encrypted connection when the certificates of a listener have changed.
     pub certificates_changed: watch::Sender<()>,
 }

@@ -62,6 +62,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("routes[].timeouts", "upstreams.md#other-bounds"),
     ("routes[].retries", "upstreams.md#other-bounds"),
     ("routes[].body_bytes", "upstreams.md#other-bounds"),
+    ("routes[].inspect_bytes", "upstreams.md#other-bounds"),
     ("routes[].llm", "upstreams.md#error-formats"),
     ("routes[].forward_client_cert", "listeners.md#tls"),
     ("headers", "upstreams.md#answers"),

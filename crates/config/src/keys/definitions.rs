@@ -46,6 +46,8 @@ fn conditions() -> Vec<(&'static str, Value)> {
                     "^header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$": expectation("A header, trimmed; its name in any case."),
                     r"^query:[\s\S]": expectation("A query parameter, decoded; its name is case-sensitive."),
                     r"^descriptor:[\s\S]": expectation("An entry of the descriptor that another proxy sends; domain is the domain of the call, entries the keys of all entries with / between."),
+                    r"^request_json:/([^~]|~[01])*$": expectation("A text, integer or boolean in a JSON body, at a JSON pointer."),
+                    r"^request_form:[\s\S]": expectation("A field of a form in the body, decoded; its name is case-sensitive."),
                     r"^cookie:[\s\S]": expectation("A cookie, without quotes around it, decoded; its name is case-sensitive.")
                 }
             }),

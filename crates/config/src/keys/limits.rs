@@ -26,6 +26,10 @@ pub struct Bounds {
     pub stream_idle_timeout: Micros,
     /// The largest request body, in bytes. `None`: the size is not bounded.
     pub body_bytes: Option<u64>,
+    /// The longest request body that is read for the rules, in bytes.
+    pub inspect_bytes: usize,
+    /// The largest total size of the request bodies that are held for the rules, in bytes.
+    pub inspect_total: usize,
     /// The largest number of open connections, on all listeners together.
     pub connections: usize,
     /// The largest number of open connections from one client address. Connections from trusted proxies do not count.
@@ -66,6 +70,9 @@ const KIB: u64 = 1 << 10;
 /// The number of HTTP/2 streams that a client may have for each of its allowed connections.
 const STREAMS_FOR_A_CONNECTION: usize = 10;
 const MOST_CONNECTIONS: u64 = 10_000_000;
+/// The largest `inspect_bytes` and `inspect_total`, in bytes.
+pub(crate) const MOST_INSPECTED: u64 = KIB * KIB * KIB;
+const MOST_INSPECTED_TOTAL: u64 = 1024 * MOST_INSPECTED;
 const UNLIMITED: &str = "unlimited";
 
 const BODY_BYTES: ValueKind<ParseText<Option<u64>>> =
@@ -159,6 +166,18 @@ pub(crate) static LIMITS: Mapping = Mapping {
         ),
         Key::default("body_bytes", BODY_BYTES.declared(), UNLIMITED, "Size of a request body. Beyond: 413."),
         Key::default(
+            "inspect_bytes",
+            Type::Size { least: KIB, most: MOST_INSPECTED },
+            "1MiB",
+            "Size of a request body that rules read (`request_json`, `request_form`). Beyond: 413.",
+        ),
+        Key::default(
+            "inspect_total",
+            Type::Size { least: KIB, most: MOST_INSPECTED_TOTAL },
+            "256MiB",
+            "Size of all request bodies together that are held because rules read them. Beyond: 503.",
+        ),
+        Key::default(
             "connections",
             Type::Whole { least: 1, most: MOST_CONNECTIONS },
             "20000",
@@ -204,6 +223,8 @@ pub(crate) fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let body_timeout = section.positive_duration("body_timeout");
     let stream_idle_timeout = section.positive_duration("stream_idle_timeout");
     let body_bytes = section.value("body_bytes", |field| BODY_BYTES.read(field));
+    let inspect_bytes = section.size("inspect_bytes");
+    let inspect_total = section.size("inspect_total");
     let connections = section.count("connections");
     let connections_per_client = section.value("connections_per_client", |field| CONNECTIONS_PER_CLIENT.read(field));
     let response_buffers = section.value("response_buffers", |field| RESPONSE_BUFFERS.read(field));
@@ -219,6 +240,8 @@ pub(crate) fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
         body_timeout: body_timeout?,
         stream_idle_timeout: stream_idle_timeout?,
         body_bytes: body_bytes?,
+        inspect_bytes: inspect_bytes?,
+        inspect_total: inspect_total?,
         connections: connections?,
         connections_per_client: connections_per_client?,
         response_buffers: response_buffers?,

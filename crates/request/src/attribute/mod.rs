@@ -104,6 +104,8 @@ pub const SPELLINGS: &[&str] = &[
     "path_segment:<n>",
     "route",
     "upstream",
+    "request_json:<pointer>",
+    "request_form:<name>",
     "descriptor:<name>",
 ];
 
@@ -227,8 +229,7 @@ impl Attribute {
             },
             Attribute::Route => filled(request.route.as_bytes()),
             Attribute::Upstream => filled(request.upstream.as_bytes()),
-            // No body has been read.
-            Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model => None,
+            Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model => self.in_body(request.body),
             Attribute::Descriptor(name) => request.descriptor?.value(name).map(|value| match value {
                 Cow::Borrowed(value) => Cow::Borrowed(value.as_bytes()),
                 Cow::Owned(value) => Cow::Owned(value.into_bytes()),

@@ -12,6 +12,8 @@ pub struct Overrides {
     pub retries: Option<u32>,
     /// The largest request body, in bytes.
     pub body_bytes: Option<u64>,
+    /// The longest request body that is read for the rules, in bytes.
+    pub inspect_bytes: Option<u64>,
     /// The format of the gateway's own error responses. `None` keeps the format of the file.
     pub error_format: Option<ErrorFormat>,
     /// The settings for requests to language models, completed from the file. `None` keeps all settings of the file.

@@ -18,7 +18,9 @@ use crate::keys::routes::header_changes::{HEADER_CHANGES, header_changes};
 use crate::keys::routes::header_names::Message;
 use crate::keys::routes::rewrite::{REWRITE, rewrite};
 use crate::keys::routes::route_answers::{REDIRECT, RESPOND, redirect, respond};
-use crate::keys::routes::route_overrides::{BODY_BYTES_OF_ROUTE, RETRIES_OF_ROUTE, TIMEOUTS_OF_ROUTE, overrides};
+use crate::keys::routes::route_overrides::{
+    BODY_BYTES_OF_ROUTE, INSPECT_BYTES_OF_ROUTE, RETRIES_OF_ROUTE, TIMEOUTS_OF_ROUTE, overrides,
+};
 use crate::keys::routes::route_upstream::{SPLIT_BY, UPSTREAM_OF_ROUTE, upstreams_of_route};
 use crate::keys::rules::attribute::AttributeReader;
 use crate::keys::rules::names::unique;
@@ -35,8 +37,17 @@ use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
 /// The keys that are only allowed in a route to an upstream.
-const OF_UPSTREAMS: [&str; 8] =
-    ["split_by", "rewrite", "request_headers", "timeouts", "retries", "body_bytes", "llm", "forward_client_cert"];
+const OF_UPSTREAMS: [&str; 9] = [
+    "split_by",
+    "rewrite",
+    "request_headers",
+    "timeouts",
+    "retries",
+    "body_bytes",
+    "inspect_bytes",
+    "llm",
+    "forward_client_cert",
+];
 
 pub(crate) static ROUTE: Mapping = Mapping {
     heading: Some("key of a route"),
@@ -62,6 +73,7 @@ pub(crate) static ROUTE: Mapping = Mapping {
         TIMEOUTS_OF_ROUTE,
         RETRIES_OF_ROUTE,
         BODY_BYTES_OF_ROUTE,
+        INSPECT_BYTES_OF_ROUTE,
         LLM_OF_ROUTE,
         Key::optional(
             "forward_client_cert",

@@ -56,6 +56,11 @@ pub(crate) const BODY_BYTES_OF_ROUTE: Key = Key::optional(
     "Size of a request body, if smaller than in `limits`. Beyond: 413.",
 );
 
+const INSPECT_BYTES: ValueKind<ParseText<u64>> = ValueKind::new("size", SIZE, size::parse);
+
+pub(crate) const INSPECT_BYTES_OF_ROUTE: Key =
+    Key::optional("inspect_bytes", INSPECT_BYTES.declared(), "As in `limits`, for the requests of this route.");
+
 /// Reads the keys of a route that replace settings of its upstream or of `limits`. `None` after reporting a problem.
 ///
 /// `of_file` are the settings for requests to language models, which the route may replace.
@@ -63,6 +68,7 @@ pub(crate) fn overrides(section: &Section<'_>, of_file: &LlmSettings) -> Option<
     let timeouts = section.optional("timeouts", timeouts);
     let retries = section.optional("retries", retries);
     let body_bytes = section.optional("body_bytes", |field| BODY_BYTES.read(field));
+    let inspect_bytes = section.optional("inspect_bytes", |field| INSPECT_BYTES.read(field));
     let llm = section.optional("llm", llm);
     let LlmKeys { error_format, settings } = llm?.unwrap_or_default();
     let llm = (settings != LlmOverrides::default()).then(|| of_file.with(&settings));
@@ -70,6 +76,7 @@ pub(crate) fn overrides(section: &Section<'_>, of_file: &LlmSettings) -> Option<
         timeouts: timeouts?.unwrap_or_default(),
         retries: retries?,
         body_bytes: body_bytes?,
+        inspect_bytes: inspect_bytes?,
         error_format,
         llm,
     })

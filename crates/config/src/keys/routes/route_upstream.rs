@@ -99,5 +99,12 @@ fn split_by(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitK
         field.wrong("`upstream`: it is known only after it has been chosen", None);
         return None;
     }
+    if let Some(part) = key.alternatives.iter().find(|part| part.attribute.needs_body()) {
+        field.wrong(
+            format_args!("`{}`: the body is read only after the upstream has been chosen", part.attribute),
+            None,
+        );
+        return None;
+    }
     Some(key)
 }

@@ -62,9 +62,20 @@ impl TlsAttributes {
 impl AttributeReader<'_> {
     /// Returns the attribute with the name `text`. `None` after reporting at `field` that the file cannot use it.
     pub(crate) fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
+        let attribute = self.attribute_of_rule(field, text)?;
+        if attribute.needs_body() {
+            let hint = "bodies are read for `match`, `limit_keys` and `exempt`";
+            field.wrong(format_args!("`{attribute}` is not known here"), Some(hint.to_owned()));
+            return None;
+        }
+        Some(attribute)
+    }
+
+    /// Returns the attribute with the name `text`, as [`Self::attribute`]. It may be an attribute of the body.
+    pub(crate) fn attribute_of_rule(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
-            Ok(attribute) if attribute.needs_body() => {
-                unsupported(field, &attribute);
+            Ok(Attribute::Model) => {
+                unsupported(field, Attribute::Model);
                 return None;
             }
             Ok(attribute) => return self.verified(field, attribute),

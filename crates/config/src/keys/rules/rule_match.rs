@@ -88,7 +88,7 @@ impl ConditionReader<'_> {
     /// Reads a mapping in which each key is an attribute, and its value the expectation. `None` after reporting a problem.
     pub(crate) fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
         let read = |(name, position, field): (&str, Position, Field<'_>)| {
-            let attribute = self.attributes.attribute(&field.clone().at(position), name);
+            let attribute = self.attributes.attribute_of_rule(&field.clone().at(position), name);
             let expectation = self.expectation(&field, attribute.as_ref());
             Some(Condition { attribute: attribute?, expectation: expectation? })
         };

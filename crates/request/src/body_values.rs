@@ -1,0 +1,288 @@
+//! Reads the values that rules need from the body of a request: a value in a JSON body, or a field of a form.
+//!
+//! A body that two readers could read in two ways is refused, because the upstream might read another value than the one
+//! that was checked.
+
+use std::borrow::Cow;
+
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use llm::json::{Interest, JsonScanner, Lookup, Pointer, PointerSet, Value};
+
+use super::attribute::Attribute;
+use super::percent_encoding;
+use super::query;
+
+/// The values that are known of a request's body. It begins without any value.
+#[derive(Clone, Debug, Default)]
+pub struct BodyValues(Vec<(Attribute, Option<Vec<u8>>)>);
+
+/// The kind of a body, by the media type of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyKind {
+    /// `application/json`, or another media type that ends in `+json`.
+    Json,
+    /// `application/x-www-form-urlencoded`.
+    Form,
+    /// Any other media type, or none. No attribute reads such a body.
+    Other,
+}
+
+/// The error for a body that can be read in more than one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AmbiguousBody;
+
+impl BodyValues {
+    /// Returns the value of an attribute. `None` if the body has no such value, or the value is not known.
+    pub fn value(&self, attribute: &Attribute) -> Option<&[u8]> {
+        self.find(attribute)?.as_deref()
+    }
+
+    /// Whether it is known what the body has for this attribute, and be it no value.
+    pub fn knows(&self, attribute: &Attribute) -> bool {
+        self.find(attribute).is_some()
+    }
+
+    /// Notes that the body has no value for these attributes.
+    ///
+    /// # Errors
+    /// Never. The result has the type of [`BodyValues::read`].
+    pub fn note_missing(&mut self, attributes: &[Attribute]) -> Result<(), AmbiguousBody> {
+        self.0.extend(attributes.iter().map(|attribute| (attribute.clone(), None)));
+        Ok(())
+    }
+
+    /// Reads the values of these attributes from a body.
+    ///
+    /// # Errors
+    /// If the body is not what its media type says, is a JSON array, or has a name twice that an attribute reads. Or if a text
+    /// in JSON is longer than [`Value::MAX_BYTES`], or a field of a form is not UTF-8.
+    pub fn read(&mut self, kind: BodyKind, body: &[u8], attributes: &[Attribute]) -> Result<(), AmbiguousBody> {
+        if body.is_empty() {
+            return self.note_missing(attributes);
+        }
+        let mut pointers = Vec::new();
+        for attribute in attributes {
+            match attribute {
+                Attribute::RequestJson(pointer) if kind == BodyKind::Json => pointers.push((attribute, pointer)),
+                Attribute::RequestForm(name) if kind == BodyKind::Form => {
+                    self.0.push((attribute.clone(), form_value(body, name.as_bytes())?));
+                }
+                other => self.0.push((other.clone(), None)),
+            }
+        }
+        if !pointers.is_empty() {
+            let values = json_values(body, pointers.iter().map(|(_, pointer)| *pointer))?;
+            self.0.extend(pointers.iter().map(|(attribute, _)| (*attribute).clone()).zip(values));
+        }
+        Ok(())
+    }
+
+    fn find(&self, attribute: &Attribute) -> Option<&Option<Vec<u8>>> {
+        self.0.iter().find(|(known, _)| known == attribute).map(|(_, value)| value)
+    }
+}
+
+impl BodyKind {
+    /// Returns the kind of body that a request announces.
+    ///
+    /// # Errors
+    /// If the media type is repeated, or its text is not in UTF-8. This is no error for media types that no attribute reads.
+    pub fn of(head: &http::request::Parts) -> Result<BodyKind, AmbiguousBody> {
+        let mut types = head.headers.get_all(CONTENT_TYPE).iter();
+        let Some(written) = types.next() else { return Ok(BodyKind::Other) };
+        let kinds = || head.headers.get_all(CONTENT_TYPE).iter().map(|kind| BodyKind::of_type(kind.as_bytes()));
+        if kinds().all(|kind| kind == BodyKind::Other) {
+            return Ok(BodyKind::Other);
+        }
+        if types.next().is_some() || !is_utf8(written.as_bytes()) {
+            return Err(AmbiguousBody);
+        }
+        Ok(BodyKind::of_type(written.as_bytes()))
+    }
+
+    fn of_type(written: &[u8]) -> BodyKind {
+        let essence = written.split(|byte| matches!(byte, b';' | b',')).next().unwrap_or_default();
+        let essence = essence.trim_ascii().to_ascii_lowercase();
+        match &*essence {
+            b"application/x-www-form-urlencoded" => BodyKind::Form,
+            b"application/json" => BodyKind::Json,
+            other if other.ends_with(b"+json") => BodyKind::Json,
+            _ => BodyKind::Other,
+        }
+    }
+
+    /// Whether a body of this kind may have a value for one of the attributes.
+    pub fn may_have_any(self, attributes: &[Attribute]) -> bool {
+        attributes.iter().any(|attribute| match attribute {
+            Attribute::RequestJson(_) => self == BodyKind::Json,
+            Attribute::RequestForm(_) => self == BodyKind::Form,
+            _ => false,
+        })
+    }
+}
+
+/// Whether the body has a content coding, such as `gzip`, so that it cannot be read.
+pub fn is_coded(head: &http::request::Parts) -> bool {
+    head.headers.get_all(CONTENT_ENCODING).iter().any(|coding| {
+        let codings = coding.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        let mut named = codings.filter(|coding| !coding.is_empty());
+        named.any(|coding| !coding.eq_ignore_ascii_case(b"identity"))
+    })
+}
+
+/// Whether the media type names no other character encoding than UTF-8, of which ASCII is a part.
+fn is_utf8(media_type: &[u8]) -> bool {
+    let parameters = media_type.split(|byte| *byte == b';').skip(1);
+    let mut charsets = parameters.filter_map(|parameter| {
+        let parameter = parameter.trim_ascii().to_ascii_lowercase();
+        parameter.strip_prefix(b"charset=").map(<[u8]>::to_vec)
+    });
+    // Two media types in one field would be read in two ways.
+    !media_type.contains(&b',')
+        && charsets.all(|charset| matches!(&*charset, b"utf-8" | b"\"utf-8\"" | b"utf8" | b"\"utf8\"" | b"us-ascii"))
+}
+
+/// Returns the values at these pointers.
+fn json_values<'p>(
+    body: &[u8],
+    pointers: impl ExactSizeIterator<Item = &'p Pointer>,
+) -> Result<Vec<Option<Vec<u8>>>, AmbiguousBody> {
+    let count = pointers.len();
+    let root = Pointer::parse("").map_err(|_| AmbiguousBody)?;
+    let all = pointers.cloned().chain([root]);
+    let set = PointerSet::new(all.map(|pointer| (pointer, Interest::Value)));
+    let mut scanner = JsonScanner::new(&set, u64::MAX);
+    scanner.push(body);
+    scanner.finish().map_err(|_| AmbiguousBody)?;
+    // An array may be a batch of requests, of which a pointer would read only one.
+    if scanner.value(count) == Lookup::Value(&Value::Array) {
+        return Err(AmbiguousBody);
+    }
+    let value = |index| {
+        Ok(match scanner.value(index) {
+            Lookup::Twice | Lookup::Value(Value::TooLong) => return Err(AmbiguousBody),
+            Lookup::Value(Value::Text(text)) => Some(text.as_bytes().to_vec()).filter(|text| !text.is_empty()),
+            Lookup::Value(Value::Bool(value)) => Some(if *value { b"true".to_vec() } else { b"false".to_vec() }),
+            Lookup::Value(Value::Number(number)) => {
+                let digits = number.as_str().strip_prefix('-').unwrap_or(number.as_str());
+                let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
+                is_integer.then(|| number.as_str().as_bytes().to_vec())
+            }
+            Lookup::Missing | Lookup::Value(Value::Null | Value::Array | Value::Object) => None,
+        })
+    };
+    (0..count).map(value).collect()
+}
+
+/// Returns the decoded value of a form's field. `None` if the field is absent or empty.
+fn form_value(body: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>, AmbiguousBody> {
+    let is_it = |pair: &[u8]| *percent_encoding::decode_form(query::name_and_value(pair).0) == *name;
+    let mut pairs = body.split(|byte| *byte == b'&').filter(|pair| is_it(pair));
+    // Some frameworks separate fields at `;` as well.
+    let mut parts = body.split(|byte| matches!(byte, b'&' | b';')).filter(|part| is_it(part));
+    let (pair, part) = (pairs.next(), parts.next());
+    if pair != part || parts.next().is_some() {
+        return Err(AmbiguousBody);
+    }
+    let Some(pair) = pair else { return Ok(None) };
+    let value = percent_encoding::decode_form(query::name_and_value(pair).1);
+    if std::str::from_utf8(&value).is_err() {
+        return Err(AmbiguousBody);
+    }
+    Ok(Some(value.into_owned()).filter(|value| !value.is_empty()))
+}
+
+impl Attribute {
+    /// Returns the value that the body of a request has for this attribute.
+    pub(crate) fn in_body<'r>(&self, body: Option<&'r BodyValues>) -> Option<Cow<'r, [u8]>> {
+        body?.value(self).map(Cow::Borrowed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes(names: &[&str]) -> Vec<Attribute> {
+        names.iter().map(|name| Attribute::parse(name).unwrap()).collect()
+    }
+
+    fn read(kind: BodyKind, body: &[u8], names: &[&str]) -> Result<Vec<Option<String>>, AmbiguousBody> {
+        let (mut values, attributes) = (BodyValues::default(), attributes(names));
+        values.read(kind, body, &attributes)?;
+        assert!(attributes.iter().all(|attribute| values.knows(attribute)));
+        let text = |attribute| values.value(attribute).map(|value| String::from_utf8(value.to_vec()).unwrap());
+        Ok(attributes.iter().map(text).collect())
+    }
+
+    fn kind(fields: &[(&str, &str)]) -> Result<BodyKind, AmbiguousBody> {
+        let mut request = http::Request::builder();
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        BodyKind::of(&request.body(()).unwrap().into_parts().0)
+    }
+
+    #[test]
+    fn scalars_of_json_are_values() {
+        let body = br#"{"a":{"b":["x",-3]},"t":true,"f":1.0,"e":1e3,"n":null,"o":{},"s":""}"#;
+        let names = ["/a/b/0", "/a/b/1", "/t", "/f", "/e", "/n", "/o", "/s", "/none", "/a/b/2", ""];
+        let names: Vec<String> =
+            names.iter().filter(|name| !name.is_empty()).map(|name| format!("request_json:{name}")).collect();
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        let found = read(BodyKind::Json, body, &names).unwrap();
+        let found: Vec<&str> = found.iter().map(|value| value.as_deref().unwrap_or("-")).collect();
+        assert_eq!(found, ["x", "-3", "true", "-", "-", "-", "-", "-", "-", "-"]);
+    }
+
+    #[test]
+    fn a_value_is_missing_in_a_body_of_another_kind() {
+        let names = ["request_json:/a", "request_form:a", "llm:model", "path"];
+        assert_eq!(read(BodyKind::Json, br#"{"a":1}"#, &names), Ok(vec![Some("1".to_owned()), None, None, None]));
+        assert_eq!(read(BodyKind::Form, b"a=2", &names), Ok(vec![None, Some("2".to_owned()), None, None]));
+        assert_eq!(read(BodyKind::Other, b"{", &names), Ok(vec![None; 4]));
+        assert_eq!(read(BodyKind::Json, b"", &names), Ok(vec![None; 4]));
+        // A body is checked only where a value is read.
+        assert_eq!(read(BodyKind::Json, b"{", &names[1..]), Ok(vec![None; 3]));
+        assert_eq!(read(BodyKind::Json, b"{", &names), Err(AmbiguousBody));
+    }
+
+    #[test]
+    fn a_media_type_names_the_kind_of_a_body() {
+        let of = |written: &str| kind(&[("content-type", written)]);
+        for json in ["application/json", "APPLICATION/Json;charset=utf-8", "application/a.b+json ; x=y", "text/x+json"]
+        {
+            assert_eq!(of(json), Ok(BodyKind::Json), "{json}");
+        }
+        assert_eq!(of("application/x-www-form-urlencoded; charset=UTF-8"), Ok(BodyKind::Form));
+        for other in ["application/jsonx", "text/plain, text/html", "text/json", "json", "", "multipart/form-data"] {
+            assert_eq!(of(other), Ok(BodyKind::Other), "{other}");
+        }
+        for ambiguous in
+            ["application/json, text/plain", "application/json;charset=utf-16", "application/json; Charset=\"x\""]
+        {
+            assert_eq!(of(ambiguous), Err(AmbiguousBody), "{ambiguous}");
+        }
+        let twice = |one, other| kind(&[("content-type", one), ("content-type", other)]);
+        assert_eq!(twice("text/plain", "application/json"), Err(AmbiguousBody));
+        assert_eq!(twice("text/plain", "text/plain"), Ok(BodyKind::Other));
+        assert_eq!(kind(&[]), Ok(BodyKind::Other));
+    }
+
+    #[test]
+    fn a_field_of_a_form_stands_once() {
+        let one =
+            |body: &str| read(BodyKind::Form, body.as_bytes(), &["request_form:a b"]).map(|mut found| found.remove(0));
+        for (body, value) in
+            [("a+b=1%202", "1 2"), ("x=a+b&a%20b=3&", "3"), ("a+b=%zz", "%zz"), ("a+b=x%3By=z", "x;y=z")]
+        {
+            assert_eq!(one(body), Ok(Some(value.to_owned())), "{body}");
+        }
+        for body in ["x=1", "a+b", "a+b=", "A+b=1", "&&"] {
+            assert_eq!(one(body), Ok(None), "{body}");
+        }
+        for body in ["a+b=1&a+b=1", "a+b=1;a+b=2", "x=1;a+b=2", "a+b=x;y=z", "a+b=%ff", "a+b&a%20b=1"] {
+            assert_eq!(one(body), Err(AmbiguousBody), "{body}");
+        }
+    }
+}

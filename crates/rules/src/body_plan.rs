@@ -1,0 +1,277 @@
+//! Plans the charges of a request whose body has perhaps not been read: [`RuleSet::plan_or_needs`].
+
+use smallvec::SmallVec;
+
+use super::compiled_limit::CompiledLimit;
+use super::compiled_rule::{CompiledCondition, CompiledPolicy, CompiledRule, Slot};
+use super::index::{Index, Indices};
+use super::plan::RuleDescriptor;
+use super::policy_walk::{Facts, Finding, Observer, RuleFinding};
+use super::resolved::Values;
+use super::rule_set::RuleSet;
+use super::ruling::{Answer, Ruling};
+use base::time::Timestamp;
+use ledger::bucket_key::Descriptor;
+use request::attribute::Attribute;
+use request::request::Request;
+
+/// The attributes whose values must be read from the body before the rules can decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeededFromBody(pub Vec<Attribute>);
+
+/// The slots (indexes) of attributes whose values are not known.
+type Slots = SmallVec<[Slot; 2]>;
+
+impl RuleSet {
+    /// Determines what a request has to pay, as [`RuleSet::plan`], if what is known of its body is enough.
+    ///
+    /// # Errors
+    /// Returns the attributes that must be read from the body. Each of them belongs to a rule, a policy or an exemption whose
+    /// other conditions hold. A request that is denied without them needs none.
+    pub fn plan_or_needs(&self, request: &Request<'_>, at: Timestamp) -> Result<Ruling, NeededFromBody> {
+        if !self.reads_bodies() || request.body.is_none() {
+            return Ok(self.plan(request, at));
+        }
+        let (mut values, mut needed) = (UnreadValues(Values::new(self.attributes(), request, at)), Needed::default());
+        let ruling = self.walk(&mut values, &mut needed);
+        if needed.0.is_empty() || matches!(ruling.answer, Answer::Denied(_)) {
+            return Ok(ruling);
+        }
+        let mut attributes: Vec<Attribute> = Vec::new();
+        for slot in needed.0 {
+            let attribute = values.0.attribute(slot);
+            if !attributes.contains(attribute) {
+                attributes.push(attribute.clone());
+            }
+        }
+        Err(NeededFromBody(attributes))
+    }
+}
+
+/// The attributes of one request, of which those in its body may be unknown.
+struct UnreadValues<'s, 'r>(Values<'s, 'r>);
+
+impl UnreadValues<'_, '_> {
+    fn is_unknown(&self, slot: Slot) -> bool {
+        let attribute = self.0.attribute(slot);
+        attribute.needs_body() && self.0.request.body.is_some_and(|body| !body.knows(attribute))
+    }
+}
+
+impl<'s> Facts<'s> for UnreadValues<'s, '_> {
+    type Match = ();
+    type Failure = ();
+    type Unknown = Slots;
+    type Picked = RuleDescriptor;
+
+    fn at(&self) -> Timestamp {
+        self.0.at
+    }
+
+    fn is_forwarded(&mut self) -> bool {
+        self.0.is_forwarded()
+    }
+
+    fn find(&mut self, index: &Index) -> Option<Indices> {
+        if index.reads(|slot| self.is_unknown(Slot(slot))) { None } else { Some(self.0.find(index)) }
+    }
+
+    fn conditions(&mut self, conditions: &'s [CompiledCondition]) -> Finding<(), (), Slots> {
+        let mut unknown = Slots::new();
+        for condition in conditions {
+            if self.is_unknown(condition.slot) {
+                unknown.push(condition.slot);
+            } else if !self.0.hold(std::slice::from_ref(condition)) {
+                return Finding::Fails(());
+            }
+        }
+        if unknown.is_empty() { Finding::Holds(()) } else { Finding::Unknown(unknown) }
+    }
+
+    fn pick(&mut self, rule: &'s CompiledRule, picked: &mut RuleDescriptor) -> Finding<(), (), Slots> {
+        let mut unknown = Slots::new();
+        for key in &rule.keys {
+            // The first alternative that has a value counts, so an unknown one before it is needed.
+            let open = unknown.len();
+            let mut has_value = false;
+            for (slot, _) in &key.parts {
+                if self.is_unknown(*slot) {
+                    unknown.push(*slot);
+                } else if self.0.of(*slot).is_some() {
+                    has_value = true;
+                    break;
+                }
+            }
+            if !has_value && unknown.len() == open {
+                return Finding::Fails(());
+            }
+        }
+        if unknown.is_empty() { self.0.pick(rule, picked).widened() } else { Finding::Unknown(unknown) }
+    }
+
+    fn descriptor(picked: &RuleDescriptor) -> &Descriptor {
+        <Values<'_, '_> as Facts<'_>>::descriptor(picked)
+    }
+
+    fn check_costs(
+        &mut self,
+        limits: impl Iterator<Item = &'s CompiledLimit>,
+        _: &RuleDescriptor,
+    ) -> Result<(), Slots> {
+        let unknown: Slots = limits.flat_map(CompiledLimit::slots).filter(|slot| self.is_unknown(*slot)).collect();
+        if unknown.is_empty() { Ok(()) } else { Err(unknown) }
+    }
+
+    fn variant(&mut self, limit: &'s CompiledLimit, picked: &RuleDescriptor) -> u32 {
+        self.0.variant(limit, picked)
+    }
+
+    fn with_text<R>(&mut self, slot: Slot, read: impl FnOnce(Option<&[u8]>) -> R) -> R {
+        self.0.with_text(slot, read)
+    }
+
+    /// Returns the slots of the conditions. The values of limit keys are needed only if the conditions hold.
+    fn join(conditions: Slots, _: Slots) -> Slots {
+        conditions
+    }
+}
+
+impl<M, F> Finding<M, F, std::convert::Infallible> {
+    /// Returns the finding as one that could be unknown.
+    fn widened<U>(self) -> Finding<M, F, U> {
+        match self {
+            Finding::Holds(matched) => Finding::Holds(matched),
+            Finding::Fails(failure) => Finding::Fails(failure),
+            Finding::Unknown(never) => match never {},
+        }
+    }
+}
+
+/// Collects the unknown attributes on which the rules depend.
+#[derive(Default)]
+struct Needed(Slots);
+
+impl<'s, 'r> Observer<'s, UnreadValues<'s, 'r>> for Needed {
+    fn policy(&mut self, _: &'s CompiledPolicy, finding: Finding<(), (), Slots>) {
+        self.note(finding);
+    }
+
+    fn rule(&mut self, _: &'s CompiledPolicy, _: &'s CompiledRule, finding: RuleFinding<'s, UnreadValues<'s, 'r>>) {
+        if let RuleFinding::Unknown(slots) = finding {
+            self.0.extend(slots);
+        }
+    }
+
+    fn exemption(&mut self, _: usize, finding: Finding<(), (), Slots>) {
+        self.note(finding);
+    }
+}
+
+impl Needed {
+    fn note(&mut self, finding: Finding<(), (), Slots>) {
+        if let Finding::Unknown(slots) = finding {
+            self.0.extend(slots);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::Fold;
+    use crate::rule::{Action, Condition, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule, RuleSource};
+    use base::position::Position;
+    use proptest::prelude::*;
+    use request::body_values::{BodyKind, BodyValues};
+    use request::client_address::ClientAddress;
+    use request::matcher::{Expectation, Text};
+
+    const ATTRIBUTES: [&str; 6] =
+        ["path", "header:a", "request_json:/a", "request_json:/b", "request_json:/c", "request_form:a"];
+
+    fn attribute() -> BoxedStrategy<Attribute> {
+        prop::sample::select(ATTRIBUTES.to_vec()).prop_map(|name| Attribute::parse(name).unwrap()).boxed()
+    }
+
+    /// Generates few attributes and values, so that many rules need the body, and many do not.
+    fn rules() -> impl Strategy<Value = RuleSet> {
+        let texts = prop::collection::vec(prop::sample::select(vec!["1", "2", "3", "/x"]), 1..3);
+        let condition = (attribute(), texts, 0..4).prop_map(|(attribute, texts, kind)| {
+            let texts = texts.iter().map(|text| Text::exact(text)).collect();
+            let expectation = match kind {
+                0 => Expectation::Not(texts),
+                1 => Expectation::Present(true),
+                _ => Expectation::AnyOf(texts),
+            };
+            Condition { attribute, expectation }
+        });
+        let conditions = prop::collection::vec(condition, 0..3).boxed();
+        let key = prop::collection::vec(attribute(), 1..3).prop_map(|attributes| LimitKey {
+            text: attributes.iter().map(ToString::to_string).collect::<Vec<_>>().join("|"),
+            alternatives: attributes.into_iter().map(|attribute| KeyPart { attribute, fold: Fold::Exact }).collect(),
+        });
+        let action = prop::sample::select(vec![Action::Allow, Action::Deny, Action::Charge(Vec::new())]);
+        let mode = prop::sample::select(vec![Mode::Enforce, Mode::Shadow]);
+        let rule = (conditions.clone(), prop::collection::vec(key, 0..2), action, mode.clone()).prop_map(
+            |(conditions, keys, action, mode)| Rule {
+                name: String::new(),
+                conditions,
+                keys,
+                mode,
+                action,
+                until: None,
+                position: Position::default(),
+            },
+        );
+        let otherwise = prop::sample::select(vec![Otherwise::Allow, Otherwise::Deny]);
+        let policy = (conditions.clone(), prop::collection::vec(rule, 0..12), otherwise, mode).prop_map(
+            |(conditions, rules, otherwise, mode)| Policy {
+                name: String::new(),
+                conditions,
+                mode,
+                otherwise,
+                rules,
+                position: Position::default(),
+            },
+        );
+        let exempt = prop::collection::vec(conditions, 0..2);
+        (prop::collection::vec(policy, 0..12), exempt)
+            .prop_map(|(policies, exempt)| RuleSet::compile(RuleSource { policies, exempt }))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn the_ruling_is_that_of_a_body_that_was_read_at_once(
+            rules in rules(),
+            (path, a) in ("/[xy]", "[1-4]"),
+            body in prop::sample::select(vec!["{}", r#"{"a":1}"#, r#"{"a":"2","b":3}"#, r#"{"c":1,"b":2,"a":3}"#]),
+        ) {
+            let (head, ()) = http::Request::builder().uri(path).header("a", a).body(()).unwrap().into_parts();
+            let request = Request::new(&head, ClientAddress::new([203, 0, 113, 7].into(), 64));
+            let read = |values: &mut BodyValues, needed: &[Attribute]| {
+                values.read(BodyKind::Json, body.as_bytes(), needed).unwrap();
+            };
+            let mut all = BodyValues::default();
+            read(&mut all, &ATTRIBUTES.map(|name| Attribute::parse(name).unwrap()));
+            let whole = rules.plan(&request.with_body(Some(&all)), Timestamp(1));
+
+            let (mut known, mut rounds) = (BodyValues::default(), 0);
+            let ruling = loop {
+                match rules.plan_or_needs(&request.with_body(Some(&known)), Timestamp(1)) {
+                    Ok(ruling) => break ruling,
+                    Err(NeededFromBody(needed)) => {
+                        prop_assert!(needed.iter().all(|one| one.needs_body() && !known.knows(one)));
+                        prop_assert!(!needed.is_empty() && rounds < ATTRIBUTES.len());
+                        rounds += 1;
+                        read(&mut known, &needed);
+                    }
+                }
+            };
+            // Another rule may be the first that denies, if the body is not needed for it.
+            let both_deny = matches!((&ruling.answer, &whole.answer), (Answer::Denied(_), Answer::Denied(_)));
+            prop_assert!(both_deny || format!("{ruling:?}") == format!("{whole:?}"), "{ruling:?}\n{whole:?}");
+        }
+    }
+}

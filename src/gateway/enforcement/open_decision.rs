@@ -1,0 +1,74 @@
+//! A decision that waits for values from the body of its request.
+
+use std::sync::Arc;
+
+use super::subject::Subject;
+use super::{Arrival, DecisionFindings, PaymentRecord, refused_as_ambiguous};
+use crate::gateway::state::GatewayState;
+use crate::gateway::state::destinations::Destination;
+use crate::gateway::state::snapshot::Snapshot;
+use request::attribute::Attribute;
+use request::body_values::AmbiguousBody;
+use request::identity::Identity;
+use request::request::Request;
+use rules::body_plan::NeededFromBody;
+
+/// A decision that waits for values from the body of its request. All stages before the rules have let the request pass, and no
+/// rule denies it without its body.
+#[derive(Debug)]
+pub(in crate::gateway) struct OpenDecision {
+    identity: Identity,
+    destination: Arc<Destination>,
+    arrival: Arrival,
+    record: PaymentRecord,
+    needed: NeededFromBody,
+}
+
+impl OpenDecision {
+    pub(super) fn new(
+        subject: Subject<'_>,
+        arrival: Arrival,
+        record: PaymentRecord,
+        needed: NeededFromBody,
+    ) -> Box<OpenDecision> {
+        let destination = Arc::clone(subject.destination);
+        Box::new(OpenDecision { identity: subject.identity, destination, arrival, record, needed })
+    }
+
+    /// Returns the attributes that must be read from the body.
+    pub(in crate::gateway) fn needed(&self) -> &[Attribute] {
+        &self.needed.0
+    }
+
+    pub(in crate::gateway) fn destination(&self) -> &Destination {
+        &self.destination
+    }
+
+    /// Decides about the request, now that the needed values are known. `read` says whether the body could be read.
+    ///
+    /// # Errors
+    /// If the rules need more of the body.
+    pub(in crate::gateway) async fn resume(
+        self: Box<OpenDecision>,
+        gateway: &GatewayState,
+        snapshot: &Snapshot,
+        request: &Request<'_>,
+        read: Result<(), AmbiguousBody>,
+    ) -> Result<DecisionFindings, Box<OpenDecision>> {
+        let OpenDecision { identity, destination, arrival, record, .. } = *self;
+        // The decision itself begins only now, when the body has been read.
+        let arrival = Arrival { at: gateway.clock.now(), ..arrival };
+        let subject = Subject { identity, destination: &destination };
+        if read == Err(AmbiguousBody) {
+            return Ok(subject.end(gateway, refused_as_ambiguous()));
+        }
+        let described = subject.describe(request);
+        match snapshot.config.rules.plan_or_needs(&described, gateway.clock.date(arrival.at)) {
+            Ok(ruling) => {
+                let enforced = subject.enforce(gateway, snapshot, ruling, &described, arrival, record).await;
+                Ok(subject.end(gateway, enforced))
+            }
+            Err(needed) => Err(OpenDecision::new(subject, arrival, record, needed)),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Holds the body of a request in memory, because rules need it, and gives it to the upstream afterwards.
+//!
+//! The memory of one body and of all bodies together is bounded. A body counts until its last part has been sent.
+
+use bytes::Bytes;
+
+use super::fault::Fault;
+use crate::gateway::runtime::inspected_bytes::InspectedShare;
+use crate::gateway::server::body_part::{BodyPart, StatedLength, TrailerLines};
+use crate::gateway::server::http1::exchange_io::BodyRead;
+use crate::gateway::server::http1::request_head::Body;
+
+/// The capacity of the first buffer of a body.
+const FIRST_BUFFER: usize = 16 << 10;
+
+/// The whole body of a request, with its trailers. All clones share the memory.
+#[derive(Clone, Debug)]
+pub(super) struct ReadBody {
+    pub data: Bytes,
+    trailers: TrailerLines,
+}
+
+/// The bounds of a body in memory, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadBounds {
+    /// The largest body.
+    pub body: usize,
+    /// The largest sum of all bodies that are in memory.
+    pub total: usize,
+}
+
+/// A body while it is read.
+#[derive(Debug)]
+pub(super) struct BodyReader {
+    data: Vec<u8>,
+    left: StatedLength,
+    /// The largest capacity of the buffer: the stated length, or the bound.
+    largest: usize,
+    bounds: ReadBounds,
+    share: InspectedShare,
+}
+
+/// The bytes of a body, with the share that counts them.
+struct CountedBytes {
+    data: Vec<u8>,
+    _share: InspectedShare,
+}
+
+impl AsRef<[u8]> for CountedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl BodyReader {
+    /// Makes the reader of a body that has this form in its head.
+    ///
+    /// # Errors
+    /// If the body is too long, or the bodies in memory are too large together.
+    pub(super) fn new(body: Body, bounds: ReadBounds, share: InspectedShare) -> Result<BodyReader, Fault> {
+        let (length, largest) = match body {
+            Body::Length(length) => (Some(length), usize::try_from(length).unwrap_or(usize::MAX)),
+            Body::Nothing | Body::Chunked | Body::Tunnel => (None, bounds.body),
+        };
+        if largest > bounds.body {
+            return Err(Fault::TOO_LONG);
+        }
+        let mut reader = BodyReader { data: Vec::new(), left: StatedLength(length), largest, bounds, share };
+        reader.make_room(1)?;
+        Ok(reader)
+    }
+
+    /// Returns the whole body, whose last part has been added.
+    pub(super) fn end(self, trailers: TrailerLines) -> ReadBody {
+        let counted = CountedBytes { data: self.data, _share: self.share };
+        ReadBody { data: Bytes::from_owner(counted), trailers }
+    }
+
+    /// Adds the next part of the body. Its trailers are left out.
+    ///
+    /// # Errors
+    /// If the body is too long, or differs from its length. Or if the bodies in memory are too large together.
+    pub(super) fn add(&mut self, part: &BodyPart) -> Result<(), Fault> {
+        self.left.count(part).map_err(|_| Fault::LENGTH_MISMATCH)?;
+        self.make_room(part.data.len())?;
+        self.data.extend_from_slice(&part.data);
+        Ok(())
+    }
+
+    /// Makes room for `more` bytes. The buffer is doubled when it is full, but is never larger than the body may be.
+    fn make_room(&mut self, more: usize) -> Result<(), Fault> {
+        let needed = self.data.len().saturating_add(more);
+        if needed > self.largest {
+            return Err(Fault::TOO_LONG);
+        }
+        if needed <= self.data.capacity() {
+            return Ok(());
+        }
+        let capacity = needed.max(self.data.capacity().saturating_mul(2)).max(FIRST_BUFFER).min(self.largest);
+        let raised = self.share.raise_to(capacity, self.bounds.total);
+        raised.map_err(|_| Fault::Own(503, "too many request bodies are in memory"))?;
+        self.data.reserve_exact(capacity - self.data.len());
+        Ok(())
+    }
+}
+
+impl ReadBody {
+    /// Appends the next part of at most `most` bytes to `data`, or the trailers to `trailers` after the last part.
+    pub(super) fn append_next(&mut self, data: &mut Vec<u8>, most: usize, trailers: &mut Vec<u8>) -> BodyRead {
+        let part = self.next_data(most);
+        if part.is_empty() {
+            trailers.append(&mut self.trailers);
+            return BodyRead::End;
+        }
+        data.extend_from_slice(&part);
+        BodyRead::Data
+    }
+
+    /// Returns the next part of at most `most` bytes. The last part has the end.
+    pub(super) fn next_part(&mut self, most: usize) -> BodyPart {
+        let data = self.next_data(most);
+        let end = self.data.is_empty().then(|| std::mem::take(&mut self.trailers));
+        BodyPart { data, end }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    fn next_data(&mut self, most: usize) -> Bytes {
+        self.data.split_to(most.min(self.data.len()))
+    }
+}
