@@ -1,8 +1,14 @@
 //! Request bodies that are read before the decision, because rules need values from them.
 
+mod ambiguous_bodies;
 mod bounds;
+mod forwarded_bodies;
 mod forwarding;
+mod http2_bodies;
+mod inspect_bounds;
+mod json_bodies;
 mod values;
+mod values_in_bodies;
 
 /// A rule that limits each model to one request, and one that counts by a field of a form.
 const BY_MODEL: &str = "
