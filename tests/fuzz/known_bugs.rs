@@ -1,7 +1,9 @@
 //! Shows that each target can find a bug. The parser of the target gets a planted bug, and the target must fail.
 
 use super::mutation::finds;
-use super::{answers, certificates, descriptions, frames, grpc, llm_requests, protocols, responses, semantics};
+use super::{
+    answers, certificates, descriptions, frames, grpc, llm_requests, protocols, request_bodies, responses, semantics,
+};
 
 #[track_caller]
 fn check(target: fn()) {
@@ -101,6 +103,16 @@ fn of_json() {
 #[test]
 fn of_a_request_to_a_language_model() {
     check(llm_requests::llm_request);
+}
+
+#[test]
+fn of_json_in_a_request() {
+    check(request_bodies::request_json);
+}
+
+#[test]
+fn of_a_form() {
+    check(request_bodies::request_form);
 }
 
 #[test]

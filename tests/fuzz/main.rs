@@ -27,5 +27,6 @@ mod logs;
 mod mutation;
 mod own_log;
 mod protocols;
+mod request_bodies;
 mod responses;
 mod semantics;
