@@ -63,7 +63,12 @@ impl BodyValues {
         let mut pointers = Vec::new();
         for attribute in attributes {
             match attribute {
-                Attribute::RequestJson(pointer) if kind == BodyKind::Json => pointers.push((attribute, pointer)),
+                Attribute::RequestJson(pointer) if kind == BodyKind::Json => {
+                    pointers.push((attribute, pointer.clone()));
+                }
+                Attribute::Model if kind == BodyKind::Json => {
+                    pointers.push((attribute, Pointer::parse("/model").map_err(|_| AmbiguousBody)?));
+                }
                 Attribute::RequestForm(name) if kind == BodyKind::Form => {
                     self.0.push((attribute.clone(), form_value(body, name.as_bytes())?));
                 }
@@ -71,7 +76,7 @@ impl BodyValues {
             }
         }
         if !pointers.is_empty() {
-            let values = json_values(body, pointers.iter().map(|(_, pointer)| *pointer))?;
+            let values = json_values(body, pointers.iter().map(|(_, pointer)| pointer))?;
             self.0.extend(pointers.iter().map(|(attribute, _)| (*attribute).clone()).zip(values));
         }
         Ok(())
@@ -114,7 +119,7 @@ impl BodyKind {
     /// Whether a body of this kind may have a value for one of the attributes.
     pub fn may_have_any(self, attributes: &[Attribute]) -> bool {
         attributes.iter().any(|attribute| match attribute {
-            Attribute::RequestJson(_) => self == BodyKind::Json,
+            Attribute::RequestJson(_) | Attribute::Model => self == BodyKind::Json,
             Attribute::RequestForm(_) => self == BodyKind::Form,
             _ => false,
         })

@@ -28,6 +28,7 @@ pub mod grpc_timeout;
 pub mod identity;
 pub mod key_places;
 pub mod list_file;
+mod llm_model;
 pub mod matcher;
 pub mod path;
 pub mod percent_encoding;

@@ -47,7 +47,7 @@ impl AmbiguityCheck {
     pub fn add(&mut self, attributes: impl IntoIterator<Item = Attribute>) {
         for attribute in attributes {
             let repeatable = matches!(attribute, Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_));
-            self.reads_path |= matches!(attribute, Attribute::Path | Attribute::PathSegment(_));
+            self.reads_path |= matches!(attribute, Attribute::Path | Attribute::PathSegment(_) | Attribute::Model);
             if repeatable && !self.repeatable.contains(&attribute) {
                 self.repeatable.push(attribute);
             }

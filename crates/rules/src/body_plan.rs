@@ -54,7 +54,8 @@ struct UnreadValues<'s, 'r>(Values<'s, 'r>);
 impl UnreadValues<'_, '_> {
     fn is_unknown(&self, slot: Slot) -> bool {
         let attribute = self.0.attribute(slot);
-        attribute.needs_body() && self.0.request.body.is_some_and(|body| !body.knows(attribute))
+        let body = self.0.request.body.filter(|_| attribute.needs_body());
+        body.is_some_and(|body| !body.knows(attribute)) && attribute.is_in_body_of(self.0.request.head)
     }
 }
 

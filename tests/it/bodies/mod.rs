@@ -7,6 +7,7 @@ mod forwarding;
 mod http2_bodies;
 mod inspect_bounds;
 mod json_bodies;
+mod models;
 mod values;
 mod values_in_bodies;
 

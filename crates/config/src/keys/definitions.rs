@@ -36,6 +36,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
                     "path": expectation("The path without query, normalised. /v1/* stands for /v1 and everything below."),
                     "route": expectation("The name of the route; default in a file without routes."),
                     "upstream": expectation("The name of the upstream; default in a file without upstreams."),
+                    "llm:model": expectation("The model that a request to a language model asks for."),
                     "door": expectation("Where the decision is asked for: proxy, http, ext_authz or rls.")
                 },
                 "patternProperties": {

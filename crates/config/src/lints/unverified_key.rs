@@ -89,6 +89,7 @@ impl File<'_> {
             | Attribute::PathSegment(_)
             | Attribute::Host
             | Attribute::TlsServerName
+            | Attribute::Model
             | Attribute::Method => {
                 matches!(chosen, ClientChoice::Target)
             }

@@ -12,11 +12,13 @@ use std::fmt;
 use std::num::NonZeroU8;
 
 use http::header::{CONNECTION, COOKIE, HeaderName};
+use http::request::Parts;
 use llm::json::{InvalidPointer, Pointer};
 
 use super::attribute_value::AttributeValue;
 use super::client_certificate_field::ClientCertificateField;
 use super::door::Door;
+use super::llm_model::ModelPlace;
 use super::request::Request;
 use super::{cookie, path, query};
 
@@ -106,6 +108,7 @@ pub const SPELLINGS: &[&str] = &[
     "upstream",
     "request_json:<pointer>",
     "request_form:<name>",
+    "llm:model",
     "descriptor:<name>",
 ];
 
@@ -229,7 +232,12 @@ impl Attribute {
             },
             Attribute::Route => filled(request.route.as_bytes()),
             Attribute::Upstream => filled(request.upstream.as_bytes()),
-            Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model => self.in_body(request.body),
+            Attribute::RequestJson(_) | Attribute::RequestForm(_) => self.in_body(request.body),
+            Attribute::Model => match ModelPlace::of(head) {
+                ModelPlace::Path(model) => Some(model),
+                ModelPlace::Body => self.in_body(request.body),
+                ModelPlace::Nowhere => None,
+            },
             Attribute::Descriptor(name) => request.descriptor?.value(name).map(|value| match value {
                 Cow::Borrowed(value) => Cow::Borrowed(value.as_bytes()),
                 Cow::Owned(value) => Cow::Owned(value.into_bytes()),
@@ -237,9 +245,17 @@ impl Attribute {
         }
     }
 
-    /// Returns whether the value is known only when the body of the request has been read.
+    /// Returns whether the value of some requests is known only when the body has been read.
     pub fn needs_body(&self) -> bool {
         matches!(self, Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model)
+    }
+
+    /// Returns whether the value of a request with this head is known only when the body has been read.
+    pub fn is_in_body_of(&self, head: &Parts) -> bool {
+        match self {
+            Attribute::Model => ModelPlace::of(head) == ModelPlace::Body,
+            other => other.needs_body(),
+        }
     }
 
     /// Whether the upstream might read a different value than the rules: the request repeats the attribute, or removes

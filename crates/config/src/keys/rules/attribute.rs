@@ -1,7 +1,6 @@
 //! Reads the names of attributes in all places of the file.
 
 use crate::keys::listeners::Listener;
-use crate::keys::unsupported::unsupported;
 use crate::language::reader::Field;
 use crate::language::suggest::{nearest_name, nearest_spelling};
 use base::tls::server::ClientAuth;
@@ -74,10 +73,6 @@ impl AttributeReader<'_> {
     /// Returns the attribute with the name `text`, as [`Self::attribute`]. It may be an attribute of the body.
     pub(crate) fn attribute_of_rule(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
-            Ok(Attribute::Model) => {
-                unsupported(field, Attribute::Model);
-                return None;
-            }
             Ok(attribute) => return self.verified(field, attribute),
             Err(why) => why,
         };

@@ -16,7 +16,7 @@ pub(crate) const LIMIT_KEY: Shape = Shape::Defined(&Definition {
     name: "limit_key",
     shape: Shape::text(
         &[
-            r"^(\s*(lower\(\s*)?((jwt|query|cookie|request_form|descriptor):[^|]*[^|\s][^|]*|request_json:/([^~|]|~[01])*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)\s*\)?)\s*(\||$))+$",
+            r"^(\s*(lower\(\s*)?((jwt|query|cookie|request_form|descriptor):[^|]*[^|\s][^|]*|request_json:/([^~|]|~[01])*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|llm:model|door)\s*\)?)\s*(\||$))+$",
         ],
         "be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives",
     ),
