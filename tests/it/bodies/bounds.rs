@@ -3,7 +3,8 @@
 use std::thread::scope;
 use std::time::Duration;
 
-use super::{BY_MODEL, JSON, LISTENERS};
+use super::json_bodies::{JSON, begin_upload, json_of_length, per_user, post_json};
+use super::{BY_MODEL, LISTENERS};
 use crate::support::http2::Http2Client;
 use crate::support::{Gateway, Upstream, eventually};
 
@@ -50,21 +51,23 @@ fn all_bodies_together_are_bounded_and_what_has_ended_counts_no_more() {
     let gateway = Gateway::before(&Upstream::start()).with(BY_MODEL).with("limits: {inspect_total: 40KiB}").start();
     let begin = || {
         let mut client = gateway.client();
-        client.write(
-            "POST /llm/a HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 20000\r\n\r\n{",
-        );
+        client.write("POST /llm/a HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n");
+        client.write("Expect: 100-continue\r\nContent-Length: 20000\r\n\r\n");
+        // The gateway has made room for the body when it says this.
+        assert_eq!(client.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+        client.write("{");
         client
     };
     let status = || gateway.client().send("POST", "/llm/a", &[JSON], &format!("{:20000}", "{}")).status;
     let (mut one, other) = (begin(), begin());
-    eventually("both hold a body", || status() == 503);
+    assert_eq!(status(), 503);
     assert_eq!(gateway.client().send("POST", "/other", &[JSON], "{}").status, 200);
     // A client that leaves frees its share.
     drop(other);
     eventually("the share is free", || status() == 200);
     // As does a request that has ended.
     let begun = begin();
-    eventually("both hold a body again", || status() == 503);
+    assert_eq!(status(), 503);
     one.write(&format!("{:19999}", "}"));
     assert_eq!(one.response("POST").unwrap().status, 200);
     eventually("the share is free again", || status() == 200);
@@ -136,4 +139,47 @@ fn a_body_that_is_cut_reaches_no_upstream() {
     client.begin("POST", "/llm/a", &fields, false).reset();
     assert_eq!(gateway.client().send("POST", "/llm/a", &[JSON], "{}").status, 200);
     assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn one_mebibyte_is_read_by_default() {
+    let upstream = Upstream::start();
+    let gateway = per_user(&upstream).start();
+    let body = json_of_length("ann", 1 << 20);
+    assert_eq!(post_json(&gateway, &body).status, 200);
+    assert!(upstream.last().body == body.as_bytes());
+    let mut client = gateway.client();
+    begin_upload(&mut client, (1 << 20) + 1, "");
+    assert_eq!(client.response("POST").unwrap().status, 413);
+}
+
+#[test]
+fn a_body_that_stops_is_a_408_and_frees_its_share() {
+    let upstream = Upstream::start();
+    let gateway =
+        per_user(&upstream).with("limits: {body_timeout: 100ms, inspect_bytes: 4KiB, inspect_total: 16KiB}").start();
+    // Without their shares back, the fifth would be refused.
+    for _ in 0..8 {
+        let mut client = gateway.client();
+        begin_upload(&mut client, 4096, "{\"user\":");
+        assert_eq!(client.response("POST").unwrap().status, 408);
+    }
+    assert_eq!(post_json(&gateway, &json_of_length("ann", 4096)).number("ratelimit-remaining"), 1);
+    assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn a_body_that_is_cut_is_charged_nothing() {
+    let upstream = Upstream::start();
+    let gateway = per_user(&upstream).start();
+    let body = "{\"user\":\"ann\"}";
+    for length in 0..body.len() {
+        let mut client = gateway.client();
+        begin_upload(&mut client, body.len(), &body[..length]);
+        client.finish();
+        let response = client.response("POST").map_or(400, |response| response.status);
+        assert!((400..500).contains(&response), "{length}: {response}");
+    }
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(post_json(&gateway, body).number("ratelimit-remaining"), 1);
 }

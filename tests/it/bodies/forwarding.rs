@@ -9,7 +9,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use sha2::{Digest, Sha256};
 
-use super::{BY_MODEL, JSON, LISTENERS};
+use super::json_bodies::{JSON, PER_USER, json_of_length, per_user};
+use super::{BY_MODEL, LISTENERS};
 use crate::support::http2::Http2Client;
 use crate::support::{Client, Gateway, Upstream, http2_upstream};
 
@@ -185,4 +186,53 @@ fn a_body_in_memory_is_sent_again_with_a_retry() {
     count.store(0, Ordering::SeqCst);
     let text = [("Content-Type", "text/plain")];
     assert_eq!(gateway.client().send("PUT", "/llm/a", &text, &body).status, 502);
+}
+
+#[test]
+fn a_chunked_body_is_forwarded_chunked_with_its_trailers() {
+    let upstream = Upstream::start();
+    let gateway = per_user(&upstream).start();
+    for (number, (length, size)) in [(40, 1), (40, 1000), (50_000, 999), (200_000, 65_536)].into_iter().enumerate() {
+        let body = json_of_length(&format!("u{number}"), length);
+        let mut client = gateway.client();
+        client.write(&chunked(&body, size, "Trailer: x-sum\r\n", "x-sum: 17\r\n"));
+        assert_eq!(client.response("POST").unwrap().status, 200);
+        let seen = upstream.last();
+        assert_eq!((seen.field("content-length"), seen.field("transfer-encoding")), (None, Some("chunked")));
+        assert!(seen.body == body.as_bytes(), "{length}");
+        assert_eq!(seen.trailers, [("x-sum".to_owned(), "17".to_owned())]);
+        // The connection stands at the beginning of the next request.
+        assert_eq!(client.get("/", &[]).status, 200);
+    }
+}
+
+#[test]
+fn a_read_body_is_sent_again_to_another_connection() {
+    let upstream = Upstream::answering(|seen, stream| {
+        let is_broken = seen.line.contains("/break") && seen.connection == 0;
+        let _ = match is_broken {
+            true => stream.shutdown(Shutdown::Both),
+            false => stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+        };
+    });
+    let gateway = Gateway::before(&upstream).with("threads: 1").with(PER_USER).start();
+    let mut client = gateway.client();
+    assert_eq!(client.send("PUT", "/warm", &[], "").status, 200);
+    let body = json_of_length("ann", 100_000);
+    let response = client.send("PUT", "/break", &[JSON], &body);
+    assert_eq!((response.status, response.number("ratelimit-remaining")), (200, 1));
+    let sent: Vec<_> = upstream.seen().into_iter().filter(|seen| seen.line.contains("/break")).collect();
+    assert_eq!(sent.len(), 2);
+    assert!(sent.iter().all(|seen| seen.body == body.as_bytes()));
+    gateway.expect("tollgate_upstream_retries_total", &[], 1.0);
+}
+
+/// Returns a chunked upload with this size of chunks.
+fn chunked(body: &str, size: usize, fields: &str, trailers: &str) -> String {
+    let chunks = body.as_bytes().chunks(size).map(|chunk| std::str::from_utf8(chunk).unwrap());
+    let chunks: String = chunks.map(|chunk| format!("{:x};ext=1\r\n{chunk}\r\n", chunk.len())).collect();
+    format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n{fields}\r\n\
+         {chunks}0\r\n{trailers}\r\n"
+    )
 }

@@ -2,14 +2,11 @@
 
 mod ambiguous_bodies;
 mod bounds;
-mod forwarded_bodies;
 mod forwarding;
 mod http2_bodies;
-mod inspect_bounds;
 mod json_bodies;
 mod models;
 mod values;
-mod values_in_bodies;
 
 /// A rule that limits each model to one request, and one that counts by a field of a form.
 const BY_MODEL: &str = "
@@ -26,5 +23,3 @@ policies:
 
 /// Listens for HTTP/1.1 and HTTP/2.
 const LISTENERS: &str = "listeners: [{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}]\n";
-
-const JSON: (&str, &str) = ("Content-Type", "application/json");

@@ -1,6 +1,9 @@
 //! The values that rules read, and the bodies that have none or more than one reading.
 
-use super::{BY_MODEL, JSON};
+use std::io::Write;
+
+use super::BY_MODEL;
+use super::json_bodies::{JSON, per_user, post_json};
 use crate::support::{Gateway, Upstream};
 
 /// Sends a body as JSON. Returns the status.
@@ -153,4 +156,87 @@ exempt: [{header:x-exempt: \"1\", request_json:/trial: \"true\"}]
     // A name that occurs twice is refused only where its value is read.
     assert_eq!(send("/tiers", &[], r#"{"model":"x","user":"u","user":"u"}"#), 200);
     assert_eq!(send("/tiers", &[], r#"{"model":"b","user":"u","user":"u"}"#), 400);
+}
+
+#[test]
+fn a_condition_may_read_a_body() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream)
+        .with("rules: [{name: no-export, match: {\"request_json:/kind\": export}, action: deny}]")
+        .start();
+    assert_eq!(post_json(&gateway, "{\"kind\":\"list\"}").status, 200);
+    let denied = post_json(&gateway, "{\"kind\":\"export\"}");
+    assert_eq!((denied.status, denied.field("x-tollgate-reason").as_deref()), (403, Some("denied")));
+    assert_eq!(upstream.count(), 1);
+}
+
+/// Every rule that reads a body here has another condition that fails.
+#[test]
+fn a_body_that_no_rule_needs_is_not_waited_for() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream)
+        .with(
+            "policies:
+  - {name: exports, match: {path: /exports}, rules: [{name: user, limit_keys: [\"request_json:/user\"], \
+             algorithm_config: {rate: 1/day}}]}
+  - name: others
+    rules:
+      - {name: blocked, match: {path: /blocked}, action: deny}
+      - {name: put, match: {method: PUT, \"request_json:/user\": ann}, action: deny}
+      - {name: address, limit_keys: [ip:address], algorithm_config: {rate: 100/day}}
+      - {name: late, limit_keys: [\"request_json:/user\"], algorithm_config: {rate: 1/day}}",
+        )
+        .start();
+    let mut client = gateway.client();
+    client.write(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
+    );
+    // An unread body is forwarded while it arrives: what follows may be anything.
+    client.write("3\r\nno!\r\n0\r\n\r\n");
+    assert_eq!(client.response("POST").unwrap().status, 200);
+    assert_eq!(upstream.last().body, b"{no!");
+    // A request that is denied by its head is not read either.
+    let mut client = gateway.client();
+    client.write(
+        "POST /blocked HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n\
+         Content-Length: 20\r\n\r\n",
+    );
+    assert!(client.until("\r\n\r\n").starts_with("HTTP/1.1 403 "));
+    assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn the_upstream_hears_of_a_request_only_when_it_is_granted() {
+    let upstream = Upstream::start();
+    let gateway = per_user(&upstream).start();
+    let mut client = gateway.client();
+    let body = "{\"user\":\"ann\"}";
+    client.write(&format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    ));
+    assert_eq!(client.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    client.write(&body[..5]);
+    assert_eq!(upstream.count(), 0);
+    client.write(&body[5..]);
+    assert_eq!(client.response("POST").unwrap().status, 200);
+    assert_eq!(upstream.last().body, body.as_bytes());
+}
+
+#[test]
+fn a_websocket_handshake_has_no_body_to_read() {
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream.write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+              Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\ntunnel",
+        );
+    });
+    let gateway = per_user(&upstream).start();
+    let mut client = gateway.client();
+    client.write(
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nContent-Type: application/json\r\n\r\n",
+    );
+    assert!(client.until("tunnel").starts_with("HTTP/1.1 101 "));
 }
