@@ -70,6 +70,16 @@ impl Unit {
         }
     }
 
+    /// Returns a cost at a limit with this unit as a number of whole units. Not exact: for metrics and for people.
+    #[expect(clippy::cast_precision_loss, reason = "no precision is lost below 2^53 thousandths")]
+    pub fn number(self, cost: Cost) -> f64 {
+        let thousandths = cost.thousandths() as f64;
+        match self {
+            Unit::Requests | Unit::Tokens => thousandths / 1e3,
+            Unit::Dollars => thousandths / 1e9,
+        }
+    }
+
     /// Returns an amount of money as the cost at a limit that counts [`Unit::Dollars`].
     pub const fn cost_of(money: NanoDollars) -> Cost {
         Cost::from_thousandths(money.0)

@@ -40,7 +40,10 @@ struct Held {
 struct Counted {
     key: BucketKey,
     gauge: Gauge,
-    amount: f64,
+    /// What was added to the gauge.
+    level: f64,
+    /// What is held of a budget. 0 for slots.
+    amount: Cost,
 }
 
 impl HeldSlots {
@@ -58,7 +61,7 @@ impl HeldSlots {
             return HeldSlots::default();
         }
         let buckets = Arc::clone(&gateway.held_buckets);
-        let costs = UnsettledCosts::of(snapshot, plan, llm).map(Arc::new);
+        let costs = UnsettledCosts::of(&gateway.metrics, snapshot, plan, llm).map(Arc::new);
         let mut held = Box::new(Held { reservation, costs, counted: SmallVec::new(), buckets });
         for (index, charge, _) in plan.asks().filter(|(.., terms)| terms.amount > Cost::default()) {
             let is_refused = settlement.enforced.get(index).is_none_or(|outcome| outcome.verdict.is_refusal());
@@ -67,13 +70,13 @@ impl HeldSlots {
                 && !is_refused
             {
                 let limit_version = LimitVersion { configuration: snapshot.number, limit: charge.limit };
-                held.buckets.add(charge.key, limit_version);
-                let (gauge, amount) = match &metrics.budget {
-                    Some(budget) => (budget.held.clone(), as_gauge(charge.cost)),
-                    None => (metrics.in_flight.clone(), 1.0),
+                let (gauge, level, amount) = match &metrics.budget {
+                    Some(budget) => (budget.held.clone(), budget.unit.number(charge.cost), charge.cost),
+                    None => (metrics.in_flight.clone(), 1.0, Cost::default()),
                 };
-                gauge.increment(amount);
-                held.counted.push(Counted { key: charge.key, gauge, amount });
+                held.buckets.add(charge.key, amount, limit_version);
+                gauge.increment(level);
+                held.counted.push(Counted { key: charge.key, gauge, level, amount });
             }
         }
         HeldSlots { held: Some(held) }
@@ -92,14 +95,9 @@ impl Drop for Held {
             costs.settle(&mut reservation);
         }
         reservation.release();
-        for Counted { key, gauge, amount } in &self.counted {
-            self.buckets.remove(*key);
-            gauge.decrement(*amount);
+        for Counted { key, gauge, level, amount } in &self.counted {
+            self.buckets.remove(*key, *amount);
+            gauge.decrement(*level);
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for a metric")]
-fn as_gauge(cost: Cost) -> f64 {
-    cost.thousandths() as f64 / 1000.0
 }

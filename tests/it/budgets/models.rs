@@ -117,6 +117,10 @@ fn whole_and_streamed_responses_cost_their_usage() {
     let streamed = ask(&gateway, "stream");
     assert_eq!(streamed.body, EVENTS.concat());
     becomes(&gateway, 100);
+    // The tokens of one model are counted once, whatever the number of limits.
+    for (kind, tokens) in [("input", 30.0), ("output", 60.0), ("cached", 10.0), ("cache_write", 0.0)] {
+        gateway.expect("tollgate_llm_tokens_total", &["model=\"m-1\"", &format!("kind=\"{kind}\"")], tokens);
+    }
     // An upstream must not compress what is read.
     let encodings: Vec<_> =
         upstream.seen().iter().map(|seen| seen.field("accept-encoding").map(str::to_owned)).collect();
@@ -145,6 +149,9 @@ fn a_response_without_usage_costs_an_estimate() {
     // What the upstream has refused costs nothing.
     assert_eq!(ask(&gateway, "busy").status, 429);
     becomes(&gateway, input() + 2);
+    // An estimate counts as tokens as well, and what was refused does not.
+    gateway.expect("tollgate_llm_tokens_total", &["model=\"m-1\"", "kind=\"output\""], 2.0);
+    gateway.expect("tollgate_llm_tokens_total", &["model=\"unnamed\"", "kind=\"input\""], 0.0);
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn the_status_page_shows_slots_in_flight_and_the_buckets_that_have_most() {
         seen["held"].as_array().is_some_and(|held| held.len() == 2)
     });
     let held = seen["held"].as_array().unwrap();
-    let shown: Vec<_> = held.iter().map(|one| (&one["policy"], &one["rule"], one["slots"].as_u64())).collect();
+    let shown: Vec<_> = held.iter().map(|one| (&one["policy"], &one["rule"], one["requests"].as_u64())).collect();
     let rule = (&"default".into(), &"in-flight".into());
     assert_eq!(shown, [(rule.0, rule.1, Some(2)), (rule.0, rule.1, Some(1))]);
     let command = held[0]["command"].as_str().unwrap();

@@ -60,10 +60,16 @@ fn the_button_next_to_a_bucket_shows_its_command() {
     page.says("5f3a9c17 plans/user 41/s Copy command");
     page.says(&format!(": {command}"));
     first["held"] =
-        json!([{"bucket": "5f3a9c170011aabb", "policy": "plans", "rule": "user", "slots": 41, "command": command}]);
+        json!([{"bucket": "5f3a9c170011aabb", "policy": "plans", "rule": "user", "requests": 41, "command": command}]);
     let Some(page) = shown(played_with(&gateway, vec![Some(first.clone())], None, "").address) else { return };
     page.says("Buckets with most requests in flight here");
     page.says("5f3a9c17 plans/user 41 in flight Copy command");
+    first["held"][0]["amount"] = json!({"held": 12_288.0, "unit": "tokens"});
+    let row = first["rows"].as_array_mut().unwrap().iter_mut().find(|row| row["action"] == "charge").unwrap();
+    row["budget"] = json!({"unit": "usd", "spent": 4.2, "held": 0.001});
+    let Some(page) = shown(played_with(&gateway, vec![Some(first.clone())], None, "").address) else { return };
+    page.says("5f3a9c17 plans/user 41 in flight, 12\u{202f}288 tokens held Copy command");
+    page.says("; &lt;$0.01 held, $4.20 spent here");
     first["top_refused"]["buckets"] = json!([]);
     let Some(page) = shown(played_with(&gateway, vec![Some(first)], None, "").address) else { return };
     page.says("no bucket has refused a request");

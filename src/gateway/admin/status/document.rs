@@ -71,7 +71,7 @@ struct Document<'d> {
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer>,
     top_refused: TopRefusedDocument,
-    /// The buckets of which requests of this process hold most slots; `None` if no enforced limit has slots.
+    /// The buckets that most requests of this process hold something of; `None` if no enforced limit has slots or is a budget.
     held: Option<Vec<HeldRow>>,
     /// The events, the newest first.
     events: Vec<Event>,
@@ -173,7 +173,7 @@ pub(super) fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
         access_log_dropped: snapshot.access_log.is_some().then(|| readings.total("tollgate_access_log_dropped_total")),
         issuers: issuers(&snapshot, readings),
         top_refused: TopRefusedDocument::of(gateway, instance.admin, &snapshot, now, now.since(instance.started)),
-        held: limits_slots(&snapshot).then(|| HeldRow::rows(gateway, instance.admin, &snapshot)),
+        held: has_holds(&snapshot).then(|| HeldRow::rows(gateway, instance.admin, &snapshot)),
         events: gateway.events.all(),
         warnings: warnings.iter().take(MAX_WARNINGS).map(warning_row).collect(),
         warnings_left_out: warnings.len().saturating_sub(MAX_WARNINGS),
@@ -193,9 +193,10 @@ fn delays(snapshot: &Snapshot) -> bool {
     enforced.flat_map(|limit| &limit.variants).any(Algorithm::delays)
 }
 
-fn limits_slots(snapshot: &Snapshot) -> bool {
+/// Returns whether requests may hold something while they are in flight.
+fn has_holds(snapshot: &Snapshot) -> bool {
     let mut enforced = snapshot.config.rules.limits().iter().filter(|limit| limit.mode == Mode::Enforce);
-    enforced.any(|limit| limit.variants.iter().any(|algorithm| algorithm.slots().is_some()))
+    enforced.any(|limit| limit.variants.iter().any(Algorithm::is_held))
 }
 
 fn warning_row(warning: &Warning) -> WarningRow {

@@ -1,4 +1,4 @@
-//! Lists the buckets of which requests of this process hold most slots, with a command that shows their other slots.
+//! Lists the buckets that most requests of this process hold something of, with a command that shows who holds the rest.
 
 use std::net::SocketAddr;
 
@@ -16,9 +16,20 @@ pub(super) struct HeldRow {
     bucket: String,
     policy: String,
     rule: String,
-    slots: u64,
+    /// The number of requests in flight that hold a slot, or an amount of a budget.
+    requests: u64,
+    /// What these requests hold of a budget. `None` for slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amount: Option<HeldAmount>,
     /// The command that shows the bucket, for a shell on this machine.
     command: String,
+}
+
+/// What requests hold of a budget.
+#[derive(Debug, Serialize)]
+struct HeldAmount {
+    held: f64,
+    unit: &'static str,
 }
 
 impl HeldRow {
@@ -31,7 +42,10 @@ impl HeldRow {
                 bucket,
                 policy: limit.policy.clone(),
                 rule: limit.name.clone(),
-                slots: held.slots,
+                requests: held.requests,
+                amount: limit
+                    .settled_price()
+                    .map(|price| HeldAmount { held: price.unit().number(held.amount), unit: price.unit().name() }),
             })
         };
         gateway.held_buckets.top(MAX_ROWS, snapshot.number).iter().filter_map(row).collect()

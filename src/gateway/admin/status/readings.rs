@@ -80,6 +80,15 @@ impl Readings<'_> {
         self.0.gauges(name).iter().map(by_limit).collect()
     }
 
+    /// Returns the value of a counter of amounts for each limit.
+    pub(super) fn amounts_by_limit(self, name: &str) -> HashMap<LimitName, f64> {
+        let by_limit = |reading: &Reading<f64>| {
+            let [policy, rule, mode] = ["policy", "rule", "mode"].map(|label| reading.label(label).to_owned());
+            (LimitName { policy, rule, mode }, reading.value)
+        };
+        self.0.amounts(name).iter().map(by_limit).collect()
+    }
+
     /// Returns the sum of a counter over the series whose two labels begin with these prefixes.
     pub(super) fn with_prefixes(self, name: &str, labels: [(&str, &str); 2]) -> u64 {
         let has =

@@ -33,7 +33,7 @@ pub(super) struct Row<'d> {
 enum RowAction {
     Allow,
     Deny(DenierRow),
-    Charge(LimitRow),
+    Charge(Box<LimitRow>),
 }
 
 /// A rule that denies, or the `otherwise` of a policy.
@@ -61,9 +61,23 @@ struct LimitRow {
     /// The slots that requests of this process hold. `None` if the limit has no slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_flight: Option<f64>,
+    /// `None` for other limits than budgets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<BudgetCells>,
     /// The number of decisions without the store, by result. Empty without such decisions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     fallback: BTreeMap<String, u64>,
+}
+
+/// What requests of this process have spent and hold of a budget, for all its buckets together.
+#[derive(Debug, Serialize)]
+struct BudgetCells {
+    unit: &'static str,
+    /// What was settled since the rule's series exist.
+    spent: f64,
+    /// What requests in flight hold. `None` in shadow mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<f64>,
 }
 
 fn is_none(count: &usize) -> bool {
@@ -77,6 +91,8 @@ struct LimitCounts {
     refused: Counts,
     near: Counts,
     in_flight: HashMap<LimitName, f64>,
+    spent: HashMap<LimitName, f64>,
+    held: HashMap<LimitName, f64>,
     fallback: HashMap<LimitName, BTreeMap<String, u64>>,
 }
 
@@ -113,6 +129,8 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> V
         refused: readings.by_limit("rate_limiter_rejected_total"),
         near: readings.by_limit("rate_limiter_near_limit_total"),
         in_flight: readings.levels_by_limit("rate_limiter_in_flight"),
+        spent: readings.amounts_by_limit("rate_limiter_settled_cost_total"),
+        held: readings.levels_by_limit("rate_limiter_held"),
         fallback: readings.by_limit_and("rate_limiter_fallback_decisions_total", "action"),
     };
     let rules = &snapshot.config.rules;
@@ -137,7 +155,9 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> V
                 Action::Charge(_) => {
                     let own = limits.by_ref().take(count(rule));
                     rows.extend(
-                        own.map(|limit| row(&limit.name, limit.mode, RowAction::Charge(counts.of(limit, now)))),
+                        own.map(|limit| {
+                            row(&limit.name, limit.mode, RowAction::Charge(Box::new(counts.of(limit, now))))
+                        }),
                     );
                 }
             }
@@ -187,6 +207,11 @@ impl LimitCounts {
             refused: of(&self.refused, &name),
             near: enforced.as_ref().map_or(0, |name| of(&self.near, name)),
             in_flight: enforced.as_ref().and_then(|name| self.in_flight.get(name).copied()),
+            budget: limit.settled_price().map(|price| BudgetCells {
+                unit: price.unit().name(),
+                spent: self.spent.get(&name).copied().unwrap_or_default(),
+                held: enforced.as_ref().and_then(|name| self.held.get(name).copied()),
+            }),
             fallback: enforced.and_then(|name| self.fallback.get(&name).cloned()).unwrap_or_default(),
         }
     }

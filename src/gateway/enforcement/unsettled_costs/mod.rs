@@ -5,13 +5,13 @@
 //! ([`HeldSlots`](super::HeldSlots)) settles the costs when it is dropped, so they are settled exactly once, whatever the way out. A request
 //! about whose end nothing was noted was not sent, and costs nothing.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use http::StatusCode;
 use smallvec::SmallVec;
 
 use crate::gateway::state::snapshot::Snapshot;
-use crate::gateway::telemetry::metrics::BudgetMetrics;
+use crate::gateway::telemetry::metrics::{BudgetMetrics, Metrics, ModelTokens};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{ChargePurpose, LimitId, Plan};
 use ledger::cost::Cost;
@@ -29,6 +29,7 @@ pub(crate) struct UnsettledCosts {
     costs: SmallVec<[UnsettledCost; 1]>,
     /// The settings for requests to language models that hold for this request.
     pub llm: LlmSettings,
+    model_tokens: Arc<ModelTokens>,
     end: OnceLock<RequestEnd>,
 }
 
@@ -103,7 +104,7 @@ impl UnsettledCosts {
     /// Returns the costs of a request that was admitted with this plan. `llm` are the settings for
     /// the route of the request. `None` if all costs are known already, as for almost all
     /// requests.
-    pub(super) fn of(snapshot: &Snapshot, plan: &Plan, llm: &LlmSettings) -> Option<UnsettledCosts> {
+    pub(super) fn of(metrics: &Metrics, snapshot: &Snapshot, plan: &Plan, llm: &LlmSettings) -> Option<UnsettledCosts> {
         let budgets = plan.charges().filter(|charge| charge.purpose == ChargePurpose::Spend);
         let costs: SmallVec<_> = budgets
             .filter_map(|charge| {
@@ -117,7 +118,13 @@ impl UnsettledCosts {
                 })
             })
             .collect();
-        (!costs.is_empty()).then(|| UnsettledCosts { costs, llm: llm.clone(), end: OnceLock::new() })
+        let model_tokens = &metrics.model_tokens;
+        (!costs.is_empty()).then(|| UnsettledCosts {
+            costs,
+            llm: llm.clone(),
+            model_tokens: Arc::clone(model_tokens),
+            end: OnceLock::new(),
+        })
     }
 
     /// Returns whether the costs are read from the body of the response, so that an upstream must not compress it.
@@ -155,18 +162,26 @@ impl UnsettledCosts {
     /// Settles the costs, and counts them. Several costs at one bucket are settled together.
     pub(super) fn settle(&self, reservation: &mut Reservation) {
         let mut settled: SmallVec<[(BucketKey, Cost); 1]> = SmallVec::new();
+        let mut is_estimate_used = false;
         for (one, SettledCost { cost, is_missing }) in self.settled() {
             one.metrics.settled.increment(1);
+            one.metrics.settled_cost.add(cost);
             if cost > one.reserved {
                 one.metrics.overrun.increment(1);
             }
             if is_missing {
                 one.metrics.usage_missing.increment(1);
+                is_estimate_used |= one.price.source.is_llm();
             }
             match settled.iter_mut().find(|(bucket, _)| *bucket == one.bucket) {
                 Some((_, sum)) => *sum = sum.plus(cost),
                 None => settled.push((one.bucket, cost)),
             }
+        }
+        if let Some(UsedTokens { usage, model, is_estimated }) = self.tokens()
+            && (!is_estimated || is_estimate_used)
+        {
+            self.model_tokens.count(model.as_deref(), usage);
         }
         for (bucket, cost) in settled {
             reservation.settle(&bucket, cost);

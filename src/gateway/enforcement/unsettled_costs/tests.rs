@@ -101,6 +101,7 @@ fn an_end_is_noted_once_and_without_one_nothing_was_sent() {
     let costs = UnsettledCosts {
         costs: [unsettled(header(), Some(3))].into_iter().collect(),
         llm: LlmSettings::default(),
+        model_tokens: Arc::new(ModelTokens::new(&Arc::default())),
         end: OnceLock::new(),
     };
     let cost = || costs.settled().map(|(_, settled)| settled.cost.whole()).collect::<Vec<_>>();

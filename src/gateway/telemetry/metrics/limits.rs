@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use metrics::{Counter, Gauge};
 
+use super::amounts::AmountCounter;
 use super::counters_by::CountersBy;
 use super::registry::ConfigSeries;
 use decision::reason::Reason;
@@ -12,6 +13,7 @@ use rules::claimed_numbers::ClaimResult;
 use rules::denier::Denier;
 use rules::rule::{Mode, OnStoreFailure, Otherwise, Policy};
 use rules::rule_set::{CompiledLimit, RuleSet};
+use rules::settled_price::Unit;
 use stores::{Settings, StoreError};
 
 /// The metrics of one limit, for example how many requests it has allowed and refused.
@@ -45,8 +47,12 @@ pub(crate) struct LimitMetrics {
 /// The metrics of one budget: a limit whose costs are known only when a request has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct BudgetMetrics {
+    /// The unit in which the limit counts.
+    pub unit: Unit,
     /// The number of requests whose cost was settled.
     pub settled: Counter,
+    /// What these requests have cost.
+    pub settled_cost: AmountCounter,
     /// The number of these requests that have cost more than was reserved.
     pub overrun: Counter,
     /// The number of these requests whose response should have named the cost, and did not.
@@ -62,18 +68,21 @@ pub(crate) struct BudgetMetrics {
 impl BudgetMetrics {
     /// Makes the metrics of a limit. `None` if the limit is no budget.
     fn of(limit: &CompiledLimit, series: ConfigSeries<'_>) -> Option<BudgetMetrics> {
-        limit.settled_price()?;
+        let unit = limit.settled_price()?.unit();
         let [policy, rule] = [("policy", &*limit.policy), ("rule", &*limit.name)];
-        let labels = [policy, rule, ("mode", limit.mode.name()), ("reason", Reason::BudgetHeld.name())];
-        let counter = |name| series.counter(name, &[policy, rule]);
+        let (mode, unit_label) = (("mode", limit.mode.name()), ("unit", unit.name()));
+        let counter = |name| series.counter(name, &[policy, rule, unit_label]);
+        let rejected = [policy, rule, mode, ("reason", Reason::BudgetHeld.name())];
         Some(BudgetMetrics {
+            unit,
             settled: counter("rate_limiter_settled_total"),
+            settled_cost: series.amount("rate_limiter_settled_cost_total", unit, &[policy, rule, mode]),
             overrun: counter("rate_limiter_overrun_total"),
             usage_missing: counter("rate_limiter_usage_missing_total"),
             refused_by_holds: counter("rate_limiter_refused_by_holds_total"),
-            rejected_as_held: series.counter("rate_limiter_rejected_total", &labels),
+            rejected_as_held: series.counter("rate_limiter_rejected_total", &rejected),
             held: match limit.mode {
-                Mode::Enforce => series.gauge("rate_limiter_held", &[policy, rule]),
+                Mode::Enforce => series.gauge("rate_limiter_held", &[policy, rule, unit_label]),
                 Mode::Shadow => Gauge::noop(),
             },
         })
@@ -83,7 +92,9 @@ impl BudgetMetrics {
     pub(crate) fn noop() -> BudgetMetrics {
         let noop = Counter::noop;
         BudgetMetrics {
+            unit: Unit::Requests,
             settled: noop(),
+            settled_cost: AmountCounter::noop(Unit::Requests),
             overrun: noop(),
             usage_missing: noop(),
             refused_by_holds: noop(),

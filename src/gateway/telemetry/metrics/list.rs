@@ -40,6 +40,11 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
     ("rate_limiter_settled_total", Kind::Counter, "Requests whose cost at a budget was settled when they ended."),
     ("rate_limiter_overrun_total", Kind::Counter, "Requests that cost a budget more than was reserved for them."),
     (
+        "rate_limiter_settled_cost_total",
+        Kind::Counter,
+        "What these requests have cost a budget, in the unit of its limit.",
+    ),
+    (
         "rate_limiter_usage_missing_total",
         Kind::Counter,
         "Requests whose response should have named their cost at a budget, and did not.",
@@ -119,6 +124,7 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
     ),
     ("tollgate_jwt_verifications_total", Kind::Counter, "Tokens by the result of their verification."),
     ("tollgate_jwks_last_success_timestamp_seconds", Kind::Gauge, "When the keys of an issuer were last fetched."),
+    ("tollgate_llm_tokens_total", Kind::Counter, "Tokens that language models have used, by model and by kind."),
     ("tollgate_http_connections", Kind::Gauge, "Open client connections."),
     (
         "tollgate_response_buffers_bytes",

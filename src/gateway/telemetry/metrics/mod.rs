@@ -1,8 +1,10 @@
 //! Counts and measures the gateway's work: groups of metric handles, and the text of `/metrics`.
 //!
-//! Handles are made when the process starts or a configuration is loaded. Labels never come from a client. To add a
+//! Handles are made when the process starts or a configuration is loaded. Labels never come from a client; the names of
+//! language models come from responses. To add a
 //! metric, add a line in [`list`], a handle in its group, and one call.
 
+mod amounts;
 mod config;
 mod counters_by;
 mod decisions;
@@ -12,6 +14,7 @@ mod histogram_cells;
 mod http;
 mod limits;
 pub(crate) mod list;
+mod model_tokens;
 pub(crate) mod registry;
 mod response_counts;
 mod routes;
@@ -29,6 +32,7 @@ pub(crate) use decisions::{DecisionMetrics, DoorDecisions, RateLimitMetrics};
 pub(crate) use delays::DelayMetrics;
 pub(crate) use http::{Http2Errors, HttpMetrics};
 pub(crate) use limits::{BudgetMetrics, LimitMetrics};
+pub(crate) use model_tokens::ModelTokens;
 pub(crate) use routes::{RESPONSES, RouteMetrics, UpstreamMetrics};
 pub(crate) use store::{StoreMetrics, whole_number};
 pub(crate) use tls::{HandshakeMetrics, record_expiry};
@@ -46,6 +50,7 @@ pub(crate) struct Metrics {
     pub decisions: DecisionMetrics,
     pub delays: DelayMetrics,
     pub tokens: TokenMetrics,
+    pub model_tokens: Arc<ModelTokens>,
     pub config: ConfigMetrics,
     /// The number of buckets that this process holds.
     pub buckets: Gauge,
@@ -75,6 +80,7 @@ impl Metrics {
             decisions: DecisionMetrics::new(store, &registry),
             delays: DelayMetrics::new(&registry),
             tokens: TokenMetrics::new(&registry),
+            model_tokens: Arc::new(ModelTokens::new(&registry)),
             config: ConfigMetrics::new(&registry),
             buckets: registry.gauge("rate_limiter_buckets", &[]),
             evicted: registry.counter("rate_limiter_evicted_total", &[]),

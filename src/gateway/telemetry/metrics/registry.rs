@@ -1,8 +1,8 @@
 //! Makes the handles of metrics, reads their values, and writes them in Prometheus' text format.
 //!
 //! Handles of the `metrics` crate count into cells of this registry. Whenever `/metrics` is rendered, a new exporter
-//! gets the values of counters and gauges, because an exporter cannot forget series. This registry renders histograms
-//! itself.
+//! gets the values of counters and gauges, because an exporter cannot forget series. This registry renders histograms and
+//! amounts itself.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -13,10 +13,12 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, R
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use parking_lot::Mutex;
 
+use super::amounts::{AmountCells, AmountCounter};
 use super::histogram_cells::{HistogramCells, Samples};
 use super::list::{Kind, METRICS};
 use super::series::{Cells, Lifetime, SeriesTable};
 use base::printable::printable_exposition;
+use rules::settled_price::Unit;
 
 const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
 
@@ -85,7 +87,7 @@ impl Registry {
         let new = || Cells::Counter(Arc::default());
         match self.series.lock().get_or_add(name, key(name, labels), lifetime, new) {
             Cells::Counter(cell) => Counter::from_arc(Arc::clone(cell)),
-            Cells::Gauge(_) | Cells::Histogram(_) => Counter::noop(),
+            Cells::Gauge(_) | Cells::Histogram(_) | Cells::Amount(_) => Counter::noop(),
         }
     }
 
@@ -93,7 +95,7 @@ impl Registry {
         let new = || Cells::Gauge(Arc::default());
         match self.series.lock().get_or_add(name, key(name, labels), lifetime, new) {
             Cells::Gauge(cell) => Gauge::from_arc(Arc::clone(cell)),
-            Cells::Counter(_) | Cells::Histogram(_) => Gauge::noop(),
+            Cells::Counter(_) | Cells::Histogram(_) | Cells::Amount(_) => Gauge::noop(),
         }
     }
 
@@ -101,7 +103,21 @@ impl Registry {
         let new = || Cells::Histogram(Arc::new(HistogramCells::new(bounds(name))));
         match self.series.lock().get_or_add(name, key(name, labels), lifetime, new) {
             Cells::Histogram(cells) => Histogram::from_arc(Arc::clone(cells)),
-            Cells::Counter(_) | Cells::Gauge(_) => Histogram::noop(),
+            Cells::Counter(_) | Cells::Gauge(_) | Cells::Amount(_) => Histogram::noop(),
+        }
+    }
+
+    fn make_amount(
+        &self,
+        lifetime: Lifetime,
+        name: &'static str,
+        unit: Unit,
+        labels: &[(&'static str, &str)],
+    ) -> AmountCounter {
+        let new = || Cells::Amount(Arc::new(AmountCells::new(unit)));
+        match self.series.lock().get_or_add(name, key(name, labels), lifetime, new) {
+            Cells::Amount(cells) => AmountCounter::new(Arc::clone(cells)),
+            Cells::Counter(_) | Cells::Gauge(_) | Cells::Histogram(_) => AmountCounter::noop(unit),
         }
     }
 
@@ -109,7 +125,7 @@ impl Registry {
     pub(crate) fn counters(&self, name: &str) -> Vec<Reading<u64>> {
         self.readings(name, |cells| match cells {
             Cells::Counter(cell) => Some(cell.load(Ordering::Relaxed)),
-            Cells::Gauge(_) | Cells::Histogram(_) => None,
+            Cells::Gauge(_) | Cells::Histogram(_) | Cells::Amount(_) => None,
         })
     }
 
@@ -118,7 +134,7 @@ impl Registry {
         let series = self.series.lock();
         let counts = series.of(name).map(|(_, cells)| match cells {
             Cells::Counter(cell) => cell.load(Ordering::Relaxed),
-            Cells::Gauge(_) | Cells::Histogram(_) => 0,
+            Cells::Gauge(_) | Cells::Histogram(_) | Cells::Amount(_) => 0,
         });
         counts.sum::<u64>() + series.forgotten(name)
     }
@@ -127,7 +143,7 @@ impl Registry {
     pub(crate) fn gauges(&self, name: &str) -> Vec<Reading<f64>> {
         self.readings(name, |cells| match cells {
             Cells::Gauge(cell) => Some(f64::from_bits(cell.load(Ordering::Relaxed))),
-            Cells::Counter(_) | Cells::Histogram(_) => None,
+            Cells::Counter(_) | Cells::Histogram(_) | Cells::Amount(_) => None,
         })
     }
 
@@ -135,7 +151,15 @@ impl Registry {
     pub(crate) fn histograms(&self, name: &str) -> Vec<Reading<Samples>> {
         self.readings(name, |cells| match cells {
             Cells::Histogram(cells) => Some(cells.samples()),
-            Cells::Counter(_) | Cells::Gauge(_) => None,
+            Cells::Counter(_) | Cells::Gauge(_) | Cells::Amount(_) => None,
+        })
+    }
+
+    /// Returns the values of all series of a counter of amounts, in the unit of each.
+    pub(crate) fn amounts(&self, name: &str) -> Vec<Reading<f64>> {
+        self.readings(name, |cells| match cells {
+            Cells::Amount(cells) => Some(cells.amount()),
+            Cells::Counter(_) | Cells::Gauge(_) | Cells::Histogram(_) => None,
         })
     }
 
@@ -150,7 +174,7 @@ impl Registry {
         // The lock is not held while text is written, because requests take this lock too.
         let scraped = self.series.lock().scrape();
         let recorder = recorder();
-        let mut histograms = Vec::new();
+        let (mut histograms, mut amounts) = (Vec::new(), Vec::new());
         for (name, key, cells) in scraped {
             match cells {
                 Cells::Counter(cell) => {
@@ -160,19 +184,27 @@ impl Registry {
                     recorder.register_gauge(&key, &METADATA).set(f64::from_bits(cell.load(Ordering::Relaxed)));
                 }
                 Cells::Histogram(cells) => histograms.push((name, key, cells)),
+                Cells::Amount(cells) => amounts.push((name, key, cells)),
             }
         }
         let collected = metrics::with_local_recorder(&recorder, collect);
         let mut text = recorder.handle().render();
         text.push_str(&collected);
         let mut last = "";
-        for (name, key, cells) in histograms {
+        let mut begin = |text: &mut String, name: &'static str, kind: &str| {
             if name != last {
                 let help = METRICS.iter().find(|(known, ..)| *known == name).map_or("", |(.., help)| help);
                 // Writing to a string cannot fail.
-                let _ = writeln!(text, "\n# HELP {name} {help}\n# TYPE {name} histogram");
+                let _ = writeln!(text, "\n# HELP {name} {help}\n# TYPE {name} {kind}");
                 last = name;
             }
+        };
+        for (name, key, cells) in histograms {
+            begin(&mut text, name, "histogram");
+            cells.write(&mut text, name, &key);
+        }
+        for (name, key, cells) in amounts {
+            begin(&mut text, name, "counter");
             cells.write(&mut text, name, &key);
         }
         text.push('\n');
@@ -194,6 +226,13 @@ impl ConfigSeries<'_> {
     /// Returns the histogram with these labels. This call makes the series appear in `/metrics`.
     pub(crate) fn histogram(self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
         self.registry.make_histogram(self.lifetime, name, labels)
+    }
+
+    /// Returns the counter of amounts in this unit with these labels, and with the label `unit`. This call makes the series appear
+    /// in `/metrics`.
+    pub(crate) fn amount(self, name: &'static str, unit: Unit, labels: &[(&'static str, &str)]) -> AmountCounter {
+        let labels = [labels, &[("unit", unit.name())]].concat();
+        self.registry.make_amount(self.lifetime, name, unit, &labels)
     }
 
     /// Keeps existing series of the metric `name` for this configuration: those whose label `label` has one of these values.
@@ -235,6 +274,7 @@ fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ledger::cost::Cost;
 
     fn lines(text: &str, name: &str) -> Vec<String> {
         let mut lines: Vec<_> = text.lines().filter(|line| line.contains(name)).map(str::to_owned).collect();
@@ -260,6 +300,25 @@ mod tests {
         }
         counter.increment(1);
         assert!(registry.render(String::new).contains("\"} 6\n"));
+    }
+
+    #[test]
+    fn amounts_are_counted_in_their_unit() {
+        let (registry, name) = (Registry::default(), "rate_limiter_settled_cost_total");
+        let amount = |rule, unit| registry.of_config(1).amount(name, unit, &[("rule", rule)]);
+        amount("a \"b\"", Unit::Tokens).add(Cost::from_thousandths(2_500));
+        // The same series is requested again, as after a reload.
+        amount("a \"b\"", Unit::Tokens).add(Cost::from_tokens(1));
+        amount("money", Unit::Dollars).add(Cost::from_thousandths(2_500_000));
+        let text = registry.render(String::new);
+        assert!(text.contains("# TYPE rate_limiter_settled_cost_total counter\n"), "{text}");
+        let mut shown: Vec<_> = lines(&text, name).into_iter().filter(|line| !line.starts_with('#')).collect();
+        shown.sort();
+        let expected = [r#"{rule="a \"b\"",unit="tokens"} 3.5"#, r#"{rule="money",unit="usd"} 0.0025"#];
+        assert_eq!(shown, expected.map(|line| format!("{name}{line}")));
+        let mut amounts: Vec<_> = registry.amounts(name).iter().map(|reading| reading.value).collect();
+        amounts.sort_by(f64::total_cmp);
+        assert_eq!(amounts, [0.0025, 3.5]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::Key;
 
+use super::amounts::AmountCells;
 use super::histogram_cells::HistogramCells;
 
 /// The number of scrapes for which a removed series stays.
@@ -39,6 +40,7 @@ pub(super) enum Cells {
     Counter(Arc<AtomicU64>),
     Gauge(Arc<AtomicU64>),
     Histogram(Arc<HistogramCells>),
+    Amount(Arc<AmountCells>),
 }
 
 /// How long a series stays in `/metrics`.

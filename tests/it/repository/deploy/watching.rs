@@ -124,6 +124,10 @@ policies:
       - {{name: tried, mode: shadow, limit_keys: [query:tried], algorithm_config: {{rate: 1/hour}}}}
       - {{name: rest, limit_keys: [query:rest], algorithm_config: {{rate: 1/hour}}}}
       - {{name: slots, limit_keys: [query:slots], algorithm: concurrency, algorithm_config: {{limit: 1}}}}
+      - name: tokens
+        limit_keys: [query:tokens]
+        algorithm: fixed_window
+        algorithm_config: {{limit: 1000, window: 1d, cost_source: llm_tokens, reserve: 10}}
 ",
         redis.store("local"),
         upstream.address,
@@ -141,6 +145,9 @@ policies:
     for target in targets {
         client.get(target, &[]);
     }
+    client.write("POST /v1/chat/completions?tokens=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}");
+    assert_eq!(client.response("POST").unwrap().status, 200);
+    gateway.expect("rate_limiter_settled_total", &["rule=\"tokens\""], 1.0);
     redis.kill();
     gateway.expect("rate_limiter_store_up", &[], 0.0);
     for target in targets {
