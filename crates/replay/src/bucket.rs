@@ -9,6 +9,7 @@ use base::pseudonym::Pseudonym;
 use ledger::algorithm::State;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, LimitId};
+use ledger::cost::Cost;
 use rules::explanation::{Explanation, PickedKey, RuleOutcome};
 use rules::partial_evaluation::Observation;
 
@@ -27,11 +28,13 @@ pub enum BucketId {
 pub struct BucketCharge {
     pub bucket: BucketId,
     pub charge: Charge,
+    /// What the request costs a budget when it ends. `None` for other limits.
+    pub settled: Option<Cost>,
 }
 
 impl BucketCharge {
     pub fn picked(charge: &Charge) -> BucketCharge {
-        BucketCharge { bucket: BucketId::Picked(charge.key), charge: charge.clone() }
+        BucketCharge { bucket: BucketId::Picked(charge.key), charge: charge.clone(), settled: None }
     }
 }
 
@@ -108,6 +111,13 @@ impl Buckets {
 
     pub fn set_state(&mut self, charge: &BucketCharge, explanation: &Explanation<'_>, state: State) {
         self.entry(charge, explanation).state = Some(state);
+    }
+
+    /// Changes the state of a bucket that was charged before.
+    pub(crate) fn change_state(&mut self, bucket: BucketId, change: impl FnOnce(Option<&[u64]>) -> State) {
+        if let Some(bucket) = self.0.get_mut(&bucket) {
+            bucket.state = Some(change(bucket.state.as_deref()));
+        }
     }
 
     fn entry(&mut self, charge: &BucketCharge, explanation: &Explanation<'_>) -> &mut Bucket {

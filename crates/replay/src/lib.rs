@@ -41,8 +41,10 @@ mod long_requests;
 pub mod merge;
 
 mod bucket;
+mod budgets_in_flight;
 pub mod counts;
 mod destination;
+mod logged_cost;
 mod logged_decision;
 mod open_question;
 mod pseudonyms;
@@ -92,7 +94,7 @@ pub fn replay(
     let mut simulations = vec![Simulation::new(file, None, absent)];
     simulations.extend(against.map(|against| Simulation::new(against, Some(file), absent)));
     let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, OwnLog::None);
-    if [Some(file), against].into_iter().flatten().any(limits_slots) {
+    if [Some(file), against].into_iter().flatten().any(has_holds) {
         logs.find_long_requests()?;
     }
     while let Some(entry) = logs.advance()? {
@@ -121,11 +123,11 @@ pub fn replay(
     Ok(Report { read: logs.counts, took: Micros(0), span, requests, ours, outcomes, timeline })
 }
 
-/// Whether the file limits requests in flight, so that it matters when a request began.
-fn limits_slots(config: &Config) -> bool {
+/// Whether requests hold something of a limit of the file while they run, so that it matters when a request began.
+fn has_holds(config: &Config) -> bool {
     let rules = config.rules.source().policies.iter().flat_map(|policy| &policy.rules);
-    let has_slots = |limit: &Limit| limit.algorithm.slots().is_some();
-    rules.into_iter().any(|rule| matches!(&rule.action, Action::Charge(limits) if limits.iter().any(has_slots)))
+    let is_held = |limit: &Limit| limit.algorithm.is_held();
+    rules.into_iter().any(|rule| matches!(&rule.action, Action::Charge(limits) if limits.iter().any(is_held)))
 }
 
 impl OwnLog {

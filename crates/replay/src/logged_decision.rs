@@ -12,6 +12,7 @@ use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, ChargePurpose, LimitId};
 use rules::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use rules::rule_set::RuleSet;
+use rules::settled_price::{Reserve, SettledPrice};
 
 /// The decisions that can be copied from the gateway's own log, where the log lacks attributes.
 #[derive(Debug)]
@@ -111,7 +112,8 @@ impl<'c> LoggedDecisions<'c> {
                 let cost = match price {
                     Price::Fixed(cost) => *cost,
                     Price::FromRequest { min, max, .. } => charged.cost.bounded(*min, *max),
-                    // The simulation does not charge budgets.
+                    // `LoggedCost` finds the reservation that the log does not have.
+                    Price::Settled(SettledPrice { reserve: Reserve::Fixed(cost), .. }) => *cost,
                     Price::Settled(_) => charged.cost,
                 };
                 // The real key is unknown, and is not used.
@@ -124,7 +126,8 @@ impl<'c> LoggedDecisions<'c> {
                     tag: LimitTag::default(),
                     purpose: ChargePurpose::Spend,
                 };
-                charges.push(BucketCharge { bucket: BucketId::Logged(limit.identity(), charged.bucket), charge });
+                let bucket = BucketId::Logged(limit.identity(), charged.bucket);
+                charges.push(BucketCharge { bucket, charge, settled: None });
             }
         }
         // If an enforced charge in the log belongs to none of these rules, another rule charged the request.

@@ -4,6 +4,7 @@
 use base::pseudonym::Pseudonym;
 use decision::access_log_line::{Kind, Line, LoggedText, LoggedValue};
 use ledger::cost::Cost;
+use llm::usage::Usage;
 use request::attribute::Attribute;
 use request::door::Door;
 use rules::rule::Mode;
@@ -17,6 +18,8 @@ pub struct OwnEntry {
     /// The method of the request. `None` if the log has `OTHER` in place of the method.
     pub method: Option<Box<str>>,
     pub limits: Vec<LoggedCharge>,
+    /// The tokens that a language model has used. `None` if no limit counted them.
+    pub usage: Option<UsedTokens>,
     /// The way in which the request reached the gateway. `None` for a way that this version does not know.
     pub door: Option<Door>,
     /// The name of the route that the request took.
@@ -35,8 +38,19 @@ pub struct LoggedCharge {
     /// The name of the limit as the log shows it, such as `free` or `free.second`.
     pub limit: Box<str>,
     pub mode: Mode,
+    /// What was charged. At a budget, what was reserved.
     pub cost: Cost,
+    /// What the request has cost a budget. `None` for other limits, and if the request was refused.
+    pub settled: Option<Cost>,
     pub bucket: Pseudonym,
+}
+
+/// The tokens that a request to a language model has used.
+#[derive(Clone, Copy, Debug)]
+pub struct UsedTokens {
+    pub usage: Usage,
+    /// Whether the response did not name them.
+    pub is_estimated: bool,
 }
 
 impl OwnEntry {
@@ -44,7 +58,8 @@ impl OwnEntry {
     pub fn new(line: &Line<'_>) -> Option<OwnEntry> {
         let reason = line.reason.as_deref();
         let by_rules = |reason: &str| {
-            matches!(reason, "denied" | "cost_too_large" | "store_unavailable") || reason.ends_with("_exceeded")
+            matches!(reason, "denied" | "cost_too_large" | "store_unavailable" | "budget_held")
+                || reason.ends_with("_exceeded")
         };
         if line.decision_us.is_none() || !reason.is_none_or(by_rules) {
             return None;
@@ -55,6 +70,7 @@ impl OwnEntry {
                 limit: line.rule.as_deref()?.into(),
                 mode: Mode::Enforce,
                 cost: line.cost?,
+                settled: line.settled,
                 bucket: line.bucket?,
             })
         };
@@ -63,6 +79,7 @@ impl OwnEntry {
             limit: limit.rule.as_ref().into(),
             mode: limit.mode,
             cost: limit.cost,
+            settled: limit.settled,
             bucket: limit.bucket,
         });
         let attributes = line.attributes.iter();
@@ -74,6 +91,15 @@ impl OwnEntry {
             denied: reason == Some("denied"),
             method: (line.method != "OTHER").then(|| line.method.as_ref().into()),
             limits: if line.limits.is_empty() { alone().into_iter().collect() } else { each.collect() },
+            usage: line.usage.as_ref().map(|used| UsedTokens {
+                usage: Usage {
+                    input: used.input,
+                    output: used.output,
+                    cached: used.cached,
+                    cache_write: used.cache_write,
+                },
+                is_estimated: used.estimated,
+            }),
             attributes: attributes
                 .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, value.clone())))
                 .collect(),

@@ -66,9 +66,9 @@ pub struct Outcome {
     pub as_logged: Vec<PolicyAsLogged>,
     /// Whether a rule counts by a claim although the file trusts several issuers. No log records the issuer.
     pub several_issuers: bool,
-    /// The limits whose costs the responses tell. The simulation leaves them out.
+    /// The budgets that do not count some requests, because the lines do not tell what these have cost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<String>,
+    pub left_out: Vec<LeftOut>,
     /// The number of buckets that refused at least one request, over all limits.
     pub refused_keys: u64,
     /// The number of buckets that refused requests, but no request under the former file. `None` without a former file.
@@ -95,6 +95,12 @@ pub struct Shadow {
     pub name: String,
     pub asked: u64,
     pub would_refuse: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftOut {
+    pub name: String,
+    pub lines: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -155,6 +161,8 @@ impl Simulation<'_> {
         };
         let mut shadows: Vec<_> = counts.shadows.iter().collect();
         shadows.sort_unstable_by_key(|(limit, _)| **limit);
+        let mut left_out: Vec<_> = counts.left_out.iter().collect();
+        left_out.sort_unstable_by_key(|(limit, _)| **limit);
         let mut open: Vec<_> = counts.open.iter().collect();
         open.sort_unstable_by_key(|(question, _)| **question);
         let mut missing: Vec<_> = counts.missing.iter().map(|(name, lines)| (name.to_string(), *lines)).collect();
@@ -190,19 +198,14 @@ impl Simulation<'_> {
                 .map(|(policy, lines)| PolicyAsLogged { policy: self.policy(*policy), lines: *lines })
                 .collect(),
             several_issuers: self.mixes_issuers(),
-            left_out: self.budgets(),
+            left_out: left_out
+                .into_iter()
+                .map(|(limit, lines)| LeftOut { name: self.limit(*limit), lines: *lines })
+                .collect(),
             refused_keys: count(&|_| true),
             newly_refused_keys: compared(count(&|bucket| bucket.refused_before == 0)),
             top: self.top(comparison),
         }
-    }
-
-    fn budgets(&self) -> Vec<String> {
-        let budgets = self.config.rules.limits().iter().filter(|limit| limit.settled_price().is_some());
-        let mut names: Vec<String> = budgets.map(|limit| format!("{}/{}", limit.policy, limit.name)).collect();
-        // A limit and its candidate have one name.
-        names.dedup();
-        names
     }
 
     fn mixes_issuers(&self) -> bool {

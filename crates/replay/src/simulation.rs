@@ -7,10 +7,12 @@
 use smallvec::SmallVec;
 
 use super::bucket::{BucketCharge, Buckets, ClientNames};
+use super::budgets_in_flight::{BudgetsInFlight, Spending};
 use super::counts::Counts;
 use super::destination::Destination;
 use super::entry::{Entry, EntrySource};
 use super::foreign_entry::{ForeignEntry, RecordedValue};
+use super::logged_cost::LoggedCost;
 use super::logged_decision::LoggedDecisions;
 use super::open_question::{OpenPart, OpenQuestion, open_parts};
 use super::own_entry::OwnEntry;
@@ -21,8 +23,10 @@ use base::time::{Micros, Timestamp};
 use config::Config;
 use decision::order_of_answers::{Stage, check_reading};
 use decision::speaking_limit::speaker_index;
-use ledger::algorithm::Algorithm;
+use ledger::algorithm::budget::Budget;
+use ledger::algorithm::{Algorithm, State};
 use ledger::charge::{Plan, settle};
+use ledger::cost::Cost;
 use ledger::outcome::Verdict;
 use request::attribute::Attribute;
 use request::door::Door;
@@ -38,6 +42,7 @@ pub struct Simulation<'c> {
     pub counts: Counts,
     pub buckets: Buckets,
     slots: SlotsInFlight,
+    budgets: BudgetsInFlight,
     pseudonyms: Pseudonyms,
     logged_decisions: LoggedDecisions<'c>,
     /// The attributes that count as missing if the log does not record them.
@@ -65,6 +70,7 @@ impl<'c> Simulation<'c> {
             counts: Counts::default(),
             buckets: Buckets::default(),
             slots: SlotsInFlight::default(),
+            budgets: BudgetsInFlight::default(),
             pseudonyms: Pseudonyms::new(&config.rules, &config.hash_key),
             logged_decisions: LoggedDecisions::new(&config.rules, before.map(|before| &before.rules)),
             absent,
@@ -209,6 +215,7 @@ impl<'c> Simulation<'c> {
             return SimulatedResult::Undecided;
         }
         let decided = open.iter().all(|part| part.mode == Mode::Shadow);
+        charges.retain_mut(|charge| self.counts_request(charge, occurrence.logged));
         charges.sort_by_key(|charge| charge.charge.limit);
         match (self.charge(&charges, explanation, occurrence), decided) {
             (Some(cause), decided) => {
@@ -255,6 +262,28 @@ impl<'c> Simulation<'c> {
         }
     }
 
+    /// Returns whether the limit of this charge counts the request. At a budget, notes in the charge what the request reserves and
+    /// costs, and counts a request whose line does not tell its cost.
+    fn counts_request(
+        &mut self,
+        BucketCharge { charge, settled, .. }: &mut BucketCharge,
+        logged: Option<&OwnEntry>,
+    ) -> bool {
+        let limit = self.config.rules.limit(charge.limit);
+        let Some((limit, price)) = limit.and_then(|limit| Some((limit, limit.settled_price()?))) else { return true };
+        match LoggedCost::of(limit, price, charge.cost, logged) {
+            LoggedCost::Known { reserved, settled: cost } => {
+                (charge.cost, *settled) = (reserved, Some(cost));
+                true
+            }
+            LoggedCost::Uncounted => false,
+            LoggedCost::Missing => {
+                *self.counts.left_out.entry(charge.limit).or_default() += 1;
+                false
+            }
+        }
+    }
+
     /// Charges all buckets of the request or none. Returns the limit that refused, or `None` if no limit refused.
     fn charge(
         &mut self,
@@ -266,11 +295,7 @@ impl<'c> Simulation<'c> {
         let rules = &self.config.rules;
         let is_enforced =
             |charge: &&BucketCharge| rules.limit(charge.charge.limit).is_some_and(|limit| limit.mode == Mode::Enforce);
-        // Logs do not tell what a response has cost, so a budget refuses nothing here. The report names such limits.
-        let (enforced, shadow): (Vec<&BucketCharge>, Vec<&BucketCharge>) = charges
-            .iter()
-            .filter(|charge| !matches!(charge.charge.algorithm, Algorithm::Budget(_)))
-            .partition(is_enforced);
+        let (enforced, shadow): (Vec<&BucketCharge>, Vec<&BucketCharge>) = charges.iter().partition(is_enforced);
         for charge in &enforced {
             self.buckets.count_asked(charge, explanation, before);
         }
@@ -279,9 +304,13 @@ impl<'c> Simulation<'c> {
         }
         let all = || enforced.iter().chain(&shadow).copied();
         self.slots.advance(at);
+        self.budgets.advance(at, &mut self.buckets);
         let states = self.buckets.states(all()).into_iter().zip(all());
-        let states: SmallVec<[_; 2]> =
-            states.map(|(kept, one)| self.slots.state(one.bucket, &one.charge.algorithm, at).or(kept)).collect();
+        let state = |(kept, one): (Option<State>, &BucketCharge)| match &one.charge.algorithm {
+            Algorithm::Budget(budget) => Some(self.budgets.state(one.bucket, budget, kept.as_deref(), at)),
+            algorithm => self.slots.state(one.bucket, algorithm, at).or(kept),
+        };
+        let states: SmallVec<[_; 2]> = states.map(state).collect();
         let mut plan = Plan {
             enforced: enforced.iter().map(|charge| charge.charge.clone()).collect(),
             shadow: shadow.iter().map(|charge| charge.charge.clone()).collect(),
@@ -292,9 +321,12 @@ impl<'c> Simulation<'c> {
         let (settlement, entries) = settle(&plan, &states, at);
         // The entries are stored even after a refusal, because a refusal may correct a bucket.
         for (charge, entry) in all().zip(entries) {
-            // Slots are kept in `SlotsInFlight` instead, because requests give their slots back.
-            if let Some(entry) = entry.filter(|_| charge.charge.algorithm.slots().is_none()) {
-                self.buckets.set_state(charge, explanation, entry.state);
+            let Some(entry) = entry else { continue };
+            match charge.charge.algorithm {
+                // What requests hold is kept in `SlotsInFlight` and `BudgetsInFlight`, because requests give it back.
+                Algorithm::Concurrency(_) => {}
+                Algorithm::Budget(_) => self.buckets.set_state(charge, explanation, Budget::excerpt(&entry.state)),
+                _ => self.buckets.set_state(charge, explanation, entry.state),
             }
         }
         if !settlement.is_granted() {
@@ -302,10 +334,19 @@ impl<'c> Simulation<'c> {
             return Some(self.refuse_by(speaker, explanation, names, before));
         }
         let outcomes = settlement.enforced.iter().chain(&settlement.shadow);
-        for (charge, _) in all().zip(outcomes).filter(|(_, outcome)| outcome.verdict == Verdict::Allow) {
-            if let (Some(slots), Some(end)) = (charge.charge.algorithm.slots(), end) {
-                let longest = slots.max_hold().map_or(end, |most| at.plus(most));
-                self.slots.hold(charge.bucket, charge.charge.cost, end.min(longest));
+        for (index, (charge, outcome)) in all().zip(outcomes).enumerate() {
+            let (true, Some(end)) = (outcome.verdict == Verdict::Allow, end) else { continue };
+            let BucketCharge { bucket, charge, settled } = charge;
+            match (&charge.algorithm, *settled) {
+                (Algorithm::Concurrency(slots), _) => {
+                    let longest = slots.max_hold().map_or(end, |most| at.plus(most));
+                    self.slots.hold(*bucket, charge.cost, end.min(longest));
+                }
+                (Algorithm::Budget(budget), Some(settled)) => {
+                    let reserved = if plan.is_only_checked(index) { Cost::default() } else { charge.cost };
+                    self.budgets.hold(Spending { bucket: *bucket, budget: *budget, reserved, settled }, end);
+                }
+                _ => {}
             }
         }
         for (charge, outcome) in shadow.iter().zip(&settlement.shadow) {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::share::{counted, grouped, percent};
 use replay::merge::TOLERANCE;
-use replay::report::{Outcome, OwnLog, Refuser, Report};
+use replay::report::{LeftOut, Outcome, OwnLog, Refuser, Report};
 use replay::svg::moment;
 
 const SECOND: u64 = 1_000_000;
@@ -68,8 +68,9 @@ pub(super) fn warnings(report: &Report, names: &[String]) -> Vec<String> {
                 "{file}the log does not record which of several jwt.issuers signed a token: equal names count as one client"
             ));
         }
-        for limit in &outcome.left_out {
-            warnings.push(format!("{file}{limit} refuses nothing here: logs do not tell what responses cost"));
+        for LeftOut { name, lines } in &outcome.left_out {
+            let lines = of(*lines);
+            warnings.push(format!("{file}{name} leaves out {lines}: the log does not tell what the response has cost"));
         }
         for missing in &outcome.missing {
             warnings.push(format!(

@@ -3,6 +3,7 @@
 mod ends;
 mod models;
 mod refusals;
+mod replay;
 mod status;
 mod stores;
 mod upstream;

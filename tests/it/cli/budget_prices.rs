@@ -48,13 +48,13 @@ fn a_replay_names_the_limits_that_it_leaves_out() {
     let report = tollgate(&["replay", "-c", &file, &log]);
     assert_eq!(report.code, Some(0), "{report:?}");
     for part in [
-        "default/pro.tokens refuses nothing here: logs do not tell what responses cost",
-        "default/pro.named refuses nothing here: logs do not tell what responses cost",
+        "default/pro.tokens leaves out 2 requests (100.0 %): the log does not tell what the response has cost",
+        "default/pro.named leaves out 2 requests (100.0 %): the log does not tell what the response has cost",
         "1 refused",
     ] {
         assert!(report.out.contains(part), "{part}: {}", report.out);
     }
-    assert!(!report.out.contains("pro.guesses refuses nothing"), "{}", report.out);
+    assert!(!report.out.contains("pro.guesses leaves out"), "{}", report.out);
 }
 
 #[test]

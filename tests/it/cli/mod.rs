@@ -13,5 +13,6 @@ mod import;
 mod init;
 mod queues;
 mod replay;
+mod replay_budgets;
 mod replay_parity;
 mod unknown_values;

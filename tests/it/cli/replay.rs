@@ -15,7 +15,7 @@ rules: [{name: each, limit_keys: [ip:address], algorithm_config: {rate: 2/min}}]
 ";
 
 /// Runs a command in a folder with these files. `input` is its standard input.
-fn play(files: &[(&str, &[u8])], arguments: &str, input: &[u8]) -> Output {
+pub(super) fn play(files: &[(&str, &[u8])], arguments: &str, input: &[u8]) -> Output {
     let folder = TempDir::new().unwrap();
     for (name, bytes) in files {
         std::fs::write(folder.path().join(name), bytes).unwrap();
@@ -29,12 +29,12 @@ fn play(files: &[(&str, &[u8])], arguments: &str, input: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> &str {
+pub(super) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
 /// Returns the output without the duration, which differs from run to run.
-fn reported(output: &Output) -> String {
+pub(super) fn reported(output: &Output) -> String {
     let text = text(&output.stdout);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     let first = match (first.find(" in "), first.find(" s, ")) {
@@ -46,7 +46,7 @@ fn reported(output: &Output) -> String {
 }
 
 #[track_caller]
-fn json(output: &Output) -> serde_json::Value {
+pub(super) fn json(output: &Output) -> serde_json::Value {
     assert_eq!(text(&output.stderr), "");
     serde_json::from_slice(&output.stdout).unwrap()
 }

@@ -1,0 +1,62 @@
+//! Keeps what the requests of a log hold of budgets, and settles their costs when they end.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::bucket::{BucketId, Buckets};
+use base::time::Timestamp;
+use ledger::algorithm::State;
+use ledger::algorithm::budget::Budget;
+use ledger::algorithm::concurrency::Holder;
+use ledger::cost::Cost;
+use ledger::holds::Owner;
+
+/// The owner of all that is held in a simulation.
+const SIMULATION: Owner = Owner(1);
+
+/// The requests that hold something of a budget at one time of the log.
+#[derive(Debug, Default)]
+pub(crate) struct BudgetsInFlight {
+    held: HashMap<BucketId, Cost>,
+    /// The ends of these requests. The number tells requests apart that end at the same time.
+    ends: BTreeMap<(Timestamp, u64), Spending>,
+    number: u64,
+}
+
+/// What one request holds of a budget, and will have cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spending {
+    pub bucket: BucketId,
+    pub budget: Budget,
+    pub reserved: Cost,
+    pub settled: Cost,
+}
+
+impl BudgetsInFlight {
+    /// Settles the costs of all requests that have ended at this time, in the order of their ends.
+    pub(crate) fn advance(&mut self, now: Timestamp, buckets: &mut Buckets) {
+        while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((end, _), Spending { bucket, budget, reserved, settled }) = entry.remove_entry();
+            if let Some(held) = self.held.get_mut(&bucket) {
+                *held = held.less(reserved);
+                if *held == Cost::default() {
+                    self.held.remove(&bucket);
+                }
+            }
+            buckets.change_state(bucket, |spent| budget.settle(spent, settled, end).state);
+        }
+    }
+
+    /// Returns the state of a bucket. `spent` is the part that says what is spent.
+    pub(crate) fn state(&self, bucket: BucketId, budget: &Budget, spent: Option<&[u64]>, now: Timestamp) -> State {
+        let held = self.held.get(&bucket).copied().unwrap_or_default();
+        budget.state(spent, &[Holder { owner: SIMULATION, held, since: now }], now)
+    }
+
+    /// Adds a request that was admitted and runs until `end`.
+    pub(crate) fn hold(&mut self, spending: Spending, end: Timestamp) {
+        let held = self.held.entry(spending.bucket).or_default();
+        *held = held.plus(spending.reserved);
+        self.number += 1;
+        self.ends.insert((end, self.number), spending);
+    }
+}
