@@ -25,6 +25,8 @@ pub struct Refusal {
     /// The largest cost that every full bucket can pay, of a request that costs more. `None` for other refusals, and if clients may
     /// not see the limits.
     pub fits: Option<Cost>,
+    /// What requests in flight hold of the budget that refuses the request. `None` if no budget refuses it.
+    pub held: Option<Cost>,
     /// Whether a budget refuses the request because of what is spent of it, so that the client's quota is used up.
     pub is_budget_spent: bool,
     /// How a client can authenticate. A refusal with status 401 has a challenge.
@@ -182,6 +184,7 @@ impl Refusal {
             resets_at: None,
             invalid_token: None,
             fits: None,
+            held: None,
             is_budget_spent: false,
             challenge: None,
         }

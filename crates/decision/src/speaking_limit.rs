@@ -60,8 +60,9 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
     let is_budget_spent = speaker.is_some_and(|(charge, outcome)| {
         outcome.verdict != Verdict::Held && charge.algorithm.kind().is_budget() && !counts_results(rules, charge)
     });
+    let held = speaker.filter(|(charge, _)| charge.algorithm.kind().is_budget()).map(|(_, outcome)| outcome.held);
     let resets_at = speaker.and_then(end);
-    Refusal { resets_at, is_budget_spent, ..Refusal::exceeded(exceeded, reason, seconds, violated) }
+    Refusal { resets_at, held, is_budget_spent, ..Refusal::exceeded(exceeded, reason, seconds, violated) }
 }
 
 /// Returns whether the limit counts requests with some results, which are no quota of the client.

@@ -202,7 +202,12 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
     let steps: SmallVec<[_; 2]> =
         plan.enforced.iter().zip(enforced).map(|(charge, state)| step(charge, state)).collect();
     if !steps.iter().all(|step| matches!(step.charge, ChargeResult::Fits { .. })) {
-        let enforced = steps.iter().map(refused).collect();
+        let held = plan.enforced.iter().zip(enforced).map(|(charge, state)| held(charge, state, now));
+        let enforced = steps.iter().map(refused).zip(held).map(|(outcome, held)| match outcome.verdict.is_refusal() {
+            true => Outcome { held, ..outcome },
+            false => outcome,
+        });
+        let enforced = enforced.collect();
         return (Settlement::refused(enforced), corrections(plan, states, now));
     }
     let mut entries = Entries::new();
@@ -242,6 +247,14 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
 /// Returns the entry that a store must write although nothing is charged. `None` if nothing must be written.
 fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> Option<Entry> {
     charge.algorithm.correction(words(state), now.of(&charge.algorithm))
+}
+
+/// Returns what is held of a budget. Zero for other limits.
+fn held<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> Cost {
+    match &charge.algorithm {
+        Algorithm::Budget(budget) => budget.held(words(state), now.of(&charge.algorithm)),
+        _ => Cost::default(),
+    }
 }
 
 fn words<S: AsRef<[u64]>>(state: &Option<S>) -> Option<&[u64]> {

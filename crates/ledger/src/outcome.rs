@@ -38,6 +38,8 @@ pub struct Outcome {
     pub reset_after: Micros,
     /// How long the bucket delays the request, if all buckets grant it.
     pub delay: Micros,
+    /// What requests in flight hold of a budget that refuses the request, as far as it is known. Zero otherwise.
+    pub held: Cost,
 }
 
 impl Outcome {
@@ -47,6 +49,7 @@ impl Outcome {
         retry_after: Micros(0),
         reset_after: Micros(0),
         delay: Micros(0),
+        held: Cost::from_thousandths(0),
     };
 }
 

@@ -21,8 +21,14 @@ pub(super) const BEFORE_RULES: &str = "no rule is asked, and nothing is charged"
 /// A refusal, with details for the operator.
 #[derive(Debug)]
 pub(super) struct ExplainedRefusal {
-    pub refusal: Refusal,
+    pub refusal: Box<Refusal>,
     pub detail: String,
+}
+
+impl ExplainedRefusal {
+    pub(super) fn new(refusal: Refusal, detail: String) -> ExplainedRefusal {
+        ExplainedRefusal { refusal: Box::new(refusal), detail }
+    }
 }
 
 impl Answer {
@@ -47,7 +53,7 @@ impl Answer {
 /// Makes the answer to a request that is refused before the rules are evaluated.
 pub(super) fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> Answer {
     // The wait depends on the client's bucket in a running gateway.
-    let refusal = Refusal { retry_after: None, ..refusal.clone() };
+    let refusal = Refusal { retry_after: None, ..Refusal::clone(refusal) };
     Answer::refused(&refusal, &format!(": {detail}"), BEFORE_RULES.to_owned())
 }
 

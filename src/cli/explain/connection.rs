@@ -132,7 +132,7 @@ fn handshake(
             server_name.unwrap_or("no name"),
             String::from_utf8_lossy(&host)
         );
-        ExplainedRefusal { refusal: Refusal::misdirected(), detail }
+        ExplainedRefusal::new(Refusal::misdirected(), detail)
     });
     Ok((session.identity().clone(), refusal))
 }

@@ -123,7 +123,7 @@ pub(super) fn authenticate(
         Ok(identity) => identity,
         Err(refusal) => {
             let detail = findings.refusal_detail(&refusal, config, fetch_errors);
-            return Ok(Err(ExplainedRefusal { refusal, detail }));
+            return Ok(Err(ExplainedRefusal::new(refusal, detail)));
         }
     };
     let token = match claims {

@@ -233,7 +233,7 @@ fn by_stages(
             Stage::Reading => {
                 if let Err(ambiguity) = config.rules.read(bare) {
                     let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguity(), bare);
-                    let refusal = ExplainedRefusal { refusal: Refusal::ambiguous(ambiguity), detail };
+                    let refusal = ExplainedRefusal::new(Refusal::ambiguous(ambiguity), detail);
                     return Ok(before_rules(arguments, described, &refusal));
                 }
             }
@@ -257,7 +257,7 @@ fn by_stages(
                 destination = match choose_route(&config.routes, &request, |_| 0) {
                     Ok(choice) => config.destination(choice),
                     Err(refusal) => {
-                        let refusal = ExplainedRefusal { refusal, detail: "none of the routes matches".to_owned() };
+                        let refusal = ExplainedRefusal::new(refusal, "none of the routes matches".to_owned());
                         return Ok(Report { routes, ..before_rules(arguments, described, &refusal) });
                     }
                 };

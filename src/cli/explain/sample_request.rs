@@ -128,9 +128,7 @@ fn server_name(authority: &[u8]) -> Option<String> {
 fn check_head(bytes: &[u8], config: &Config) -> Result<(), ExplainedRefusal> {
     let bounds = &config.bounds;
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
-    let refuse = |status, detail: &str| {
-        Err(ExplainedRefusal { refusal: Refusal::bad_request(status), detail: detail.to_owned() })
-    };
+    let refuse = |status, detail: &str| Err(ExplainedRefusal::new(Refusal::bad_request(status), detail.to_owned()));
     match HeadParser::default().parse(bytes, &size, |method| config.has_extra_method(method)) {
         Ok(Some(head)) => match (head.body, bounds.body_bytes) {
             (Body::Length(length), Some(most)) if length > most => refuse(413, "body too long"),

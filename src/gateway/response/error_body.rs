@@ -7,6 +7,7 @@ use std::fmt::Write;
 use decision::ratelimit_numbers::Triple;
 use decision::reason::Reason;
 use decision::refusal::{ProblemType, Refusal};
+use ledger::cost::Cost;
 use rules::route::error_format::ErrorFormat;
 
 /// The longest `Retry-After` for which a client should repeat the request itself, in seconds. The libraries wait for no longer.
@@ -132,10 +133,15 @@ impl ReportedError<'_> {
             names => format!("The limits {} are used up.", names.join(", ")),
         };
         if let (Some(Triple { limit, remaining, reset }), false) = (self.limit, violated.is_empty()) {
-            let spent = limit.saturating_sub(remaining);
+            let held = self.refusal.and_then(|refusal| refusal.held);
+            let spent = limit.saturating_sub(remaining).saturating_sub(held.map_or(0, Cost::whole));
+            let _ = write!(message, " Limit {limit}, spent {spent}");
+            if let Some(held) = held {
+                let _ = write!(message, ", held {held}");
+            }
             let _ = match is_held {
-                true => write!(message, " Limit {limit}, spent and held {spent}."),
-                false => write!(message, " Limit {limit}, spent {spent}, reset in {reset} s."),
+                true => write!(message, "."),
+                false => write!(message, ", reset in {reset} s."),
             };
         }
         message

@@ -4,7 +4,7 @@ use super::{begin, budget, get, upstream};
 use crate::support::{Gateway, eventually};
 
 /// A budget of 12 with a reservation of 5, and errors in the format of OpenAI.
-const SMALL: &str = "
+pub(super) const SMALL: &str = "
 llm: {error_format: openai}
 rules:
   - name: spend
@@ -31,7 +31,9 @@ fn what_is_held_refuses_for_a_short_time() {
         (Some("rate_limit_error"), Some("rate_limit_exceeded"))
     );
     let message = error["message"].as_str().unwrap();
-    assert!(message.contains("in flight") && message.contains("spend"), "{message}");
+    let expected =
+        "Requests in flight hold too much of the limit spend. Limit 12, spent 0, held 10. Please try again in ";
+    assert!(message.starts_with(expected), "{message}");
     // The same client gets the same wait.
     assert_eq!(get(&gateway, "/", "ann").number("retry-after"), wait);
     gateway.expect("rate_limiter_refused_by_holds_total", &["rule=\"spend\""], 2.0);
@@ -57,6 +59,9 @@ fn what_is_spent_refuses_until_the_period_ends() {
         (error["type"].as_str(), error["code"].as_str()),
         (Some("insufficient_quota"), Some("insufficient_quota"))
     );
+    let message = error["message"].as_str().unwrap();
+    let expected = "The limit spend is used up. Limit 12, spent 11, held 0, reset in ";
+    assert!(message.starts_with(expected), "{message}");
     assert_eq!(upstream.count(), 1);
 }
 

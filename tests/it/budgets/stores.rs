@@ -1,5 +1,6 @@
 //! Budgets that two gateways share in one Redis or one PostgreSQL.
 
+use super::refusals::SMALL;
 use super::{becomes, begin, budget, get, shows, upstream};
 use crate::support::{Gateway, Postgres, Redis, eventually};
 
@@ -36,7 +37,27 @@ fn share(store: &str) {
     shows(&one, "ann", 152);
     drop(cut);
     becomes(&one, "ann", 150);
+    tells_spent_and_held_apart(store);
     let errors =
         one.metric("rate_limiter_store_errors_total", &[]) + two.metric("rate_limiter_store_errors_total", &[]);
     assert!(errors == 0.0, "{errors}");
+}
+
+/// A gateway is refused by what another one holds.
+fn tells_spent_and_held_apart(store: &str) {
+    let (upstream, finish) = upstream::start();
+    let [one, two] = [(); 2].map(|()| Gateway::start(&upstream, &format!("{store}{SMALL}")));
+    assert_eq!(get(&one, "/cost/4", "eve").status, 200);
+    let mut running = begin(&one, "/hold/cost/1", "eve");
+    eventually("the request runs", || upstream.count() == 2);
+    let mut refused = get(&two, "/cost/0", "eve");
+    eventually("another gateway is refused", || {
+        refused = get(&two, "/cost/0", "eve");
+        refused.status == 429
+    });
+    let body = refused.json();
+    let message = body["error"]["message"].as_str().unwrap();
+    assert!(message.contains(" Limit 12, spent 4, held 5. "), "{message}");
+    finish.send(()).unwrap();
+    assert_eq!(running.response("GET").unwrap().status, 200);
 }

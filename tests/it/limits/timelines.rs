@@ -52,7 +52,14 @@ impl Player for Step {
                 }
             }
         };
-        Outcome { verdict, remaining: level.remaining, retry_after, reset_after: level.reset_after, delay }
+        Outcome {
+            verdict,
+            remaining: level.remaining,
+            retry_after,
+            reset_after: level.reset_after,
+            delay,
+            held: Cost::default(),
+        }
     }
 }
 

@@ -157,7 +157,7 @@ impl DenyCache {
                         remaining: level.remaining,
                         retry_after: wait,
                         reset_after: level.reset_after,
-                        delay: Micros(0),
+                        ..Outcome::UNASKED
                     }
                 }
                 None => Outcome::UNASKED,
