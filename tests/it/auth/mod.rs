@@ -4,6 +4,7 @@ mod api_keys;
 mod client_address;
 mod hanging_issuer;
 mod jwt_attacks;
+mod key_files;
 mod key_places;
 mod proxy_protocol;
 mod tokens;

@@ -1,8 +1,9 @@
 //! Compares the JSON Schema of gateway.yaml with the results of `check`, and with the documentation.
 
+mod documentation;
 mod examples;
 mod files;
-mod keys;
+mod values;
 
 use std::process::{Command, Stdio};
 
