@@ -42,13 +42,12 @@ impl SchemeSource {
 fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
     let mut values = headers.get_all("x-forwarded-proto").iter();
     let (value, None) = (values.next()?, values.next()) else { return None };
-    parse(value.as_bytes())
+    parse(value.as_bytes().trim_ascii())
 }
 
 /// Parses a scheme in a header field that a proxy has set. `wss` means `https`, and `ws` means `http`. `None` for any other
-/// value.
+/// value, also for one with spaces around the scheme.
 pub fn parse(value: &[u8]) -> Option<Scheme> {
-    let value = value.trim_ascii();
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));
     // `wss` and `ws` are accepted too, because Traefik sends them for WebSockets.
     match value {

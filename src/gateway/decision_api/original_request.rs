@@ -95,7 +95,7 @@ pub fn describe(
 }
 
 fn by_forwarded_fields(fields: &HeaderMap) -> Result<Description<'_>, CallError> {
-    let scheme = scheme::parse(only(fields, FORWARDED_PROTO)?.as_bytes());
+    let scheme = scheme::parse(only(fields, FORWARDED_PROTO)?.as_bytes().trim_ascii());
     Ok(Description {
         method: only(fields, FORWARDED_METHOD)?.as_bytes(),
         authority: only(fields, FORWARDED_HOST)?.clone(),
@@ -131,7 +131,7 @@ fn by_path(call: &Parts) -> Result<Description<'_>, CallError> {
         None => only(&call.headers, HOST)?.clone(),
     };
     // The scheme of the call itself is not used: many proxies with TLS call without TLS.
-    let scheme = scheme::parse(only(&call.headers, FORWARDED_PROTO)?.as_bytes());
+    let scheme = scheme::parse(only(&call.headers, FORWARDED_PROTO)?.as_bytes().trim_ascii());
     let scheme = scheme.ok_or(CallError::Unusable(FORWARDED_PROTO))?;
     Ok(Description { method: call.method.as_str().as_bytes(), authority, target: target.as_bytes(), scheme })
 }
@@ -239,6 +239,9 @@ mod tests {
             "http:/a",
             "://a/",
             "ftp://a/",
+            "https ://a/",
+            "https\t://a/",
+            " https://a/",
             "http://",
             "http:///x",
             "http://a?x",
