@@ -1,7 +1,10 @@
 //! Budgets: limits whose costs the response tells, from outside.
 
 mod ends;
+mod lost_gateways;
 mod models;
+mod numbers;
+mod recordings;
 mod refusals;
 mod replay;
 mod status;

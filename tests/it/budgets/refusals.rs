@@ -51,6 +51,8 @@ fn what_is_spent_refuses_until_the_period_ends() {
     let (upstream, _finish) = upstream::start();
     let gateway = Gateway::start(&upstream, SMALL);
     assert_eq!(get(&gateway, "/cost/11", "ann").status, 200);
+    // A cost is settled a moment after the response.
+    gateway.expect("rate_limiter_held", &["rule=\"spend\""], 0.0);
     let spent = get(&gateway, "/", "ann");
     assert_eq!((spent.status, spent.field("x-tollgate-reason").as_deref()), (429, Some("fixed_window_exceeded")));
     assert_eq!(spent.field("x-should-retry").as_deref(), Some("false"));

@@ -1,8 +1,9 @@
-//! Budgets that two gateways share in one Redis or one PostgreSQL.
+//! Budgets that two gateways share in one Redis, behind sentinels, in a cluster, or in one PostgreSQL.
 
 use super::refusals::SMALL;
 use super::{becomes, begin, budget, get, shows, upstream};
-use crate::support::{Gateway, Postgres, Redis, eventually};
+use crate::support::sentinel::{SentinelGroup, SentinelSetup};
+use crate::support::{Gateway, Postgres, Redis, RedisCluster, Replicas, eventually};
 
 #[test]
 fn two_gateways_on_one_redis_share_what_is_spent_and_held() {
@@ -15,6 +16,18 @@ fn two_gateways_on_one_postgresql_share_what_is_spent_and_held() {
     let postgres = Postgres::start();
     postgres.settings();
     share(&postgres.store_with(", timeout: 10s", "deny"));
+}
+
+#[test]
+fn two_gateways_behind_sentinels_share_what_is_spent_and_held() {
+    let group = SentinelGroup::with(&SentinelSetup::default());
+    share(&group.store("deny"));
+}
+
+#[test]
+fn two_gateways_on_a_cluster_share_what_is_spent_and_held() {
+    let cluster = RedisCluster::start(Replicas::None);
+    share(&cluster.store("deny", ""));
 }
 
 fn share(store: &str) {

@@ -1,6 +1,8 @@
 //! Several gateways on one store never grant more than the limit says.
 
 #[cfg(feature = "test-hooks")]
+mod budgets;
+#[cfg(feature = "test-hooks")]
 mod clock_steps;
 pub mod failover;
 pub mod history;

@@ -34,6 +34,12 @@ pub(crate) async fn books(settings: &Settings, key: BucketKey, budget: Budget) -
     (budget.spent(state, now).whole(), budget.held(state, now).whole())
 }
 
+/// Returns how many gateways hold something of a bucket.
+pub(crate) async fn owners(settings: &Settings, key: BucketKey, budget: Budget) -> usize {
+    let (now, states) = settings.inspect().await.unwrap().states(&[key]).await.unwrap();
+    budget.holders(states[0].as_deref(), now).len()
+}
+
 /// Lets many callers of several gateways reserve one to five tokens each, spend at most what they reserved, or nothing, until
 /// `done`. Returns the sum of what they have settled.
 pub(crate) async fn spend_at_random(

@@ -166,6 +166,32 @@ end)(redis)
   end\n",
     )];
 
+    const HELD_IS_SPENT: Edits<'static> = &[
+        (
+            "    local settled = accept_report(bucket, owner, sequence, held, from, to)
+    if not settled then return false end
+    local spent = bucket.spent
+",
+            "    local before = bucket.held
+    local settled = accept_report(bucket, owner, sequence, held, from, to)
+    if not settled then return false end
+    local spent = bucket.spent
+    spent[1] = max(spent[1] - (before - bucket.held) * (limit.unit or 1), 0)
+",
+        ),
+        (
+            "    local room = limit.capacity - bucket.spent[1] - bucket.held * unit\n",
+            "    local room = limit.capacity - bucket.spent[1]\n",
+        ),
+        (
+            "    bucket.held, bucket.added = bucket.held + amount, bucket.added + amount\n",
+            "    bucket.held, bucket.added = bucket.held + amount, bucket.added + amount
+    if bucket.spent then bucket.spent[1] = bucket.spent[1] + amount * (limit.unit or 1) end\n",
+        ),
+    ];
+
+    const SUMS_ADDED: Edits<'static> = &[("  return max(to - charged, 0)\n", "  return to\n")];
+
     impl Flaw {
         pub fn script(self, text: String) -> String {
             let edits = match self {
@@ -174,6 +200,8 @@ end)(redis)
                 Flaw::WriteOnRefusal => WRITE_ON_REFUSAL,
                 Flaw::ClientPeriod => CLIENT_PERIOD,
                 Flaw::EarlierPeriod => EARLIER_PERIOD,
+                Flaw::HeldIsSpent => HELD_IS_SPENT,
+                Flaw::SumsAdded => SUMS_ADDED,
                 Flaw::Retry { .. } | Flaw::Resend | Flaw::LateBound | Flaw::SummedCosts => &[],
                 Flaw::UndoneNever | Flaw::UndoneTwice | Flaw::UndoneInFull | Flaw::UndoneIsKept => &[],
             };

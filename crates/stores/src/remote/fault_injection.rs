@@ -159,6 +159,10 @@ mod flaw {
         UndoneIsKept,
         /// In every calendar period but the stored one, nothing counts as spent.
         EarlierPeriod,
+        /// What is held of a budget is part of what is spent, and is given back as tokens.
+        HeldIsSpent,
+        /// Each report of a budget charges the whole sum that its owner has settled.
+        SumsAdded,
     }
 
     /// Combines the requests that have the same buckets as the first request into one request. Each gets the answer to

@@ -59,8 +59,9 @@ impl LlmAnswer {
             return UsedTokens { usage, model: None, is_estimated: true };
         };
         match report.usage {
-            // The usage of a whole response has all of its text, wherever it stands.
-            Some(usage) if !is_streamed || report.text_bytes_after_usage == 0 => {
+            // The usage of a whole response has all of its text, wherever it stands. A stream may begin with a usage of 0, which
+            // says nothing when the stream is cut.
+            Some(usage) if !is_streamed || report.text_bytes_after_usage == 0 && usage != Usage::default() => {
                 UsedTokens { usage, model: report.model, is_estimated: false }
             }
             _ => {
@@ -130,5 +131,8 @@ mod tests {
         };
         assert_eq!(tokens(&[start, text]), (9, 3, true));
         assert_eq!(tokens(&[start, text, end]), (9, 7, false));
+        // Some servers name nothing at the beginning.
+        let nothing = start.replace(":9,", ":0,").replace(":1}", ":0}");
+        assert_eq!(tokens(&[&nothing]), (100, 0, true));
     }
 }
