@@ -1,6 +1,7 @@
 //! Defines sets of results of requests to an upstream, for `count_on` and `refund_on`.
 
 use std::fmt;
+use std::sync::Arc;
 
 use http::StatusCode;
 
@@ -15,9 +16,9 @@ pub enum UpstreamResult {
     Timeout,
 }
 
-/// A set of results of requests to an upstream.
+/// A set of results of requests to an upstream. A clone shares the entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct UpstreamResults(Vec<ResultPattern>);
+pub struct UpstreamResults(Arc<Vec<ResultPattern>>);
 
 /// One entry of a set of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +43,7 @@ impl UpstreamResults {
             },
         };
         if !self.0.contains(&pattern) {
-            self.0.push(pattern);
+            Arc::make_mut(&mut self.0).push(pattern);
         }
         Some(())
     }

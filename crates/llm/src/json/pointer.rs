@@ -1,10 +1,11 @@
 //! A JSON pointer (RFC 6901): the place of a value in a body.
 
 use std::fmt;
+use std::sync::Arc;
 
-/// The place of a value: the names of members and the numbers of elements that lead to it.
+/// The place of a value: the names of members and the numbers of elements that lead to it. A clone shares its text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Pointer(Vec<PointerToken>);
+pub struct Pointer(Arc<[PointerToken]>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PointerToken {
@@ -41,7 +42,7 @@ impl Pointer {
     /// If the text is not a pointer by RFC 6901, section 3.
     pub fn parse(text: &str) -> Result<Pointer, InvalidPointer> {
         if text.is_empty() {
-            return Ok(Pointer(Vec::new()));
+            return Ok(Pointer(Arc::default()));
         }
         let text = text.strip_prefix('/').ok_or(InvalidPointer::Start)?;
         text.split('/').map(|token| Ok(named(unescape(token)?))).collect::<Result<_, _>>().map(Pointer)
