@@ -4,6 +4,7 @@ use super::{Arrival, Decision, PaymentRecord, enforce};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::DoorDecisions;
+use decision::model_requests::ModelRequest;
 use decision::payment::Payment;
 use request::request::Request;
 use rules::descriptors_plan::{CallRuling, DescriptorPart, Hits};
@@ -26,7 +27,8 @@ pub(crate) async fn decide_descriptors<'r>(
     decisions: &DoorDecisions,
 ) -> CallFindings {
     let CallRuling { ruling, parts } = snapshot.config.rules.plan_call(descriptors, gateway.clock.date(arrival.at));
-    let enforced = enforce(gateway, snapshot, ruling, None, arrival, PaymentRecord::Keep, &snapshot.config.llm).await;
+    let model = ModelRequest { llm: &snapshot.config.llm, prices: None };
+    let enforced = enforce(gateway, snapshot, ruling, None, arrival, PaymentRecord::Keep, model).await;
     decisions.count(enforced.result);
     CallFindings { decision: enforced.decision, parts, payment: enforced.payment }
 }

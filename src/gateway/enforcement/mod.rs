@@ -23,6 +23,7 @@ use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
 use super::telemetry::metrics::DoorDecisions;
 use base::time::{Micros, Timestamp};
+use decision::model_requests::ModelRequest;
 use decision::order_of_answers::RulesDecision;
 use decision::payment::Payment;
 use decision::refusal::Refusal;
@@ -36,7 +37,6 @@ use request::identity::Identity;
 use request::request::Request;
 use rules::ambiguity::Ambiguity;
 use rules::denier::DenierId;
-use rules::route::llm_settings::LlmSettings;
 use rules::rule_set::Ruling;
 use store_fallback::fall_back;
 use stores::{Caller, Source, TakeReply, Worker};
@@ -231,8 +231,8 @@ fn refused_as_ambiguous() -> Enforcement {
     Enforcement::refused(Refusal::ambiguous(Ambiguity::Ambiguous), None)
 }
 
-/// Enforces a ruling: runs the stages from the rules on. `request` is `None` for a call about descriptors. `llm` are the settings for
-/// the route of the request.
+/// Enforces a ruling: runs the stages from the rules on. `request` is `None` for a call about descriptors. `model` is what
+/// is known of a request to a language model.
 async fn enforce(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -240,14 +240,14 @@ async fn enforce(
     request: Option<&Request<'_>>,
     arrival: Arrival,
     record: PaymentRecord,
-    llm: &LlmSettings,
+    model: ModelRequest<'_>,
 ) -> Enforcement {
     match plan_to_charge(gateway, snapshot, ruling, &arrival, record) {
         Ok(mut plan) => {
             if let (Some(request), Patience::Unbounded) = (request, arrival.patience) {
                 limit_delay(&mut plan, request, || gateway.clock.now().since(arrival.at));
             }
-            charge(gateway, snapshot, plan, arrival, record, llm).await
+            charge(gateway, snapshot, plan, arrival, record, model).await
         }
         Err(enforced) => enforced,
     }
@@ -310,7 +310,7 @@ async fn charge(
     plan: Plan,
     Arrival { worker, at, caller, patience, .. }: Arrival,
     record: PaymentRecord,
-    llm: &LlmSettings,
+    model: ModelRequest<'_>,
 ) -> Enforcement {
     let record_latency =
         |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
@@ -345,7 +345,7 @@ async fn charge(
     }
     counting::count_settlement(snapshot, &plan, &taken);
     let TakeReply { now, settlement, source, reservation, .. } = taken;
-    let held = HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation, llm);
+    let held = HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation, model);
     let enforced = Enforcement { held, ..settled(snapshot, &plan, &settlement, now) };
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });
     record_latency(source);

@@ -87,10 +87,11 @@ impl<'s> Subject<'s> {
     ) -> Enforcement {
         let of_route = self.destination.forwarding.as_ref().and_then(|route| route.overrides.llm.as_ref());
         let llm = of_route.unwrap_or(&snapshot.config.llm);
-        match take_part(ruling.answer, &snapshot.config.rules, request, llm) {
-            Ok(answer) => {
+        let (rules, prices) = (&snapshot.config.rules, snapshot.config.prices.as_ref());
+        match take_part(ruling.answer, rules, request, llm, prices) {
+            Ok((answer, model)) => {
                 ruling.answer = answer;
-                enforce(gateway, snapshot, ruling, Some(request), arrival, record, llm).await
+                enforce(gateway, snapshot, ruling, Some(request), arrival, record, model).await
             }
             Err(refusal) => Enforcement::refused(refusal, None),
         }

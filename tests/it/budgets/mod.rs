@@ -3,7 +3,9 @@
 mod ends;
 mod lost_gateways;
 mod models;
+mod money;
 mod numbers;
+mod recorded_money;
 mod recordings;
 mod refusals;
 mod replay;
