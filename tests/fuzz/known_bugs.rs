@@ -119,3 +119,8 @@ fn of_a_form() {
 fn of_an_event_stream() {
     check(answers::event_stream);
 }
+
+#[test]
+fn of_a_usage_event() {
+    check(answers::usage_event);
+}

@@ -1,7 +1,7 @@
 //! Tests properties of reading requests to language models, however their bytes arrive.
 
 use llm::formats::Format;
-use llm::request::RequestReader;
+use llm::request::{AskingBody, RequestReader};
 use serde_json::Value;
 
 use super::mutation::{fuzz, is_bug_planted};
@@ -59,16 +59,12 @@ pub fn llm_request() {
         assert!(request.text_bytes <= body.len() as u64, "more text than was sent");
         assert!(request.most_output(7) >= request.max_output.unwrap_or(7));
         if let Some(question) = request.usage_question {
-            let mut asked = question.ask(body).unwrap();
+            let AskingBody { before, question, mut comma, after } = question.ask(body).unwrap();
             // The planted bug: a comma is missing.
-            if is_bug_planted() && question.is_member {
-                asked = [
-                    &body[..usize::try_from(question.offset).unwrap()],
-                    question.text.as_bytes(),
-                    &body[usize::try_from(question.offset).unwrap()..],
-                ]
-                .concat();
+            if is_bug_planted() {
+                comma = "";
             }
+            let asked = [before, question.as_bytes(), comma.as_bytes(), after].concat();
             // Only the answer to the question has changed.
             let mut expected = simple.clone();
             let options = &mut expected["stream_options"];

@@ -1,112 +1,51 @@
-//! Decides which requests take part in limits on language models: POST requests in a known format. By the settings, others are
-//! refused, are free, or have a fixed cost. Finds the prices of those that limits on money charge.
-
-use std::sync::Arc;
+//! Decides which requests take part in limits on language models: POST requests whose path and body are in a known format. By the settings, others are
+//! refused, are free, or have a fixed cost.
 
 use http::Method;
-use http::request::Parts;
 
 use super::refusal::Refusal;
-use super::request_prices::RequestPrices;
 use ledger::charge::{Charge, Plan};
-use llm::formats::{Endpoint, Format};
-use llm::prices::Prices;
-use request::attribute::Attribute;
-use request::path;
+use request::llm_model::format_of;
+use request::model_request::ModelBody;
 use request::request::Request;
 use rules::route::llm_settings::{LlmSettings, OtherRequests};
-use rules::rule_set::{Answer, RuleSet};
-use rules::settled_price::{SettledPrice, Unit};
-
-/// The settings for requests to language models that hold for a request, and its prices.
-#[derive(Clone, Debug)]
-pub struct ModelRequest<'s> {
-    pub llm: &'s LlmSettings,
-    /// The prices of a request that limits on money charge. `None` for other requests.
-    pub prices: Option<RequestPrices>,
-}
+use rules::rule_set::{Answer, CompiledLimit, RuleSet};
 
 /// Changes the charges to limits on language models for a request that takes no part in them. `llm` are the settings for the
-/// route of the request, and `prices` is the table of prices. Other limits, and almost all requests, are not changed. Returns
-/// also the prices of a request that limits on money charge.
+/// route of the request. Other limits, and almost all requests, are not changed.
 ///
 /// # Errors
-/// Returns the refusal of a request that must be in a known format and is not, or whose model has no price.
-pub fn take_part<'s>(
-    answer: Answer,
-    rules: &RuleSet,
-    request: &Request<'_>,
-    llm: &'s LlmSettings,
-    prices: Option<&Arc<Prices>>,
-) -> Result<(Answer, ModelRequest<'s>), Refusal> {
-    let unchanged = |answer| Ok((answer, ModelRequest { llm, prices: None }));
-    let (Answer::Charge(plan) | Answer::TooLarge(plan)) = &answer else { return unchanged(answer) };
-    let unit_of_models = |charge: &Charge| {
-        let price = rules.limit(charge.limit).and_then(|limit| limit.settled_price());
-        price.filter(|price| price.source.is_llm()).map(SettledPrice::unit)
-    };
-    let counts_models = |charge: &Charge| unit_of_models(charge).is_some();
+/// Returns the refusal of a request that must be in a known format and is not, or that must tell its usage and will not.
+pub fn take_part(answer: Answer, rules: &RuleSet, request: &Request<'_>, llm: &LlmSettings) -> Result<Answer, Refusal> {
+    let (Answer::Charge(plan) | Answer::TooLarge(plan)) = &answer else { return Ok(answer) };
+    let counts_models = |charge: &Charge| rules.limit(charge.limit).is_some_and(CompiledLimit::counts_models);
     if !plan.holds() || !plan.charges().any(counts_models) {
-        return unchanged(answer);
+        return Ok(answer);
     }
-    let other = match request.head.method {
-        Method::POST if format_of(request.head).is_some() => {
-            return with_prices(answer, request, ModelRequest { llm, prices: None }, prices, |charge| {
-                unit_of_models(charge) == Some(Unit::Dollars)
-            });
+    let is_refused = |plan: &Plan| plan.enforced.iter().any(counts_models);
+    let other = match (&request.head.method, format_of(request.head), request.model()) {
+        (_, Some(_), ModelBody::Read(model)) => {
+            // A limit that is only tried refuses nothing.
+            let is_unknown = llm.require_usage && !model.body.tells_usage(llm.ask_for_usage);
+            return if is_unknown && is_refused(plan) { Err(Refusal::usage_required()) } else { Ok(answer) };
         }
-        Method::POST => llm.other,
+        (_, Some(_), ModelBody::Unread) => return Ok(answer),
+        (&Method::POST, _, _) => llm.other,
         _ => OtherRequests::Free,
     };
-    let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return unchanged(answer) };
+    let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return Ok(answer) };
     match other {
-        OtherRequests::Refuse if plan.enforced.iter().any(counts_models) => return Err(Refusal::unpriced()),
-        // A limit that is only tried refuses nothing.
+        OtherRequests::Refuse if is_refused(&plan) => return Err(Refusal::unpriced()),
         OtherRequests::Refuse | OtherRequests::Free => {
             plan.enforced.retain(|charge| !counts_models(charge));
             plan.shadow.retain(|charge| !counts_models(charge));
         }
         OtherRequests::Cost(cost) => {
             let charges = plan.enforced.iter_mut().chain(&mut plan.shadow);
-            for charge in charges {
-                if let Some(unit) = unit_of_models(charge) {
-                    charge.cost = unit.times(cost);
-                }
-            }
+            charges.filter(|charge| counts_models(charge)).for_each(|charge| charge.cost = cost);
         }
     }
-    unchanged(answer_for(plan))
-}
-
-/// Finds the prices of a request to a language model, if limits on money charge it.
-fn with_prices<'s>(
-    answer: Answer,
-    request: &Request<'_>,
-    model: ModelRequest<'s>,
-    table: Option<&Arc<Prices>>,
-    counts_money: impl Fn(&Charge) -> bool,
-) -> Result<(Answer, ModelRequest<'s>), Refusal> {
-    let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return Ok((answer, model)) };
-    if !plan.charges().any(&counts_money) {
-        return Ok((answer_for(plan), model));
-    }
-    let asked = Attribute::Model.resolve(request).unwrap_or_default();
-    let prices = table.and_then(|table| RequestPrices::of(table, &asked));
-    if prices.is_none() {
-        if plan.enforced.iter().any(&counts_money) {
-            return Err(Refusal::unpriced());
-        }
-        // A limit that is only tried refuses nothing.
-        plan.shadow.retain(|charge| !counts_money(charge));
-    }
-    Ok((answer_for(plan), ModelRequest { prices, ..model }))
-}
-
-/// Returns the format of a request to a language model, by its path as rules see it: an upstream may unescape what was sent. `None`
-/// for a path of no known format, and for one that can be read in more than one way.
-pub fn format_of(head: &Parts) -> Option<Format> {
-    let path = path::normalise(head.uri.path().as_bytes()).ok()?;
-    Endpoint::of_path(&path).map(|endpoint| endpoint.format)
+    Ok(answer_for(plan))
 }
 
 fn answer_for(plan: Plan) -> Answer {
@@ -145,8 +84,7 @@ mod tests {
         let request = Request::new(&head, ClientAddress::new([203, 0, 113, 7].into(), 64));
         let answer = rules.plan(&request, Timestamp(1)).answer;
         let llm = LlmSettings { other, ..LlmSettings::default() };
-        let (answer, _) = take_part(answer, &rules, &request, &llm, None)?;
-        let Answer::Charge(plan) = answer else { panic!("not charged") };
+        let Answer::Charge(plan) = take_part(answer, &rules, &request, &llm)? else { panic!("not charged") };
         let costs = |charges: &[Charge]| charges.iter().map(|charge| charge.cost.whole()).collect();
         Ok((costs(&plan.enforced), costs(&plan.shadow)))
     }

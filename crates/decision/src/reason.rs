@@ -22,11 +22,13 @@ pub enum Reason {
     UpstreamBusy,
     /// A limit on language models applies to a request that is in no known format, so that its cost would not be known.
     Unpriced,
+    /// The response to a request to a language model would not tell its usage.
+    UsageRequired,
 }
 
 impl Reason {
     /// All reasons but [`Reason::Exceeded`].
-    const OTHERS: [Reason; 13] = [
+    const OTHERS: [Reason; 14] = [
         Reason::BudgetHeld,
         Reason::CostTooLarge,
         Reason::StoreUnavailable,
@@ -40,6 +42,7 @@ impl Reason {
         Reason::NoRoute,
         Reason::UpstreamBusy,
         Reason::Unpriced,
+        Reason::UsageRequired,
     ];
 
     /// Returns the reason of a limit with this algorithm that has too little left. A budget has the reason of the algorithm that counts
@@ -72,6 +75,7 @@ impl Reason {
             Reason::NoRoute => "no_route",
             Reason::UpstreamBusy => "upstream_busy",
             Reason::Unpriced => "unpriced",
+            Reason::UsageRequired => "usage_required",
         }
     }
 }

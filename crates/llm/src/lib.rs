@@ -33,3 +33,4 @@ pub mod json;
 pub mod prices;
 pub mod request;
 pub mod usage;
+pub mod usage_event;

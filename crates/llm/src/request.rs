@@ -36,8 +36,8 @@ pub struct LlmRequest {
     pub answers: u64,
     /// Whether the body asks for a stream. Gemini's path says so instead.
     pub is_stream: bool,
-    /// Whether a stream is to end with its usage. Other formats than OpenAI's chat completions always tell it.
-    pub asks_for_usage: bool,
+    /// Whether the response tells its usage. Only streams of OpenAI's chat completions must be asked for it.
+    pub tells_usage: bool,
     /// The bytes of all names, strings and numbers, decoded, without media.
     pub text_bytes: u64,
     /// The images, sounds and files in the request.
@@ -109,7 +109,7 @@ impl RequestReader {
             max_output: None,
             answers: 1,
             is_stream: false,
-            asks_for_usage: false,
+            tells_usage: true,
             text_bytes: self.scanner.bytes(RequestTable::TEXT),
             media: self.scanner.media(RequestTable::TEXT),
             has_content_elsewhere: false,
@@ -133,7 +133,7 @@ impl RequestReader {
                     usage.options = value.zip(self.scanner.offset(index)).map(|(value, at)| (value.clone(), at));
                 }
                 RequestRole::AsksForUsage => {
-                    request.asks_for_usage = is_true;
+                    usage.is_asked = is_true;
                     usage.is_known = true;
                     usage.answer = value.zip(self.scanner.offset(index)).map(|(value, at)| (value.clone(), at));
                 }
@@ -141,7 +141,10 @@ impl RequestReader {
                 RequestRole::Medium | RequestRole::Body => {}
             }
         }
-        request.usage_question = if request.is_stream { usage.question() } else { None };
+        if request.is_stream {
+            request.tells_usage = !usage.is_known || usage.is_asked;
+            request.usage_question = usage.question();
+        }
         Ok(request)
     }
 }
@@ -149,7 +152,9 @@ impl RequestReader {
 /// Where a body says whether its stream is to end with the usage.
 #[derive(Clone, Debug, Default)]
 struct UsagePlaces {
+    /// Whether streams of this format must be asked for their usage.
     is_known: bool,
+    is_asked: bool,
     root: Option<u64>,
     options: Option<(Value, u64)>,
     answer: Option<(Value, u64)>,
@@ -175,14 +180,23 @@ impl UsagePlaces {
 }
 
 impl UsageQuestion {
-    /// Returns the body with the question. `None` if the offset is not one of this body.
-    pub fn ask(&self, body: &[u8]) -> Option<Vec<u8>> {
+    /// Returns the parts of the body with the question. `None` if the offset is not one of this body.
+    pub fn ask<'b>(&self, body: &'b [u8]) -> Option<AskingBody<'b>> {
         let (before, rest) = body.split_at_checked(usize::try_from(self.offset).ok()?)?;
         let after = rest.get(usize::try_from(self.replaced).ok()?..)?;
         let is_empty = after.trim_ascii_start().starts_with(b"}");
-        let comma: &[u8] = if self.is_member && !is_empty { b"," } else { b"" };
-        Some([before, self.text.as_bytes(), comma, after].concat())
+        let comma = if self.is_member && !is_empty { "," } else { "" };
+        Some(AskingBody { before, question: self.text, comma, after })
     }
+}
+
+/// The parts of a body that asks for the usage of its stream, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskingBody<'b> {
+    pub before: &'b [u8],
+    pub question: &'static str,
+    pub comma: &'static str,
+    pub after: &'b [u8],
 }
 
 impl RequestRole {
@@ -201,6 +215,11 @@ impl RequestRole {
 }
 
 impl LlmRequest {
+    /// Whether the response will tell its usage, if the gateway asks for it or not.
+    pub fn tells_usage(&self, gateway_asks: bool) -> bool {
+        self.tells_usage || gateway_asks && self.usage_question.is_some()
+    }
+
     /// The largest number of tokens that all answers together may have. `default` is for a request without a maximum.
     pub fn most_output(&self, default: u64) -> u64 {
         self.max_output.unwrap_or(default).saturating_mul(self.answers)

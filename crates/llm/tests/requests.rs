@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use llm::formats::Format;
 use llm::json::JsonError;
-use llm::request::{InvalidRequest, LlmRequest, RequestReader};
+use llm::request::{AskingBody, InvalidRequest, LlmRequest, RequestReader};
 use serde_json::{Value, json};
 
 /// Reads a request in pieces of every size, which must not matter.
@@ -32,7 +32,7 @@ fn plain(model: Option<&str>, text_bytes: u64) -> LlmRequest {
         max_output: None,
         answers: 1,
         is_stream: false,
-        asks_for_usage: false,
+        tells_usage: true,
         text_bytes,
         media: 0,
         has_content_elsewhere: false,
@@ -136,11 +136,14 @@ fn a_stream_is_asked_for_its_usage_by_the_smallest_change() {
         ),
     ] {
         let before = read(Format::OpenAiChat, body).unwrap();
-        assert!(!before.asks_for_usage);
-        let changed = String::from_utf8(before.usage_question.unwrap().ask(body.as_bytes()).unwrap()).unwrap();
+        assert!(!before.tells_usage(false) && before.tells_usage(true));
+        let AskingBody { before, question, comma, after } =
+            before.usage_question.unwrap().ask(body.as_bytes()).unwrap();
+        let changed = [before, question.as_bytes(), comma.as_bytes(), after].concat();
+        let changed = String::from_utf8(changed).unwrap();
         assert_eq!(changed, asked);
         let after = read(Format::OpenAiChat, &changed).unwrap();
-        assert_eq!((after.asks_for_usage, after.usage_question), (true, None));
+        assert_eq!((after.tells_usage(false), after.usage_question), (true, None));
     }
     for body in [
         r#"{"stream":false}"#,

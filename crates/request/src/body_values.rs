@@ -9,12 +9,18 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use llm::json::{Interest, JsonScanner, Lookup, Pointer, PointerSet, Value};
 
 use super::attribute::Attribute;
+use super::model_request::ModelBody;
 use super::percent_encoding;
 use super::query;
 
-/// The values that are known of a request's body. It begins without any value.
+/// What is known of a request's body. It begins without any knowledge.
 #[derive(Clone, Debug, Default)]
-pub struct BodyValues(Vec<(Attribute, Option<Vec<u8>>)>);
+pub struct BodyValues {
+    values: Vec<(Attribute, Option<Vec<u8>>)>,
+    /// Whether the request has no body, so that every value is missing.
+    is_absent: bool,
+    model: ModelBody,
+}
 
 /// The kind of a body, by the media type of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +38,21 @@ pub enum BodyKind {
 pub struct AmbiguousBody;
 
 impl BodyValues {
+    /// Makes the values of a request without a body.
+    pub const fn absent() -> BodyValues {
+        BodyValues { values: Vec::new(), is_absent: true, model: ModelBody::Other }
+    }
+
+    /// Returns whether the body is that of a request to a language model.
+    pub fn model(&self) -> &ModelBody {
+        &self.model
+    }
+
+    /// Notes whether the body is that of a request to a language model.
+    pub fn note_model(&mut self, model: ModelBody) {
+        self.model = model;
+    }
+
     /// Returns the value of an attribute. `None` if the body has no such value, or the value is not known.
     pub fn value(&self, attribute: &Attribute) -> Option<&[u8]> {
         self.find(attribute)?.as_deref()
@@ -39,7 +60,7 @@ impl BodyValues {
 
     /// Whether it is known what the body has for this attribute, and be it no value.
     pub fn knows(&self, attribute: &Attribute) -> bool {
-        self.find(attribute).is_some()
+        self.is_absent || self.find(attribute).is_some()
     }
 
     /// Notes that the body has no value for these attributes.
@@ -47,7 +68,7 @@ impl BodyValues {
     /// # Errors
     /// Never. The result has the type of [`BodyValues::read`].
     pub fn note_missing(&mut self, attributes: &[Attribute]) -> Result<(), AmbiguousBody> {
-        self.0.extend(attributes.iter().map(|attribute| (attribute.clone(), None)));
+        self.values.extend(attributes.iter().map(|attribute| (attribute.clone(), None)));
         Ok(())
     }
 
@@ -70,20 +91,20 @@ impl BodyValues {
                     pointers.push((attribute, Pointer::parse("/model").map_err(|_| AmbiguousBody)?));
                 }
                 Attribute::RequestForm(name) if kind == BodyKind::Form => {
-                    self.0.push((attribute.clone(), form_value(body, name.as_bytes())?));
+                    self.values.push((attribute.clone(), form_value(body, name.as_bytes())?));
                 }
-                other => self.0.push((other.clone(), None)),
+                other => self.values.push((other.clone(), None)),
             }
         }
         if !pointers.is_empty() {
             let values = json_values(body, pointers.iter().map(|(_, pointer)| pointer))?;
-            self.0.extend(pointers.iter().map(|(attribute, _)| (*attribute).clone()).zip(values));
+            self.values.extend(pointers.iter().map(|(attribute, _)| (*attribute).clone()).zip(values));
         }
         Ok(())
     }
 
     fn find(&self, attribute: &Attribute) -> Option<&Option<Vec<u8>>> {
-        self.0.iter().find(|(known, _)| known == attribute).map(|(_, value)| value)
+        self.values.iter().find(|(known, _)| known == attribute).map(|(_, value)| value)
     }
 }
 

@@ -6,9 +6,27 @@ use std::borrow::Cow;
 
 use http::Method;
 use http::request::Parts;
-use llm::formats::Endpoint;
+use llm::formats::{Endpoint, Format};
 
 use super::path;
+
+/// Returns the format of a request to a language model. `None` for another method or path, and for a path that can be read in
+/// more than one way.
+pub fn format_of(head: &Parts) -> Option<Format> {
+    if head.method != Method::POST {
+        return None;
+    }
+    let path = path::normalise(head.uri.path().as_bytes()).ok()?;
+    Endpoint::of_path(&path).map(|endpoint| endpoint.format)
+}
+
+/// Returns the model that the path of a request names. `None` if it names none.
+pub fn model_in_path(head: &Parts) -> Option<String> {
+    match ModelPlace::of(head) {
+        ModelPlace::Path(model) => Some(String::from_utf8_lossy(&model).into_owned()),
+        ModelPlace::Body | ModelPlace::Nowhere => None,
+    }
+}
 
 /// The part of a request that names the model.
 #[derive(Clone, Debug, PartialEq, Eq)]

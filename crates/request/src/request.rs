@@ -6,6 +6,7 @@ use super::body_values::BodyValues;
 use super::client_address::ClientAddress;
 use super::door::Door;
 use super::identity::{Claims, Identity, KnownKey};
+use super::model_request::ModelBody;
 use super::scheme::{Scheme, SchemeSource};
 use super::sent_descriptor::SentDescriptor;
 use base::split::rsplit_once;
@@ -37,8 +38,7 @@ pub struct Request<'a> {
     pub tls: Option<&'a TlsIdentity>,
     /// The descriptor that another proxy has sent, in place of a request or together with a request.
     pub descriptor: Option<&'a SentDescriptor<'a>>,
-    /// The values that are known of the body. Values that are not known yet can be read. `None` if there is no body, or it
-    /// cannot be read.
+    /// What is known of the body. What is not known yet can be read. `None` if the body cannot be read.
     pub body: Option<&'a BodyValues>,
 }
 
@@ -56,6 +56,11 @@ impl<'a> Request<'a> {
     /// Returns the request with a descriptor that another proxy has sent.
     pub fn with_descriptor(&self, descriptor: Option<&'a SentDescriptor<'a>>) -> Request<'a> {
         Request { descriptor, ..*self }
+    }
+
+    /// Returns what is known of the request as one to a language model. `Unread` if nothing is known of its body.
+    pub fn model(&self) -> &'a ModelBody {
+        self.body.map_or(&ModelBody::Unread, BodyValues::model)
     }
 
     /// Returns the request with what is known of its body.

@@ -13,14 +13,26 @@ use super::ruling::{Answer, Ruling};
 use base::time::Timestamp;
 use ledger::bucket_key::Descriptor;
 use request::attribute::Attribute;
+use request::llm_model::format_of;
+use request::model_request::ModelBody;
 use request::request::Request;
 
-/// The attributes whose values must be read from the body before the rules can decide.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NeededFromBody(pub Vec<Attribute>);
+/// What must be read from the body before the rules can decide.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NeededFromBody {
+    pub attributes: Vec<Attribute>,
+    /// Whether the whole body is needed, as that of a [request to a language model](request::model_request).
+    pub model: bool,
+}
 
-/// The slots (indexes) of attributes whose values are not known.
-type Slots = SmallVec<[Slot; 2]>;
+/// What is not known of a request before its body is read.
+#[derive(Default)]
+struct Unread {
+    /// The slots (indexes) of attributes.
+    slots: SmallVec<[Slot; 2]>,
+    /// Whether it is not known what the body asks of a language model.
+    model: bool,
+}
 
 impl RuleSet {
     /// Determines what a request has to pay, as [`RuleSet::plan`], if what is known of its body is enough.
@@ -34,17 +46,18 @@ impl RuleSet {
         }
         let (mut values, mut needed) = (UnreadValues(Values::new(self.attributes(), request, at)), Needed::default());
         let ruling = self.walk(&mut values, &mut needed);
-        if needed.0.is_empty() || matches!(ruling.answer, Answer::Denied(_)) {
+        let Needed(Unread { slots, model }) = needed;
+        if slots.is_empty() && !model || matches!(ruling.answer, Answer::Denied(_)) {
             return Ok(ruling);
         }
         let mut attributes: Vec<Attribute> = Vec::new();
-        for slot in needed.0 {
+        for slot in slots {
             let attribute = values.0.attribute(slot);
             if !attributes.contains(attribute) {
                 attributes.push(attribute.clone());
             }
         }
-        Err(NeededFromBody(attributes))
+        Err(NeededFromBody { attributes, model })
     }
 }
 
@@ -57,12 +70,23 @@ impl UnreadValues<'_, '_> {
         let body = self.0.request.body.filter(|_| attribute.needs_body());
         body.is_some_and(|body| !body.knows(attribute)) && attribute.is_in_body_of(self.0.request.head)
     }
+
+    /// Whether the body may be that of a request to a language model.
+    fn is_model_unknown(&self) -> bool {
+        *self.0.request.model() == ModelBody::Unread && format_of(self.0.request.head).is_some()
+    }
+}
+
+impl Unread {
+    fn of(slots: SmallVec<[Slot; 2]>) -> Unread {
+        Unread { slots, model: false }
+    }
 }
 
 impl<'s> Facts<'s> for UnreadValues<'s, '_> {
     type Match = ();
     type Failure = ();
-    type Unknown = Slots;
+    type Unknown = Unread;
     type Picked = RuleDescriptor;
 
     fn at(&self) -> Timestamp {
@@ -77,8 +101,8 @@ impl<'s> Facts<'s> for UnreadValues<'s, '_> {
         if index.reads(|slot| self.is_unknown(Slot(slot))) { None } else { Some(self.0.find(index)) }
     }
 
-    fn conditions(&mut self, conditions: &'s [CompiledCondition]) -> Finding<(), (), Slots> {
-        let mut unknown = Slots::new();
+    fn conditions(&mut self, conditions: &'s [CompiledCondition]) -> Finding<(), (), Unread> {
+        let mut unknown: SmallVec<[Slot; 2]> = SmallVec::new();
         for condition in conditions {
             if self.is_unknown(condition.slot) {
                 unknown.push(condition.slot);
@@ -86,11 +110,11 @@ impl<'s> Facts<'s> for UnreadValues<'s, '_> {
                 return Finding::Fails(());
             }
         }
-        if unknown.is_empty() { Finding::Holds(()) } else { Finding::Unknown(unknown) }
+        if unknown.is_empty() { Finding::Holds(()) } else { Finding::Unknown(Unread::of(unknown)) }
     }
 
-    fn pick(&mut self, rule: &'s CompiledRule, picked: &mut RuleDescriptor) -> Finding<(), (), Slots> {
-        let mut unknown = Slots::new();
+    fn pick(&mut self, rule: &'s CompiledRule, picked: &mut RuleDescriptor) -> Finding<(), (), Unread> {
+        let mut unknown: SmallVec<[Slot; 2]> = SmallVec::new();
         for key in &rule.keys {
             // The first alternative that has a value counts, so an unknown one before it is needed.
             let open = unknown.len();
@@ -107,7 +131,7 @@ impl<'s> Facts<'s> for UnreadValues<'s, '_> {
                 return Finding::Fails(());
             }
         }
-        if unknown.is_empty() { self.0.pick(rule, picked).widened() } else { Finding::Unknown(unknown) }
+        if unknown.is_empty() { self.0.pick(rule, picked).widened() } else { Finding::Unknown(Unread::of(unknown)) }
     }
 
     fn descriptor(picked: &RuleDescriptor) -> &Descriptor {
@@ -118,9 +142,13 @@ impl<'s> Facts<'s> for UnreadValues<'s, '_> {
         &mut self,
         limits: impl Iterator<Item = &'s CompiledLimit>,
         _: &RuleDescriptor,
-    ) -> Result<(), Slots> {
-        let unknown: Slots = limits.flat_map(CompiledLimit::slots).filter(|slot| self.is_unknown(*slot)).collect();
-        if unknown.is_empty() { Ok(()) } else { Err(unknown) }
+    ) -> Result<(), Unread> {
+        let mut unknown = Unread::default();
+        for limit in limits {
+            unknown.slots.extend(limit.slots().filter(|slot| self.is_unknown(*slot)));
+            unknown.model |= limit.counts_models() && self.is_model_unknown();
+        }
+        if unknown.slots.is_empty() && !unknown.model { Ok(()) } else { Err(unknown) }
     }
 
     fn variant(&mut self, limit: &'s CompiledLimit, picked: &RuleDescriptor) -> u32 {
@@ -132,7 +160,7 @@ impl<'s> Facts<'s> for UnreadValues<'s, '_> {
     }
 
     /// Returns the slots of the conditions. The values of limit keys are needed only if the conditions hold.
-    fn join(conditions: Slots, _: Slots) -> Slots {
+    fn join(conditions: Unread, _: Unread) -> Unread {
         conditions
     }
 }
@@ -150,29 +178,34 @@ impl<M, F> Finding<M, F, std::convert::Infallible> {
 
 /// Collects the unknown attributes on which the rules depend.
 #[derive(Default)]
-struct Needed(Slots);
+struct Needed(Unread);
 
 impl<'s, 'r> Observer<'s, UnreadValues<'s, 'r>> for Needed {
-    fn policy(&mut self, _: &'s CompiledPolicy, finding: Finding<(), (), Slots>) {
+    fn policy(&mut self, _: &'s CompiledPolicy, finding: Finding<(), (), Unread>) {
         self.note(finding);
     }
 
     fn rule(&mut self, _: &'s CompiledPolicy, _: &'s CompiledRule, finding: RuleFinding<'s, UnreadValues<'s, 'r>>) {
-        if let RuleFinding::Unknown(slots) = finding {
-            self.0.extend(slots);
+        if let RuleFinding::Unknown(unread) = finding {
+            self.add(unread);
         }
     }
 
-    fn exemption(&mut self, _: usize, finding: Finding<(), (), Slots>) {
+    fn exemption(&mut self, _: usize, finding: Finding<(), (), Unread>) {
         self.note(finding);
     }
 }
 
 impl Needed {
-    fn note(&mut self, finding: Finding<(), (), Slots>) {
-        if let Finding::Unknown(slots) = finding {
-            self.0.extend(slots);
+    fn note(&mut self, finding: Finding<(), (), Unread>) {
+        if let Finding::Unknown(unread) = finding {
+            self.add(unread);
         }
+    }
+
+    fn add(&mut self, Unread { slots, model }: Unread) {
+        self.0.slots.extend(slots);
+        self.0.model |= model;
     }
 }
 
@@ -262,12 +295,13 @@ mod tests {
             let ruling = loop {
                 match rules.plan_or_needs(&request.with_body(Some(&known)), Timestamp(1)) {
                     Ok(ruling) => break ruling,
-                    Err(NeededFromBody(needed)) => {
+                    Err(NeededFromBody { attributes: needed, model: false }) => {
                         prop_assert!(needed.iter().all(|one| one.needs_body() && !known.knows(one)));
                         prop_assert!(!needed.is_empty() && rounds < ATTRIBUTES.len());
                         rounds += 1;
                         read(&mut known, &needed);
                     }
+                    Err(other) => panic!("{other:?}"),
                 }
             };
             // Another rule may be the first that denies, if the body is not needed for it.

@@ -33,7 +33,7 @@ use request::request::Request;
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     attributes: Vec<Attribute>,
-    /// Whether an attribute is read from the bodies of requests.
+    /// Whether attributes or costs are read from the bodies of requests.
     reads_bodies: bool,
     ambiguity: AmbiguityCheck,
     pub(super) exempt: Vec<Vec<CompiledCondition>>,
@@ -71,7 +71,8 @@ impl RuleSet {
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
         // Attributes that only shadow rules read are left out, because a shadow rule never refuses a request.
         set.ambiguity = AmbiguityCheck::of(policies, exempt);
-        set.reads_bodies = set.attributes.iter().any(Attribute::needs_body);
+        set.reads_bodies =
+            set.attributes.iter().any(Attribute::needs_body) || set.limits.iter().any(CompiledLimit::counts_models);
         set.source = source;
         set
     }
@@ -115,7 +116,7 @@ impl RuleSet {
         &self.attributes
     }
 
-    /// Whether rules read attributes from the bodies of requests.
+    /// Whether rules read attributes or costs from the bodies of requests.
     pub fn reads_bodies(&self) -> bool {
         self.reads_bodies
     }
@@ -227,7 +228,7 @@ impl RuleSet {
         let price = match &limit.price {
             Price::Fixed(cost) => CompiledPrice::Fixed(*cost),
             Price::Settled(price) => {
-                let slots = price.attributes().map(|attribute| self.slot(attribute)).collect();
+                let slots = price.reserve.attributes().iter().map(|attribute| self.slot(attribute)).collect();
                 CompiledPrice::Settled { price: price.clone(), slots }
             }
             Price::FromRequest { attribute, default, min, max } => {

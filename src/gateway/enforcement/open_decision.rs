@@ -7,7 +7,6 @@ use super::{Arrival, DecisionFindings, PaymentRecord, refused_as_ambiguous};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
-use request::attribute::Attribute;
 use request::body_values::AmbiguousBody;
 use request::identity::Identity;
 use request::request::Request;
@@ -35,9 +34,9 @@ impl OpenDecision {
         Box::new(OpenDecision { identity: subject.identity, destination, arrival, record, needed })
     }
 
-    /// Returns the attributes that must be read from the body.
-    pub(in crate::gateway) fn needed(&self) -> &[Attribute] {
-        &self.needed.0
+    /// Returns what must be read from the body.
+    pub(in crate::gateway) fn needed(&self) -> &NeededFromBody {
+        &self.needed
     }
 
     pub(in crate::gateway) fn destination(&self) -> &Destination {

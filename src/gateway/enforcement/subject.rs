@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::authenticate::Authenticator;
+use super::unsettled_costs::LlmContext;
 use super::{Arrival, Decision, DecisionFindings, Direction, Enforcement, PaymentRecord, RequestPurpose, enforce};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::destinations::Destination;
@@ -85,13 +86,12 @@ impl<'s> Subject<'s> {
         arrival: Arrival,
         record: PaymentRecord,
     ) -> Enforcement {
-        let of_route = self.destination.forwarding.as_ref().and_then(|route| route.overrides.llm.as_ref());
-        let llm = of_route.unwrap_or(&snapshot.config.llm);
-        let (rules, prices) = (&snapshot.config.rules, snapshot.config.prices.as_ref());
-        match take_part(ruling.answer, rules, request, llm, prices) {
-            Ok((answer, model)) => {
+        let llm = self.destination.llm(&snapshot.config);
+        match take_part(ruling.answer, &snapshot.config.rules, request, llm) {
+            Ok(answer) => {
                 ruling.answer = answer;
-                enforce(gateway, snapshot, ruling, Some(request), arrival, record, model).await
+                let llm = LlmContext { settings: llm, model: request.model() };
+                enforce(gateway, snapshot, ruling, Some(request), arrival, record, llm).await
             }
             Err(refusal) => Enforcement::refused(refusal, None),
         }

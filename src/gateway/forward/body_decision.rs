@@ -13,8 +13,20 @@ use crate::gateway::enforcement::open_decision::OpenDecision;
 use crate::gateway::server::http1::request_head::Body;
 use crate::gateway::server::request_client::WaitEnd;
 use crate::gateway::state::snapshot::Snapshot;
+use llm::request::RequestReader;
 use request::body_values::{AmbiguousBody, BodyKind, BodyValues, is_coded};
+use request::llm_model::{format_of, model_in_path};
+use request::model_request::{ModelBody, ModelRequest};
 use request::request::Request;
+use rules::body_plan::NeededFromBody;
+
+/// The longest body in which values are read, and the longest of a request to a language model, in bytes, if `inspect_bytes` does
+/// not say.
+const MOST_OF_VALUES: usize = 1 << 20;
+const MOST_OF_MODEL: usize = 32 << 20;
+
+/// How many bytes of a request to a language model are read at once.
+const AT_ONCE: usize = 256 << 10;
 
 /// Returns whether a body follows this head that can be read.
 pub(super) fn has_body(head: ReceivedHead<'_>) -> bool {
@@ -37,26 +49,78 @@ pub(super) async fn decide_with_body<C: ForwardingClient>(
     let kind = BodyKind::of(request.head);
     let (mut values, mut body) = (BodyValues::default(), None);
     loop {
-        let needed = open.needed();
+        let NeededFromBody { attributes, model } = open.needed();
+        let needs_model = *model && kind == Ok(BodyKind::Json);
         let read = match kind {
-            Ok(kind) if !kind.may_have_any(needed) => values.note_missing(needed),
+            Ok(kind) if !needs_model && !kind.may_have_any(attributes) => {
+                values.note_model(ModelBody::Other);
+                values.note_missing(attributes)
+            }
             Ok(_) if is_coded(request.head) => Err(AmbiguousBody),
             Ok(kind) => {
                 let body = match &mut body {
                     Some(body) => body,
                     none => none.insert(read_body(client, received, head, bounds(snapshot, &open)).await?),
                 };
-                values.read(kind, &body.data, needed)
+                let model =
+                    if needs_model { read_model(body, snapshot, &open, request).await } else { Ok(ModelBody::Other) };
+                model.and_then(|model| {
+                    values.note_model(model);
+                    values.read(kind, &body.data, attributes)
+                })
             }
             Err(ambiguous) => Err(ambiguous),
         };
         let known = request.with_body(Some(&values));
         let decided = open.resume(gateway, snapshot, &known, read);
         match client.until(WaitEnd::RequestEnds, decided).await? {
-            Ok(findings) => return Ok((findings, body.map(Box::new))),
+            Ok(findings) => {
+                let question = findings.held.costs().and_then(|costs| costs.usage_question());
+                if let (Some(body), Some(question)) = (&mut body, question) {
+                    body.ask_for_usage(question);
+                }
+                return Ok((findings, body.map(Box::new)));
+            }
             Err(again) => open = again,
         }
     }
+}
+
+/// Reads what the body of a request asks of a language model.
+///
+/// # Errors
+/// If the body is not a JSON object that has one reading.
+async fn read_model(
+    body: &ReadBody,
+    snapshot: &Snapshot,
+    open: &OpenDecision,
+    request: &Request<'_>,
+) -> Result<ModelBody, AmbiguousBody> {
+    let Some(format) = format_of(request.head).filter(|_| !body.is_empty()) else { return Ok(ModelBody::Other) };
+    let mut reader = RequestReader::new(format, u64::MAX);
+    for piece in body.data.chunks(AT_ONCE) {
+        reader.push(piece);
+        // A long body does not stop the other requests of this thread.
+        if piece.len() == AT_ONCE {
+            tokio::task::yield_now().await;
+        }
+    }
+    let mut read = reader.finish().map_err(|_| AmbiguousBody)?;
+    if let Some(model) = model_in_path(request.head) {
+        read.model = Some(model);
+    }
+    if changes_are_seen(request.head) {
+        read.usage_question = None;
+    }
+    let llm = open.destination().llm(&snapshot.config);
+    Ok(ModelBody::Read(Box::new(ModelRequest { body: read, bytes_per_token: llm.bytes_per_token, media: llm.media })))
+}
+
+/// Returns whether the head has a digest of the body, so that the body must not be changed.
+fn changes_are_seen(head: &http::request::Parts) -> bool {
+    ["content-digest", "digest", "content-md5", "x-amz-content-sha256"]
+        .iter()
+        .any(|name| head.headers.contains_key(*name))
 }
 
 /// Reads the body of a request. If the client waits for `100 Continue`, this is sent first.
@@ -80,7 +144,8 @@ fn bounds(snapshot: &Snapshot, open: &OpenDecision) -> ReadBounds {
     let bounds = &snapshot.config.bounds;
     let route = open.destination().forwarding.as_ref().map(|forwarding| &forwarding.overrides);
     let own = |bytes: Option<u64>| bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    let most = own(route.and_then(|route| route.inspect_bytes)).unwrap_or(bounds.inspect_bytes);
+    let default = if open.needed().model { MOST_OF_MODEL } else { MOST_OF_VALUES };
+    let most = own(route.and_then(|route| route.inspect_bytes)).or(bounds.inspect_bytes).unwrap_or(default);
     let allowed = own(route.and_then(|route| route.body_bytes)).unwrap_or(usize::MAX);
     ReadBounds { body: most.min(allowed), total: bounds.inspect_total }
 }

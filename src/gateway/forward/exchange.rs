@@ -275,6 +275,11 @@ impl ForwardedRequest<'_, '_> {
         Some(&self.decided.destination.forwarding.as_ref()?.overrides)
     }
 
+    /// Returns whether the gateway has asked for the usage of the stream, and so takes it out of the response.
+    pub(super) fn takes_usage_out(&self) -> bool {
+        self.attempts.body.as_ref().is_some_and(|body| body.is_changed())
+    }
+
     /// Returns the certificate of the client, if the route forwards it to the upstream.
     pub(super) fn forwarded_certificate(&self) -> Option<&ClientCertificate> {
         match self.decided.destination.forwarding.as_ref()?.client_certificate {

@@ -1,4 +1,4 @@
-//! The upstream's side of an exchange with an HTTP/2 client and an HTTP/1.1 upstream.
+//! The upstream's side of a relay to an HTTP/1.1 upstream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -22,7 +22,8 @@ use crate::gateway::server::body_part::{BodyPart, HasBody};
 use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_head::{Body, Size};
 
-/// One request to an HTTP/1.1 upstream, and its response. Used when the client speaks HTTP/2.
+/// One request to an HTTP/1.1 upstream, and its response. Used when the client speaks HTTP/2, and when an event is taken out of
+/// the response.
 #[derive(Debug)]
 pub(super) struct Http1Upstream {
     stream: UpstreamStream,

@@ -3,12 +3,14 @@
 //! The memory of one body and of all bodies together is bounded. A body counts until its last part has been sent.
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::fault::Fault;
 use crate::gateway::runtime::inspected_bytes::InspectedShare;
 use crate::gateway::server::body_part::{BodyPart, StatedLength, TrailerLines};
 use crate::gateway::server::http1::exchange_io::BodyRead;
 use crate::gateway::server::http1::request_head::Body;
+use llm::request::{AskingBody, UsageQuestion};
 
 /// The capacity of the first buffer of a body.
 const FIRST_BUFFER: usize = 16 << 10;
@@ -17,6 +19,9 @@ const FIRST_BUFFER: usize = 16 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct ReadBody {
     pub data: Bytes,
+    /// What follows `data` in a body that the gateway has changed, in reverse order.
+    rest: SmallVec<[Bytes; 3]>,
+    is_changed: bool,
     trailers: TrailerLines,
 }
 
@@ -73,7 +78,7 @@ impl BodyReader {
     /// Returns the whole body, whose last part has been added.
     pub(super) fn end(self, trailers: TrailerLines) -> ReadBody {
         let counted = CountedBytes { data: self.data, _share: self.share };
-        ReadBody { data: Bytes::from_owner(counted), trailers }
+        ReadBody { data: Bytes::from_owner(counted), rest: SmallVec::new(), is_changed: false, trailers }
     }
 
     /// Adds the next part of the body. Its trailers are left out.
@@ -119,15 +124,41 @@ impl ReadBody {
     /// Returns the next part of at most `most` bytes. The last part has the end.
     pub(super) fn next_part(&mut self, most: usize) -> BodyPart {
         let data = self.next_data(most);
-        let end = self.data.is_empty().then(|| std::mem::take(&mut self.trailers));
+        let end = self.is_empty().then(|| std::mem::take(&mut self.trailers));
         BodyPart { data, end }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.data.is_empty()
+        self.data.is_empty() && self.rest.is_empty()
+    }
+
+    /// Returns whether the body differs from the one that the client has sent.
+    pub(super) fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// Returns the number of bytes that have not been sent.
+    pub(super) fn len(&self) -> usize {
+        self.data.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    /// Changes the body so that it asks for the usage of its stream. Does nothing if it is not the body of which the question
+    /// knows the place.
+    pub(super) fn ask_for_usage(&mut self, question: &UsageQuestion) {
+        let Some(AskingBody { before, question, comma, after }) = question.ask(&self.data) else { return };
+        let (before, after) = (self.data.slice_ref(before), self.data.slice_ref(after));
+        let added = [comma, question].map(|text| Bytes::from_static(text.as_bytes()));
+        self.rest = std::iter::once(after).chain(added).filter(|part| !part.is_empty()).collect();
+        self.data = before;
+        self.is_changed = true;
     }
 
     fn next_data(&mut self, most: usize) -> Bytes {
+        if self.data.is_empty()
+            && let Some(next) = self.rest.pop()
+        {
+            self.data = next;
+        }
         self.data.split_to(most.min(self.data.len()))
     }
 }

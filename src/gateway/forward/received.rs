@@ -112,7 +112,10 @@ async fn serve_client<C: ForwardingClient>(
         None => decide_about(client, &mut exchange, bytes, snapshot).await,
     };
     let result = match decided {
-        Ok(Decided::Forward(request)) => forward(client, request, bytes, header_bytes).await,
+        Ok(Decided::Forward(request)) => {
+            let bytes = ReceivedHead { body: body_to_send(bytes.body, &request), ..bytes };
+            forward(client, request, bytes, header_bytes).await
+        }
         Ok(Decided::Answer(DecidedStage { received, decided, response: report, .. }, source, response)) => {
             drop(decided.body.take());
             let reuse = own_response::write(client, received, report, source, *response, Rest::Drained).await;
@@ -159,8 +162,8 @@ async fn decide_about<'e, 'f, C: ForwardingClient>(
         patience: Patience::Unbounded,
     };
     let payment = if received.record.is_some() { PaymentRecord::Keep } else { PaymentRecord::Discard };
-    let unread = BodyValues::default();
-    let with_body = request.with_body(has_body(head).then_some(&unread));
+    let unread = if has_body(head) { BodyValues::default() } else { BodyValues::absent() };
+    let with_body = request.with_body(Some(&unread));
     let decide = decide(gateway, &snapshot, &with_body, arrival, payment);
     let (findings, body) = match client.until(WaitEnd::RequestEnds, decide).await? {
         Ok(findings) => (findings, None),
@@ -217,6 +220,14 @@ async fn decide_about<'e, 'f, C: ForwardingClient>(
             Ok(Decided::Answer(stage, ResponseSource::Gateway, Box::new(response)))
         }
         Decision::Gone => Err(ClientFault::Gone.into()),
+    }
+}
+
+/// Returns the kind of body that is sent to the upstream. The length of a body that the gateway has changed is another.
+fn body_to_send(body: Body, request: &ForwardedRequest<'_, '_>) -> Body {
+    match (body, &request.attempts.body) {
+        (Body::Length(_), Some(changed)) if changed.is_changed() => Body::Length(changed.len() as u64),
+        _ => body,
     }
 }
 

@@ -27,6 +27,7 @@ use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http1::request_head::Body;
 use crate::gateway::telemetry::labels::UpstreamError;
+use llm::usage_event::UsageEventFilter;
 
 /// Moves one request to the upstream's side and its response to the client's side, both at the same time.
 #[derive(Debug)]
@@ -44,6 +45,18 @@ pub(super) struct Relay<'r, C, U> {
     awaited: NextBytes,
     /// The part of the response that is being written.
     part: Option<BodyPart>,
+    /// Takes the usage event out of the response, for which the gateway has asked. `None` for almost all responses.
+    pub usage_filter: Option<Box<UsageEventFilter>>,
+}
+
+/// Takes the usage event out of a part of a response, and what may be its beginning.
+fn take_usage_out(filter: &mut UsageEventFilter, part: &mut BodyPart) {
+    let mut passed = Vec::with_capacity(part.data.len());
+    filter.push(&part.data, &mut passed);
+    if part.end.is_some() {
+        filter.finish(&mut passed);
+    }
+    part.data = passed.into();
 }
 
 /// The stage that the response has reached.
@@ -154,6 +167,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
             progress: Progress::Waiting,
             awaited: NextBytes::First,
             part: None,
+            usage_filter: None,
         }
     }
 
@@ -231,8 +245,14 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
                         report.note_end(trailers);
                     }
                     part.end = part.end.map(trailers::response_lines);
-                    self.part = Some(part);
                     self.client.restart_upstream_wait();
+                    if let Some(filter) = &mut self.usage_filter {
+                        take_usage_out(filter, &mut part);
+                        if part.data.is_empty() && part.end.is_none() {
+                            continue;
+                        }
+                    }
+                    self.part = Some(part);
                 }
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault.into())),
                 Poll::Pending => {

@@ -9,6 +9,7 @@ use super::attempts::{AttemptEnd, Repeatable, UpstreamAttempt};
 use super::exchange::ForwardedRequest;
 use super::fault::{Fault, UpstreamFault};
 use super::forwarding::{ExchangeResult, MOST_INTERIM, OutgoingRequest};
+use super::head_edit::HeadEdit;
 use super::http1_response_head::{Content, Persistence, ResponseBody, ResponseHead};
 use super::relay::{Progress, Relay};
 use super::relay_sides::{ClientSide, InterimHead, UpstreamSide};
@@ -140,7 +141,18 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
         true => HasBody::No,
         false => has_body(head, request.received),
     };
-    let framing = ClientFraming::of(head, body, request.received);
+    let takes_usage_out = request.takes_usage_out()
+        && head.content == Content::EventStream
+        && body == HasBody::Yes
+        && HeadEdit::new(bytes).values("content-encoding").next().is_none();
+    let framing = match head.body {
+        // The response gets shorter.
+        ResponseBody::Length(_) if takes_usage_out => {
+            ClientFraming::of(&ResponseHead { body: ResponseBody::Chunked, ..*head }, body, request.received)
+        }
+        _ => ClientFraming::of(head, body, request.received),
+    };
+    relay.usage_filter = takes_usage_out.then(Box::default);
     let is_draining = request.received.forwarder.gateway.is_draining();
     let closes = !relay.client.is_complete() || framing == ClientFraming::UntilClose || is_draining;
     let reuse = if closes { Reuse::Closed } else { kept };

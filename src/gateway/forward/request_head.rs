@@ -144,6 +144,11 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, request: &ForwardedRequest<'_, 
     if request.decided.held.costs().is_some_and(|costs| costs.read_body()) {
         edit.set("Accept-Encoding", b"identity");
     }
+    if let (Body::Length(length), true) =
+        (head.body, request.attempts.body.as_ref().is_some_and(|body| body.is_changed()))
+    {
+        edit.set("Content-Length", length.to_string().as_bytes());
+    }
     if wire == Wire::Http2 {
         if wants_trailers {
             edit.add("TE", b"trailers");

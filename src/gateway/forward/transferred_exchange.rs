@@ -11,6 +11,7 @@ use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarding::{ForwardingClient, MOST_INTERIM, OutgoingRequest};
 use super::http1_client::Http1Client;
 use super::http1_response_head::{Content, Persistence, ResponseHead};
+use super::http1_upstream::Http1Upstream;
 use super::http2_upstream::Http2Upstream;
 use super::read_body::{BodyReader, ReadBody};
 use super::relay_sides::read_whole_body;
@@ -67,6 +68,14 @@ impl ForwardingClient for Client {
         request: &mut ForwardedRequest<'_, '_>,
     ) -> Result<AttemptEnd, Fault> {
         let stream = match connection {
+            // Only a relay can take an event out of the response.
+            UpstreamConnection::Http1(stream) if request.takes_usage_out() => {
+                refuse_tunnel(self);
+                let kept = self.reuse;
+                let mut client = Http1Client::new(self, request.received.is_http11());
+                return Box::pin(relay::<_, Http1Upstream>(&mut client, stream, attempt, outgoing, request, kept))
+                    .await;
+            }
             UpstreamConnection::Http1(stream) => stream,
             UpstreamConnection::Http2(stream) => {
                 refuse_tunnel(self);

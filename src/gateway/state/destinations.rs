@@ -13,6 +13,7 @@ use config::Config;
 use identity::api_keys::ApiKeys;
 use rules::route::UpstreamId;
 use rules::route::forwarding::Forwarding;
+use rules::route::llm_settings::LlmSettings;
 use rules::route::route_set::{Route, RouteChoice};
 use rules::route::target::{RouteAnswer, Target};
 
@@ -44,6 +45,11 @@ pub(crate) struct UpstreamOfRoute {
 impl Destination {
     fn none(route: Arc<RouteMetrics>) -> Destination {
         Destination { route, upstream: None, answer: None, forwarding: None }
+    }
+
+    /// Returns the settings for requests to language models: those of the route, or else of the file.
+    pub(crate) fn llm<'s>(&'s self, config: &'s Config) -> &'s LlmSettings {
+        self.forwarding.as_ref().and_then(|route| route.overrides.llm.as_ref()).unwrap_or(&config.llm)
     }
 
     /// Returns the name of the upstream, or an empty text if the destination has no upstream.

@@ -2,10 +2,9 @@
 
 mod ends;
 mod lost_gateways;
+mod model_requests;
 mod models;
-mod money;
 mod numbers;
-mod recorded_money;
 mod recordings;
 mod refusals;
 mod replay;

@@ -26,8 +26,8 @@ pub struct Bounds {
     pub stream_idle_timeout: Micros,
     /// The largest request body, in bytes. `None`: the size is not bounded.
     pub body_bytes: Option<u64>,
-    /// The longest request body that is read for the rules, in bytes.
-    pub inspect_bytes: usize,
+    /// The longest request body that is read for the rules, in bytes. `None`: 1 MiB, and 32 MiB for requests to language models.
+    pub inspect_bytes: Option<usize>,
     /// The largest total size of the request bodies that are held for the rules, in bytes.
     pub inspect_total: usize,
     /// The largest number of open connections, on all listeners together.
@@ -71,8 +71,12 @@ const KIB: u64 = 1 << 10;
 const STREAMS_FOR_A_CONNECTION: usize = 10;
 const MOST_CONNECTIONS: u64 = 10_000_000;
 /// The largest `inspect_bytes` and `inspect_total`, in bytes.
-pub(crate) const MOST_INSPECTED: u64 = KIB * KIB * KIB;
+const MOST_INSPECTED: u64 = KIB * KIB * KIB;
 const MOST_INSPECTED_TOTAL: u64 = 1024 * MOST_INSPECTED;
+
+pub(crate) const INSPECT_BYTES: ValueKind<ParseText<u64>> = ValueKind::new("size, 1KiB to 1GiB", SIZE, |text| {
+    size::parse(text).filter(|bytes| (KIB..=MOST_INSPECTED).contains(bytes))
+});
 const UNLIMITED: &str = "unlimited";
 
 const BODY_BYTES: ValueKind<ParseText<Option<u64>>> =
@@ -165,10 +169,10 @@ pub(crate) static LIMITS: Mapping = Mapping {
             "The longest pause of a WebSocket, of an event stream, or of a gRPC call to an HTTP/2 upstream.",
         ),
         Key::default("body_bytes", BODY_BYTES.declared(), UNLIMITED, "Size of a request body. Beyond: 413."),
-        Key::default(
+        Key::depends(
             "inspect_bytes",
-            Type::Size { least: KIB, most: MOST_INSPECTED },
-            "1MiB",
+            INSPECT_BYTES.declared(),
+            "`1MiB`; for requests to language models at limits on them `32MiB`",
             "Size of a request body that rules read (`request_json`, `request_form`). Beyond: 413.",
         ),
         Key::default(
@@ -223,7 +227,7 @@ pub(crate) fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let body_timeout = section.positive_duration("body_timeout");
     let stream_idle_timeout = section.positive_duration("stream_idle_timeout");
     let body_bytes = section.value("body_bytes", |field| BODY_BYTES.read(field));
-    let inspect_bytes = section.size("inspect_bytes");
+    let inspect_bytes = section.optional("inspect_bytes", |field| INSPECT_BYTES.read(field));
     let inspect_total = section.size("inspect_total");
     let connections = section.count("connections");
     let connections_per_client = section.value("connections_per_client", |field| CONNECTIONS_PER_CLIENT.read(field));
@@ -240,7 +244,7 @@ pub(crate) fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
         body_timeout: body_timeout?,
         stream_idle_timeout: stream_idle_timeout?,
         body_bytes: body_bytes?,
-        inspect_bytes: inspect_bytes?,
+        inspect_bytes: inspect_bytes?.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
         inspect_total: inspect_total?,
         connections: connections?,
         connections_per_client: connections_per_client?,

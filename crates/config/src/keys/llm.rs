@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use crate::keys::upstream_results::REFUND_ON;
-use crate::language::key::{Key, Mapping, Type, names, unconstrained};
+use crate::language::key::{BOOLEAN, Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::Field;
 use crate::language::shape::Shape;
 use crate::language::value_kind::{ParseText, ValueKind};
@@ -57,7 +57,25 @@ pub(crate) static LLM: Mapping = Mapping {
             "bytes_per_token",
             Type::Whole { least: 1, most: 1000 },
             "4; on a route: as in the file",
-            "Bytes of text that are estimated as one token, where the response does not name the tokens.",
+            "Bytes of text that are estimated as one token.",
+        ),
+        Key::depends(
+            "media",
+            Type::Whole { least: 0, most: 1_000_000 },
+            "1500; on a route: as in the file",
+            "Tokens that are estimated for each image, sound or file in a request, in place of its bytes.",
+        ),
+        Key::depends(
+            "ask_for_usage",
+            BOOLEAN,
+            "true; on a route: as in the file",
+            "Whether the gateway asks an OpenAI stream for its usage if the client does not, and takes the event with it out again.",
+        ),
+        Key::depends(
+            "require_usage",
+            BOOLEAN,
+            "false; on a route: as in the file",
+            "Whether a stream that will not tell its usage is refused (400, `usage_required`), at limits on models.",
         ),
     ],
     constraints: unconstrained,
@@ -105,12 +123,17 @@ pub(crate) fn llm(field: Field<'_>) -> Option<LlmKeys> {
     let other = section.optional("other", |field| OTHER.read(field));
     let bytes_per_token =
         section.optional("bytes_per_token", |field| field.whole(1..=1000)).map(|bytes| bytes.and_then(NonZeroU64::new));
+    let media = section.optional("media", |field| field.whole(0..=1_000_000));
+    let ask_for_usage = section.optional("ask_for_usage", |field| field.boolean());
+    let require_usage = section.optional("require_usage", |field| field.boolean());
     section.close();
     let settings = LlmOverrides {
+        ask_for_usage: ask_for_usage?,
+        require_usage: require_usage?,
+        media: media?,
         refund_on: refund_on?,
         other: other?,
         bytes_per_token: bytes_per_token?,
-        ..LlmOverrides::default()
     };
     Some(LlmKeys { error_format: error_format?, settings })
 }

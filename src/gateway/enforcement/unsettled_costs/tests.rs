@@ -80,17 +80,6 @@ fn an_estimate_is_never_0_and_a_default_is_not_for_what_was_cut() {
 }
 
 #[test]
-fn an_estimate_of_money_is_never_0() {
-    let money = unsettled(SettledSource::LlmCost, None);
-    let settled = |read| money.settled(RequestResult::Cut(200), read, &LlmSettings::default().refund_on);
-    let parts = Cost::from_thousandths;
-    for (estimate, cost) in [(0, 1), (1, 1), (70, 70)] {
-        let expected = SettledCost { cost: parts(cost), is_missing: true };
-        assert_eq!(settled(ReadCost::Estimated(parts(estimate))), expected);
-    }
-}
-
-#[test]
 fn only_the_counted_results_cost_what_was_reserved() {
     use ReadCost::Missing;
     use RequestResult::{Answered, Cut, NotConnected, NotSent, TimedOut, Unanswered};
@@ -113,14 +102,14 @@ fn an_end_is_noted_once_and_without_one_nothing_was_sent() {
         costs: [unsettled(header(), Some(3))].into_iter().collect(),
         llm: LlmSettings::default(),
         model_tokens: Arc::new(ModelTokens::new(&Arc::default())),
-        prices: None,
+        model: None,
         end: OnceLock::new(),
     };
     let cost = || costs.settled().map(|(_, settled)| settled.cost.whole()).collect::<Vec<_>>();
     assert_eq!(cost(), [0]);
     for named in [7, 8] {
         let read = [ReadCost::Named(Cost::from_tokens(named))].into_iter().collect();
-        costs.end(RequestEnd { result: RequestResult::Answered(200), read, tokens: None, priced: None });
+        costs.end(RequestEnd { result: RequestResult::Answered(200), read, tokens: None });
         assert_eq!(cost(), [7]);
     }
 }

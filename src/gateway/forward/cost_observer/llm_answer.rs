@@ -1,15 +1,14 @@
 //! Reads which tokens a request to a language model has used from the response, whole or streamed, also if it is cut.
 
-use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 
 use crate::gateway::enforcement::unsettled_costs::UsedTokens;
 use crate::gateway::forward::head_edit::HeadEdit;
-use decision::model_requests::format_of;
 use llm::answer::AnswerReader;
 use llm::formats::Format;
 use llm::usage::Usage;
-use rules::route::llm_settings::LlmSettings;
+use request::llm_model::format_of;
+use request::model_request::ModelRequest;
 
 /// The response of a language model, as far as it has been read.
 #[derive(Debug)]
@@ -26,12 +25,11 @@ pub(super) struct LlmAnswer {
 }
 
 impl LlmAnswer {
-    /// Returns the reader for a request with this head. `None` if its path is that of no known format.
-    pub(super) fn of(head: &Parts, settings: &LlmSettings) -> Option<Box<LlmAnswer>> {
+    /// Returns the reader of the response to `model`, a request with this head. `None` if its path is that of no known format.
+    pub(super) fn of(head: &Parts, model: &ModelRequest) -> Option<Box<LlmAnswer>> {
         let format = format_of(head)?;
-        let bytes_per_token = settings.bytes_per_token.get();
-        let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        let input_estimate = length.unwrap_or_default().div_ceil(bytes_per_token);
+        let bytes_per_token = model.bytes_per_token.get();
+        let input_estimate = model.input_estimate(ModelRequest::DEFAULT_OUTPUT);
         let (reader, is_streamed, bytes) = (None, false, 0);
         Some(Box::new(LlmAnswer { format, reader, is_streamed, bytes, input_estimate, bytes_per_token }))
     }
@@ -74,11 +72,18 @@ impl LlmAnswer {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
+    use llm::request::RequestReader;
 
     fn used(path: &str, content_type: &str, pieces: &[&str]) -> UsedTokens {
-        let request = http::Request::post(path).header(CONTENT_LENGTH, "400").body(()).unwrap().into_parts().0;
-        let mut answer = LlmAnswer::of(&request, &LlmSettings::default()).unwrap();
+        let request = http::Request::post(path).body(()).unwrap().into_parts().0;
+        let mut body = RequestReader::new(Format::OpenAiChat, 1000);
+        body.push(format!("{{\"input\":\"{}\"}}", "x".repeat(395)).as_bytes());
+        let bytes_per_token = NonZeroU64::new(4).unwrap();
+        let model = ModelRequest { body: body.finish().unwrap(), bytes_per_token, media: 0 };
+        let mut answer = LlmAnswer::of(&request, &model).unwrap();
         let head = format!("HTTP/1.1 200 OK\r\n{content_type}\r\n\r\n");
         answer.head(&HeadEdit::new(head.as_bytes()));
         pieces.iter().for_each(|piece| answer.data(piece.as_bytes()));

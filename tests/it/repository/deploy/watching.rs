@@ -145,7 +145,7 @@ policies:
     for target in targets {
         client.get(target, &[]);
     }
-    client.write("POST /v1/chat/completions?tokens=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}");
+    client.write("POST /v1/chat/completions?tokens=1 HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
     assert_eq!(client.response("POST").unwrap().status, 200);
     gateway.expect("rate_limiter_settled_total", &["rule=\"tokens\""], 1.0);
     redis.kill();

@@ -1,6 +1,7 @@
 //! Reads `timeouts`, `retries`, `body_bytes` and `llm` of a route, which replace settings of its upstream and of the
 //! file.
 
+use crate::keys::limits::INSPECT_BYTES;
 use crate::keys::llm::{LlmKeys, llm};
 use crate::keys::upstreams::upstream_timeouts::{CONNECT_DOC, FIRST_BYTE_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
@@ -55,8 +56,6 @@ pub(crate) const BODY_BYTES_OF_ROUTE: Key = Key::optional(
     BODY_BYTES.declared(),
     "Size of a request body, if smaller than in `limits`. Beyond: 413.",
 );
-
-const INSPECT_BYTES: ValueKind<ParseText<u64>> = ValueKind::new("size", SIZE, size::parse);
 
 pub(crate) const INSPECT_BYTES_OF_ROUTE: Key =
     Key::optional("inspect_bytes", INSPECT_BYTES.declared(), "As in `limits`, for the requests of this route.");

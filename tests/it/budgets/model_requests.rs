@@ -1,0 +1,186 @@
+//! Requests to language models: what is read of their bodies before they are sent, and the usage for which the gateway asks.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use super::{LIMIT, RESERVE, budget_with};
+use crate::support::http2::Http2Client;
+use crate::support::{Gateway, Response, Upstream, eventually};
+
+const JSON: (&str, &str) = ("Content-Type", "application/json");
+
+const TEXT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"12345678\"}}],\"usage\":null}\n\n";
+const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":30}}\n\n";
+const DONE: &str = "data: [DONE]\n\n";
+
+/// An upstream that tells the usage of a stream only if the body asks for it. `X-Length` asks for a response with a length.
+fn upstream() -> Upstream {
+    Upstream::answering(|request, stream| {
+        let body = String::from_utf8_lossy(&request.body).into_owned();
+        if !body.contains("\"stream\":true") {
+            return write_whole(stream, "application/json", r#"{"usage":{"prompt_tokens":7,"completion_tokens":0}}"#);
+        }
+        let asks = body.contains("\"include_usage\":true");
+        let events = [TEXT, if asks { USAGE } else { "" }, DONE];
+        if request.field("x-length").is_some() {
+            return write_whole(stream, "text/event-stream", &events.concat());
+        }
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let _ = stream.write_all(head.as_bytes());
+        // Pieces that end within an event.
+        for piece in events.concat().as_bytes().chunks(50) {
+            let piece = String::from_utf8_lossy(piece);
+            let _ = stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes());
+        }
+        let _ = stream.write_all(b"0\r\n\r\n");
+    })
+}
+
+fn write_whole(stream: &mut TcpStream, kind: &str, body: &str) {
+    let length = body.len();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n");
+    let _ = stream.write_all(format!("{head}{body}").as_bytes());
+}
+
+fn gateway(upstream: &Upstream, llm: &str) -> Gateway {
+    let listeners = "listeners: [{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}]";
+    let budget = budget_with("cost_source: llm_tokens");
+    Gateway::before(upstream).with(listeners).with(&format!("llm: {{{llm}}}{budget}")).start()
+}
+
+fn post(gateway: &Gateway, fields: &[(&str, &str)], body: &str) -> Response {
+    let fields = [&[JSON, ("X-User", "ann")], fields].concat();
+    gateway.client().send("POST", "/v1/chat/completions", &fields, body)
+}
+
+/// Waits until this is spent, and nothing is held.
+#[track_caller]
+fn spent(gateway: &Gateway, tokens: u64) {
+    let key = ["rule=\"spend\""];
+    eventually("nothing is held", || gateway.metric("rate_limiter_held", &key) == 0.0);
+    let response = post(gateway, &[], r#"{"model":"m"}"#);
+    let level = response.field("ratelimit").unwrap();
+    let left: u64 = level.split(";r=").nth(1).unwrap().split(';').next().unwrap().parse().unwrap();
+    assert_eq!(LIMIT - RESERVE - left, tokens);
+}
+
+#[test]
+fn the_gateway_asks_for_the_usage_of_a_stream_and_takes_it_out_again() {
+    let upstream = upstream();
+    let gateway = gateway(&upstream, "");
+    let body = r#"{"model":"m", "stream":true}"#;
+    let asking = r#"{"stream_options":{"include_usage":true},"model":"m", "stream":true}"#;
+    for fields in [&[][..], &[("X-Length", "1")]] {
+        let response = post(&gateway, fields, body);
+        assert_eq!((response.status, &*response.body), (200, &*[TEXT, DONE].concat()));
+        let seen = upstream.last();
+        assert_eq!(seen.body, asking.as_bytes());
+        assert_eq!(seen.field("content-length"), Some(&*asking.len().to_string()));
+    }
+    spent(&gateway, 100);
+    // Over HTTP/2, and from a client that sends chunks.
+    let mut client = Http2Client::connect(gateway.http);
+    let fields = [("content-type", "application/json"), ("x-user", "ann")];
+    let response = client.send("POST", "/v1/chat/completions", &fields, &[body.as_bytes()]);
+    assert_eq!(response.body, [TEXT, DONE].concat().as_bytes());
+    let mut client = gateway.client();
+    client.write("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nX-User: ann\r\nContent-Type: application/json\r\n");
+    client.write(&format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len()));
+    assert_eq!(client.response("POST").unwrap().body, [TEXT, DONE].concat());
+    assert_eq!(upstream.last().body, asking.as_bytes());
+    spent(&gateway, 207);
+    gateway.expect("rate_limiter_usage_missing_total", &["rule=\"spend\""], 0.0);
+}
+
+#[test]
+fn a_client_that_asks_gets_the_usage() {
+    let upstream = upstream();
+    let gateway = gateway(&upstream, "");
+    let body = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#;
+    assert_eq!(post(&gateway, &[], body).body, [TEXT, USAGE, DONE].concat());
+    assert_eq!(upstream.last().body, body.as_bytes());
+    spent(&gateway, 50);
+}
+
+#[test]
+fn nothing_is_asked_where_the_file_or_a_digest_forbids_it() {
+    let upstream = upstream();
+    let body = r#"{"model":"m","stream":true}"#;
+    for (llm, fields) in [("ask_for_usage: false", &[][..]), ("", &[("Content-Digest", "sha-256=:AA==:")])] {
+        let gateway = gateway(&upstream, llm);
+        assert_eq!(post(&gateway, fields, body).body, [TEXT, DONE].concat());
+        assert_eq!(upstream.last().body, body.as_bytes());
+        gateway.expect("rate_limiter_usage_missing_total", &["rule=\"spend\""], 1.0);
+    }
+}
+
+#[test]
+fn a_stream_that_will_not_tell_its_usage_can_be_refused() {
+    let upstream = upstream();
+    let gateway = gateway(&upstream, "require_usage: true, ask_for_usage: false");
+    let refused = post(&gateway, &[], r#"{"model":"m","stream":true}"#);
+    assert_eq!((refused.status, refused.field("x-tollgate-reason").as_deref()), (400, Some("usage_required")));
+    assert_eq!(upstream.count(), 0);
+    for body in [r#"{"model":"m"}"#, r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#] {
+        assert_eq!(post(&gateway, &[], body).status, 200, "{body}");
+    }
+    let anthropic = [JSON, ("X-User", "ann")];
+    let body = r#"{"model":"c","stream":true}"#;
+    assert_eq!(gateway.client().send("POST", "/v1/messages", &anthropic, body).status, 200);
+}
+
+#[test]
+fn a_body_in_no_known_format_takes_no_part() {
+    let upstream = upstream();
+    let gateway = gateway(&upstream, "");
+    let send = |fields: &[(&str, &str)], body: &str| {
+        let fields = [&[("X-User", "ann")], fields].concat();
+        let response = gateway.client().send("POST", "/v1/chat/completions", &fields, body);
+        (response.status, response.field("x-tollgate-reason").unwrap_or_default())
+    };
+    for fields in [&[][..], &[("Content-Type", "text/plain")], &[("Content-Type", "multipart/form-data; boundary=b")]] {
+        assert_eq!(send(fields, r#"{"model":"m"}"#), (400, "unpriced".to_owned()));
+    }
+    assert_eq!(send(&[JSON], ""), (400, "unpriced".to_owned()));
+    for body in ["{", "[]", "\"m\"", r#"{"model":"a","model":"b"}"#] {
+        assert_eq!(send(&[JSON], body), (400, "ambiguous_request".to_owned()), "{body}");
+    }
+    assert_eq!(send(&[JSON, ("Content-Encoding", "gzip")], "{}"), (400, "ambiguous_request".to_owned()));
+    assert_eq!(upstream.count(), 0);
+    spent(&gateway, 0);
+}
+
+/// The request names 40 bytes of text, an image and content elsewhere. The response is cut before its usage.
+#[test]
+fn the_estimate_counts_text_media_and_content_elsewhere() {
+    let upstream = Upstream::answering(|_, stream| write_whole(stream, "application/json", "{}"));
+    let gateway = gateway(&upstream, "bytes_per_token: 1, media: 100");
+    let key = ["rule=\"spend\""];
+    let charged = |body: &str| {
+        let before = gateway.metric("rate_limiter_settled_total", &key);
+        assert_eq!(post(&gateway, &[], body).status, 200, "{body}");
+        eventually("it is settled", || gateway.metric("rate_limiter_settled_total", &key) > before);
+    };
+    charged(r#"{"m":"123456789"}"#);
+    let left = |response: &Response| -> u64 {
+        response.field("ratelimit").unwrap().split(";r=").nth(1).unwrap().split(';').next().unwrap().parse().unwrap()
+    };
+    let image = r#"{"messages":[{"content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}]}"#;
+    let response = post(&gateway, &[], image);
+    assert_eq!(LIMIT - RESERVE - left(&response), 10);
+    eventually("nothing is held", || gateway.metric("rate_limiter_held", &key) == 0.0);
+    // messages, content, type, image_url, image_url, url; and the image.
+    let response = post(&gateway, &[], "{\"m\":\"1\"}");
+    assert_eq!(LIMIT - RESERVE - left(&response), 10 + 8 + 7 + 4 + 9 + 9 + 3 + 100);
+}
+
+#[test]
+fn a_long_request_to_a_model_is_read() {
+    let upstream = upstream();
+    let long = format!(r#"{{"model":"m","messages":[{{"content":"{}"}}]}}"#, "x".repeat(5 << 20));
+    assert_eq!(post(&gateway(&upstream, ""), &[], &long).status, 200);
+    assert!(upstream.last().body == long.as_bytes());
+    let bounded =
+        Gateway::before(&upstream).with("limits: {inspect_bytes: 1MiB}").with(&budget_with("cost_source: llm_tokens"));
+    assert_eq!(post(&bounded.start(), &[], &long).status, 413);
+}
