@@ -145,6 +145,8 @@ class Upstream:
                 finally:
                     self.running -= 1
                     self.ended = time.monotonic()
+                if b"connection: close" in head.lower():
+                    break
         writer.close()
 
     async def answer(self, request, writer):
