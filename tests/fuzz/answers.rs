@@ -243,7 +243,7 @@ pub fn usage_event() {
                 Err(_) => None,
             };
             // Readers differ about such names.
-            if has_repeated_name(&data) {
+            if has_repeated_name(&data) || data.windows(7).filter(|word| *word == b"choices").count() > 1 {
                 return (0, 0);
             }
             let is_usage = value.is_some_and(|value| {
