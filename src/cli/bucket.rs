@@ -23,7 +23,8 @@ use config::Config;
 use config::problem::Purpose;
 use ledger::algorithm::AlgorithmKind;
 use ledger::bucket_key::BucketKey;
-use ledger::cost::{Cost, ExtraDecimals};
+use ledger::cost::Cost;
+use ledger::money;
 use request::matcher::QuotedText;
 use rules::partial_evaluation::Knowledge;
 
@@ -92,7 +93,7 @@ struct Which {
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "tollgate bucket grant [OPTIONS] <RULE> [KEY=VALUE]... <AMOUNT>",
-    after_help = "KEY=VALUE is a value for each limit key of the rule; AMOUNT is how much to give back, such as 500 or 0.5."
+    after_help = "KEY=VALUE is a value for each limit key of the rule; AMOUNT is how much to give back, such as 500 or 0.5; of a limit on money, USD."
 )]
 struct Grant {
     #[command(flatten)]
@@ -143,7 +144,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Act::Grant(grant) => {
             let (amount, keys) = grant.amount_and_keys()?;
             let chosen = by_values(&config, &grant.rule, keys, known)?;
-            (Change::GiveBack(amount), bucket_lookup::changeable(chosen).map_err(failure)?)
+            let chosen = bucket_lookup::changeable(chosen).map_err(failure)?;
+            let amount = bucket_lookup::amount(amount, &chosen).map_err(|error| wrong_usage(error.what))?;
+            (Change::GiveBack(amount), chosen)
         }
     };
     // Limits of one meter share a bucket, so each key is kept once.
@@ -193,7 +196,7 @@ fn ask(admin: SocketAddr, act: &Act, place: &Place) -> Result<(), Failure> {
         Act::Grant(grant) => {
             let (amount, keys) = grant.amount_and_keys()?;
             let query = BucketQuery {
-                act: bucket_query::Act::Grant(amount.to_string()),
+                act: bucket_query::Act::Grant(amount.to_owned()),
                 rule: Some(grant.rule.clone()),
                 keys: keys.to_vec(),
                 hash: None,
@@ -257,14 +260,15 @@ impl Which {
 }
 
 impl Grant {
-    fn amount_and_keys(&self) -> Result<(Cost, &[String]), Failure> {
+    /// Returns the amount as it was written, and the values before it. The limit decides whether the amount is money.
+    fn amount_and_keys(&self) -> Result<(&str, &[String]), Failure> {
         let (last, keys) = self.keys_and_amount.split_last().ok_or("AMOUNT: missing")?;
-        let amount = Cost::parse(last.as_bytes(), ExtraDecimals::Refuse).filter(|amount| *amount > Cost::default());
-        let amount = amount.ok_or_else(|| {
+        let amount = money::parse(last).filter(|amount| *amount > Cost::default());
+        amount.ok_or_else(|| {
             let what = "AMOUNT: must be a number above 0 with at most 3 decimals, after the values of the limit keys";
             wrong_usage(format!("{what}; is {}", QuotedText(last.as_bytes())))
         })?;
-        Ok((amount, keys))
+        Ok((last, keys))
     }
 }
 

@@ -24,18 +24,21 @@ pub(super) fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) 
             log::info!(user:%, bucket:%, store; "bucket reset by an operator");
             continue;
         };
-        let left_in = |levels: &Levels| levels.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
+        let shown = |amount| limit.unit.amount(amount);
+        let left_in =
+            |levels: &Levels| shown(levels.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining);
         let (policy, name, had) = (&*limit.policy, &*limit.name, left_in(&report.before));
         match (report.change, &report.after) {
             (Change::GiveBack(amount), Some(after)) => {
-                let (given_back, left) = (report.given_back(chosen, limit, after), left_in(after));
+                let (amount, given_back) = (shown(amount), shown(report.given_back(chosen, limit, after)));
+                let left = left_in(after);
                 log::info!(
                     user:%, bucket:%, policy, limit = name, amount:%, given_back:%, had:%, left:%, store;
                     "amount given back by an operator"
                 );
             }
             _ => {
-                let left = limit.algorithm.ceiling();
+                let left = shown(limit.algorithm.ceiling());
                 log::info!(
                     user:%, bucket:%, policy, limit = name, had:%, left:%, store;
                     "bucket reset by an operator"

@@ -21,6 +21,7 @@ use decision::error_pages::ErrorPages;
 use decision::retry_after::Jitter;
 use identity::api_keys::ApiKeys;
 use identity::{client_ip, jwt};
+use llm::prices::Prices;
 use request::request::ONLY_LISTENER;
 use rules::route::UpstreamId;
 use rules::route::llm_settings::LlmSettings;
@@ -53,6 +54,8 @@ pub struct Config {
     pub error_formats: ErrorFormats,
     /// The settings for requests to language models. A route may have others.
     pub llm: LlmSettings,
+    /// The prices of models. `None` without `prices`; then no limit counts money.
+    pub prices: Option<Arc<Prices>>,
     pub headers: Vec<HeaderFormat>,
     pub retry_after_jitter: Jitter,
     /// The bounds of requests and connections, from the key `limits`.

@@ -26,6 +26,7 @@ use crate::keys::listeners::{LISTENER, listeners};
 use crate::keys::llm::{ErrorFormats, LLM, llm};
 use crate::keys::log::{LOG, log};
 use crate::keys::other_names::other_name;
+use crate::keys::prices::{PRICES, prices};
 use crate::keys::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
 use crate::keys::routes::{ROUTE, RouteReader};
 use crate::keys::rules::attribute::{AttributeReader, TlsAttributes};
@@ -130,6 +131,7 @@ pub(crate) static FILE: Mapping = Mapping {
             "Own bodies for the gateway's responses. The first entry that matches is used.",
         ),
         Key::optional("llm", Type::Mapping(&LLM), "For requests to models; also on a route."),
+        Key::optional("prices", Type::Mapping(&PRICES), "What tokens of models cost, for `cost_source: llm_cost`."),
         Key::default("exempt", EXEMPT.declared(), "[]", "Requests that pay nothing."),
         Key::optional(
             "rules",
@@ -288,7 +290,12 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     // If `client_ip` is invalid, the prefix is 64, to avoid false problems.
     let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
     let conditions = ConditionReader { attributes, ipv6_prefix, environment };
-    let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
+    let prices = file.optional("prices", |field| prices(field, environment));
+    let defaults = RuleDefaults {
+        conditions,
+        on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
+        has_prices: file.has("prices"),
+    };
     let llm = file.optional("llm", llm).map(Option::unwrap_or_default);
     let llm_settings = LlmSettings::default().with(&llm.clone().unwrap_or_default().settings);
     let routes = match file.get("routes") {
@@ -349,6 +356,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         error_pages: error_pages?.map(Arc::new),
         error_formats: llm.and(error_formats)?,
         llm: llm_settings,
+        prices: prices?,
         jwt,
         api_keys,
         headers: headers?,

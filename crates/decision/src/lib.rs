@@ -23,6 +23,7 @@ pub mod payment;
 pub mod ratelimit_numbers;
 pub mod reason;
 pub mod refusal;
+pub mod request_prices;
 pub mod retry_after;
 pub mod speaking_limit;
 pub mod store_failure_refusal;

@@ -1,39 +1,76 @@
-//! Decides which requests take part in limits on language models: POST requests whose path and body are in a known format. By the settings, others are
-//! refused, are free, or have a fixed cost.
+//! Decides which requests take part in limits on language models: POST requests whose path and body are in a known format. By the
+//! settings, others are refused, are free, or have a fixed cost. Finds the prices of those that limits on money charge.
+
+use std::sync::Arc;
 
 use http::Method;
 
 use super::refusal::Refusal;
+use super::request_prices::RequestPrices;
 use ledger::charge::{Charge, Plan};
+use llm::prices::Prices;
+use request::attribute::Attribute;
 use request::llm_model::format_of;
 use request::model_request::ModelBody;
 use request::request::Request;
 use rules::route::llm_settings::{LlmSettings, OtherRequests};
-use rules::rule_set::{Answer, CompiledLimit, RuleSet};
+use rules::rule_set::{Answer, RuleSet};
+use rules::settled_price::{SettledPrice, Unit};
+
+/// What budgets need to know of a request to a language model.
+#[derive(Clone, Debug)]
+pub struct ModelContext<'s> {
+    /// The settings for the route of the request.
+    pub llm: &'s LlmSettings,
+    pub body: &'s ModelBody,
+    /// The prices of a request that limits on money charge. `None` for other requests.
+    pub prices: Option<RequestPrices>,
+}
 
 /// Changes the charges to limits on language models for a request that takes no part in them. `llm` are the settings for the
-/// route of the request. Other limits, and almost all requests, are not changed.
+/// route of the request, and `prices` is the table of prices. Other limits, and almost all requests, are not changed. Returns
+/// also the prices of a request that limits on money charge.
 ///
 /// # Errors
-/// Returns the refusal of a request that must be in a known format and is not, or that must tell its usage and will not.
-pub fn take_part(answer: Answer, rules: &RuleSet, request: &Request<'_>, llm: &LlmSettings) -> Result<Answer, Refusal> {
-    let (Answer::Charge(plan) | Answer::TooLarge(plan)) = &answer else { return Ok(answer) };
-    let counts_models = |charge: &Charge| rules.limit(charge.limit).is_some_and(CompiledLimit::counts_models);
+/// Returns the refusal of a request that must be in a known format and is not, whose model has no price, or that must tell its usage
+/// and will not.
+pub fn take_part<'s>(
+    answer: Answer,
+    rules: &RuleSet,
+    request: &Request<'s>,
+    llm: &'s LlmSettings,
+    prices: Option<&Arc<Prices>>,
+) -> Result<(Answer, ModelContext<'s>), Refusal> {
+    let context = ModelContext { llm, body: request.model(), prices: None };
+    let unchanged = |answer| Ok((answer, ModelContext { llm, body: request.model(), prices: None }));
+    let (Answer::Charge(plan) | Answer::TooLarge(plan)) = &answer else { return unchanged(answer) };
+    let unit_of_models = |charge: &Charge| {
+        let price = rules.limit(charge.limit).and_then(|limit| limit.settled_price());
+        price.filter(|price| price.source.is_llm()).map(SettledPrice::unit)
+    };
+    let counts_models = |charge: &Charge| unit_of_models(charge).is_some();
     if !plan.holds() || !plan.charges().any(counts_models) {
-        return Ok(answer);
+        return unchanged(answer);
     }
     let is_refused = |plan: &Plan| plan.enforced.iter().any(counts_models);
-    let other = match (&request.head.method, format_of(request.head), request.model()) {
-        (_, Some(_), ModelBody::Read(model)) => {
+    let other = match (&request.head.method, format_of(request.head), context.body) {
+        (_, Some(_), ModelBody::Read(_) | ModelBody::Unread) => {
+            let will_not_tell = match context.body {
+                ModelBody::Read(model) => llm.require_usage && !model.body.tells_usage(llm.ask_for_usage),
+                ModelBody::Unread | ModelBody::Other => false,
+            };
             // A limit that is only tried refuses nothing.
-            let is_unknown = llm.require_usage && !model.body.tells_usage(llm.ask_for_usage);
-            return if is_unknown && is_refused(plan) { Err(Refusal::usage_required()) } else { Ok(answer) };
+            if will_not_tell && is_refused(plan) {
+                return Err(Refusal::usage_required());
+            }
+            return with_prices(answer, request, context, prices, |charge| {
+                unit_of_models(charge) == Some(Unit::Dollars)
+            });
         }
-        (_, Some(_), ModelBody::Unread) => return Ok(answer),
         (&Method::POST, _, _) => llm.other,
         _ => OtherRequests::Free,
     };
-    let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return Ok(answer) };
+    let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return unchanged(answer) };
     match other {
         OtherRequests::Refuse if is_refused(&plan) => return Err(Refusal::unpriced()),
         OtherRequests::Refuse | OtherRequests::Free => {
@@ -42,10 +79,38 @@ pub fn take_part(answer: Answer, rules: &RuleSet, request: &Request<'_>, llm: &L
         }
         OtherRequests::Cost(cost) => {
             let charges = plan.enforced.iter_mut().chain(&mut plan.shadow);
-            charges.filter(|charge| counts_models(charge)).for_each(|charge| charge.cost = cost);
+            for charge in charges {
+                if let Some(unit) = unit_of_models(charge) {
+                    charge.cost = unit.times(cost);
+                }
+            }
         }
     }
-    Ok(answer_for(plan))
+    unchanged(answer_for(plan))
+}
+
+/// Finds the prices of a request to a language model, if limits on money charge it.
+fn with_prices<'s>(
+    answer: Answer,
+    request: &Request<'_>,
+    model: ModelContext<'s>,
+    table: Option<&Arc<Prices>>,
+    counts_money: impl Fn(&Charge) -> bool,
+) -> Result<(Answer, ModelContext<'s>), Refusal> {
+    let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return Ok((answer, model)) };
+    if !plan.charges().any(&counts_money) {
+        return Ok((answer_for(plan), model));
+    }
+    let asked = Attribute::Model.resolve(request).unwrap_or_default();
+    let prices = table.and_then(|table| RequestPrices::of(table, &asked));
+    if prices.is_none() {
+        if plan.enforced.iter().any(&counts_money) {
+            return Err(Refusal::unpriced());
+        }
+        // A limit that is only tried refuses nothing.
+        plan.shadow.retain(|charge| !counts_money(charge));
+    }
+    Ok((answer_for(plan), ModelContext { prices, ..model }))
 }
 
 fn answer_for(plan: Plan) -> Answer {
@@ -84,7 +149,8 @@ mod tests {
         let request = Request::new(&head, ClientAddress::new([203, 0, 113, 7].into(), 64));
         let answer = rules.plan(&request, Timestamp(1)).answer;
         let llm = LlmSettings { other, ..LlmSettings::default() };
-        let Answer::Charge(plan) = take_part(answer, &rules, &request, &llm)? else { panic!("not charged") };
+        let (answer, _) = take_part(answer, &rules, &request, &llm, None)?;
+        let Answer::Charge(plan) = answer else { panic!("not charged") };
         let costs = |charges: &[Charge]| charges.iter().map(|charge| charge.cost.whole()).collect();
         Ok((costs(&plan.enforced), costs(&plan.shadow)))
     }

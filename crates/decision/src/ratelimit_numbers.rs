@@ -14,6 +14,8 @@ use rules::settled_price::Unit;
 
 /// The unit of limits on the tokens of language models.
 const TOKENS: &str = "tokens";
+/// The unit of limits on money.
+const CENTS: &str = "usd-cents";
 
 /// The numbers in the field `RateLimit-Policy`: its parameters `q`, `w` and `qu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub struct Triple {
     pub limit: u64,
     pub remaining: u64,
     pub reset: u64,
+    /// The unit of `limit` and `remaining`. Of money, they are cents.
+    pub unit: Unit,
 }
 
 impl PolicyNumbers {
@@ -50,25 +54,28 @@ impl PolicyNumbers {
         match algorithm.slots() {
             Some(_) => PolicyNumbers { quota: quota.limit, window: None, unit: Some(QUOTA_UNIT) },
             None => {
+                let quota_in = unit.whole(algorithm.ceiling());
                 let unit = match unit {
                     Unit::Tokens => Some(TOKENS),
-                    Unit::Requests | Unit::Dollars => None,
+                    Unit::Dollars => Some(CENTS),
+                    Unit::Requests => None,
                 };
-                PolicyNumbers { quota: quota.limit, window: Some(quota.window.ceil_seconds()), unit }
+                PolicyNumbers { quota: quota_in, window: Some(quota.window.ceil_seconds()), unit }
             }
         }
     }
 }
 
 impl LevelNumbers {
-    pub fn of(algorithm: &Algorithm, outcome: &Outcome) -> LevelNumbers {
+    /// Returns the numbers of a limit with this algorithm, which counts in this unit.
+    pub fn of(algorithm: &Algorithm, unit: Unit, outcome: &Outcome) -> LevelNumbers {
         let reset = match outcome.verdict {
             Verdict::Deny | Verdict::Held => outcome.retry_after,
             Verdict::Allow if algorithm.delays() => outcome.delay,
             Verdict::Allow | Verdict::Never | Verdict::Unasked => outcome.reset_after,
         };
         let reset = algorithm.slots().is_none().then(|| reset.ceil_seconds());
-        LevelNumbers { remaining: outcome.remaining.whole(), reset }
+        LevelNumbers { remaining: unit.whole(outcome.remaining), reset }
     }
 }
 
@@ -92,9 +99,10 @@ impl Triple {
             counts_requests(charge) || (refused_by_others && outcome.verdict.is_refusal())
         });
         most_restrictive(outcomes).map(|(charge, outcome)| {
-            let LevelNumbers { remaining, reset } = LevelNumbers::of(&charge.algorithm, &outcome);
+            let unit = unit(charge.limit);
+            let LevelNumbers { remaining, reset } = LevelNumbers::of(&charge.algorithm, unit, &outcome);
             let reset = reset.unwrap_or_else(|| outcome.retry_after.ceil_seconds());
-            Triple { limit: charge.algorithm.ceiling().whole(), remaining, reset }
+            Triple { limit: unit.whole(charge.algorithm.ceiling()), remaining, reset, unit }
         })
     }
 

@@ -4,6 +4,7 @@ use super::reason::Reason;
 use identity::jwt::Invalid;
 use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
+use ledger::money::Amount;
 use request::key_places::KeyPlace;
 use rules::ambiguity::Ambiguity;
 use rules::rule::Expose;
@@ -24,7 +25,7 @@ pub struct Refusal {
     pub invalid_token: Option<Invalid>,
     /// The largest cost that every full bucket can pay, of a request that costs more. `None` for other refusals, and if clients may
     /// not see the limits.
-    pub fits: Option<Cost>,
+    pub fits: Option<Amount>,
     /// What requests in flight hold of the budget that refuses the request. `None` if no budget refuses it.
     pub held: Option<Cost>,
     /// Whether a budget refuses the request because of what is spent of it, so that the client's quota is used up.
@@ -145,9 +146,10 @@ impl Refusal {
     /// Adds the largest cost that the limits of this plan can pay, as far as clients may see the limits.
     #[must_use]
     pub fn with_fits(self, rules: &RuleSet, plan: &Plan) -> Refusal {
-        let is_exposed = |charge: &&Charge| rules.limit(charge.limit).is_some_and(|limit| limit.expose == Expose::Yes);
-        let too_large = plan.enforced.iter().filter(|charge| charge.is_too_large()).filter(is_exposed);
-        Refusal { fits: too_large.map(|charge| charge.algorithm.ceiling()).min(), ..self }
+        let exposed = |charge: &Charge| rules.limit(charge.limit).filter(|limit| limit.expose == Expose::Yes);
+        let too_large = plan.enforced.iter().filter(|charge| charge.is_too_large());
+        let most = |charge: &Charge| Some(exposed(charge)?.unit().amount(charge.algorithm.ceiling()));
+        Refusal { fits: too_large.filter_map(most).min(), ..self }
     }
 
     /// Makes the refusal of a request whose cost at a limit on language models would not be known.

@@ -34,6 +34,7 @@ pub mod calendar;
 pub mod charge;
 pub mod cost;
 pub mod holds;
+pub mod money;
 pub mod outcome;
 pub mod store_time;
 

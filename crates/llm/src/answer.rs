@@ -136,9 +136,11 @@ impl Sum {
 
 impl Report {
     /// Estimates the usage of an answer that may have been cut: its last usage, and a token of output for each
-    /// `bytes_per_token` bytes of later text. The prompt of an answer without a usage has `prompt_estimate` tokens.
+    /// `bytes_per_token` bytes of later text. The prompt of an answer without a usage, or with one of 0, has
+    /// `prompt_estimate` tokens.
     pub fn estimate(&self, prompt_estimate: u64, bytes_per_token: u64) -> Usage {
-        let usage = self.usage.unwrap_or(Usage { input: prompt_estimate, ..Usage::default() });
+        let told = self.usage.filter(|usage| *usage != Usage::default());
+        let usage = told.unwrap_or(Usage { input: prompt_estimate, ..Usage::default() });
         let after = self.text_bytes_after_usage.div_ceil(bytes_per_token.max(1));
         Usage { output: usage.output.saturating_add(after), ..usage }
     }

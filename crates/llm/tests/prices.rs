@@ -46,6 +46,36 @@ fn the_longest_pattern_and_the_length_of_the_prompt_choose_a_line() {
 }
 
 #[test]
+fn a_line_can_be_the_price_of_every_other_model() {
+    let table = prices("model,input,output\na,1,2\nb*,3,4\n");
+    assert_eq!(table.count(), 2);
+    assert!(table.clone().with_default("b").is_none());
+    assert!(table.clone().with_default("default").is_none());
+    let table = table.with_default("b*").unwrap();
+    let of = |model: &str| table.model(model).unwrap().to_string();
+    assert_eq!([of("a"), of("bc"), of("c"), of("")], ["a", "b*", "b*", "b*"]);
+}
+
+#[test]
+fn the_most_that_a_request_costs_is_not_below_any_cost() {
+    let table = prices("model,input,output,cached,cache_write,above\na,4,10,1,5,\na,2,20,1,1,100\n");
+    let model = table.model("a").unwrap();
+    // Below 100 tokens, written ones are the dearest.
+    assert_eq!(model.most(99, 7), NanoDollars(99 * 5_000 + 7 * 10_000));
+    // With more output than input, the second line is the dearest.
+    assert_eq!(model.most(100, 700), NanoDollars(100 * 2_000 + 700 * 20_000));
+    for (prompt, output) in [(0, 0), (50, 3), (99, 500), (100, 0), (100, 1), (5_000, 70)] {
+        for cached in [0, prompt / 2, prompt] {
+            let most = model.most(prompt, output);
+            let usage = Usage { input: prompt - cached, output, cached, cache_write: 0 };
+            assert!(model.cost(&usage) <= most, "{prompt} {output} {cached}");
+            let usage = Usage { input: prompt - cached, output, cached: 0, cache_write: cached };
+            assert!(model.cost(&usage) <= most, "{prompt} {output} {cached}");
+        }
+    }
+}
+
+#[test]
 fn a_cost_is_rounded_up_once() {
     let prices = prices("model,output,input,cached,cache_write\na,0.000000001,0.000000001,0.000000001,0\n");
     let cost =

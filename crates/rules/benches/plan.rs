@@ -16,6 +16,7 @@ use http::request::Parts;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::cost::Cost;
+use ledger::money::AmountFormat;
 use request::attribute::Attribute;
 use request::client_address::ClientAddress;
 use request::identity::Claims;
@@ -91,6 +92,7 @@ fn everything() -> RuleSource {
     let part = Arc::new(KeyPart { attribute: attribute("jwt:sub"), fold: Fold::Exact });
     let large = Override { part, value: "acme".into(), numbers: OverrideNumbers::Limited(bucket(100)), index: 0 };
     let burst = ClaimedNumber {
+        format: AmountFormat::Number,
         kind: NumberKind::Burst,
         from: Attribute::ClaimedAmount("burst".to_owned()),
         default: Cost::from_tokens(20),

@@ -124,7 +124,7 @@ fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<At
             rule.keys.iter().flat_map(|key| &key.alternatives).for_each(|part| add(&part.attribute));
             if let Action::Charge(limits) = &rule.action {
                 for limit in limits {
-                    limit.price.attributes().iter().for_each(&mut add);
+                    limit.price.attributes().for_each(&mut add);
                     // The path says whether a request is one to a language model.
                     if let Price::Settled(price) = &limit.price
                         && price.source.is_llm()

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use ledger::algorithm::{Algorithm, RequestNumbers};
 use ledger::charge::LimitId;
 use ledger::cost::{Cost, ExtraDecimals};
+use ledger::money::{self, AmountFormat};
 use request::attribute::Attribute;
 
 /// The setting of a limit that credentials can set: the rate (`rps`), the burst or the limit.
@@ -30,27 +31,14 @@ impl NumberKind {
             NumberKind::Limit => "limit",
         }
     }
-
-    /// Describes the values that can be read as this setting, for messages.
-    pub(crate) fn shape(self) -> &'static str {
-        match self {
-            NumberKind::Rps => "a number from 0 with at most 3 decimals",
-            NumberKind::Burst | NumberKind::Limit => "a whole number from 0",
-        }
-    }
-
-    /// Parses `[0-9]+(\.[0-9]+)?`. Only a rate may have decimals, up to three. A number that is too large becomes the
-    /// largest number.
-    fn parse(self, text: &[u8]) -> Option<Cost> {
-        let amount = Cost::parse(text, ExtraDecimals::Refuse)?;
-        (self == NumberKind::Rps || amount == amount.ceil()).then_some(amount)
-    }
 }
 
 /// A setting of a limit that is read from the credentials of each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedNumber {
     pub kind: NumberKind,
+    /// How the number is read and displayed. Amounts of money may have nine decimals.
+    pub format: AmountFormat,
     /// The source of the value: a claim as [`Attribute::ClaimedAmount`], or a column of the key file.
     pub from: Attribute,
     /// The value for a request without a valid value in its credentials.
@@ -97,11 +85,30 @@ pub struct ClaimedAmount {
 }
 
 impl ClaimedNumber {
+    /// Describes the values that can be read as this setting, for messages.
+    pub(crate) fn shape(&self) -> &'static str {
+        match (self.format, self.kind) {
+            (AmountFormat::Dollars, _) => "an amount of USD from 0 with at most 9 decimals",
+            (AmountFormat::Number, NumberKind::Rps) => "a number from 0 with at most 3 decimals",
+            (AmountFormat::Number, NumberKind::Burst | NumberKind::Limit) => "a whole number from 0",
+        }
+    }
+
+    /// Parses `[0-9]+(\.[0-9]+)?`. Only a rate may have decimals, up to three, and money, up to nine. A number that is too
+    /// large becomes the largest number.
+    fn parse(&self, text: &[u8]) -> Option<Cost> {
+        if self.format == AmountFormat::Dollars {
+            return money::parse(std::str::from_utf8(text).ok()?);
+        }
+        let amount = Cost::parse(text, ExtraDecimals::Refuse)?;
+        (self.kind == NumberKind::Rps || amount == amount.ceil()).then_some(amount)
+    }
+
     /// Reads the setting for a request. `text` is the value of the claim or column, or `None` if it is missing.
     pub(crate) fn amount(&self, text: Option<&[u8]>) -> ClaimedAmount {
         let default = |result| ClaimedAmount { amount: self.default, result };
         let Some(text) = text else { return default(ClaimResult::Missing) };
-        let Some(read) = self.kind.parse(text) else { return default(ClaimResult::Unreadable) };
+        let Some(read) = self.parse(text) else { return default(ClaimResult::Unreadable) };
         let amount = read.bounded(self.min, Some(self.max));
         ClaimedAmount { amount, result: if amount == read { ClaimResult::Read } else { ClaimResult::Cut } }
     }
@@ -110,7 +117,8 @@ impl ClaimedNumber {
 /// Displays `burst from jwt:limits.burst, 20 without it, 0 to 1000`.
 impl fmt::Display for ClaimedNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ClaimedNumber { kind, from, default, min, max } = self;
+        let ClaimedNumber { kind, format, from, .. } = self;
+        let [default, min, max] = [self.default, self.min, self.max].map(|amount| format.of(amount));
         write!(f, "{} from {from}, {default} without it, {min} to {max}", kind.name())
     }
 }
@@ -173,6 +181,7 @@ mod tests {
     fn check(kind: NumberKind, text: &str, amount: &str, result: ClaimResult) {
         let number = ClaimedNumber {
             kind,
+            format: AmountFormat::Number,
             from: Attribute::ClaimedAmount("n".to_owned()),
             default: Cost::from_tokens(7),
             min: Cost::default(),
@@ -209,6 +218,7 @@ mod tests {
     fn a_number_below_its_least_is_raised() {
         let number = ClaimedNumber {
             kind: NumberKind::Burst,
+            format: AmountFormat::Number,
             from: Attribute::KeyColumn("burst".to_owned()),
             default: Cost::from_tokens(20),
             min: Cost::from_tokens(5),
@@ -220,6 +230,30 @@ mod tests {
         assert_eq!(amount(Some("5")), of(5, ClaimResult::Read));
         assert_eq!(amount(None), of(20, ClaimResult::Missing));
         assert_eq!(number.to_string(), "burst from key:burst, 20 without it, 5 to 1000");
+    }
+
+    #[test]
+    fn an_amount_of_money_has_nine_decimals() {
+        let dollars = |text| money::parse(text).unwrap();
+        let number = ClaimedNumber {
+            kind: NumberKind::Limit,
+            format: AmountFormat::Dollars,
+            from: Attribute::KeyColumn("usd".to_owned()),
+            default: dollars("5"),
+            min: dollars("0"),
+            max: dollars("100"),
+        };
+        let amount = |text: &str| number.amount(Some(text.as_bytes()));
+        assert_eq!(amount("12.5"), ClaimedAmount { amount: dollars("12.5"), result: ClaimResult::Read });
+        assert_eq!(
+            amount("0.000000001"),
+            ClaimedAmount { amount: Cost::from_thousandths(1), result: ClaimResult::Read }
+        );
+        assert_eq!(amount("99999999999999999999"), ClaimedAmount { amount: dollars("100"), result: ClaimResult::Cut });
+        for text in ["0.0000000001", "$5", "5 USD", "1e2"] {
+            assert_eq!(amount(text), ClaimedAmount { amount: dollars("5"), result: ClaimResult::Unreadable }, "{text}");
+        }
+        assert_eq!(number.to_string(), "limit from key:usd, 5.00 USD without it, 0.00 USD to 100.00 USD");
     }
 
     proptest::proptest! {

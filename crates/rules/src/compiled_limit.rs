@@ -69,9 +69,9 @@ impl CompiledLimit {
         self.settled_price().is_some_and(|price| price.source.is_llm())
     }
 
-    /// Returns the unit in which the limit counts. `None` if its costs are known before the response.
-    pub(crate) fn unit(&self) -> Option<Unit> {
-        self.settled_price().map(SettledPrice::unit)
+    /// Returns the unit in which the limit counts.
+    pub fn unit(&self) -> Unit {
+        self.settled_price().map_or(Unit::Requests, SettledPrice::unit)
     }
 
     /// Returns the source of the costs as text. `None` if the costs are known before the response.
@@ -109,7 +109,8 @@ impl CompiledLimit {
     /// Returns the limit's own settings as text, with the sources of the settings that come from credentials and of the costs of
     /// a budget.
     pub fn numbers_text(&self) -> String {
-        let numbers = self.variants.first().map(ToString::to_string).unwrap_or_default();
+        let numbers = |numbers: &Algorithm| numbers.display(self.unit().format()).to_string();
+        let numbers = self.variants.first().map(numbers).unwrap_or_default();
         let claimed = self.claimed_text();
         let settled = self.settled_price().map(ToString::to_string);
         [Some(numbers), claimed, settled].into_iter().flatten().collect::<Vec<_>>().join("; ")
@@ -161,7 +162,7 @@ pub(crate) enum CompiledPrice {
     },
     Settled {
         price: SettledPrice,
-        /// The slots of the attributes that the reserve reads, in their order.
+        /// The slots of [`SettledPrice::attributes`], in their order.
         slots: SmallVec<[Slot; 1]>,
     },
 }

@@ -108,7 +108,7 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
     }
     match (old.algorithm_name(), limit.algorithm_name()) {
         (was, is) if was != is => ResetCause::Algorithm { was, is },
-        _ if old.unit() != limit.unit() => {
+        _ if (old.settled_price().is_some(), old.unit()) != (limit.settled_price().is_some(), limit.unit()) => {
             ResetCause::CostSource { was: old.settled_source(), is: limit.settled_source() }
         }
         _ if old.keys != limit.keys => ResetCause::Keys { was: old.keys.clone(), is: limit.keys.clone() },

@@ -3,7 +3,6 @@
 //! These values have been checked: every number is exact and every name is valid. [`super::rule_set`] compiles them.
 
 use std::fmt;
-use std::slice;
 use std::sync::Arc;
 
 use super::claimed_numbers::ClaimedNumbers;
@@ -253,12 +252,13 @@ pub enum Price {
 
 impl Price {
     /// Returns the attributes of a request that name its cost, or what is reserved for the request.
-    pub fn attributes(&self) -> &[Attribute] {
-        match self {
-            Price::Fixed(_) => &[],
-            Price::FromRequest { attribute, .. } => slice::from_ref(attribute),
-            Price::Settled(price) => price.reserve.attributes(),
-        }
+    pub fn attributes(&self) -> impl Iterator<Item = &Attribute> {
+        let (of_request, settled) = match self {
+            Price::Fixed(_) => (None, None),
+            Price::FromRequest { attribute, .. } => (Some(attribute), None),
+            Price::Settled(price) => (None, Some(price.attributes())),
+        };
+        of_request.into_iter().chain(settled.into_iter().flatten())
     }
 
     /// Returns the smallest cost of a request. For a budget, the smallest amount that a request reserves.

@@ -4,12 +4,16 @@ use std::fmt;
 
 use http::HeaderName;
 use ledger::cost::Cost;
+use ledger::money::{self, Amount, AmountFormat};
 use llm::json::Pointer;
 use llm::prices::NanoDollars;
+use request::attribute::Attribute;
 
 pub use super::reserve::{InputEstimate, LearnedReserve, Reserve};
 pub use super::upstream_results::{UpstreamResult, UpstreamResults};
 pub use super::weights::Weights;
+
+static MODEL: Attribute = Attribute::Model;
 
 /// The price of a request at a [budget](ledger::algorithm::budget): what is reserved, and where the true cost stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,15 +26,15 @@ pub struct SettledPrice {
 }
 
 impl SettledPrice {
+    /// Returns the attributes that name the reserve, and after them the model, if the cost depends on its price.
+    pub fn attributes(&self) -> impl Iterator<Item = &Attribute> {
+        let model = matches!(self.source, SettledSource::LlmCost).then_some(&MODEL);
+        self.reserve.attributes().iter().chain(model)
+    }
+
     /// Returns the unit in which the limit counts.
     pub fn unit(&self) -> Unit {
-        match self.source {
-            SettledSource::LlmTokens(_) => Unit::Tokens,
-            SettledSource::LlmCost => Unit::Dollars,
-            SettledSource::ResponseHeader(_) | SettledSource::ResponseJson(_) | SettledSource::CountOn(_) => {
-                Unit::Requests
-            }
-        }
+        self.source.unit()
     }
 }
 
@@ -45,8 +49,11 @@ impl fmt::Display for SettledPrice {
         if let SettledSource::LlmTokens(weights) = source {
             write!(f, " ({weights})")?;
         }
-        write!(f, ", reserve {reserve}")?;
-        default_cost.iter().try_for_each(|cost| write!(f, ", otherwise {cost}"))
+        match reserve {
+            Reserve::Fixed(cost) => write!(f, ", reserve {}", self.unit().amount(*cost))?,
+            _ => write!(f, ", reserve {reserve}")?,
+        }
+        default_cost.iter().try_for_each(|cost| write!(f, ", otherwise {}", self.unit().amount(*cost)))
     }
 }
 
@@ -84,6 +91,44 @@ impl Unit {
     pub const fn cost_of(money: NanoDollars) -> Cost {
         Cost::from_thousandths(money.0)
     }
+
+    /// Returns the cost of so many units: of so many USD at a limit that counts money. It saturates.
+    pub const fn times(self, number: Cost) -> Cost {
+        match self {
+            Unit::Requests | Unit::Tokens => number,
+            Unit::Dollars => money::from_dollars(number),
+        }
+    }
+
+    /// Returns the whole number that response fields show for an amount, rounded down: of money, the US cents.
+    pub const fn whole(self, amount: Cost) -> u64 {
+        match self {
+            Unit::Requests | Unit::Tokens => amount.whole(),
+            Unit::Dollars => money::cents(amount),
+        }
+    }
+
+    /// Returns how amounts in this unit are displayed.
+    pub const fn format(self) -> AmountFormat {
+        match self {
+            Unit::Requests | Unit::Tokens => AmountFormat::Number,
+            Unit::Dollars => AmountFormat::Dollars,
+        }
+    }
+
+    /// Returns an amount in this unit, to be displayed: `20`, `0.0045 USD`.
+    pub const fn amount(self, amount: Cost) -> Amount {
+        self.format().of(amount)
+    }
+
+    /// Returns the name with which messages follow an amount. Empty for money, which [`Unit::amount`] displays with its currency.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Unit::Requests => "requests",
+            Unit::Tokens => "tokens",
+            Unit::Dollars => "",
+        }
+    }
 }
 
 /// Where the cost of a request stands when the request has ended.
@@ -102,6 +147,17 @@ pub enum SettledSource {
 }
 
 impl SettledSource {
+    /// Returns the unit of the costs.
+    pub fn unit(&self) -> Unit {
+        match self {
+            SettledSource::LlmTokens(_) => Unit::Tokens,
+            SettledSource::LlmCost => Unit::Dollars,
+            SettledSource::ResponseHeader(_) | SettledSource::ResponseJson(_) | SettledSource::CountOn(_) => {
+                Unit::Requests
+            }
+        }
+    }
+
     /// Returns whether the source reads requests to language models and their responses.
     pub fn is_llm(&self) -> bool {
         matches!(self, SettledSource::LlmTokens(_) | SettledSource::LlmCost)

@@ -15,6 +15,8 @@ use request::request::Request;
 use rules::ambiguity::{Ambiguity, AmbiguityCheck};
 use rules::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyOutcome};
 use rules::rule::Otherwise;
+use rules::rule_set::CompiledLimit;
+use rules::settled_price::Unit;
 
 pub(super) const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
 
@@ -154,10 +156,14 @@ fn name<'c>(config: &'c Config, charge: &Charge) -> &'c str {
     config.rules.limit(charge.limit).map_or("", |limit| &limit.name)
 }
 
+fn unit(config: &Config, charge: &Charge) -> Unit {
+    config.rules.limit(charge.limit).map_or(Unit::Requests, CompiledLimit::unit)
+}
+
 fn too_large(refusal: &Refusal, plan: &Plan, config: &Config) -> Answer {
     let each = plan.enforced.iter().filter(|charge| charge.is_too_large()).map(|charge| {
-        let Charge { cost, algorithm, .. } = charge;
-        format!("{} needs {cost}, and holds {} at most", name(config, charge), algorithm.ceiling())
+        let [cost, most] = [charge.cost, charge.algorithm.ceiling()].map(|amount| unit(config, charge).amount(amount));
+        format!("{} needs {cost}, and holds {most} at most", name(config, charge))
     });
     let detail = format!(": {}", each.collect::<Vec<_>>().join("; "));
     let rest = "charged nothing; no Retry-After, because waiting does not help";
@@ -169,7 +175,10 @@ fn without_levels(plan: &Plan, config: &Config) -> Answer {
     if plan.enforced.is_empty() {
         return Answer::passes(vec!["PASSES: only shadows apply".to_owned()]);
     }
-    let needs = plan.enforced.iter().map(|charge| format!("{} holds {}", name(config, charge), charge.cost));
+    let needs = plan
+        .enforced
+        .iter()
+        .map(|charge| format!("{} holds {}", name(config, charge), unit(config, charge).amount(charge.cost)));
     let words = vec![
         format!("PASSES if {}", needs.collect::<Vec<_>>().join(" and ")),
         "the store was not read: --live shows what the buckets hold".to_owned(),
@@ -188,7 +197,8 @@ fn by_levels(plan: &Plan, config: &Config, levels: &Levels) -> Answer {
 
 fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Levels) -> Answer {
     let left = |(charge, outcome): (&Charge, &Outcome)| {
-        format!("{} would pay {}, and hold {} then", name(config, charge), charge.cost, outcome.remaining)
+        let [cost, left] = [charge.cost, outcome.remaining].map(|amount| unit(config, charge).amount(amount));
+        format!("{} would pay {cost}, and hold {left} then", name(config, charge))
     };
     let left: Vec<String> = plan.enforced.iter().zip(&settlement.enforced).map(left).collect();
     let first = if left.is_empty() { "only shadows apply".to_owned() } else { left.join("; ") };
@@ -217,8 +227,8 @@ fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Leve
         Some(_) => "passes when a request ends".to_owned(),
         None => format!("passes in {wait}s ({moment})"),
     };
-    let detail =
-        format!(" by {}{others}: needs {}, has {}, {passes}", name(config, charge), charge.cost, outcome.remaining,);
+    let [cost, left] = [charge.cost, outcome.remaining].map(|amount| unit(config, charge).amount(amount));
+    let detail = format!(" by {}{others}: needs {cost}, has {left}, {passes}", name(config, charge));
     let rest = format!(
         "charged nothing; Retry-After {retry_after} = {wait} + spread {}; read from {}",
         retry_after.saturating_sub(wait),

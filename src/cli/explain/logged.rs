@@ -17,14 +17,15 @@ use crate::gateway::bucket_lookup;
 use base::position::Position;
 use base::pseudonym::Pseudonym;
 use config::Config;
-use decision::access_log_line::{Kind, Line, LoggedLimit, Source};
+use decision::access_log_line::{Kind, Line, LoggedLimit, LoggedPrice, LoggedUsage, MoneyUnit, Source};
 use ledger::algorithm::Algorithm;
 use ledger::cost::Cost;
+use ledger::money::AmountFormat;
 use ledger::outcome::Verdict;
 use request::door::Door;
 use request::matcher::{Expectation, QuotedText, Text};
 use rules::explanation::Date;
-use rules::rule::{Action, Mode};
+use rules::rule::{Action, Mode, Price};
 
 /// The longest line, in bytes. A gateway's lines are far shorter.
 const LONGEST: u64 = 1 << 20;
@@ -176,19 +177,24 @@ impl Search<'_> {
             Source::Cached => "decided by what the store had just shown",
             Source::Fallback => "decided without the store, which gave no answer",
         });
+        let shown = |amount: Cost| format_of(line.unit).of(amount);
         match (&line.policy, &line.rule, line.cost, line.bucket) {
             (Some(policy), Some(rule), Some(cost), Some(bucket)) => {
                 let position = self.position(policy, rule, config);
                 let has = line.remaining.map_or_else(
                     || "level not known".to_owned(),
                     |left| match line.kind {
-                        Kind::Refused => format!("had {left}"),
-                        _ => format!("{left} left after it"),
+                        Kind::Refused => format!("had {}", shown(left)),
+                        _ => format!("{} left after it", shown(left)),
                     },
                 );
-                let needs = if line.kind == Kind::Refused { "needs" } else { "paid" };
+                let pays = match (line.kind, line.settled) {
+                    (Kind::Refused, _) => format!("needs {}", shown(cost)),
+                    (_, Some(settled)) => format!("reserved {}, cost {}", shown(cost), shown(settled)),
+                    (_, None) => format!("paid {}", shown(cost)),
+                };
                 page.push(format!("by {policy}/{rule}  {position}"));
-                page.push(format!("  {needs} {cost}, {has}; bucket {bucket}"));
+                page.push(format!("  {pays}, {has}; bucket {bucket}"));
                 page.extend(line.retry_after.map(|seconds| format!("  Retry-After {seconds}")));
                 page.extend(source.map(|source| format!("  {source}")));
                 if line.limits.is_empty() {
@@ -209,6 +215,7 @@ impl Search<'_> {
             page.push(limit_line(limit, &self.position(&limit.policy, &limit.rule, config)));
             page.extend(self.level(&limit.policy, &limit.rule, limit.cost, &limit.bucket.to_string(), config)?);
         }
+        page.extend(used(line));
         for (attribute, value) in &line.attributes {
             for name in value.elements() {
                 let text = spelt(attribute, *name, config).map_or_else(String::new, |text| format!("  {text}"));
@@ -255,7 +262,9 @@ impl Search<'_> {
         config: &Config,
     ) -> Result<Option<String>, Failure> {
         let Some(backend) = &self.backend else { return Ok(None) };
-        let Some(OwnNumbers { algorithm, by_default }) = own_numbers(policy, limit, config) else { return Ok(None) };
+        let Some(OwnNumbers { algorithm, format, by_default }) = own_numbers(policy, limit, config) else {
+            return Ok(None);
+        };
         // A full bucket is not stored.
         let Some(key) = bucket::found(backend, config, name)? else {
             return Ok(Some(format!("  now: full, or gone ({backend})")));
@@ -267,7 +276,7 @@ impl Search<'_> {
             Some(wait) if wait.0 > 0 => format!(", passes in {}s", wait.ceil_seconds()),
             _ => String::new(),
         };
-        let (left, most) = (untouched.remaining, algorithm.ceiling());
+        let [left, most] = [untouched.remaining, algorithm.ceiling()].map(|amount| format.of(amount));
         let period = algorithm.period(levels.state(&key).as_deref(), levels.at.of(&algorithm));
         let until = period.and_then(|period| algorithm.print_end(period.end));
         let until = until.map_or_else(String::new, |until| format!(" until {until}"));
@@ -275,8 +284,32 @@ impl Search<'_> {
     }
 }
 
+/// Returns how the amounts of a logged limit are displayed.
+fn format_of(unit: Option<MoneyUnit>) -> AmountFormat {
+    match unit {
+        Some(MoneyUnit::UsdMillionths) => AmountFormat::Dollars,
+        None => AmountFormat::Number,
+    }
+}
+
+/// Returns what a language model has used, and what that costs. `None` for other requests.
+fn used(line: &Line<'_>) -> Option<String> {
+    let LoggedUsage { input, output, cached, cache_write, estimated } = line.usage?;
+    let model = line.model.as_deref().unwrap_or("a model that the response does not name");
+    let estimated = if estimated { ", an estimate" } else { "" };
+    let price = line.price.as_ref().map_or_else(String::new, |price| {
+        let LoggedPrice { model, line, usd, of_asked } = price;
+        let of_asked = if *of_asked { ", of the model that was asked for" } else { "" };
+        format!("; {usd} USD by line {line} of the prices ({model}{of_asked})")
+    });
+    Some(format!(
+        "used {input} tokens of input, {output} of output, {cached} cached, {cache_write} written to a cache, by {model}\
+         {estimated}{price}"
+    ))
+}
+
 fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
-    let LoggedLimit { policy, rule, mode, verdict, cost, settled, remaining, bucket } = limit;
+    let LoggedLimit { policy, rule, mode, verdict, cost, settled, remaining, unit, bucket } = limit;
     let verdict = match verdict {
         Verdict::Allow => "could pay",
         Verdict::Deny => "SHORT",
@@ -285,14 +318,20 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
         Verdict::Unasked => "not asked",
     };
     let shadow = if *mode == Mode::Shadow { "  shadow" } else { "" };
-    let left = remaining.map_or_else(String::new, |left| format!(", {left} left"));
-    let cost = settled.map_or_else(|| format!("cost {cost}"), |settled| format!("reserved {cost}, cost {settled}"));
+    let shown = |amount: Cost| format_of(*unit).of(amount);
+    let left = remaining.map_or_else(String::new, |left| format!(", {} left", shown(left)));
+    let cost = match settled {
+        Some(settled) => format!("reserved {}, cost {}", shown(*cost), shown(*settled)),
+        None => format!("cost {}", shown(*cost)),
+    };
     format!("limit {policy}/{rule}{shadow}  {verdict}: {cost}{left}; bucket {bucket}  {position}")
 }
 
 /// The numbers of a limit without overrides and credentials.
 struct OwnNumbers {
     algorithm: Algorithm,
+    /// How the amounts are displayed.
+    format: AmountFormat,
     /// A text that is printed after the numbers.
     by_default: &'static str,
 }
@@ -304,7 +343,11 @@ fn own_numbers(policy: &str, limit: &str, config: &Config) -> Option<OwnNumbers>
     let is_it = |name: &str| limit == rule.name || limit == format!("{}.{name}", rule.name);
     let limit = limits.iter().find(|each| is_it(&each.name))?;
     let by_default = if limit.claimed.is_some() { " by default" } else { "" };
-    Some(OwnNumbers { algorithm: limit.algorithm, by_default })
+    let format = match &limit.price {
+        Price::Settled(price) => price.unit().format(),
+        Price::Fixed(_) | Price::FromRequest { .. } => AmountFormat::Number,
+    };
+    Some(OwnNumbers { algorithm: limit.algorithm, format, by_default })
 }
 
 /// Returns the possible reasons why the request is not in the log.

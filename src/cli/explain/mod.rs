@@ -292,8 +292,9 @@ fn by_rules(
     let mut explanation = config.rules.explain(&mut see, known);
     let of_route = config.routes.routes().iter().find(|route| route.name == request.route).and_then(Route::llm);
     let llm = of_route.unwrap_or(&config.llm);
-    let unpriced = match take_part(explanation.answer.clone(), &config.rules, request, llm) {
-        Ok(answer) => {
+    let prices = config.prices.as_ref();
+    let unpriced = match take_part(explanation.answer.clone(), &config.rules, request, llm, prices) {
+        Ok((answer, _)) => {
             explanation.answer = answer;
             None
         }

@@ -6,7 +6,7 @@ use crate::gateway::bucket_levels::{Bucket, Levels};
 use crate::gateway::bucket_report::bucket_name;
 use base::time::Micros;
 use config::Config;
-use ledger::cost::Cost;
+use ledger::money::Amount;
 use ledger::store_time::StoreTime;
 use request::matcher::QuotedText;
 use rules::explanation::{
@@ -15,6 +15,7 @@ use rules::explanation::{
 };
 use rules::partial_evaluation::Observation;
 use rules::rule::{Action, Condition, Mode, Otherwise};
+use rules::settled_price::{SettledPrice, Unit};
 
 /// The report on one explained decision.
 #[derive(Debug, Serialize)]
@@ -155,7 +156,7 @@ pub(super) struct Charge {
     /// The name of the limit, such as `free`, or `free.second` if the rule has several.
     pub limit: String,
     pub mode: Mode,
-    pub cost: Cost,
+    pub cost: Amount,
     pub numbers: String,
     /// The settings of the limit that come from credentials, with a remark on each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -179,7 +180,7 @@ pub(super) struct Charge {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Level {
-    pub left: Cost,
+    pub left: Amount,
     /// Whether the bucket can pay for the request now.
     pub pays: bool,
     /// The time until the bucket can pay for the request. 0 if it can pay now, or can never pay.
@@ -334,11 +335,18 @@ fn key(picked: &PickedKey<'_>) -> Key {
 
 fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> Charge {
     let charge = &explained.charge;
+    let unit = explained.settled.map_or(Unit::Requests, SettledPrice::unit);
     let level = at.levels.map(|levels| {
         let Bucket { untouched, wait, delay } = levels.bucket(&charge.key, &charge.algorithm, charge.cost);
         let (remaining, full_in) = (untouched.remaining, untouched.reset_after);
         let pays = wait == Some(Micros(0));
-        Level { left: remaining, pays, wait_us: wait.unwrap_or_default(), full_in_us: full_in, delay_us: delay }
+        Level {
+            left: unit.amount(remaining),
+            pays,
+            wait_us: wait.unwrap_or_default(),
+            full_in_us: full_in,
+            delay_us: delay,
+        }
     });
     let state = at.levels.and_then(|levels| levels.state(&charge.key));
     let period = charge.algorithm.period(state.as_deref(), at.now.of(&charge.algorithm));
@@ -346,8 +354,8 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
     Charge {
         limit: explained.name.to_owned(),
         mode: explained.mode,
-        cost: charge.cost,
-        numbers: charge.algorithm.to_string(),
+        cost: unit.amount(charge.cost),
+        numbers: charge.algorithm.display(unit.format()).to_string(),
         claimed: explained.claimed.iter().map(ToString::to_string).collect(),
         ends,
         overridden: charge.variant > 0,

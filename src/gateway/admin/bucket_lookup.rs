@@ -7,7 +7,8 @@ use super::bucket_levels::Levels;
 use config::Config;
 use ledger::algorithm::{Algorithm, concurrency};
 use ledger::bucket_key::BucketKey;
-use ledger::cost::Cost;
+use ledger::cost::{Cost, ExtraDecimals};
+use ledger::money::{self, AmountFormat};
 use request::attribute::Attribute;
 use request::client_address::ClientAddress;
 use request::matcher::QuotedText;
@@ -16,6 +17,7 @@ use rules::explanation::{ExplainedCharge, PickedKey, RuleCharges};
 use rules::partial_evaluation::{Knowledge, Observation};
 use rules::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
 use rules::rule_set::CompiledLimit;
+use rules::settled_price::{SettledPrice, Unit};
 
 /// The reason why an operator's arguments identify no bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub(crate) struct Limit {
     pub name: String,
     pub mode: Mode,
     pub algorithm: Algorithm,
+    /// The unit in which the limit counts.
+    pub unit: Unit,
     /// The cost of a request that does not set a cost.
     pub cost: Cost,
     pub overridden: bool,
@@ -87,6 +91,27 @@ pub(crate) fn changeable(mut chosen: Vec<BucketSelection>) -> Result<Vec<BucketS
     let had_any = !chosen.is_empty();
     chosen.retain(|chosen| chosen.limit.as_ref().is_none_or(|limit| limit.algorithm.slots().is_none()));
     if had_any && chosen.is_empty() { Err(slots_are_held()) } else { Ok(chosen) }
+}
+
+/// Parses an amount to give back to these buckets, in the unit of their limits.
+///
+/// # Errors
+/// If the text is not an amount above 0, or if some limits count money and others do not.
+pub(crate) fn amount(text: &str, chosen: &[BucketSelection]) -> Result<Cost, LookupError> {
+    let mut formats = chosen.iter().filter_map(|chosen| Some(chosen.limit.as_ref()?.unit.format()));
+    let format = formats.next().unwrap_or_default();
+    if formats.any(|other| other != format) {
+        return Err("some of the limits count money and others do not: name one of them".into());
+    }
+    let (amount, must) = match format {
+        AmountFormat::Number => {
+            (Cost::parse(text.as_bytes(), ExtraDecimals::Refuse), "a number above 0 with at most 3 decimals")
+        }
+        AmountFormat::Dollars => (money::parse(text), "an amount of USD above 0 with at most 9 decimals"),
+    };
+    let amount = amount.filter(|amount| *amount > Cost::default());
+    let after = "after the values of the limit keys";
+    amount.ok_or_else(|| format!("AMOUNT: must be {must}, {after}; is {}", QuotedText(text.as_bytes())).into())
 }
 
 /// Checks that no stored bucket is one of slots. Another gateway may have a limit that was removed here.
@@ -118,7 +143,7 @@ pub(crate) fn by_values(
         let of = if of.is_empty() { "one for all clients".to_owned() } else { of.join(", ") };
         let RuleCharges { charged, unlimited, .. } = config.rules.buckets_of(rule, &picked, known);
         chosen.extend(charged.into_iter().filter(|charge| wanted.has(policy, rule, charge.name, charge.meter)).map(
-            |ExplainedCharge { name, mode, meter, charge, .. }| {
+            |ExplainedCharge { name, mode, meter, settled, charge, .. }| {
                 BucketSelection {
                     key: charge.key,
                     limit: Some(Limit {
@@ -126,6 +151,7 @@ pub(crate) fn by_values(
                         name: name.to_owned(),
                         mode,
                         algorithm: charge.algorithm,
+                        unit: settled.map_or(Unit::Requests, SettledPrice::unit),
                         cost: charge.cost,
                         overridden: charge.variant > 0,
                         claimed: config
@@ -220,6 +246,7 @@ pub(crate) fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Res
                 name: limit.name.clone(),
                 mode: limit.mode,
                 algorithm: *algorithm,
+                unit: limit.unit(),
                 cost: Cost::ONE,
                 overridden: false,
                 claimed: limit.claimed_text(),

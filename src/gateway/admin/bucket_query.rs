@@ -22,7 +22,8 @@ use crate::gateway::telemetry::events::EventKind;
 use base::time::Timestamp;
 use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
-use ledger::cost::{Cost, ExtraDecimals};
+use ledger::cost::Cost;
+use ledger::money::AmountFormat;
 use ledger::store_time::StoreTime;
 use rules::partial_evaluation::Knowledge;
 use stores::memory::Memory;
@@ -106,6 +107,12 @@ pub(crate) async fn answer(gateway: &Arc<GatewayState>, query: BucketQuery) -> (
     }
 }
 
+/// Returns how the amounts of these buckets are displayed.
+fn format_of(chosen: &[BucketSelection]) -> AmountFormat {
+    let limit = chosen.iter().find_map(|chosen| chosen.limit.as_ref());
+    limit.map(|limit| limit.unit.format()).unwrap_or_default()
+}
+
 type States = (StoreTime, Vec<Option<State>>);
 type GiveBackResult = (StoreTime, Vec<GivenBack>);
 
@@ -144,9 +151,7 @@ impl<'g> Buckets<'g> {
                 (Change::Reset, levels(self.reset(&kinds)?), None)
             }
             Act::Grant(amount) => {
-                let amount =
-                    Cost::parse(amount.as_bytes(), ExtraDecimals::Refuse).filter(|amount| *amount > Cost::default());
-                let amount = amount.ok_or("AMOUNT: must be a number above 0 with at most 3 decimals")?;
+                let amount = bucket_lookup::amount(amount, &chosen)?;
                 let kinds: Vec<_> = kinds.into_iter().filter_map(|(key, kind)| Some((key, kind?))).collect();
                 let (at, given) = self.give_back(&kinds, amount)?;
                 let (before, after) = given.into_iter().map(|given| (given.before, given.after)).unzip();
@@ -163,6 +168,7 @@ impl<'g> Buckets<'g> {
             }
             Change::GiveBack(amount) => {
                 self.gateway.events.note(EventKind::BucketsGranted, "");
+                let amount = format_of(&chosen).of(amount);
                 log::info!(user, buckets = names, amount:%; "amounts were given back by an operator");
             }
         }

@@ -77,13 +77,18 @@ impl BucketReport<'_> {
         let of = chosen.of.as_deref().map_or_else(String::new, |of| format!("  {of}"));
         let head = format!(
             "{}/{}{shadow}{of}  {}{overridden}{claimed}  bucket {name}{meter}",
-            limit.policy, limit.name, limit.algorithm
+            limit.policy,
+            limit.name,
+            limit.algorithm.display(limit.unit.format())
         );
-        let left = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
+        let shown = |amount| limit.unit.amount(amount);
+        let (most, left) = (shown(most), self.before.bucket(&chosen.key, &limit.algorithm, limit.cost));
+        let left = shown(left.untouched.remaining);
         let level = match (self.change, &self.after) {
             (Change::None, _) => self.level(chosen, limit),
             (Change::GiveBack(amount), Some(after)) => {
                 let now = after.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
+                let now = shown(now);
                 let holds = format!("{now} left of {most}, had {left}");
                 let (given, spent) = (self.given_back(chosen, limit, after), self.spent(chosen, limit));
                 match given.thousandths() {
@@ -91,8 +96,10 @@ impl BucketReport<'_> {
                     // Nothing could be given back, although something is spent. So the state is invalid, and counts as
                     // an empty bucket.
                     0 => "its state is invalid and counts as empty: `tollgate bucket reset` makes it full".to_owned(),
-                    _ if given < amount => format!("gave back {given}, which is all that was spent: {holds}"),
-                    _ => format!("gave back {given}: {holds}"),
+                    _ if given < amount => {
+                        format!("gave back {}, which is all that was spent: {holds}", shown(given))
+                    }
+                    _ => format!("gave back {}: {holds}", shown(given)),
                 }
             }
             (Change::Reset | Change::GiveBack(_), _) => format!("held {left} of {most}"),
@@ -104,7 +111,7 @@ impl BucketReport<'_> {
                 PREVIOUS_PROCESS => "the previous process".to_owned(),
                 owner => format!("gateway {owner}"),
             };
-            format!("    {gateway} holds {held} since {}", Date(since))
+            format!("    {gateway} holds {} since {}", shown(held), Date(since))
         });
         [head, format!("  {level}")].into_iter().chain(holders).collect()
     }
@@ -121,8 +128,13 @@ impl BucketReport<'_> {
             let held = self.spent(chosen, limit);
             return format!("{held} of {} held, {} free", limit.algorithm.ceiling(), untouched.remaining);
         }
+        let shown = |amount| limit.unit.amount(amount);
+        let cost = shown(limit.cost);
         let books = match limit.algorithm.is_held() {
-            true => format!("{} spent, {} held, ", self.spent(chosen, limit), self.held(chosen, limit, &self.before)),
+            true => {
+                let [spent, held] = [self.spent(chosen, limit), self.held(chosen, limit, &self.before)].map(shown);
+                format!("{spent} spent, {held} held, ")
+            }
             false => String::new(),
         };
         let full = match untouched.reset_after {
@@ -135,13 +147,14 @@ impl BucketReport<'_> {
         };
         let pays = match wait {
             Some(Micros(0)) if delay > Micros(0) => {
-                format!("; a request of {} waits {} ms", limit.cost, delay.0.div_ceil(1000))
+                format!("; a request of {cost} waits {} ms", delay.0.div_ceil(1000))
             }
             Some(Micros(0)) => String::new(),
-            Some(wait) => format!("; a request of {} passes in {}s", limit.cost, wait.ceil_seconds()),
-            None => format!("; a request of {} never passes", limit.cost),
+            Some(wait) => format!("; a request of {cost} passes in {}s", wait.ceil_seconds()),
+            None => format!("; a request of {cost} never passes"),
         };
-        format!("{books}{} left of {}, {full}{pays}", untouched.remaining, limit.algorithm.ceiling())
+        let [left, most] = [untouched.remaining, limit.algorithm.ceiling()].map(shown);
+        format!("{books}{left} left of {most}, {full}{pays}")
     }
 
     fn held(&self, chosen: &BucketSelection, limit: &Limit, levels: &Levels) -> Cost {
@@ -183,19 +196,21 @@ impl BucketReport<'_> {
             // Not `limit`, because the field `limit` contains the name of the limit.
             _ => "quota",
         };
+        let shown = |amount| limit.unit.amount(amount);
         let mut object = json!({
             "policy": limit.policy,
             "limit": limit.name,
             "mode": limit.mode,
             "bucket": name,
             "algorithm": algorithm.name(),
-            "numbers": algorithm.to_string(),
+            "numbers": algorithm.display(limit.unit.format()).to_string(),
+            "unit": limit.unit.name(),
             "overridden": limit.overridden,
             "meter": limit.meter,
             "claimed": limit.claimed,
-            most: algorithm.ceiling(),
-            "spent": levels.spent(&chosen.key, algorithm),
-            "left": untouched.remaining,
+            most: shown(algorithm.ceiling()),
+            "spent": shown(levels.spent(&chosen.key, algorithm)),
+            "left": shown(untouched.remaining),
             "full_in_us": untouched.reset_after,
             "wait_us": wait,
             "delay_us": delay,
@@ -213,12 +228,12 @@ impl BucketReport<'_> {
             add("resets_at", json!(period.and_then(|period| printed(period.end))));
         }
         if algorithm.is_held() {
-            add("held", json!(self.held(chosen, limit, levels)));
-            let holder = |Holder { owner, held, since }: Holder| json!({"gateway": owner.to_string(), "held": held, "since": Date(since).to_string()});
+            add("held", json!(shown(self.held(chosen, limit, levels))));
+            let holder = |Holder { owner, held, since }: Holder| json!({"gateway": owner.to_string(), "held": shown(held), "since": Date(since).to_string()});
             add("holders", self.holders(chosen, limit).into_iter().map(holder).collect());
         }
         if let Some(after) = &self.after {
-            add("given_back", json!(self.given_back(chosen, limit, after)));
+            add("given_back", json!(shown(self.given_back(chosen, limit, after))));
         }
         object
     }

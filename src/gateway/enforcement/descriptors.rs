@@ -1,10 +1,10 @@
 //! Decides about the descriptors of one call. `rules::descriptors_plan` finds their limits and makes one plan of all costs.
 
-use super::unsettled_costs::LlmContext;
 use super::{Arrival, Decision, PaymentRecord, enforce};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::DoorDecisions;
+use decision::model_requests::ModelContext;
 use decision::payment::Payment;
 use request::model_request::ModelBody;
 use request::request::Request;
@@ -28,8 +28,8 @@ pub(crate) async fn decide_descriptors<'r>(
     decisions: &DoorDecisions,
 ) -> CallFindings {
     let CallRuling { ruling, parts } = snapshot.config.rules.plan_call(descriptors, gateway.clock.date(arrival.at));
-    let llm = LlmContext { settings: &snapshot.config.llm, model: &ModelBody::Other };
-    let enforced = enforce(gateway, snapshot, ruling, None, arrival, PaymentRecord::Keep, llm).await;
+    let model = ModelContext { llm: &snapshot.config.llm, body: &ModelBody::Other, prices: None };
+    let enforced = enforce(gateway, snapshot, ruling, None, arrival, PaymentRecord::Keep, model).await;
     decisions.count(enforced.result);
     CallFindings { decision: enforced.decision, parts, payment: enforced.payment }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use metrics::Gauge;
 use smallvec::SmallVec;
 
-use super::unsettled_costs::{LlmContext, UnsettledCosts};
+use super::unsettled_costs::UnsettledCosts;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::held_buckets::HeldBuckets;
 use crate::gateway::telemetry::top_refused::LimitVersion;
+use decision::model_requests::ModelContext;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Plan, Settlement};
 use ledger::cost::Cost;
@@ -46,20 +47,21 @@ struct Counted {
 }
 
 impl HeldSlots {
-    /// Makes the guard of a request whose plan was settled in this way. `reservation` is empty if the request was refused.
+    /// Makes the guard of a request whose plan was settled in this way. `reservation` is empty if the request was refused. `model`
+    /// is what is known of a request to a language model.
     pub(super) fn new(
         gateway: &GatewayState,
         snapshot: &Snapshot,
         plan: &Plan,
         settlement: &Settlement,
         reservation: Reservation,
-        llm: LlmContext<'_>,
+        model: ModelContext<'_>,
     ) -> HeldSlots {
         if !plan.holds() || !settlement.is_granted() {
             return HeldSlots::default();
         }
         let buckets = Arc::clone(&gateway.held_buckets);
-        let costs = UnsettledCosts::of(&gateway.metrics, snapshot, plan, llm).map(Arc::new);
+        let costs = UnsettledCosts::of(&gateway.metrics, snapshot, plan, model).map(Arc::new);
         let mut held = Box::new(Held { reservation, costs, counted: SmallVec::new(), buckets });
         for (index, charge, _) in plan.asks().filter(|(.., terms)| terms.amount > Cost::default()) {
             let is_refused = settlement.enforced.get(index).is_none_or(|outcome| outcome.verdict.is_refusal());

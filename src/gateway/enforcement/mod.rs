@@ -23,6 +23,7 @@ use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
 use super::telemetry::metrics::DoorDecisions;
 use base::time::{Micros, Timestamp};
+use decision::model_requests::ModelContext;
 use decision::order_of_answers::RulesDecision;
 use decision::payment::Payment;
 use decision::refusal::Refusal;
@@ -40,7 +41,6 @@ use rules::rule_set::Ruling;
 use store_fallback::fall_back;
 use stores::{Caller, Source, TakeReply, Worker};
 use subject::Subject;
-use unsettled_costs::LlmContext;
 
 /// The decision about a request. Values that few requests have are on the heap, so that a decision is small to move.
 #[derive(Debug)]
@@ -231,7 +231,8 @@ fn refused_as_ambiguous() -> Enforcement {
     Enforcement::refused(Refusal::ambiguous(Ambiguity::Ambiguous), None)
 }
 
-/// Enforces a ruling: runs the stages from the rules on. `request` is `None` for a call about descriptors.
+/// Enforces a ruling: runs the stages from the rules on. `request` is `None` for a call about descriptors. `model` is what
+/// is known of a request to a language model.
 async fn enforce(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -239,14 +240,14 @@ async fn enforce(
     request: Option<&Request<'_>>,
     arrival: Arrival,
     record: PaymentRecord,
-    llm: LlmContext<'_>,
+    model: ModelContext<'_>,
 ) -> Enforcement {
     match plan_to_charge(gateway, snapshot, ruling, &arrival, record) {
         Ok(mut plan) => {
             if let (Some(request), Patience::Unbounded) = (request, arrival.patience) {
                 limit_delay(&mut plan, request, || gateway.clock.now().since(arrival.at));
             }
-            charge(gateway, snapshot, plan, arrival, record, llm).await
+            charge(gateway, snapshot, plan, arrival, record, model).await
         }
         Err(enforced) => enforced,
     }
@@ -309,7 +310,7 @@ async fn charge(
     plan: Plan,
     Arrival { worker, at, caller, patience, .. }: Arrival,
     record: PaymentRecord,
-    llm: LlmContext<'_>,
+    model: ModelContext<'_>,
 ) -> Enforcement {
     let record_latency =
         |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
@@ -344,7 +345,7 @@ async fn charge(
     }
     counting::count_settlement(snapshot, &plan, &taken);
     let TakeReply { now, settlement, source, reservation, .. } = taken;
-    let held = HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation, llm);
+    let held = HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation, model);
     let enforced = Enforcement { held, ..settled(snapshot, &plan, &settlement, now) };
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });
     record_latency(source);

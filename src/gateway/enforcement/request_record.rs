@@ -17,12 +17,15 @@ use base::time::{Clock, Micros, Timestamp};
 use base::tls::identity::TlsIdentity;
 use base::tls::server::Session;
 use config::access_log::LoggedAttribute;
-use decision::access_log_line::{Kind, Line, LoggedLimit, LoggedText, LoggedUsage, LoggedValue, Source};
+use decision::access_log_line::{
+    Kind, Line, LoggedLimit, LoggedPrice, LoggedText, LoggedUsage, LoggedValue, MoneyUnit, Source,
+};
 use decision::payment::{LimitAnswer, Payment};
 use decision::reason::Reason;
 use decision::refusal::Refusal;
 use identity::jwt::Invalid;
 use ledger::cost::Cost;
+use ledger::money;
 use llm::usage::Usage;
 use request::attribute::Attribute;
 use request::attribute_value::AttributeValue;
@@ -33,6 +36,7 @@ use request::request::Request;
 use request::scheme::SchemeSource;
 use request::sent_descriptor::SentDescriptor;
 use rules::denier::DenierId;
+use rules::settled_price::Unit;
 
 /// The values of one request that are logged and traced.
 #[derive(Debug)]
@@ -191,6 +195,7 @@ impl RequestRecord {
         line.cost = Some(deciding.charge.cost);
         line.settled = self.settled(deciding);
         line.remaining = deciding.outcome.map(|outcome| outcome.remaining);
+        line.unit = unit(deciding);
         line.bucket = Some(line.limits.get(index).map_or_else(|| self.bucket(deciding), |limit| limit.bucket));
         line.source = source(payment);
     }
@@ -211,6 +216,12 @@ impl RequestRecord {
         let Usage { input, output, cached, cache_write } = *usage;
         line.usage = Some(LoggedUsage { input, output, cached, cache_write, estimated: *is_estimated });
         line.model = model.as_deref().map(Cow::Borrowed);
+        line.price = self.costs.as_ref().and_then(|costs| costs.priced()).map(|priced| LoggedPrice {
+            model: Cow::Borrowed(&*priced.model),
+            line: priced.line,
+            usd: money::dollars(Unit::cost_of(priced.cost)),
+            of_asked: priced.is_of_asked,
+        });
     }
 
     /// Returns what the request has cost a budget. `None` for other limits, and if the request was refused.
@@ -228,6 +239,7 @@ impl RequestRecord {
             cost: answer.charge.cost,
             settled: self.settled(answer),
             remaining: answer.outcome.map(|outcome| outcome.remaining),
+            unit: unit(answer),
             bucket: self.bucket(answer),
         }
     }
@@ -282,6 +294,11 @@ impl RequestRecord {
             }
         }
     }
+}
+
+/// Returns the unit of a limit's amounts, if they are money.
+fn unit(answer: &LimitAnswer<'_>) -> Option<MoneyUnit> {
+    (answer.limit.unit() == Unit::Dollars).then_some(MoneyUnit::UsdMillionths)
 }
 
 /// Returns where the level of the deciding limit comes from.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::authenticate::Authenticator;
-use super::unsettled_costs::LlmContext;
 use super::{Arrival, Decision, DecisionFindings, Direction, Enforcement, PaymentRecord, RequestPurpose, enforce};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::destinations::Destination;
@@ -87,11 +86,11 @@ impl<'s> Subject<'s> {
         record: PaymentRecord,
     ) -> Enforcement {
         let llm = self.destination.llm(&snapshot.config);
-        match take_part(ruling.answer, &snapshot.config.rules, request, llm) {
-            Ok(answer) => {
+        let (rules, prices) = (&snapshot.config.rules, snapshot.config.prices.as_ref());
+        match take_part(ruling.answer, rules, request, llm, prices) {
+            Ok((answer, model)) => {
                 ruling.answer = answer;
-                let llm = LlmContext { settings: llm, model: request.model() };
-                enforce(gateway, snapshot, ruling, Some(request), arrival, record, llm).await
+                enforce(gateway, snapshot, ruling, Some(request), arrival, record, model).await
             }
             Err(refusal) => Enforcement::refused(refusal, None),
         }

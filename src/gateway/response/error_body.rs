@@ -7,8 +7,8 @@ use std::fmt::Write;
 use decision::ratelimit_numbers::Triple;
 use decision::reason::Reason;
 use decision::refusal::{ProblemType, Refusal};
-use ledger::cost::Cost;
 use rules::route::error_format::ErrorFormat;
+use rules::settled_price::Unit;
 
 /// The longest `Retry-After` for which a client should repeat the request itself, in seconds. The libraries wait for no longer.
 const LONGEST_WAIT: u64 = 60;
@@ -132,12 +132,13 @@ impl ReportedError<'_> {
             [name] => format!("The limit {name} is used up."),
             names => format!("The limits {} are used up.", names.join(", ")),
         };
-        if let (Some(Triple { limit, remaining, reset }), false) = (self.limit, violated.is_empty()) {
-            let held = self.refusal.and_then(|refusal| refusal.held);
-            let spent = limit.saturating_sub(remaining).saturating_sub(held.map_or(0, Cost::whole));
+        if let (Some(Triple { limit, remaining, reset, unit }), false) = (self.limit, violated.is_empty()) {
+            let held = self.refusal.and_then(|refusal| refusal.held).map(|held| unit.whole(held));
+            let spent = limit.saturating_sub(remaining).saturating_sub(held.unwrap_or_default());
+            let [limit, spent] = [limit, spent].map(|number| in_words(number, unit));
             let _ = write!(message, " Limit {limit}, spent {spent}");
             if let Some(held) = held {
-                let _ = write!(message, ", held {held}");
+                let _ = write!(message, ", held {}", in_words(held, unit));
             }
             let _ = match is_held {
                 true => write!(message, "."),
@@ -145,6 +146,14 @@ impl ReportedError<'_> {
             };
         }
         message
+    }
+}
+
+/// Returns a number of a limit as text. Of a limit on money, the number is in cents.
+fn in_words(number: u64, unit: Unit) -> String {
+    match unit {
+        Unit::Requests | Unit::Tokens => number.to_string(),
+        Unit::Dollars => format!("{}.{:02} USD", number / 100, number % 100),
     }
 }
 

@@ -215,7 +215,9 @@ impl<'a> ProblemResponse<'a> {
             ProblemType::Blank => {
                 let title = title(status);
                 let fits = match self.cause {
-                    Cause::Refusal(Refusal { fits: Some(most), .. }) => format!(r#""fits":{most},"#),
+                    Cause::Refusal(Refusal { fits: Some(most), .. }) => {
+                        format!(r#""fits":{},"#, serde_json::to_string(most).unwrap_or_default())
+                    }
                     _ => String::new(),
                 };
                 let rest = format!(r#""status":{status},{fits}"request_id":"{id}"}}"#);

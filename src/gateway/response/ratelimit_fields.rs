@@ -17,7 +17,7 @@ use ledger::charge::{Charge, LimitId, Plan, Settlement};
 use ledger::outcome::Outcome;
 use rules::rule::Expose;
 use rules::rule_set::CompiledLimit;
-use rules::settled_price::{SettledPrice, Unit};
+use rules::settled_price::Unit;
 
 /// The texts that show one limit to clients in the rate-limit fields. They are made once per load of the configuration.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl ExposedLimit {
     pub(crate) fn new(limit: &CompiledLimit) -> Option<ExposedLimit> {
         // The name contains no character that must be escaped.
         let name = format!("\"{}\"", limit.name);
-        let unit = limit.settled_price().map_or(Unit::Requests, SettledPrice::unit);
+        let unit = limit.unit();
         let policy = |algorithm: &Algorithm| match algorithm.has_constant_quota() {
             true => PolicyText::Constant(policy_text(&name, algorithm, unit, Timestamp(0))),
             false => PolicyText::OfRequest,
@@ -147,7 +147,7 @@ const X_RATELIMIT: TripleNames = ["X-RateLimit-Limit", "X-RateLimit-Remaining", 
 impl MergedRateLimitFields<'_> {
     pub(crate) fn write(&self, writer: &mut impl FieldWriter) {
         for (triple, names) in [(self.legacy, LEGACY), (self.x_ratelimit, X_RATELIMIT)] {
-            let Some(Triple { limit, remaining, reset }) = triple else { continue };
+            let Some(Triple { limit, remaining, reset, .. }) = triple else { continue };
             for (name, number) in names.into_iter().zip([limit, remaining, reset]) {
                 writer.number(name, number);
             }
@@ -197,7 +197,7 @@ fn level<'s>(outcomes: impl Iterator<Item = (&'s ExposedLimit, &'s Charge, &'s O
     for (shown, charge, outcome) in outcomes {
         let separator = if text.is_empty() { "" } else { ", " };
         text.reserve(shown.name.len() + 48);
-        let LevelNumbers { remaining, reset } = LevelNumbers::of(&charge.algorithm, outcome);
+        let LevelNumbers { remaining, reset } = LevelNumbers::of(&charge.algorithm, shown.unit, outcome);
         for part in [separator, &shown.name, ";r=", digits.format(remaining)] {
             text.push_str(part);
         }
@@ -331,8 +331,14 @@ mod tests {
         let triple = |shown: &[Option<ExposedLimit>]| {
             RateLimitFields::new(&[HeaderFormat::Legacy], shown, &plan, Some(&settlement), Timestamp(0)).legacy
         };
-        assert_eq!(triple(&[shown(), shown()]), Some(Triple { limit: 10, remaining: 5, reset: 3 }));
-        assert_eq!(triple(&[shown(), None]), Some(Triple { limit: 100, remaining: 60, reset: 3 }));
+        assert_eq!(
+            triple(&[shown(), shown()]),
+            Some(Triple { limit: 10, remaining: 5, reset: 3, unit: Unit::Requests })
+        );
+        assert_eq!(
+            triple(&[shown(), None]),
+            Some(Triple { limit: 100, remaining: 60, reset: 3, unit: Unit::Requests })
+        );
         assert_eq!(triple(&[None, None]), None);
     }
 
@@ -340,7 +346,7 @@ mod tests {
     fn of_two_triples_the_stricter_stays() {
         let fields = RateLimitFields {
             policy: Some(HeaderValue::from_static("\"x\";q=10;w=1")),
-            legacy: Some(Triple { limit: 10, remaining: 5, reset: 3 }),
+            legacy: Some(Triple { limit: 10, remaining: 5, reset: 3, unit: Unit::Requests }),
             ..RateLimitFields::default()
         };
         let merged = |remaining: &str| {

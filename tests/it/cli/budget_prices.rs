@@ -75,3 +75,35 @@ fn a_check_against_the_old_file_names_changes_of_costs() {
          spent stays spent\nok\n"
     );
 }
+
+#[test]
+fn a_limit_that_counts_money_from_now_on_starts_its_buckets_again() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("prices.csv"), "model,input,output\nm,1,2\n").unwrap();
+    let rules = |limit: &str, source: &str| {
+        format!(
+            "
+upstream: http://127.0.0.1:9000
+prices: {{file: prices.csv}}
+check: {{allow: [short_first_byte]}}
+rules:
+  - name: spend
+    limit_keys: [ip:address]
+    algorithm: fixed_window
+    algorithm_config: {{limit: {limit}, window: 1h, cost_source: {source}, reserve: 0.5}}
+"
+        )
+    };
+    let [tokens, money, more] =
+        written(&folder, [&*rules("100", "llm_tokens"), &*rules("100.50", "llm_cost"), &*rules("0.75", "llm_cost")]);
+    let against = |old: &str, new: &str| tollgate(&["check", "--against", old, new]).out;
+    assert_eq!(
+        against(&tokens, &money),
+        "buckets reset: policy default, limit spend: cost_source was llm_tokens, is llm_cost\nok\n"
+    );
+    assert_eq!(
+        against(&money, &more),
+        "buckets kept: policy default, limit spend: was 100.50 USD/1h; cost from llm_cost, reserve 0.50 USD, is \
+         0.75 USD/1h; cost from llm_cost, reserve 0.50 USD; what was spent stays spent\nok\n"
+    );
+}

@@ -162,6 +162,7 @@ impl Live<'_> {
                     cost: charge.cost,
                     settled: None,
                     remaining: (outcome.verdict != Verdict::Unasked).then_some(outcome.remaining),
+                    unit: None,
                     bucket: names.bucket(&charge.key.0),
                 });
             }

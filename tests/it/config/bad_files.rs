@@ -35,6 +35,13 @@ const NOW: Timestamp = Timestamp(1_795_219_200_000_000);
 /// The SHA-256 hash of an API key.
 const KEY: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
+/// Prices in USD for a million tokens.
+const PRICES: &str = "\
+model,input,output,cached,cache_write,above
+gpt-4o*,2.50,10,1.25,,
+claude-*,3,15,0.30,3.75,
+";
+
 const WRONG_KEYS: &str = "\
 # A key where its hash should be.
 wVxW3cGZ0JbXIHl9bYkOTqfvjJ0rEd5x acme gold
@@ -83,6 +90,8 @@ fn parse_for(purpose: Purpose, bytes: &[u8]) -> Result<Config, Problems> {
         }
         Some("wrong-overrides.yaml") => Ok(b"acme: {rps: 5}\nother: 7\nacme: {rate: 3/s}\n".to_vec()),
         Some("wrong-list.txt") => Ok(b"10.0.0.0/8\n/v1/*\n*.example.com\n".to_vec()),
+        Some("prices.csv") => Ok(PRICES.as_bytes().to_vec()),
+        Some("wrong-prices.csv") => Ok(b"model,input,output\ngpt-4o,2.50\ngpt-4o*,$2,10\n".to_vec()),
         Some("password.txt") => Ok(b"secret\n".to_vec()),
         Some("empty-keys.json") => Ok(b"{\"keys\":[]}".to_vec()),
         Some("rsa.pub.pem" | "rsa-1024.pub.pem" | "secp256k1.pub.pem") => {

@@ -94,6 +94,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("rules[].algorithm", "rules.md#one-limit"),
     ("rules[].algorithm_config.meter", "rules.md#meters"),
     ("rules[].algorithm_config.reserve", "rules.md#costs-of-the-response"),
+    ("prices", "rules.md#money"),
     ("rules[].algorithm_config.weights", "rules.md#tokens-of-models"),
     ("rules[].algorithm_config.count_on", "rules.md#requests-with-some-results"),
     ("rules[].algorithm_config.shadow", "rules.md#shadow"),

@@ -97,7 +97,7 @@ impl InMemory {
         let Answer::Charge(plan) = self.config.rules.plan(&request, moment_of(moment)).answer else { panic!("free") };
         let reply = self.memory.take(&plan);
         let policy = PolicyNumbers::of(&plan.enforced[0].algorithm, Unit::Requests, reply.now);
-        let level = LevelNumbers::of(&plan.enforced[0].algorithm, &reply.settlement.enforced[0]);
+        let level = LevelNumbers::of(&plan.enforced[0].algorithm, Unit::Requests, &reply.settlement.enforced[0]);
         let jitter = self.config.retry_after_jitter;
         let refused = !reply.settlement.is_granted();
         let refusal = refused.then(|| refusal(&self.config.rules, &plan, &reply.settlement, reply.now, jitter));

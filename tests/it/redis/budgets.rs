@@ -265,6 +265,50 @@ fn costs_of_too_many_buckets_are_lost_without_the_server_and_counted() {
     });
 }
 
+/// A thread keeps the sums of 65 536 buckets. The sum of a further one begins again at 0, which it tells the server first. If a
+/// successor lacks that, it takes the new sum for the old one until the new one is larger.
+#[test]
+fn a_failover_after_a_forgotten_sum_leaves_no_more_than_that_sum_uncharged() {
+    let redis = Redis::start();
+    run(async {
+        let store = gateway(redis.port).await;
+        let (budget, shared) = (daily(100), settings(redis.port).into());
+        let spend = |key: BucketKey, tokens: u64| {
+            let mut reservation = store.hold(Worker(0), &plan_of(reserve(key, budget, 1)));
+            reservation.settle(&key, Cost::from_tokens(tokens));
+        };
+        let reported = async || {
+            eventually_async(async || {
+                tokio::time::timeout(Duration::from_millis(100), store.all_reported()).await.is_ok()
+            })
+            .await;
+        };
+        spend(BUCKET, 5);
+        reported().await;
+        // What the successor will have.
+        let mut connection = redis.connection();
+        let [name] = <[Vec<u8>; 1]>::try_from(redis.keys()).unwrap();
+        let old: Vec<u8> = redis::cmd("GET").arg(&name).query(&mut connection).unwrap();
+        for number in 0..65_536_u64 {
+            let mut key = [3; 16];
+            key[..8].copy_from_slice(&number.to_le_bytes());
+            spend(BucketKey(key), 1);
+        }
+        reported().await;
+        spend(BUCKET, 3);
+        reported().await;
+        assert_eq!(books(&shared, BUCKET, budget).await, (8, 0), "without a failover nothing is lost");
+        let () = redis::cmd("SET").arg(&name).arg(&old).query(&mut connection).unwrap();
+        spend(BUCKET, 4);
+        reported().await;
+        // 7 are settled since the sum has begun again, of which the old sum hides 5.
+        assert_eq!(books(&shared, BUCKET, budget).await, (5 + 2, 0));
+        spend(BUCKET, 6);
+        reported().await;
+        assert_eq!(books(&shared, BUCKET, budget).await, (5 + 2 + 6, 0));
+    });
+}
+
 #[test]
 fn a_server_without_memory_loses_no_cost() {
     let redis = Redis::start();

@@ -95,6 +95,7 @@ pub fn checked(purpose: Purpose, name: &str, block: &str) -> Result<Config, Prob
         Some("pem") => Ok(certificates.client.0.clone().into_bytes()),
         Some("key") => Ok(certificates.client.1.clone().into_bytes()),
         _ if path == Path::new("blocked.txt") => Ok(b"192.0.2.0/24".to_vec()),
+        _ if path == Path::new("prices.csv") => Ok(b"model,input,output\ngpt-4o*,2.50,10\nclaude-*,3,15".to_vec()),
         _ if path == Path::new("contracts.csv") => Ok(b"value,month.limit\nacme,50000".to_vec()),
         _ if path == Path::new("api-keys.txt") => Ok(b"#columns id plan rps burst region quota".to_vec()),
         Some("json") => Ok(keys.clone().into_bytes()),

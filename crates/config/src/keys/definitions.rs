@@ -111,6 +111,25 @@ fn limits() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "money",
+            json!({
+                "$comment": "Only amounts of money may have decimals where other amounts are whole.",
+                "if": {
+                    "properties": {"cost_source": {"pattern": r"^llm_cost$|\$\{"}},
+                    "required": ["cost_source"]
+                },
+                "then": {
+                    "if": {"properties": {"cost_source": {"const": "llm_cost"}}},
+                    "then": {"properties": {"weights": false}}
+                },
+                "else": {"properties": {
+                    "limit": {"anyOf": [{"$ref": "#/definitions/window_limit"}, {"$ref": "#/definitions/claimed_number"}]},
+                    "burst": {"anyOf": [{"$ref": "#/definitions/burst"}, {"$ref": "#/definitions/claimed_number"}]},
+                    "rate": {"$ref": "#/definitions/rate"}
+                }}
+            }),
+        ),
+        (
             "rated",
             json!({
                 "$comment": "A rate is rate, or rps with burst.",

@@ -4,6 +4,7 @@
 
 pub(crate) use crate::language::shape::{DURATION, POSITIVE_DURATION};
 use crate::language::shape::{Decimal, Definition, Least, Scalars, Shape, Text};
+use ledger::money;
 
 pub(crate) const SCALAR: Shape = Shape::Defined(&Definition { name: "scalar", shape: Shape::Scalar });
 
@@ -59,6 +60,18 @@ pub(crate) const NETWORK: Shape = Shape::Defined(&Definition {
 pub(crate) const AMOUNT_FROM_ZERO: Shape = Shape::Defined(&Definition {
     name: "amount_from_zero",
     shape: Shape::Decimal(Decimal { least: Least::Zero, most: None, decimals: 3 }),
+});
+
+/// The shape of a number from 0 on with decimals, or of an amount of money.
+pub(crate) const AMOUNT_OR_MONEY_FROM_ZERO: Shape = Shape::Defined(&Definition {
+    name: "amount_or_money_from_zero",
+    shape: Shape::Decimal(Decimal { least: Least::Zero, most: None, decimals: money::MAX_DECIMALS }),
+});
+
+/// The shape of a number above 0 with decimals, or of an amount of money.
+pub(crate) const AMOUNT_OR_MONEY: Shape = Shape::Defined(&Definition {
+    name: "amount_or_money",
+    shape: Shape::Decimal(Decimal { least: Least::AboveZero, most: None, decimals: money::MAX_DECIMALS }),
 });
 
 /// The shape of a number above 0 with decimals: a cost, or a rate per second.

@@ -1,14 +1,16 @@
-//! Finds budgets that can be overshot, and models whose responses the gateway does not wait for.
+//! Finds budgets that can be overshot, models whose responses the gateway does not wait for, and models without a price.
 
 use super::file::{File, LocatedRule};
 use super::location::{Finding, Location};
 use crate::keys::upstreams::upstream::Upstream;
 use base::time::Micros;
 use ledger::cost::Cost;
+use request::attribute::Attribute;
+use request::matcher::{Expectation, Text};
 use rules::route::route_set::Route;
 use rules::route::target::Target;
-use rules::rule::{Action, Price};
-use rules::settled_price::{Reserve, SettledPrice};
+use rules::rule::{Action, Limit, Price};
+use rules::settled_price::{Reserve, SettledPrice, Unit};
 
 /// How long the first byte of a model's response may take, if the response is not streamed.
 const LONG_ANSWER: Micros = Micros(300_000_000);
@@ -35,6 +37,44 @@ pub(super) fn short_first_byte(file: &File<'_>) -> Vec<Finding> {
     );
     let hint = "set first_byte in the timeouts of the upstream or route, to 5m or longer";
     models.map(|(location, _)| location.key("cost_source").finding(what.clone(), hint)).collect()
+}
+
+/// Finds rules with a limit on money that only apply to models of which some have no price.
+pub(super) fn unpriced_model(file: &File<'_>) -> Vec<Finding> {
+    let Some(prices) = &file.config.prices else { return Vec::new() };
+    let counts_money = |limit: &Limit| match &limit.price {
+        Price::Settled(price) => price.unit() == Unit::Dollars,
+        Price::Fixed(_) | Price::FromRequest { .. } => false,
+    };
+    let mut found = Vec::new();
+    for located in file.rules().filter(LocatedRule::is_enforced) {
+        let Action::Charge(limits) = &located.rule.action else { continue };
+        if !limits.iter().any(counts_money) {
+            continue;
+        }
+        let conditions = located.rule.conditions.iter().filter(|condition| condition.attribute == Attribute::Model);
+        let mut unpriced: Vec<&str> = conditions.flat_map(|condition| named(&condition.expectation)).collect();
+        unpriced.retain(|model| prices.model(model).is_none());
+        if !unpriced.is_empty() {
+            let what = format!("has no price for {}: such requests are refused with 400", unpriced.join(", "));
+            let hint = "add a line to the file of prices, or a `default`";
+            found.push(located.location.key("match").key("llm:model").finding(what, hint));
+        }
+    }
+    found
+}
+
+/// Returns the models that an expectation names.
+fn named(expectation: &Expectation) -> Vec<&str> {
+    let texts = expectation.operators().iter().filter_map(|one| match one {
+        Expectation::AnyOf(texts) => Some(texts),
+        _ => None,
+    });
+    let names = texts.flatten().filter_map(|text| match text {
+        Text::Exact(name) => std::str::from_utf8(name).ok(),
+        Text::Subtree(_) | Text::Subdomain(_) => None,
+    });
+    names.collect()
 }
 
 /// Returns the enforced limits whose costs are settled when a request has ended, each with its location.

@@ -44,7 +44,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints, each with its name. A name never changes, because files use the name to turn the lint off.
-pub const LINTS: [(&str, Lint); 39] = [
+pub const LINTS: [(&str, Lint); 40] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("missing_head", missing_head::missing_head),
@@ -62,6 +62,7 @@ pub const LINTS: [(&str, Lint); 39] = [
     ("unused_queue", queues::unused_queue),
     ("short_drain", queues::short_drain),
     ("short_first_byte", budgets::short_first_byte),
+    ("unpriced_model", budgets::unpriced_model),
     ("missing_at_door", doors::missing_at_door),
     ("queue_at_door", doors::queue_at_door),
     ("slots_at_door", doors::slots_at_door),

@@ -18,7 +18,7 @@ use base::pseudonym::Pseudonym;
 use base::time::{Micros, Timestamp};
 use ledger::cost::Cost;
 pub use logged_text::LoggedText;
-pub use parts::{LoggedAttempt, LoggedLimit, LoggedUsage};
+pub use parts::{LoggedAttempt, LoggedLimit, LoggedPrice, LoggedUsage, MoneyUnit};
 
 /// The line of one request in the access log. The fields are written in this order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,6 +86,9 @@ pub struct Line<'a> {
     /// The amount that is left in the bucket. `None` if the amount is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
+    /// The unit of `cost`, `settled` and `remaining`, if the limit counts money.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<MoneyUnit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bucket: Option<Pseudonym>,
     /// The value of `Retry-After` in seconds, if the response has this field.
@@ -103,6 +106,9 @@ pub struct Line<'a> {
     /// The tokens that a language model used. `None` for other requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<LoggedUsage>,
+    /// What these tokens cost. `None` if no limit on money applied.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<LoggedPrice<'a>>,
     /// The attributes that the configuration lists to be logged as pseudonyms.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<(Cow<'a, str>, LoggedValue)>,
@@ -192,12 +198,14 @@ impl Line<'static> {
         cost: None,
         settled: None,
         remaining: None,
+        unit: None,
         bucket: None,
         retry_after: None,
         source: None,
         limits: Vec::new(),
         model: None,
         usage: None,
+        price: None,
         attributes: Vec::new(),
         values: Vec::new(),
     };
@@ -291,6 +299,7 @@ mod tests {
             cost: Cost::ONE,
             settled: None,
             remaining: Some(Cost::from_thousandths(250)),
+            unit: None,
             bucket: names.bucket(&[7; 16]),
         };
         Line {

@@ -39,7 +39,31 @@ pub struct LoggedLimit<'a> {
     /// The amount that is left in the bucket. `None` if the amount is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
+    /// The unit of the three amounts, if the limit counts money.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<MoneyUnit>,
     pub bucket: Pseudonym,
+}
+
+/// The unit of amounts of money in a log line. They have up to three decimals, so that none is rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MoneyUnit {
+    #[serde(rename = "usd-millionths")]
+    UsdMillionths,
+}
+
+/// What the tokens of a request cost, and the line of the file of prices that says so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoggedPrice<'a> {
+    /// The `model` of the line: a name, the beginning of names with `*`, or `default`.
+    #[serde(borrow)]
+    pub model: Cow<'a, str>,
+    /// The number of the line, from 1.
+    pub line: usize,
+    pub usd: f64,
+    /// Whether the price is that of the model that was asked for, because the one that answered has none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_asked: bool,
 }
 
 /// The tokens of a request to a language model, by what they cost. No token is in two of these numbers.

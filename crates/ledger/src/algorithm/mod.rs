@@ -9,6 +9,7 @@
 
 pub mod budget;
 pub mod concurrency;
+mod display;
 mod fallback_share;
 pub mod fixed_window;
 mod kind;
@@ -20,7 +21,6 @@ pub mod sliding_window;
 mod step;
 pub mod token_bucket;
 
-use std::fmt;
 use std::sync::LazyLock;
 
 use super::calendar::Zone;
@@ -29,6 +29,7 @@ use crate::holds::Report;
 use base::time::{Micros, Timestamp};
 use budget::Budget;
 use concurrency::{Concurrency, Holder};
+pub use display::DisplayedAlgorithm;
 use fixed_window::{FixedWindow, Window};
 pub use kind::{AlgorithmKind, TWINS};
 use leaky_bucket::LeakyBucket;
@@ -51,21 +52,6 @@ pub enum Algorithm {
     Concurrency(Concurrency),
     /// A token bucket or fixed window whose costs are known only when a request ends.
     Budget(Budget),
-}
-
-/// Displays the settings as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Algorithm::TokenBucket(bucket) => bucket.fmt(f),
-            Algorithm::FixedWindow(window) => window.fmt(f),
-            Algorithm::SlidingLog(log) => log.fmt(f),
-            Algorithm::SlidingWindow(window) => window.fmt(f),
-            Algorithm::LeakyBucket(bucket) => bucket.fmt(f),
-            Algorithm::Concurrency(slots) => slots.fmt(f),
-            Algorithm::Budget(budget) => budget.fmt(f),
-        }
-    }
 }
 
 impl Algorithm {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::cost::Cost;
+use crate::money::AmountFormat;
 use base::time::Micros;
 
 /// A rate at which tokens are refilled: `amount` per `period`.
@@ -17,14 +18,14 @@ pub struct Rate {
 pub enum InvalidNumbers {
     /// The rate, the period or the burst is zero.
     Zero,
-    /// The burst cannot be kept exactly in 53 bits at this rate. `largest` is the largest possible burst, in whole
-    /// tokens, or 0 if the rate is too large.
-    TooLarge { largest: u64 },
+    /// The burst cannot be kept exactly in 53 bits at this rate. `largest` is the largest possible burst, or 0 if the
+    /// rate is too large.
+    TooLarge { largest: Cost },
 }
 
 /// Formats a rate as `10/s`, `10000/day` or `0.35/33s`. The period is the first of second, minute, hour and day that
 /// gives whole thousandths, or a number of seconds.
-pub(super) fn write(f: &mut fmt::Formatter<'_>, refill: u64, unit: u64) -> fmt::Result {
+pub(super) fn write(f: &mut fmt::Formatter<'_>, refill: u64, unit: u64, format: AmountFormat) -> fmt::Result {
     const SECOND: u64 = 1_000_000;
     let amount = |period: u64| {
         let thousandths = u128::from(refill) * u128::from(period);
@@ -33,10 +34,10 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, refill: u64, unit: u64) -> fmt::
     };
     let periods = [("s", SECOND), ("min", 60 * SECOND), ("hour", 3_600 * SECOND), ("day", 86_400 * SECOND)];
     match periods.iter().find_map(|(name, period)| Some((name, amount(*period)?))) {
-        Some((name, amount)) => write!(f, "{amount}/{name}"),
+        Some((name, amount)) => write!(f, "{}/{name}", format.of(amount)),
         None => {
             let period = SECOND.saturating_mul(unit / greatest_common_divisor(unit, SECOND));
-            write!(f, "{}/{}s", amount(period).unwrap_or_default(), period / SECOND)
+            write!(f, "{}/{}s", format.of(amount(period).unwrap_or_default()), period / SECOND)
         }
     }
 }

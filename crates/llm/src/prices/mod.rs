@@ -3,7 +3,7 @@
 mod file;
 mod price;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::usage::Usage;
@@ -34,9 +34,9 @@ pub struct NanoDollars(pub u64);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prices {
-    names: HashMap<String, ModelPrices>,
+    names: BTreeMap<String, ModelPrices>,
     /// The prices by the beginning of names, without `*`.
-    prefixes: HashMap<String, ModelPrices>,
+    prefixes: BTreeMap<String, ModelPrices>,
     /// The lengths of the prefixes in bytes, each once, the longest first.
     prefix_lengths: Vec<usize>,
     default: Option<ModelPrices>,
@@ -104,7 +104,7 @@ impl Prices {
     }
 
     fn new(models: Vec<ModelPrices>) -> Prices {
-        let (mut names, mut prefixes, mut default) = (HashMap::new(), HashMap::new(), None);
+        let (mut names, mut prefixes, mut default) = (BTreeMap::new(), BTreeMap::new(), None);
         for model in models {
             match &model.pattern {
                 ModelPattern::Name(name) => _ = names.insert(name.clone(), model),
@@ -116,6 +116,24 @@ impl Prices {
         prefix_lengths.sort_unstable_by(|a, b| b.cmp(a));
         prefix_lengths.dedup();
         Prices { names, prefixes, prefix_lengths, default }
+    }
+
+    /// Gives every model without a price the prices of a line, which is named by its `model`: `gpt-4o*`. `None` if no line has
+    /// this name.
+    #[must_use]
+    pub fn with_default(mut self, line: &str) -> Option<Prices> {
+        let named = match line.strip_suffix('*') {
+            Some(prefix) => self.prefixes.get(prefix),
+            None if line == "default" => self.default.as_ref(),
+            None => self.names.get(line),
+        };
+        self.default = Some(named?.clone());
+        Some(self)
+    }
+
+    /// Returns the number of models and beginnings of names that have prices. A `default` counts as one.
+    pub fn count(&self) -> usize {
+        self.names.len() + self.prefixes.len() + usize::from(self.default.is_some())
     }
 
     /// Returns the prices of a model: those of its name, or of the longest beginning of its name, or the default.
@@ -145,6 +163,20 @@ impl ModelPrices {
         // Each of the four products is below 2^50 × 2^64, so their sum is below 2^116.
         let of_a_million: u128 = parts.iter().map(|(tokens, price)| u128::from(*tokens) * price.nano_dollars()).sum();
         NanoDollars(u64::try_from(of_a_million.div_ceil(Price::TOKENS)).unwrap_or(u64::MAX))
+    }
+
+    /// The largest cost of a request with a prompt and a response of at most so many tokens, rounded up, at most [`u64::MAX`].
+    /// It does not matter which tokens of the prompt are cached.
+    pub fn most(&self, prompt: u64, output: u64) -> NanoDollars {
+        let reached = self.tiers.iter().filter(|tier| tier.above <= prompt);
+        let of_tier = |tier: &Tier| {
+            let of_prompt = tier.input.max(tier.cached).max(tier.cache_write);
+            // Each of the products is below 2^50 × 2^64.
+            let of_a_million =
+                u128::from(prompt) * of_prompt.nano_dollars() + u128::from(output) * tier.output.nano_dollars();
+            u64::try_from(of_a_million.div_ceil(Price::TOKENS)).unwrap_or(u64::MAX)
+        };
+        NanoDollars(reached.map(of_tier).max().unwrap_or(u64::MAX))
     }
 
     fn tier(&self, prompt: u64) -> Option<&Tier> {

@@ -24,6 +24,7 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
+use ledger::money::AmountFormat;
 use request::attribute::Attribute;
 use request::client_address::ClientAddress;
 use request::identity::{Claims, KnownKey};
@@ -106,7 +107,7 @@ fn claimed() -> impl Strategy<Value = ClaimedNumbers> {
     ];
     (from, 0u64..9, 0u64..4, 4u64..9).prop_map(|(from, default, min, max)| {
         let [default, min, max] = [default.clamp(min, max), min, max].map(Cost::from_tokens);
-        let number = ClaimedNumber { kind: NumberKind::Burst, from, default, min, max };
+        let number = ClaimedNumber { kind: NumberKind::Burst, format: AmountFormat::Number, from, default, min, max };
         ClaimedNumbers { base: bucket(8), least: Cost::ONE, numbers: vec![number] }
     })
 }

@@ -56,15 +56,15 @@ impl fmt::Display for MatchedElement<'_> {
 impl fmt::Display for ExplainedNumber<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ExplainedNumber { number, found, amount, result } = self;
-        let ClaimedNumber { kind, from, min, max, .. } = number;
+        let ClaimedNumber { kind, format, from, min, max, .. } = number;
         let default =
             if matches!(result, ClaimResult::Missing | ClaimResult::Unreadable) { ", the default" } else { "" };
-        write!(f, "{} {amount}{default}: {from} {found}", kind.name())?;
+        write!(f, "{} {}{default}: {from} {found}", kind.name(), format.of(*amount))?;
         match result {
             ClaimResult::Read | ClaimResult::Missing => Ok(()),
-            ClaimResult::Cut if amount == max => write!(f, ", above the max of {max}"),
-            ClaimResult::Cut => write!(f, ", below the min of {min}"),
-            ClaimResult::Unreadable => write!(f, ", which is not {}", kind.shape()),
+            ClaimResult::Cut if amount == max => write!(f, ", above the max of {}", format.of(*max)),
+            ClaimResult::Cut => write!(f, ", below the min of {}", format.of(*min)),
+            ClaimResult::Unreadable => write!(f, ", which is not {}", number.shape()),
         }
     }
 }

@@ -77,7 +77,7 @@ fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
     let levels = shown.filter_map(|answer| Some((answer, answer.outcome?, answer.charge.algorithm.ceiling())));
     let Some((answer, outcome)) = most_restrictive(levels) else { return DescriptorStatus::default() };
     let algorithm = &answer.charge.algorithm;
-    let LevelNumbers { remaining, reset } = LevelNumbers::of(algorithm, &outcome);
+    let LevelNumbers { remaining, reset } = LevelNumbers::of(algorithm, settled_price::Unit::Requests, &outcome);
     DescriptorStatus {
         code: 0,
         current_limit: current_limit(algorithm, &answer.limit.name, now),

@@ -12,6 +12,8 @@ use smallvec::SmallVec;
 
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::{BudgetMetrics, Metrics, ModelTokens};
+use decision::model_requests::ModelContext;
+use decision::request_prices::{PricedUsage, RequestPrices};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{ChargePurpose, LimitId, Plan};
 use ledger::cost::Cost;
@@ -19,11 +21,13 @@ use llm::request::UsageQuestion;
 use llm::usage::Usage;
 use request::model_request::{ModelBody, ModelRequest};
 use rules::route::llm_settings::LlmSettings;
-use rules::settled_price::{SettledPrice, SettledSource, UpstreamResult, UpstreamResults};
+use rules::settled_price::{SettledPrice, SettledSource, Unit, UpstreamResult, UpstreamResults};
 use stores::Reservation;
 
-/// The smallest estimate of a cost: a response that was cut is never free.
-const LEAST_ESTIMATE: Cost = Cost::ONE;
+/// The smallest estimate of tokens: a response that was cut is never free.
+const LEAST_TOKENS: Cost = Cost::ONE;
+/// The smallest estimate of money.
+const LEAST_MONEY: Cost = Cost::from_thousandths(1);
 
 /// The costs of one request at budgets, and what is known of them.
 #[derive(Debug)]
@@ -32,17 +36,11 @@ pub(crate) struct UnsettledCosts {
     /// The settings for requests to language models that hold for this request.
     pub llm: LlmSettings,
     model_tokens: Arc<ModelTokens>,
+    /// The prices of a request that limits on money charge. `None` for other requests.
+    prices: Option<RequestPrices>,
     /// What the request asks of a language model. `None` for another request.
     pub model: Option<Box<ModelRequest>>,
     end: OnceLock<RequestEnd>,
-}
-
-/// What budgets need to know of a request to a language model.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LlmContext<'r> {
-    /// The settings for the route of the request.
-    pub settings: &'r LlmSettings,
-    pub model: &'r ModelBody,
 }
 
 /// The cost of a request at one budget.
@@ -63,6 +61,8 @@ pub(crate) struct RequestEnd {
     pub read: SmallVec<[ReadCost; 1]>,
     /// What the response of a language model says. `None` for another response.
     pub tokens: Option<UsedTokens>,
+    /// What these tokens cost, if limits on money charge the request.
+    pub priced: Option<PricedUsage>,
 }
 
 /// What an upstream has made of a request.
@@ -113,13 +113,14 @@ pub(crate) struct SettledCost {
 }
 
 impl UnsettledCosts {
-    /// Returns the costs of a request that was admitted with this plan. `None` if all costs are known already, as
-    /// for almost all requests.
+    /// Returns the costs of a request that was admitted with this plan. `model` is what is known of
+    /// a request to a language model. `None` if all costs are known already, as for almost all
+    /// requests.
     pub(super) fn of(
         metrics: &Metrics,
         snapshot: &Snapshot,
         plan: &Plan,
-        llm: LlmContext<'_>,
+        model: ModelContext<'_>,
     ) -> Option<UnsettledCosts> {
         let budgets = plan.charges().filter(|charge| charge.purpose == ChargePurpose::Spend);
         let costs: SmallVec<_> = budgets
@@ -134,12 +135,13 @@ impl UnsettledCosts {
                 })
             })
             .collect();
-        let LlmContext { settings, model } = llm;
+        let ModelContext { llm, body, prices } = model;
         (!costs.is_empty()).then(|| UnsettledCosts {
             costs,
-            llm: settings.clone(),
+            llm: llm.clone(),
             model_tokens: Arc::clone(&metrics.model_tokens),
-            model: if let ModelBody::Read(model) = model { Some(model.clone()) } else { None },
+            prices,
+            model: if let ModelBody::Read(model) = body { Some(model.clone()) } else { None },
             end: OnceLock::new(),
         })
     }
@@ -162,6 +164,16 @@ impl UnsettledCosts {
     /// Returns what the response of a language model has said. `None` before its end.
     pub(crate) fn tokens(&self) -> Option<&UsedTokens> {
         self.end.get()?.tokens.as_ref()
+    }
+
+    /// Returns what the tokens of the request have cost. `None` before its end, and if no limit on money charges it.
+    pub(crate) fn priced(&self) -> Option<&PricedUsage> {
+        self.end.get()?.priced.as_ref()
+    }
+
+    /// Returns what these tokens cost by the table of prices. `None` if no limit on money charges the request.
+    pub(crate) fn price(&self, tokens: &UsedTokens) -> Option<PricedUsage> {
+        self.prices.as_ref()?.price(&tokens.usage, tokens.model.as_deref())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &UnsettledCost> {
@@ -197,6 +209,9 @@ impl UnsettledCosts {
                 one.metrics.usage_missing.increment(1);
                 is_estimate_used |= one.price.source.is_llm();
             }
+            if one.price.unit() == Unit::Dollars && self.priced().is_some_and(|priced| priced.is_of_asked) {
+                one.metrics.model_unpriced.increment(1);
+            }
             match settled.iter_mut().find(|(bucket, _)| *bucket == one.bucket) {
                 Some((_, sum)) => *sum = sum.plus(cost),
                 None => settled.push((one.bucket, cost)),
@@ -230,7 +245,8 @@ impl UnsettledCost {
             _ if is_in(refund_on) == Some(true) => named(Cost::default()),
             (_, ReadCost::Configured(cost)) => named(cost),
             (_, ReadCost::Estimated(cost)) => {
-                let cost = cost.max(LEAST_ESTIMATE);
+                let least = if self.price.unit() == Unit::Dollars { LEAST_MONEY } else { LEAST_TOKENS };
+                let cost = cost.max(least);
                 missing(self.price.default_cost.filter(|_| !is_cut).unwrap_or(cost))
             }
             (_, ReadCost::Missing) => missing(self.price.default_cost.unwrap_or(self.reserved)),

@@ -80,6 +80,17 @@ fn an_estimate_is_never_0_and_a_default_is_not_for_what_was_cut() {
 }
 
 #[test]
+fn an_estimate_of_money_is_never_0() {
+    let money = unsettled(SettledSource::LlmCost, None);
+    let settled = |read| money.settled(RequestResult::Cut(200), read, &LlmSettings::default().refund_on);
+    let parts = Cost::from_thousandths;
+    for (estimate, cost) in [(0, 1), (1, 1), (70, 70)] {
+        let expected = SettledCost { cost: parts(cost), is_missing: true };
+        assert_eq!(settled(ReadCost::Estimated(parts(estimate))), expected);
+    }
+}
+
+#[test]
 fn only_the_counted_results_cost_what_was_reserved() {
     use ReadCost::Missing;
     use RequestResult::{Answered, Cut, NotConnected, NotSent, TimedOut, Unanswered};
@@ -102,6 +113,7 @@ fn an_end_is_noted_once_and_without_one_nothing_was_sent() {
         costs: [unsettled(header(), Some(3))].into_iter().collect(),
         llm: LlmSettings::default(),
         model_tokens: Arc::new(ModelTokens::new(&Arc::default())),
+        prices: None,
         model: None,
         end: OnceLock::new(),
     };
@@ -109,7 +121,7 @@ fn an_end_is_noted_once_and_without_one_nothing_was_sent() {
     assert_eq!(cost(), [0]);
     for named in [7, 8] {
         let read = [ReadCost::Named(Cost::from_tokens(named))].into_iter().collect();
-        costs.end(RequestEnd { result: RequestResult::Answered(200), read, tokens: None });
+        costs.end(RequestEnd { result: RequestResult::Answered(200), read, tokens: None, priced: None });
         assert_eq!(cost(), [7]);
     }
 }

@@ -13,12 +13,13 @@ use super::head_edit::HeadEdit;
 use super::response_observer::{ResponseEnd, ResponseObserver};
 use crate::gateway::enforcement::unsettled_costs::{ReadCost, RequestEnd, RequestResult, UnsettledCosts, UsedTokens};
 use crate::gateway::telemetry::labels::UpstreamError;
+use decision::request_prices::PricedUsage;
 use ledger::cost::{Cost, ExtraDecimals};
 use llm::answer::AnswerReader;
 use llm::json::{Interest, JsonScanner, Lookup, Pointer, PointerSet};
 use llm_answer::LlmAnswer;
 use rules::route::llm_settings::OtherRequests;
-use rules::settled_price::{SettledSource, Weights};
+use rules::settled_price::{SettledSource, Unit, Weights};
 
 /// The observer of the response to a request whose costs the response tells.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ enum CostReader {
     Json(Box<JsonScanner<Arc<PointerSet>>>),
     /// The cost is the number of tokens that a language model has used, with these weights.
     Tokens(Weights),
+    /// The cost is what these tokens cost by the table of prices.
+    Money,
     /// The response does not matter.
     Known(ReadCost),
 }
@@ -60,11 +63,11 @@ impl CostObserver {
             SettledSource::ResponseHeader(name) => CostReader::Header { name: name.clone(), read: ReadCost::Missing },
             SettledSource::ResponseJson(pointer) => CostReader::json(pointer),
             SettledSource::LlmTokens(_) | SettledSource::LlmCost if answer.is_none() => {
-                CostReader::Known(ReadCost::Configured(other))
+                CostReader::Known(ReadCost::Configured(source.unit().times(other)))
             }
             SettledSource::LlmTokens(weights) => CostReader::Tokens(*weights),
-            // gateway.yaml cannot have this source yet.
-            SettledSource::LlmCost | SettledSource::CountOn(_) => CostReader::Known(ReadCost::Missing),
+            SettledSource::LlmCost => CostReader::Money,
+            SettledSource::CountOn(_) => CostReader::Known(ReadCost::Missing),
         };
         let readers = costs.iter().map(|cost| reader(&cost.price.source)).collect();
         CostObserver { costs, status: None, answer, readers }
@@ -89,8 +92,13 @@ impl CostReader {
         }
     }
 
-    /// Ends the response. `tokens` is what the response of a language model says.
-    fn finish(self, is_whole: bool, tokens: Option<&UsedTokens>) -> ReadCost {
+    /// Ends the response. `tokens` is what the response of a language model says, and `priced` what it costs.
+    fn finish(self, is_whole: bool, tokens: Option<&UsedTokens>, priced: Option<&PricedUsage>) -> ReadCost {
+        let read = |cost| match tokens {
+            Some(UsedTokens { is_estimated: false, .. }) => ReadCost::Named(cost),
+            Some(UsedTokens { is_estimated: true, .. }) => ReadCost::Estimated(cost),
+            None => ReadCost::Missing,
+        };
         match self {
             CostReader::Header { read, .. } | CostReader::Known(read) => read,
             CostReader::Json(mut scanner) => {
@@ -102,11 +110,10 @@ impl CostReader {
                 };
                 number.map_or(ReadCost::Missing, |number| ReadCost::Named(Cost::from_thousandths(number)))
             }
-            CostReader::Tokens(weights) => match tokens {
-                Some(UsedTokens { usage, is_estimated: false, .. }) => ReadCost::Named(weights.cost(usage)),
-                Some(UsedTokens { usage, is_estimated: true, .. }) => ReadCost::Estimated(weights.cost(usage)),
-                None => ReadCost::Missing,
-            },
+            CostReader::Tokens(weights) => {
+                tokens.map_or(ReadCost::Missing, |UsedTokens { usage, .. }| read(weights.cost(usage)))
+            }
+            CostReader::Money => priced.map_or(ReadCost::Missing, |priced| read(Unit::cost_of(priced.cost))),
         }
     }
 }
@@ -137,8 +144,10 @@ impl ResponseObserver for CostObserver {
         let CostObserver { costs, status, answer, readers } = *self;
         let is_whole = end == ResponseEnd::Whole;
         let tokens = answer.map(|answer| answer.finish());
-        let read = readers.into_iter().map(|reader| reader.finish(is_whole, tokens.as_ref())).collect();
-        costs.end(RequestEnd { result: result(status, end), read, tokens });
+        let priced = tokens.as_ref().and_then(|tokens| costs.price(tokens));
+        let finish = |reader: CostReader| reader.finish(is_whole, tokens.as_ref(), priced.as_ref());
+        let read = readers.into_iter().map(finish).collect();
+        costs.end(RequestEnd { result: result(status, end), read, tokens, priced });
     }
 }
 

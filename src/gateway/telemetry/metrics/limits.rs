@@ -57,6 +57,8 @@ pub(crate) struct BudgetMetrics {
     pub overrun: Counter,
     /// The number of these requests whose response should have named the cost, and did not.
     pub usage_missing: Counter,
+    /// The number of these requests that were answered by a model without a price. Only a limit on money has such requests.
+    pub model_unpriced: Counter,
     /// The number of requests that were refused only because of what other requests held.
     pub refused_by_holds: Counter,
     /// The same requests, as refusals of the limit.
@@ -79,6 +81,10 @@ impl BudgetMetrics {
             settled_cost: series.amount("rate_limiter_settled_cost_total", unit, &[policy, rule, mode]),
             overrun: counter("rate_limiter_overrun_total"),
             usage_missing: counter("rate_limiter_usage_missing_total"),
+            model_unpriced: match unit {
+                Unit::Dollars => counter("rate_limiter_model_unpriced_total"),
+                Unit::Requests | Unit::Tokens => Counter::noop(),
+            },
             refused_by_holds: counter("rate_limiter_refused_by_holds_total"),
             rejected_as_held: series.counter("rate_limiter_rejected_total", &rejected),
             held: match limit.mode {
@@ -97,6 +103,7 @@ impl BudgetMetrics {
             settled_cost: AmountCounter::noop(Unit::Requests),
             overrun: noop(),
             usage_missing: noop(),
+            model_unpriced: noop(),
             refused_by_holds: noop(),
             rejected_as_held: noop(),
             held: Gauge::noop(),

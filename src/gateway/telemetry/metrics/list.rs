@@ -50,6 +50,11 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         "Requests whose response should have named their cost at a budget, and did not.",
     ),
     (
+        "rate_limiter_model_unpriced_total",
+        Kind::Counter,
+        "Requests that a limit on money counted and that a model without a price answered.",
+    ),
+    (
         "rate_limiter_refused_by_holds_total",
         Kind::Counter,
         "Requests that a budget refused only because of what requests in flight held of it.",

@@ -32,7 +32,7 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 60] = [
+const CANNOT_KNOW: [(&str, Why); 62] = [
     ("access-log-value-of-a-key", Why::TwoValues),
     ("addresses-shared", Why::TwoValues),
     ("addresses-shared-by-default", Why::TwoValues),
@@ -77,6 +77,8 @@ const CANNOT_KNOW: [(&str, Why); 60] = [
     ("postgres-password-also-in-url", Why::TwoValues),
     ("postgres-url-with-parameters", Why::Grammar),
     ("postgres-url-with-sslmode", Why::Grammar),
+    ("prices-default-unknown", Why::Files),
+    ("prices-missing", Why::TwoValues),
     ("quotes-not-closed", Why::Yaml),
     ("rate-exponent", Why::Spelling),
     ("rate-four-decimals", Why::Spelling),

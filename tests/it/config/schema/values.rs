@@ -9,7 +9,7 @@ use crate::config::bad_files;
 use crate::support::short_or_long;
 
 /// Files that together make every key possible.
-const WHOLE: [&str; 30] = [
+const WHOLE: [&str; 31] = [
     "
 upstream: http://127.0.0.1:9000
 cors: [{origins: ['https://app.example']}]
@@ -204,9 +204,15 @@ policies:
     rules:
       - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: llm_tokens, reserve: 1, weights: {}}}
 ",
+    "\
+upstream: http://127.0.0.1:9000
+prices: {file: prices.csv}
+rules:
+  - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 2.50, window: 1d, cost_source: llm_cost, reserve: 1}}
+",
 ];
 
-fn whole_files() -> [Value; 30] {
+fn whole_files() -> [Value; 31] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

@@ -7,15 +7,13 @@ use crate::language::suggest::nearest_spelling;
 use crate::language::value_kind::{ParseText, ValueKind};
 use crate::language::value_types;
 use ledger::cost::Cost;
+use ledger::money::AmountFormat;
 use request::attribute::Attribute;
 use rules::rule::Price;
 use rules::settled_price::SettledSource;
 
 /// A cost. This type has no upper bound, because the reader compares each cost with the level of a full bucket.
 const AMOUNT: Type = Type::Own { text: "above 0", shape: value_types::AMOUNT };
-
-/// The type of a cost that may be 0.
-pub(crate) const AMOUNT_FROM_ZERO: Type = Type::Own { text: "number from 0", shape: value_types::AMOUNT_FROM_ZERO };
 
 /// Where the cost of a request comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +27,14 @@ pub(crate) enum CostSource {
 }
 
 impl CostSource {
+    /// Returns how the file writes the amounts of a limit whose costs have this source.
+    pub(crate) fn format(&self) -> AmountFormat {
+        match self {
+            CostSource::Response(SettledSource::LlmCost) => AmountFormat::Dollars,
+            CostSource::Response(_) | CostSource::Fixed | CostSource::Request(_) => AmountFormat::Number,
+        }
+    }
+
     /// Parses a source that is known before the request is sent: `fixed`, `header:<name>` or `query:<name>`. `None` for any
     /// other text.
     pub(crate) fn of_request(text: &str) -> Option<CostSource> {
@@ -73,6 +79,8 @@ pub(crate) const MAX_COST: Key = Key::optional(
 pub(crate) struct Ceiling {
     pub cost: Cost,
     pub name: &'static str,
+    /// How the file writes the amounts.
+    pub format: AmountFormat,
 }
 
 /// Reads the source of the costs of a limit that cannot be a budget. `None` after reporting a problem.
@@ -115,8 +123,8 @@ fn cost(field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
 
 /// Returns a cost. `None` after reporting at `field` that a full bucket cannot pay the cost.
 pub(crate) fn at_most(cost: Cost, field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
-    if let Some(Ceiling { cost: ceiling, name }) = ceiling.filter(|ceiling| cost > ceiling.cost) {
-        field.must(format_args!("be at most the {name} ({ceiling})"));
+    if let Some(Ceiling { cost: ceiling, name, format }) = ceiling.filter(|ceiling| cost > ceiling.cost) {
+        field.must(format_args!("be at most the {name} ({})", format.of(ceiling)));
         return None;
     }
     Some(cost)

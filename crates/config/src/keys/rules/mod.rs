@@ -32,7 +32,7 @@ use crate::keys::rules::meters::Meters;
 use crate::keys::rules::names::unique;
 use crate::keys::rules::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use crate::keys::rules::overrides::OverrideReader;
-use crate::keys::rules::rule_limits::{SharedSettings, rule_limits};
+use crate::keys::rules::rule_limits::{SharedSettings, WrittenExpose, rule_limits};
 use crate::keys::rules::rule_match::{CONDITIONS, ConditionReader};
 use crate::language::key::{BOOLEAN, Key, Mapping, NAME, Type, names};
 use crate::language::reader::{Field, Section, all};
@@ -88,7 +88,7 @@ pub(crate) static RULE: Mapping = Mapping {
         Key::depends(
             "expose",
             BOOLEAN,
-            "`true`; `false` for `limit_keys: []`",
+            "`true`; `false` for `limit_keys: []` and for limits on money",
             "Whether clients see the rule's name and numbers.",
         ),
         Key::default(
@@ -174,6 +174,8 @@ pub(crate) struct RuleDefaults<'k> {
     pub conditions: ConditionReader<'k>,
     /// The value of `on_store_failure` for a rule that has no value of its own.
     pub on_store_failure: OnStoreFailure,
+    /// Whether the file has `prices`.
+    pub has_prices: bool,
 }
 
 /// Reads the rules of all policies of a file. Remembers the names of rules and limits.
@@ -236,10 +238,12 @@ impl<'k> RuleReader<'k> {
     fn charges(&mut self, section: &Section<'_>) -> Option<(Action, Vec<LimitKey>)> {
         let keys = section.need("limit_keys").and_then(|field| self.limit_keys(&field));
         let expose = match section.get("expose") {
-            Some(field) => field.boolean().map(|expose| if expose { Expose::Yes } else { Expose::No }),
+            Some(field) => {
+                field.boolean().map(|expose| WrittenExpose::Written(if expose { Expose::Yes } else { Expose::No }))
+            }
             // Without limit keys, all clients share one bucket. Its level would tell about other clients' traffic.
-            None if keys.as_ref().is_some_and(Vec::is_empty) => Some(Expose::No),
-            None => Some(Expose::Yes),
+            None if keys.as_ref().is_some_and(Vec::is_empty) => Some(WrittenExpose::Default(Expose::No)),
+            None => Some(WrittenExpose::Default(Expose::Yes)),
         };
         let refusal = section.value("status", |field| STATUS.read(field));
         let on_store_failure = match section.get("on_store_failure") {
@@ -248,9 +252,10 @@ impl<'k> RuleReader<'k> {
         };
         // Invalid settings have been reported. The limits are still checked, so that their problems are reported too.
         let shared = SharedSettings {
-            expose: expose.unwrap_or(Expose::Yes),
+            expose: expose.unwrap_or(WrittenExpose::Default(Expose::Yes)),
             refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded),
             on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
+            has_prices: self.defaults.has_prices,
             numbers: NumberReader::new(self.defaults.conditions.attributes),
         };
         let ipv6_prefix = self.defaults.conditions.ipv6_prefix;

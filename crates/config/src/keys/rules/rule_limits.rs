@@ -10,15 +10,37 @@ use crate::keys::rules::names::checked;
 use crate::keys::rules::overrides::{OverriddenLimit, OverrideReader};
 use crate::language::reader::{Field, Section};
 use ledger::algorithm::Algorithm;
+use ledger::money::AmountFormat;
 use rules::rule::{Expose, Limit, LimitKey, OnStoreFailure, Price, RefusalStatus};
+use rules::settled_price::Unit;
 
 /// The settings of a rule that apply to all of its limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SharedSettings<'k> {
     pub numbers: NumberReader<'k>,
-    pub expose: Expose,
+    pub expose: WrittenExpose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
+    /// Whether the file has `prices`.
+    pub has_prices: bool,
+}
+
+/// The value of `expose` of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WrittenExpose {
+    Written(Expose),
+    /// The rule does not say it. Limits on money are hidden.
+    Default(Expose),
+}
+
+impl WrittenExpose {
+    /// Returns whether clients see a limit with this price.
+    fn of(self, price: &Price) -> Expose {
+        match (self, price) {
+            (WrittenExpose::Default(_), Price::Settled(price)) if price.unit() == Unit::Dollars => Expose::No,
+            (WrittenExpose::Written(expose) | WrittenExpose::Default(expose), _) => expose,
+        }
+    }
 }
 
 /// Reads the limits of a rule that charges requests. Each limit gets its overrides. `None` after reporting a problem.
@@ -61,7 +83,7 @@ fn single(
             section.unwanted(key, "must stand beside `algorithm_config`, not in it");
             misplaced |= section.has(key);
         }
-        let read = ReadLimit::read(algorithm, &section, shared.numbers);
+        let read = ReadLimit::read(algorithm, &section, shared);
         section.close();
         read
     });
@@ -101,7 +123,7 @@ fn several(
             valid = false;
             continue;
         };
-        let read = ReadLimit::read(algorithm, &section, shared.numbers);
+        let read = ReadLimit::read(algorithm, &section, shared);
         let meter = meters.meter(&section, read.bucket_settings(overrides.keys));
         section.close();
         if read.delays()
@@ -127,6 +149,8 @@ fn several(
 /// The settings of a limit. Invalid settings have been reported.
 struct ReadLimit {
     algorithm: NamedAlgorithm,
+    /// How the file writes the amounts.
+    format: AmountFormat,
     numbers: Option<LimitNumbers>,
     price: Option<Price>,
     candidate: Option<Option<LimitNumbers>>,
@@ -137,31 +161,39 @@ impl ReadLimit {
         self.numbers.as_ref().is_some_and(|numbers| numbers.base.delays())
     }
 
-    fn read(algorithm: NamedAlgorithm, section: &Section<'_>, reader: NumberReader<'_>) -> ReadLimit {
+    fn read(algorithm: NamedAlgorithm, section: &Section<'_>, shared: SharedSettings<'_>) -> ReadLimit {
         let source = cost_source(algorithm.kind, section);
+        let format = source.as_ref().map(CostSource::format).unwrap_or_default();
+        let reader = shared.numbers.in_format(format);
         let mut numbers = numbers(algorithm.kind, section, reader);
         let is_of_response = matches!(source, Some(CostSource::Response(_)));
-        let price = price(algorithm.kind, section, source, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));
+        let ceiling = numbers.as_ref().map(|numbers| ceiling(&numbers.largest(), format));
+        let price = price(algorithm.kind, section, source, ceiling);
         if is_of_response || matches!(price, Some(Price::Settled(_))) {
             numbers = numbers.map(LimitNumbers::into_budget);
         }
+        let is_priced = shared.has_prices || format != AmountFormat::Dollars;
+        if !is_priced {
+            section.wrong("cost_source", "`llm_cost` needs `prices`, a file with the prices of models");
+        }
+        let price = price.filter(|_| is_priced);
         let countable = match (&numbers, &price) {
             (Some(numbers), Some(price)) => check_price(&numbers.base, section, price),
             _ => Some(()),
         };
-        let read = ReadLimit { algorithm, numbers, price: countable.and(price), candidate: None };
+        let read = ReadLimit { algorithm, format, numbers, price: countable.and(price), candidate: None };
         let candidate = section.optional("shadow", |field| read.others(reader).read(field));
         ReadLimit { candidate, ..read }
     }
 
     fn wrong(algorithm: NamedAlgorithm) -> ReadLimit {
-        ReadLimit { algorithm, numbers: None, price: None, candidate: None }
+        ReadLimit { algorithm, format: AmountFormat::Number, numbers: None, price: None, candidate: None }
     }
 
     /// Returns the reader for the limit's overrides and shadow.
     fn others<'n>(&self, numbers: NumberReader<'n>) -> OtherNumbers<'n> {
         let cheapest = self.price.as_ref().map(Price::least);
-        OtherNumbers { kind: self.algorithm.kind, own: self.base(), cheapest, numbers }
+        OtherNumbers { kind: self.algorithm.kind, own: self.base(), cheapest, numbers: numbers.in_format(self.format) }
     }
 
     fn base(&self) -> Option<Algorithm> {
@@ -175,7 +207,7 @@ impl ReadLimit {
     fn limit(self, name: String, shared: SharedSettings<'_>) -> Option<Limit> {
         self.algorithm.valid?;
         let (price, numbers, candidate) = (self.price?, self.numbers?, self.candidate?);
-        let least = price.least();
+        let (least, expose) = (price.least(), shared.expose.of(&price));
         let (algorithm, claimed) = numbers.with_least(least);
         let (candidate, candidate_claimed) = match candidate.map(|numbers| numbers.with_least(least)) {
             Some((algorithm, claimed)) => (Some(algorithm), claimed),
@@ -190,7 +222,7 @@ impl ReadLimit {
             candidate,
             candidate_claimed,
             overrides: Vec::new(),
-            expose: shared.expose,
+            expose,
             refusal: shared.refusal,
             on_store_failure: shared.on_store_failure,
         })

@@ -1,29 +1,37 @@
 //! Reads what a request pays at a budget: a limit whose costs are known only when a request has ended.
 
-use super::cost::{self, AMOUNT_FROM_ZERO, Ceiling, CostSource, at_most};
+use super::cost::{self, Ceiling, CostSource, at_most};
 use super::weights::weights;
-use crate::keys::unsupported::supported;
 use crate::keys::upstream_results;
 use crate::language::key::{Key, Type};
 use crate::language::reader::{Field, Section};
 use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::suggest::nearest_spelling;
 use crate::language::value_kind::{ParseText, ValueKind};
+use crate::language::value_types::AMOUNT_OR_MONEY_FROM_ZERO;
 use http::HeaderName;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::budget::Budget;
 use ledger::cost::Cost;
+use ledger::money::AmountFormat;
 use llm::json::Pointer;
 use rules::rule::Price;
 use rules::settled_price::{InputEstimate, Reserve, SettledPrice, SettledSource, UpstreamResults, Weights};
 
 /// All forms of `cost_source` of a limit that may be a budget.
-const SPELLINGS: [&str; 6] =
-    ["fixed", "header:<name>", "query:<name>", "response_header:<name>", "response_json:<pointer>", "llm_tokens"];
+const SPELLINGS: [&str; 7] = [
+    "fixed",
+    "header:<name>",
+    "query:<name>",
+    "response_header:<name>",
+    "response_json:<pointer>",
+    "llm_tokens",
+    "llm_cost",
+];
 
 /// The source of a cost, at a limit that may be a budget.
 const SOURCE: ValueKind<ParseText<CostSource>> = ValueKind::reporting(
-    "`fixed`, `header:<name>`, `query:<name>`, `response_header:<name>`, `response_json:<pointer>`, `llm_tokens`",
+    "`fixed`, `header:<name>`, `query:<name>`, `response_header:<name>`, `response_json:<pointer>`, `llm_tokens`, `llm_cost`",
     Shape::Text(Text::new(
         Scalars::Text,
         &[
@@ -55,8 +63,8 @@ pub(crate) const COST_SOURCE: Key = Key::default(
 
 pub(crate) const DEFAULT_COST: Key = Key::depends(
     "default_cost",
-    AMOUNT_FROM_ZERO,
-    "1; for `llm_tokens` the estimate",
+    Type::Own { text: "number from 0", shape: AMOUNT_OR_MONEY_FROM_ZERO },
+    "1; for `llm_*` the estimate",
     "The cost, if the request names none, or the response. Only for a response it may be 0.",
 );
 
@@ -68,7 +76,7 @@ pub(crate) const COUNT_ON: Key = Key::optional(
 
 pub(crate) const RESERVE: Key = Key::depends(
     "reserve",
-    Type::Own { text: "number from 0", shape: crate::language::value_types::AMOUNT_FROM_ZERO },
+    Type::Own { text: "number from 0", shape: AMOUNT_OR_MONEY_FROM_ZERO },
     "required with a cost of the response",
     "What is held while the request is under way.",
 );
@@ -91,23 +99,7 @@ fn parse(text: &str) -> Option<CostSource> {
 
 /// Reads the source of the costs of a token bucket or a fixed window. `None` after reporting a problem.
 pub(crate) fn cost_source(section: &Section<'_>) -> Option<CostSource> {
-    section.value("cost_source", |field| {
-        let source = SOURCE.read(field.clone())?;
-        match &source {
-            CostSource::Response(response) => supported(&field, setting_of(response)).map(|()| source),
-            CostSource::Fixed | CostSource::Request(_) => Some(source),
-        }
-    })
-}
-
-fn setting_of(source: &SettledSource) -> &'static str {
-    match source {
-        SettledSource::ResponseHeader(_) => "response_header",
-        SettledSource::ResponseJson(_) => "response_json",
-        SettledSource::LlmTokens(_) => "llm_tokens",
-        SettledSource::LlmCost => "llm_cost",
-        SettledSource::CountOn(_) => "count_on",
-    }
+    section.value("cost_source", |field| SOURCE.read(field))
 }
 
 /// Returns the budget with the rate and size of this limit.
@@ -173,10 +165,11 @@ fn counted(price: Price, results: UpstreamResults) -> Price {
 
 fn settled_price(section: &Section<'_>, source: SettledSource, ceiling: Option<Ceiling>) -> Option<SettledPrice> {
     let others = ["fixed_cost", "min_cost", "max_cost"];
+    let format = source.unit().format();
     others.iter().for_each(|key| section.unwanted(key, RESPONSE_NAMES_THE_COST));
-    let default = section.optional("default_cost", |field| from_zero(&field, ceiling));
+    let default = section.optional("default_cost", |field| from_zero(&field, format, ceiling));
     let reserve = match section.get("reserve") {
-        Some(field) => from_zero(&field, ceiling).map(Reserve::Fixed),
+        Some(field) => from_zero(&field, format, ceiling).map(Reserve::Fixed),
         None => {
             section.wrong("reserve", "missing; what is held until the response names the cost. 0 charges afterwards");
             None
@@ -193,6 +186,6 @@ fn settled_price(section: &Section<'_>, source: SettledSource, ceiling: Option<C
 }
 
 /// Reads an amount that may be 0. Reports an amount that a full bucket cannot pay.
-fn from_zero(field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
-    at_most(field.cost_from_zero()?, field, ceiling)
+fn from_zero(field: &Field<'_>, format: AmountFormat, ceiling: Option<Ceiling>) -> Option<Cost> {
+    at_most(field.amount_from_zero(format)?, field, ceiling)
 }

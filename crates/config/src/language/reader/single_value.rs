@@ -11,9 +11,12 @@ use crate::language::network;
 use crate::language::shape::Shape;
 use crate::language::suggest::{listed, nearest, nearest_name};
 use crate::language::tree::{Kind, Scalar, Style, Value};
-use crate::language::value_types::{AMOUNT, AMOUNT_FROM_ZERO, DURATION, NETWORK, SOCKET_ADDRESS};
+use crate::language::value_types::{
+    AMOUNT, AMOUNT_FROM_ZERO, AMOUNT_OR_MONEY, AMOUNT_OR_MONEY_FROM_ZERO, DURATION, NETWORK, SOCKET_ADDRESS,
+};
 use base::time::Micros;
 use ledger::cost::{Cost, ExtraDecimals};
+use ledger::money::{self, AmountFormat};
 
 impl<'t> Field<'t> {
     /// Returns the text of a single value except null, as written in the file. `None` after reporting another value.
@@ -154,17 +157,30 @@ impl<'t> Field<'t> {
     /// Reads the value as a number above zero with at most three decimals, without rounding. `None` after reporting
     /// another value.
     pub(crate) fn cost(&self) -> Option<Cost> {
-        self.amount(&AMOUNT)
+        self.amount(&AMOUNT, exact)
     }
 
     /// Reads the value as a number from zero on with at most three decimals, exactly. `None` after reporting another value.
     pub(crate) fn cost_from_zero(&self) -> Option<Cost> {
-        self.amount(&AMOUNT_FROM_ZERO)
+        self.amount(&AMOUNT_FROM_ZERO, exact)
     }
 
-    fn amount(&self, shape: &Shape) -> Option<Cost> {
+    /// Reads the value as an amount in this format, from zero on, exactly. `None` after reporting another value.
+    pub(crate) fn amount_from_zero(&self, format: AmountFormat) -> Option<Cost> {
+        match format {
+            AmountFormat::Number => self.cost_from_zero(),
+            AmountFormat::Dollars => self.amount(&AMOUNT_OR_MONEY_FROM_ZERO, money::parse),
+        }
+    }
+
+    /// Reads the value as an amount of money above zero, in USD, exactly. `None` after reporting another value.
+    pub(crate) fn money(&self) -> Option<Cost> {
+        self.amount(&AMOUNT_OR_MONEY, money::parse)
+    }
+
+    fn amount(&self, shape: &Shape, parse: fn(&str) -> Option<Cost>) -> Option<Cost> {
         self.check(shape)?;
-        let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
+        let number = self.number().and_then(parse);
         let number = number.filter(|number| *number < Cost::from_tokens(u64::MAX));
         if number.is_none() {
             self.must(shape.must());
@@ -249,4 +265,9 @@ impl<'t> Field<'t> {
         let similar = nearest_name(&self.scalar()?.text, &names)?;
         choices.iter().find(|(name, _)| *name == similar).map(|(_, choice)| *choice)
     }
+}
+
+/// Parses an amount with at most three decimals.
+fn exact(text: &str) -> Option<Cost> {
+    Cost::parse(text.as_bytes(), ExtraDecimals::Refuse)
 }

@@ -15,8 +15,6 @@
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
-use std::fmt;
-
 use super::AlgorithmKind;
 use super::fixed_window::{self, FixedWindow, Window};
 use super::owner_entries::{EntryKind, Holder, OwnerEntries};
@@ -282,16 +280,6 @@ fn joined(spent: Entry, entries: &OwnerEntries) -> Entry {
 /// Returns the level of a bucket of which `held` is held.
 fn beside(level: Level, held: Cost) -> Level {
     Level { remaining: level.remaining.less(held), ..level }
-}
-
-/// Displays the settings of the token bucket or window.
-impl fmt::Display for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Budget::TokenBucket(bucket) => bucket.fmt(f),
-            Budget::FixedWindow(window) => window.fmt(f),
-        }
-    }
 }
 
 #[cfg(test)]

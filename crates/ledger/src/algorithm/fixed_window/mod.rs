@@ -19,6 +19,7 @@ use super::step::{
 };
 use crate::calendar::{Calendar, Periods};
 use crate::cost::Cost;
+use crate::money::AmountFormat;
 use base::time::{Micros, Timestamp};
 
 pub const NAME: &str = "fixed_window";
@@ -81,6 +82,11 @@ impl FixedWindow {
         FixedWindow::new(limit, self.window)
     }
 
+    /// Returns a window with the same periods and a limit that may have thousandths, as [`FixedWindow::with_limit`] does.
+    pub fn with_amount(&self, limit: Cost) -> Option<FixedWindow> {
+        FixedWindow::of_amount(limit, self.window)
+    }
+
     /// Returns the window for a request that may have its own limit. A limit above 0 and below
     /// `least` is raised to `least`, rounded up. With a limit of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> FixedWindow {
@@ -92,11 +98,17 @@ impl FixedWindow {
     /// Makes a fixed window. `limit` is in whole units. `None` if the limit is not between 1 and [`MAX_LIMIT`], or if a
     /// duration is not between [`SHORTEST`] and [`LONGEST`].
     pub fn new(limit: u64, window: Window) -> Option<FixedWindow> {
+        FixedWindow::of_amount(Cost::from_tokens(limit), window)
+    }
+
+    /// Makes a fixed window with a limit that may have thousandths, as [`FixedWindow::new`] does.
+    pub fn of_amount(limit: Cost, window: Window) -> Option<FixedWindow> {
         let fits = match window {
             Window::Epoch(length) | Window::FirstRequest(length) => (SHORTEST..=LONGEST).contains(&length),
             Window::Calendar(_) => true,
         };
-        (fits && (1..=MAX_LIMIT).contains(&limit)).then(|| FixedWindow { limit: Cost::from_tokens(limit), window })
+        let is_exact = limit > Cost::default() && limit <= Cost::from_tokens(MAX_LIMIT);
+        (fits && is_exact).then_some(FixedWindow { limit, window })
     }
 
     pub fn limit(&self) -> Cost {
@@ -248,17 +260,24 @@ pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
 }
 
 /// Displays `10000/month Europe/Berlin`, `100/15m`, `5/1d from the first request`.
-impl fmt::Display for FixedWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/", self.limit)?;
+impl FixedWindow {
+    /// Writes the limit, in this format, and the window: `10000/month Europe/Berlin`.
+    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, format: AmountFormat) -> fmt::Result {
+        write!(f, "{}/", format.of(self.limit))?;
         match self.window {
             Window::Epoch(length) => length_text(f, length),
             Window::FirstRequest(length) => {
                 length_text(f, length)?;
                 f.write_str(" from the first request")
             }
-            Window::Calendar(calendar) => calendar.fmt(f),
+            Window::Calendar(calendar) => write!(f, "{calendar}"),
         }
+    }
+}
+
+impl fmt::Display for FixedWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, AmountFormat::Number)
     }
 }
 

@@ -20,6 +20,7 @@ use super::rate;
 pub use super::rate::{InvalidNumbers, Rate};
 use super::step::{ChargeResult, EXACT, Entry, Level, MOST_AHEAD, Numbers, Quota, RequestNumbers, State, Step};
 use crate::cost::Cost;
+use crate::money::AmountFormat;
 use base::time::{Micros, Timestamp};
 
 pub const NAME: &str = "token_bucket";
@@ -47,17 +48,21 @@ impl TokenBucket {
     /// # Errors
     /// If the rate, its period or the burst is zero, or if the rate or the burst cannot be kept exactly.
     pub fn new(rate: Rate, burst: u64) -> Result<TokenBucket, InvalidNumbers> {
+        TokenBucket::of_amount(rate, Cost::from_tokens(burst))
+    }
+
+    /// Makes a token bucket with a burst that may have thousandths, as [`TokenBucket::new`] does.
+    ///
+    /// # Errors
+    /// As [`TokenBucket::new`].
+    pub fn of_amount(rate: Rate, burst: Cost) -> Result<TokenBucket, InvalidNumbers> {
         let (amount, period) = (rate.amount.thousandths(), rate.period.0);
-        if amount == 0 || period == 0 || burst == 0 {
+        if amount == 0 || period == 0 || burst == Cost::default() {
             return Err(InvalidNumbers::Zero);
         }
         let divisor = rate::greatest_common_divisor(amount, period);
         let (refill, unit) = (amount / divisor, period / divisor);
-        let largest = EXACT / 1000 / unit;
-        if burst > largest || refill > EXACT {
-            return Err(InvalidNumbers::TooLarge { largest: if refill > EXACT { 0 } else { largest } });
-        }
-        Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill, fastest: refill })
+        TokenBucket { burst, unit, refill, fastest: refill }.checked()
     }
 
     /// Makes a token bucket for requests that each have their own rate, at most `fastest` tokens per second. Its rate
@@ -67,14 +72,28 @@ impl TokenBucket {
     ///
     /// If `fastest` or the burst is zero, or if the burst cannot be kept exactly at every such rate.
     pub fn with_rates_up_to(fastest: Cost, burst: u64) -> Result<TokenBucket, InvalidNumbers> {
-        if fastest == Cost::default() || burst == 0 {
+        TokenBucket::of_rates_up_to(fastest, Cost::from_tokens(burst))
+    }
+
+    /// Makes a token bucket with a burst that may have thousandths, as [`TokenBucket::with_rates_up_to`] does.
+    ///
+    /// # Errors
+    /// As [`TokenBucket::with_rates_up_to`].
+    pub fn of_rates_up_to(fastest: Cost, burst: Cost) -> Result<TokenBucket, InvalidNumbers> {
+        if fastest == Cost::default() || burst == Cost::default() {
             return Err(InvalidNumbers::Zero);
         }
-        let (largest, refill) = (EXACT / 1000 / COMMON_UNIT, fastest.thousandths());
-        if burst > largest || refill > EXACT {
-            return Err(InvalidNumbers::TooLarge { largest: if refill > EXACT { 0 } else { largest } });
+        let refill = fastest.thousandths();
+        TokenBucket { burst, unit: COMMON_UNIT, refill, fastest: refill }.checked()
+    }
+
+    /// Returns this bucket, if all of its numbers can be kept exactly.
+    fn checked(self) -> Result<TokenBucket, InvalidNumbers> {
+        if self.refill > EXACT {
+            return Err(InvalidNumbers::TooLarge { largest: Cost::default() });
         }
-        Ok(TokenBucket { burst: Cost::from_tokens(burst), unit: COMMON_UNIT, refill, fastest: refill })
+        let largest = Cost::from_thousandths(EXACT / self.unit);
+        if self.burst > largest { Err(InvalidNumbers::TooLarge { largest }) } else { Ok(self) }
     }
 
     /// Returns the bucket for a request that may have its own rate and burst. The burst is at least the refill of one
@@ -266,8 +285,15 @@ pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
 /// Displays the settings as `10/s burst 20`, `10000/day burst 10000` or `0.35/33s burst 7`.
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        rate::write(f, self.refill, self.unit)?;
-        write!(f, " burst {}", self.burst)
+        self.write(f, AmountFormat::Number)
+    }
+}
+
+impl TokenBucket {
+    /// Writes the rate and the burst, with amounts in this format: `10/s burst 20`.
+    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, format: AmountFormat) -> fmt::Result {
+        rate::write(f, self.refill, self.unit, format)?;
+        write!(f, " burst {}", format.of(self.burst))
     }
 }
 

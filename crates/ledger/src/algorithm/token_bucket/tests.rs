@@ -12,8 +12,10 @@ fn per_second(amount: &str) -> Rate {
 fn a_burst_that_53_bits_cannot_keep_is_refused_with_the_largest_that_they_can() {
     let unfit = TokenBucket::new(per_second("0.001"), u64::MAX).unwrap_err();
     let InvalidNumbers::TooLarge { largest } = unfit else { panic!("{unfit:?}") };
-    assert!(TokenBucket::new(per_second("0.001"), largest).is_ok());
-    assert!(TokenBucket::new(per_second("0.001"), largest + 1).is_err());
+    assert!(TokenBucket::new(per_second("0.001"), largest.whole()).is_ok());
+    assert!(TokenBucket::new(per_second("0.001"), largest.whole() + 1).is_err());
+    assert!(TokenBucket::of_amount(per_second("0.001"), largest).is_ok());
+    assert!(TokenBucket::of_amount(per_second("0.001"), largest.plus(Cost::from_thousandths(1))).is_err());
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::windowed::{limit, limit_key, numbers, shadow};
+use super::windowed::{WINDOW_LIMIT, limit, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
-use crate::keys::rules::claimed_number::NumberReader;
+use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::keys::rules::cost::{FIXED_COST, MAX_COST, MIN_COST};
 use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST, RESERVE};
 use crate::keys::rules::weights::WEIGHTS;
@@ -13,16 +13,28 @@ use crate::language::key::{Key, Mapping, Type, unconstrained};
 use crate::language::reader::{Field, Section};
 use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
-use crate::language::value_types::SCALAR;
+use crate::language::value_types::{AMOUNT_OR_MONEY, SCALAR};
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::fixed_window::{FixedWindow, LONGEST, MAX_LIMIT, SHORTEST, Window};
 use ledger::calendar::{Anchor, Calendar, CalendarUnit, InvalidCalendar, TimeOfDay, Zone};
+use ledger::cost::Cost;
 
 const FIRST_REQUEST: &str = "first_request";
 const BESIDE_A_CALENDAR: &str = "must stand beside a calendar window: day, week, month or year";
 
-const LIMIT_KEY: Key = limit_key("What is granted in each window.");
+/// A limit: whole, or an amount of money.
+const WINDOW_LIMIT_OR_MONEY: Shape = Shape::either(&[WINDOW_LIMIT, AMOUNT_OR_MONEY]);
+
+const LIMIT_KEY: Key = Key::required(
+    "limit",
+    Type::OwnOr {
+        text: "1 to 9007199254740; with `llm_cost` above 0 to 9007199.25 USD; or from a credential",
+        shape: WINDOW_LIMIT_OR_MONEY,
+        mapping: &CLAIMED,
+    },
+    "What is granted in each window.",
+);
 
 const CALENDAR_UNITS: [&str; 4] =
     [CalendarUnit::Day.name(), CalendarUnit::Week.name(), CalendarUnit::Month.name(), CalendarUnit::Year.name()];
@@ -81,7 +93,7 @@ pub(super) static LIMIT: Mapping = Mapping {
         COUNT_ON,
         shadow(&NUMBERS),
     ],
-    constraints: || json!({"allOf": [{"$ref": "#/definitions/budget"}]}),
+    constraints: || json!({"allOf": [{"$ref": "#/definitions/budget"}, {"$ref": "#/definitions/money"}]}),
 };
 
 pub(super) static NUMBERS: Mapping =
@@ -92,7 +104,7 @@ pub(super) fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> O
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| window(section, &field));
     let (limit, window) = (limit?, window?);
-    numbers(limit, |limit| FixedWindow::new(limit, window).map(Algorithm::FixedWindow))
+    numbers(limit, |limit| FixedWindow::of_amount(limit, window))
 }
 
 /// Reads another limit of a fixed window, such as an override's. `window` is the rule's own, or `None` if it is
@@ -103,7 +115,13 @@ pub(super) fn other_limit(
     reader: NumberReader<'_>,
 ) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader)?;
-    numbers(limit, |limit| window?.with_limit(limit).map(Algorithm::FixedWindow))
+    numbers(limit, |limit| window?.with_amount(limit))
+}
+
+/// Returns the settings of a limit. `window` makes the window with a limit.
+fn numbers(limit: Number<'_>, window: impl FnOnce(Cost) -> Option<FixedWindow>) -> Option<LimitNumbers> {
+    let base = Algorithm::FixedWindow(window(limit.largest)?);
+    Some(LimitNumbers { base, claimed: limit.claimed.into_iter().collect() })
 }
 
 fn window(section: &Section<'_>, field: &Field<'_>) -> Option<Window> {

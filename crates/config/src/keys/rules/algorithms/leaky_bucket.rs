@@ -113,8 +113,8 @@ fn numbers(section: &Section<'_>, delay_after: Option<u64>, reader: NumberReader
             let claimed = claimed.into_iter().collect();
             return Some(LimitNumbers { base: Algorithm::LeakyBucket(bucket), claimed });
         }
-        Err(InvalidNumbers::TooLarge { largest }) if largest > u64::from(settings.delay_after) => {
-            let largest = largest - 1 - u64::from(settings.delay_after);
+        Err(InvalidNumbers::TooLarge { largest }) if largest.whole() > u64::from(settings.delay_after) => {
+            let largest = largest.whole() - 1 - u64::from(settings.delay_after);
             queue_field.must(format_args!("be at most {largest} to be kept exactly at this rate"));
         }
         Err(InvalidNumbers::TooLarge { .. }) => rate_field.must("be a rate that can be kept exactly in 53 bits"),

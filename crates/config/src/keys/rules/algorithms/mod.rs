@@ -22,6 +22,7 @@ use ledger::algorithm::budget::Budget;
 use ledger::algorithm::sliding_log::MAX_LIMIT;
 use ledger::algorithm::{Algorithm, AlgorithmKind};
 use ledger::cost::Cost;
+use ledger::money::AmountFormat;
 use rules::claimed_numbers::{ClaimedNumber, ClaimedNumbers};
 use rules::rule::{OverrideNumbers, Price};
 
@@ -145,8 +146,8 @@ pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: Number
     }
 }
 
-/// Returns the highest cost that a request can pay under this algorithm, and the name of the setting that bounds the cost.
-pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
+/// Returns the highest cost that a request can pay under this algorithm, with amounts in this format, and the name of the setting that bounds the cost.
+pub(crate) fn ceiling(algorithm: &Algorithm, format: AmountFormat) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) | Algorithm::Budget(Budget::TokenBucket(_)) => "burst",
         Algorithm::FixedWindow(_)
@@ -156,7 +157,7 @@ pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
         | Algorithm::Budget(Budget::FixedWindow(_)) => "limit",
         Algorithm::LeakyBucket(_) => "number of places",
     };
-    Ceiling { cost: algorithm.ceiling(), name }
+    Ceiling { cost: algorithm.ceiling(), name, format }
 }
 
 /// Reads what a request costs at a limit with this algorithm. The cost has this source, `None` if it is invalid. `ceiling` is
@@ -316,8 +317,9 @@ impl OtherNumbers<'_> {
         if is_budget {
             numbers = numbers.into_budget();
         }
-        let Ceiling { cost, name } = ceiling(&numbers.largest());
+        let Ceiling { cost, name, format } = ceiling(&numbers.largest(), self.numbers.format);
         if cost < cheapest {
+            let (cheapest, cost) = (format.of(cheapest), format.of(cost));
             let what = format_args!("the {name} must be at least what a request costs ({cheapest}), is {cost}");
             field.wrong(what, None);
             return None;

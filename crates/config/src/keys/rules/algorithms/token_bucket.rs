@@ -12,16 +12,18 @@ use crate::language::key::{Key, Mapping, Type};
 use crate::language::reader::{Field, Section};
 use crate::language::shape::{Definition, Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
-use crate::language::value_types::AMOUNT;
+use crate::language::value_types::{AMOUNT, AMOUNT_OR_MONEY};
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::{InvalidNumbers, Rate, TokenBucket};
 use ledger::cost::Cost;
+use ledger::money::{self, Amount, AmountFormat};
 use rules::claimed_numbers::{ClaimedNumber, NumberKind};
 
 pub(super) const RATE_PER_SECOND: Type =
     Type::OwnOr { text: "above 0, at most 3 decimals; or from a credential", shape: AMOUNT, mapping: &CLAIMED };
 const BURST_NUMBER: Shape = Shape::Defined(&Definition { name: "burst", shape: Shape::whole(1, u64::MAX) });
+const BURST_OR_MONEY: Shape = Shape::either(&[BURST_NUMBER, AMOUNT_OR_MONEY]);
 const RATE_TEXT: Shape = Shape::Defined(&Definition {
     name: "rate",
     shape: Shape::Text(Text::new(
@@ -32,20 +34,37 @@ const RATE_TEXT: Shape = Shape::Defined(&Definition {
 });
 const RATE_VALUE: ValueKind<ParseText<Rate>> =
     ValueKind::new("`N/s`, `N/min`, `N/hour`, `N/day`, `N/DURATION`", RATE_TEXT, parse_rate);
+const MONEY_RATE_TEXT: Shape = Shape::Defined(&Definition {
+    name: "rate_or_money_rate",
+    shape: Shape::Text(Text::new(
+        Scalars::Spelling,
+        &[concat!(r"^[0-9]+(\.[0-9]+)?/(", units!(), "|0*[1-9][0-9]*(ms|", units!(), "))$")],
+        "be a rate like 0.50/hour, 12/day or 2.50/15m",
+    )),
+});
+const MONEY_RATE_VALUE: ValueKind<ParseText<Rate>> =
+    ValueKind::new("`N/s`, `N/min`, `N/hour`, `N/day`, `N/DURATION`", MONEY_RATE_TEXT, parse_money_rate);
+const PER_SECOND: Type = Type::OwnOr {
+    text: "above 0, at most 3 decimals; with `llm_cost` USD; or from a credential",
+    shape: AMOUNT_OR_MONEY,
+    mapping: &CLAIMED,
+};
 
-const RPS: Key = Key::depends("rps", RATE_PER_SECOND, "required, unless there is a `rate`", "The rate per second.");
-const TOKENS_PER_SECOND: Key = Key::optional(
-    "tokens_per_second",
-    RATE_PER_SECOND,
-    "The same as `rps`, in full. If both are given, this one counts.",
-);
+const RPS: Key = Key::depends("rps", PER_SECOND, "required, unless there is a `rate`", "The rate per second.");
+const TOKENS_PER_SECOND: Key =
+    Key::optional("tokens_per_second", PER_SECOND, "The same as `rps`, in full. If both are given, this one counts.");
 pub(super) const RATE: Key =
     Key::optional("rate", RATE_VALUE.declared(), "Instead of `rps`: `100/15m`. N is whole and above 0.");
+const RATE_OR_MONEY_RATE: Key = Key::optional(
+    "rate",
+    MONEY_RATE_VALUE.declared(),
+    "Instead of `rps`: `100/15m`. N is whole and above 0; with `llm_cost` it is USD.",
+);
 const BURST: Key = Key::depends(
     "burst",
     Type::OwnOr {
-        text: "whole, at least 1 and at least the rate per second; or from a credential",
-        shape: BURST_NUMBER,
+        text: "whole, at least 1 and at least the rate per second; with `llm_cost` USD; or from a credential",
+        shape: BURST_OR_MONEY,
         mapping: &CLAIMED,
     },
     "required with `rps`; N with `rate: N/…`",
@@ -60,7 +79,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
         METER_OF_LIMIT,
         RPS,
         TOKENS_PER_SECOND,
-        RATE,
+        RATE_OR_MONEY_RATE,
         BURST,
         COST_SOURCE,
         FIXED_COST,
@@ -72,13 +91,13 @@ pub(crate) static LIMIT: Mapping = Mapping {
         COUNT_ON,
         Key::optional("shadow", Type::Mapping(&NUMBERS), "Numbers to try: counted, never refusing or delaying."),
     ],
-    constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}, {"$ref": "#/definitions/budget"}]}),
+    constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}, {"$ref": "#/definitions/budget"}, {"$ref": "#/definitions/money"}]}),
 };
 
 pub(crate) static NUMBERS: Mapping = Mapping {
     heading: None,
     definition: Some("numbers"),
-    keys: &[RPS, TOKENS_PER_SECOND, RATE, BURST],
+    keys: &[RPS, TOKENS_PER_SECOND, RATE_OR_MONEY_RATE, BURST],
     constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}]}),
 };
 
@@ -88,8 +107,10 @@ struct LocatedRate<'t> {
     rate: Rate,
     field: Field<'t>,
     /// The burst that applies if the file gives no burst.
-    implied_burst: Option<u64>,
+    implied_burst: Option<Cost>,
     claimed: Option<ClaimedNumber>,
+    /// How the file writes the amounts.
+    format: AmountFormat,
 }
 
 /// Reads the rate and burst of a token bucket. `None` after reporting a problem.
@@ -99,8 +120,8 @@ pub(crate) fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> O
     let (base, burst) = match (burst?, rate.implied_burst) {
         (Some(burst), _) if rate.claimed.is_some() => (at_any_rate(&rate, &burst)?, burst.claimed),
         (Some(burst), _) => {
-            let base = fit(&rate, burst.largest.whole(), Some(&burst.largest_field))?;
-            reaches(&burst, base.per_second())?;
+            let base = fit(&rate, burst.largest, Some(&burst.largest_field))?;
+            reaches(&burst, base.per_second(), rate.format)?;
             (base, burst.claimed)
         }
         (None, Some(burst)) => (fit(&rate, burst, None)?, None),
@@ -134,8 +155,12 @@ fn rate<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<LocatedRa
             None
         }
         (None, None, Some(field)) => {
-            let rate = parse_rate_field(&field)?;
-            Some(LocatedRate { rate, field, implied_burst: Some(rate.amount.whole()), claimed: None })
+            let format = reader.format;
+            let rate = match format {
+                AmountFormat::Number => parse_rate_field(&field)?,
+                AmountFormat::Dollars => MONEY_RATE_VALUE.read(field.clone())?,
+            };
+            Some(LocatedRate { rate, field, implied_burst: Some(rate.amount), claimed: None, format })
         }
         (_, _, Some(_)) => {
             section.unwanted("rate", "must not stand beside `rps` or `tokens_per_second`");
@@ -153,27 +178,29 @@ fn rate<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<LocatedRa
 fn per_second<'t>(field: Field<'t>, reader: NumberReader<'_>) -> Option<LocatedRate<'t>> {
     let Number { largest, largest_field, claimed, .. } = reader.number(NumberKind::Rps, u64::MAX, field)?;
     let rate = Rate { amount: largest, period: Micros(1_000_000) };
-    Some(LocatedRate { rate, field: largest_field, implied_burst: None, claimed })
+    Some(LocatedRate { rate, field: largest_field, implied_burst: None, claimed, format: reader.format })
 }
 
 /// Makes a bucket for requests that bring their own rate, if every rate can be computed exactly. Only the largest burst
 /// that a request may bring must reach the largest rate.
 fn at_any_rate(rate: &LocatedRate<'_>, burst: &Number<'_>) -> Option<TokenBucket> {
-    let fastest = rate.rate.amount;
-    if let Err(InvalidNumbers::TooLarge { largest }) = TokenBucket::with_rates_up_to(fastest, fastest.ceil().whole()) {
+    let (fastest, format) = (rate.rate.amount, rate.format);
+    if let Err(InvalidNumbers::TooLarge { largest }) = TokenBucket::of_rates_up_to(fastest, fastest.ceil()) {
+        let largest = largest_in(format, largest);
         rate.field.must(format_args!("be at most {largest}, so that a burst of one second can be kept exactly"));
         return None;
     }
     if burst.claimed.is_some() && burst.largest < fastest {
-        burst.largest_field.must(format_args!("be at least the largest refill rate ({fastest})"));
+        burst.largest_field.must(format_args!("be at least the largest refill rate ({})", format.of(fastest)));
         return None;
     }
     if let Some(ClaimedNumber { default, .. }) = rate.claimed {
-        reaches(burst, default)?;
+        reaches(burst, default, format)?;
     }
-    match TokenBucket::with_rates_up_to(fastest, burst.largest.whole()) {
+    match TokenBucket::of_rates_up_to(fastest, burst.largest) {
         Ok(bucket) => Some(bucket),
         Err(InvalidNumbers::TooLarge { largest }) => {
+            let largest = largest_in(format, largest);
             burst.largest_field.must(format_args!("be at most {largest} to be kept exactly at every rate"));
             None
         }
@@ -182,9 +209,9 @@ fn at_any_rate(rate: &LocatedRate<'_>, burst: &Number<'_>) -> Option<TokenBucket
 }
 
 /// Checks that the burst in the file is at least the rate. A burst of 0 is also allowed: it refuses every request.
-fn reaches(burst: &Number<'_>, rate: Cost) -> Option<()> {
+fn reaches(burst: &Number<'_>, rate: Cost, format: AmountFormat) -> Option<()> {
     if burst.amount > Cost::default() && burst.amount < rate {
-        burst.field.must(format_args!("be at least the refill rate ({rate})"));
+        burst.field.must(format_args!("be at least the refill rate ({})", format.of(rate)));
         return None;
     }
     Some(())
@@ -196,26 +223,31 @@ pub(super) fn parse_rate_field(field: &Field<'_>) -> Option<Rate> {
 }
 
 /// Makes a bucket with this rate and burst, if it can be computed exactly. `field` is the field of the burst, if any.
-fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<TokenBucket> {
-    let LocatedRate { rate, field: rate_field, .. } = rate;
+fn fit(rate: &LocatedRate<'_>, burst: Cost, field: Option<&Field<'_>>) -> Option<TokenBucket> {
+    let LocatedRate { rate, field: rate_field, format, .. } = rate;
     let burst_field = field.unwrap_or(rate_field);
-    if u128::from(burst) * 1000 * u128::from(rate.period.0) < u128::from(rate.amount.thousandths()) * 1_000_000 {
+    if u128::from(burst.thousandths()) * u128::from(rate.period.0) < u128::from(rate.amount.thousandths()) * 1_000_000 {
         // The rate in tokens per second, rounded up to thousandths.
         let per_second = (u128::from(rate.amount.thousandths()) * 1_000_000).div_ceil(u128::from(rate.period.0));
         let per_second = Cost::from_thousandths(u64::try_from(per_second).unwrap_or(u64::MAX));
-        burst_field.must(format_args!("be at least the refill rate ({per_second})"));
+        burst_field.must(format_args!("be at least the refill rate ({})", format.of(per_second)));
         return None;
     }
-    match (TokenBucket::new(*rate, burst), field) {
+    match (TokenBucket::of_amount(*rate, burst), field) {
         (Ok(bucket), _) => return Some(bucket),
-        (Err(InvalidNumbers::TooLarge { largest: 0 }), _) => {
+        (Err(InvalidNumbers::TooLarge { largest }), _) if largest == Cost::default() => {
             rate_field.must("be a rate that can be kept exactly in 53 bits")
         }
         (Err(InvalidNumbers::TooLarge { largest }), None) => rate_field.wrong(
-            format_args!("its burst, {burst}, must be at most {largest} to be kept exactly; give a `burst`"),
+            format_args!(
+                "its burst, {}, must be at most {} to be kept exactly; give a `burst`",
+                format.of(burst),
+                largest_in(*format, largest)
+            ),
             None,
         ),
         (Err(InvalidNumbers::TooLarge { largest }), Some(field)) => {
+            let largest = largest_in(*format, largest);
             field.must(format_args!("be at most {largest} to be kept exactly at this rate"));
         }
         (Err(InvalidNumbers::Zero), _) => rate_field.must("be above 0"),
@@ -223,14 +255,34 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
     None
 }
 
+/// Returns the largest amount that a limit can keep, as the file can write it.
+fn largest_in(format: AmountFormat, largest: Cost) -> Amount {
+    match format {
+        AmountFormat::Number => format.of(Cost::from_tokens(largest.whole())),
+        AmountFormat::Dollars => format.of(largest),
+    }
+}
+
 /// Parses a rate, such as `10000/day`: a whole number of tokens, and a unit of time or a duration. `None` if invalid.
 pub(crate) fn parse_rate(text: &str) -> Option<Rate> {
     let (amount, period) = text.split_once('/')?;
     let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;
+    let period = period_of(period)?;
+    (amount > 0 && amount <= u64::MAX / 1000).then_some(Rate { amount: Cost::from_tokens(amount), period })
+}
+
+/// Parses a rate of money, such as `2.50/day`: an amount of USD, and a unit of time or a duration. `None` if invalid.
+fn parse_money_rate(text: &str) -> Option<Rate> {
+    let (amount, period) = text.split_once('/')?;
+    let amount = money::parse(amount).filter(|amount| *amount > Cost::default())?;
+    Some(Rate { amount, period: period_of(period)? })
+}
+
+/// Parses the period of a rate, which is longer than 0.
+fn period_of(period: &str) -> Option<Micros> {
     // `ms` without a number is rejected, because it is probably a typing error.
     let period = duration::unit(period).filter(|_| period != "ms").or_else(|| duration::parse(period))?;
-    (amount > 0 && amount <= u64::MAX / 1000 && period.0 > 0)
-        .then_some(Rate { amount: Cost::from_tokens(amount), period })
+    (period.0 > 0).then_some(period)
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::fixed_window::MAX_LIMIT;
 use rules::claimed_numbers::NumberKind;
 
-const WINDOW_LIMIT: Shape = Shape::Defined(&Definition { name: "window_limit", shape: Shape::whole(1, MAX_LIMIT) });
+pub(super) const WINDOW_LIMIT: Shape =
+    Shape::Defined(&Definition { name: "window_limit", shape: Shape::whole(1, MAX_LIMIT) });
 
 /// Declares the key `limit`, for an algorithm that can count fractions of a token.
 pub(super) const fn limit_key(doc: &'static str) -> Key {

@@ -1,0 +1,44 @@
+//! Displays the settings of a limit as an operator would write them.
+
+use std::fmt;
+
+use super::Algorithm;
+use super::budget::Budget;
+use crate::money::AmountFormat;
+
+/// Settings that are displayed with amounts in a format: see [`Algorithm::display`].
+#[derive(Clone, Copy, Debug)]
+pub struct DisplayedAlgorithm {
+    algorithm: Algorithm,
+    format: AmountFormat,
+}
+
+impl Algorithm {
+    /// Returns the settings, which are displayed with amounts in this format: `250.00 USD/month Europe/Berlin`.
+    pub const fn display(self, format: AmountFormat) -> DisplayedAlgorithm {
+        DisplayedAlgorithm { algorithm: self, format }
+    }
+}
+
+impl fmt::Display for DisplayedAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.algorithm {
+            Algorithm::TokenBucket(bucket) => bucket.write(f, self.format),
+            Algorithm::FixedWindow(window) => window.write(f, self.format),
+            Algorithm::Budget(Budget::TokenBucket(bucket)) => bucket.write(f, self.format),
+            Algorithm::Budget(Budget::FixedWindow(window)) => window.write(f, self.format),
+            // These never count money.
+            Algorithm::SlidingLog(log) => log.fmt(f),
+            Algorithm::SlidingWindow(window) => window.fmt(f),
+            Algorithm::LeakyBucket(bucket) => bucket.fmt(f),
+            Algorithm::Concurrency(slots) => slots.fmt(f),
+        }
+    }
+}
+
+/// Displays the settings with amounts as numbers: `10/s burst 20`, `10000/month Europe/Berlin`.
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.display(AmountFormat::Number).fmt(f)
+    }
+}
