@@ -21,7 +21,7 @@ COPY crates/llm/Cargo.toml crates/llm/
 RUN for crate in crates/*/; do mkdir "$crate/src" && touch "$crate/src/lib.rs"; done \
     && mkdir -p src benches/store benches/bare benches/eviction benches/postgres crates/rules/benches crates/llm/benches \
     && echo 'fn main() {}' | tee src/main.rs benches/store/main.rs benches/store/allocations.rs benches/bare/main.rs \
-        benches/eviction/main.rs benches/postgres/main.rs crates/rules/benches/plan.rs crates/llm/benches/answers.rs \
+        benches/eviction/main.rs benches/postgres/main.rs crates/rules/benches/plan.rs crates/rules/benches/cost_sample.rs crates/llm/benches/answers.rs \
     && touch src/lib.rs \
     && cargo build --release --locked \
     && rm -r src crates

@@ -8,18 +8,21 @@ use http::Method;
 use super::refusal::Refusal;
 use super::request_prices::RequestPrices;
 use ledger::charge::{Charge, Plan};
-use llm::prices::Prices;
+use ledger::cost::Cost;
+use llm::prices::{ModelPrices, Prices};
 use request::attribute::Attribute;
 use request::llm_model::format_of;
-use request::model_request::ModelBody;
+use request::model_request::{ModelBody, ModelRequest};
 use request::request::Request;
 use rules::route::llm_settings::{LlmSettings, OtherRequests};
 use rules::rule_set::{Answer, RuleSet};
-use rules::settled_price::{SettledPrice, Unit};
+use rules::settled_price::{ExpectedTokens, Reserve, SettledPrice, Unit};
 
-/// What budgets need to know of a request to a language model.
+/// What budgets need to know of a request.
 #[derive(Clone, Debug)]
 pub struct ModelContext<'s> {
+    /// `None` for a call about descriptors, which has no budgets.
+    pub request: Option<&'s Request<'s>>,
     /// The settings for the route of the request.
     pub llm: &'s LlmSettings,
     pub body: &'s ModelBody,
@@ -37,12 +40,12 @@ pub struct ModelContext<'s> {
 pub fn take_part<'s>(
     answer: Answer,
     rules: &RuleSet,
-    request: &Request<'s>,
+    request: &'s Request<'s>,
     llm: &'s LlmSettings,
     prices: Option<&Arc<Prices>>,
 ) -> Result<(Answer, ModelContext<'s>), Refusal> {
-    let context = ModelContext { llm, body: request.model(), prices: None };
-    let unchanged = |answer| Ok((answer, ModelContext { llm, body: request.model(), prices: None }));
+    let context = ModelContext { request: Some(request), llm, body: request.model(), prices: None };
+    let unchanged = |answer| Ok((answer, context.clone()));
     let (Answer::Charge(plan) | Answer::TooLarge(plan)) = &answer else { return unchanged(answer) };
     let unit_of_models = |charge: &Charge| {
         let price = rules.limit(charge.limit).and_then(|limit| limit.settled_price());
@@ -63,7 +66,7 @@ pub fn take_part<'s>(
             if will_not_tell && is_refused(plan) {
                 return Err(Refusal::usage_required());
             }
-            return with_prices(answer, request, context, prices, |charge| {
+            return with_prices(answer, rules, request, context, prices, |charge| {
                 unit_of_models(charge) == Some(Unit::Dollars)
             });
         }
@@ -92,6 +95,7 @@ pub fn take_part<'s>(
 /// Finds the prices of a request to a language model, if limits on money charge it.
 fn with_prices<'s>(
     answer: Answer,
+    rules: &RuleSet,
     request: &Request<'_>,
     model: ModelContext<'s>,
     table: Option<&Arc<Prices>>,
@@ -110,7 +114,28 @@ fn with_prices<'s>(
         // A limit that is only tried refuses nothing.
         plan.shadow.retain(|charge| !counts_money(charge));
     }
+    if let (Some(prices), ModelBody::Read(body)) = (prices.as_ref().and_then(RequestPrices::asked), model.body) {
+        let charges = plan.enforced.iter_mut().chain(&mut plan.shadow).filter(|charge| counts_money(charge));
+        for charge in charges {
+            if let Some(price) = rules.limit(charge.limit).and_then(|limit| limit.settled_price()) {
+                charge.cost = reserved(charge.cost, price, prices, body);
+            }
+        }
+    }
     Ok((answer_for(plan), ModelContext { prices, ..model }))
+}
+
+/// Returns what a limit on money reserves, now that the prices are known. `walked` is what the rules have reserved without them.
+fn reserved(walked: Cost, price: &SettledPrice, prices: &ModelPrices, body: &ModelRequest) -> Cost {
+    let most = |default_output| {
+        let tokens = ExpectedTokens::most(body, default_output)?;
+        Some(Unit::cost_of(prices.most(tokens.input, tokens.output)))
+    };
+    match &price.reserve {
+        Reserve::Worst { default_output } => most(Some(*default_output)).unwrap_or(walked),
+        Reserve::Learned(learned) => most(None).map_or(walked, |most| walked.min(most).max(learned.min)),
+        Reserve::Fixed(_) | Reserve::FromRequest { .. } => walked,
+    }
 }
 
 fn answer_for(plan: Plan) -> Answer {

@@ -30,7 +30,7 @@ pub struct RequestReader {
 pub struct LlmRequest {
     /// The model that is asked for. `None` if the body does not name it: a path may.
     pub model: Option<String>,
-    /// The largest number of tokens in one answer. `None` if the request names none.
+    /// The largest number of tokens in one answer. `None` if the request names none. 0 for embeddings.
     pub max_output: Option<u64>,
     /// How many answers are asked for, at least 1.
     pub answers: u64,
@@ -104,9 +104,11 @@ impl RequestReader {
         if !matches!(self.scanner.value(RequestTable::ROOT), Lookup::Value(Value::Object)) {
             return Err(InvalidRequest::NotAnObject);
         }
+        // The answer to a request without such a setting has no output.
+        let has_output = self.table.roles.contains(&RequestRole::MaxOutput);
         let mut request = LlmRequest {
             model: None,
-            max_output: None,
+            max_output: if has_output { None } else { Some(0) },
             answers: 1,
             is_stream: false,
             tells_usage: true,

@@ -10,11 +10,12 @@ use super::policy_walk::{Facts, Finding, Observer, RuleFinding};
 use super::resolved::Values;
 use super::rule_set::RuleSet;
 use super::ruling::{Answer, Ruling};
+use super::settled_price::LearnedCosts;
 use base::time::Timestamp;
 use ledger::bucket_key::Descriptor;
 use request::attribute::Attribute;
 use request::llm_model::format_of;
-use request::model_request::ModelBody;
+use request::model_request::{ModelBody, ModelRequest};
 use request::request::Request;
 
 /// What must be read from the body before the rules can decide.
@@ -35,16 +36,24 @@ struct Unread {
 }
 
 impl RuleSet {
-    /// Determines what a request has to pay, as [`RuleSet::plan`], if what is known of its body is enough.
+    /// Determines what a request has to pay, as [`RuleSet::plan`], if what is known of its body is enough. `learned` are the
+    /// costs of earlier requests.
     ///
     /// # Errors
     /// Returns the attributes that must be read from the body. Each of them belongs to a rule, a policy or an exemption whose
     /// other conditions hold. A request that is denied without them needs none.
-    pub fn plan_or_needs(&self, request: &Request<'_>, at: Timestamp) -> Result<Ruling, NeededFromBody> {
+    pub fn plan_or_needs(
+        &self,
+        request: &Request<'_>,
+        at: Timestamp,
+        learned: Option<&dyn LearnedCosts>,
+    ) -> Result<Ruling, NeededFromBody> {
+        let mut values = Values::new(self.attributes(), request, at);
+        values.learned = learned;
         if !self.reads_bodies() || request.body.is_none() {
-            return Ok(self.plan(request, at));
+            return Ok(self.walk(&mut values, &mut ()));
         }
-        let (mut values, mut needed) = (UnreadValues(Values::new(self.attributes(), request, at)), Needed::default());
+        let (mut values, mut needed) = (UnreadValues(values), Needed::default());
         let ruling = self.walk(&mut values, &mut needed);
         let Needed(Unread { slots, model }) = needed;
         if slots.is_empty() && !model || matches!(ruling.answer, Answer::Denied(_)) {
@@ -157,6 +166,14 @@ impl<'s> Facts<'s> for UnreadValues<'s, '_> {
 
     fn with_text<R>(&mut self, slot: Slot, read: impl FnOnce(Option<&[u8]>) -> R) -> R {
         self.0.with_text(slot, read)
+    }
+
+    fn learned_costs(&self) -> Option<&'s dyn LearnedCosts> {
+        self.0.learned_costs()
+    }
+
+    fn model_request(&self) -> Option<&'s ModelRequest> {
+        self.0.model_request()
     }
 
     /// Returns the slots of the conditions. The values of limit keys are needed only if the conditions hold.
@@ -293,7 +310,7 @@ mod tests {
 
             let (mut known, mut rounds) = (BodyValues::default(), 0);
             let ruling = loop {
-                match rules.plan_or_needs(&request.with_body(Some(&known)), Timestamp(1)) {
+                match rules.plan_or_needs(&request.with_body(Some(&known)), Timestamp(1), None) {
                     Ok(ruling) => break ruling,
                     Err(NeededFromBody { attributes: needed, model: false }) => {
                         prop_assert!(needed.iter().all(|one| one.needs_body() && !known.knows(one)));

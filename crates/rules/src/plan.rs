@@ -13,15 +13,17 @@ use super::resolved::Values;
 use super::rule::Fold;
 use super::rule_set::RuleSet;
 use super::ruling::Ruling;
+use super::settled_price::LearnedCosts;
 use base::time::Timestamp;
 use ledger::bucket_key::Descriptor;
 use request::door::Door;
 use request::identity::Claims;
+use request::model_request::{ModelBody, ModelRequest};
 use request::request::Request;
 
 impl RuleSet {
     /// Determines what a request has to pay, or that the request is exempt or denied. `at` is the time for calendars and for
-    /// rules that expire.
+    /// rules that expire. Nothing has been learned from the costs of earlier requests.
     pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
         self.walk(&mut Values::new(self.attributes(), request, at), &mut ())
     }
@@ -102,6 +104,17 @@ impl<'s> Facts<'s> for Values<'s, '_> {
 
     fn with_text<R>(&mut self, slot: Slot, read: impl FnOnce(Option<&[u8]>) -> R) -> R {
         read(self.of(slot))
+    }
+
+    fn learned_costs(&self) -> Option<&'s dyn LearnedCosts> {
+        self.learned
+    }
+
+    fn model_request(&self) -> Option<&'s ModelRequest> {
+        match self.request.model() {
+            ModelBody::Read(request) => Some(request),
+            ModelBody::Unread | ModelBody::Other => None,
+        }
     }
 
     fn join(never: Infallible, _: Infallible) -> Infallible {

@@ -14,12 +14,14 @@ use super::index::{Index, Indices, among};
 use super::rule::Mode;
 use super::rule_set::RuleSet;
 use super::ruling::{Answer, PolicyId, Ruling};
-use super::settled_price::Reserve;
+use super::settled_price::LearnedCosts;
+use super::walked_reserve::{ReserveOf, reserved};
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::Descriptor;
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
-use ledger::cost::{Cost, requested_cost};
+use ledger::cost::requested_cost;
+use request::model_request::ModelRequest;
 
 /// What a walk over the rules needs to know about a request.
 pub(crate) trait Facts<'s>: Sized {
@@ -66,6 +68,12 @@ pub(crate) trait Facts<'s>: Sized {
 
     /// Calls `read` with the value of an attribute, to parse a number. The value is `None` if the attribute is missing.
     fn with_text<R>(&mut self, slot: Slot, read: impl FnOnce(Option<&[u8]>) -> R) -> R;
+
+    /// Returns the costs of earlier requests. `None` if they are not known.
+    fn learned_costs(&self) -> Option<&'s dyn LearnedCosts>;
+
+    /// Returns what the request asks of a language model. `None` if it asks none, or its body is not known.
+    fn model_request(&self) -> Option<&'s ModelRequest>;
 
     /// Combines what is unknown in two answers.
     fn join(first: Self::Unknown, second: Self::Unknown) -> Self::Unknown;
@@ -334,16 +342,18 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
             self.observer.not_at_door(limit);
             return;
         }
+        let algorithm = match &limit.claimed {
+            Some(claimed) if variant == 0 => self.claimed(id, claimed),
+            _ => *algorithm,
+        };
         let cost = match &limit.price {
             CompiledPrice::Fixed(cost) => *cost,
             CompiledPrice::FromRequest { slot, default, min, max } => {
                 self.facts.with_text(*slot, |text| requested_cost(text, *default, *min, *max))
             }
-            CompiledPrice::Settled { price, slots } => self.reserve(&price.reserve, slots),
-        };
-        let algorithm = match &limit.claimed {
-            Some(claimed) if variant == 0 => self.claimed(id, claimed),
-            _ => *algorithm,
+            CompiledPrice::Settled { price, slots } => {
+                reserved(self.facts, ReserveOf { limit: id, price, slots, ceiling: algorithm.ceiling() })
+            }
         };
         let key = limit.bucket(F::descriptor(picked));
         let charge =
@@ -352,23 +362,6 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
         match limit.mode {
             Mode::Enforce => self.plan.enforce(charge),
             Mode::Shadow => self.plan.shadow.push(charge),
-        }
-    }
-
-    /// Returns the amount that is held while the request is under way. `slots` are those of the attributes that name it.
-    fn reserve(&mut self, reserve: &Reserve, slots: &[Slot]) -> Cost {
-        match reserve {
-            Reserve::Fixed(cost) => *cost,
-            Reserve::FromRequest { default, min, max, .. } => {
-                let mut requested = |slot: &Slot| {
-                    self.facts
-                        .with_text(*slot, |text| text.map(|text| requested_cost(Some(text), *default, *min, *max)))
-                };
-                slots.iter().find_map(&mut requested).unwrap_or(*default)
-            }
-            // gateway.yaml cannot have these forms yet.
-            Reserve::Worst { default_output } => Cost::from_tokens(*default_output),
-            Reserve::Learned(learned) => learned.default,
         }
     }
 

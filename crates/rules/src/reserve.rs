@@ -2,14 +2,16 @@
 
 use std::fmt;
 
+use ledger::charge::LimitId;
 use ledger::cost::Cost;
 use request::attribute::Attribute;
+use request::model_request::ModelRequest;
 
 /// The amount that is held while a request is under way, in the limit's unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reserve {
     Fixed(Cost),
-    /// The request names the amount, within bounds.
+    /// The request names the amount as a whole number, within bounds. At a limit with `count_on` the number may have decimals.
     FromRequest {
         /// The places of the amount. The first that the request has is used.
         attributes: Vec<Attribute>,
@@ -20,7 +22,7 @@ pub enum Reserve {
         min: Cost,
         max: Option<Cost>,
     },
-    /// The largest amount that the request can cost: its own maximum of output, and the estimate of its input.
+    /// The most that the request can cost: its own maximum of output, and the estimate of its input.
     Worst {
         /// The tokens of output of a request that names no maximum.
         default_output: u64,
@@ -35,7 +37,8 @@ pub enum InputEstimate {
     Added,
 }
 
-/// A reserve that is learned from the costs of earlier requests.
+/// A reserve that is learned from the costs of earlier requests. It is never more than the request can cost, nor more than a
+/// full bucket holds, but at least `min`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LearnedReserve {
     /// The share of earlier requests that have cost at most the amount, in thousandths, from 1 to 1000.
@@ -43,10 +46,41 @@ pub struct LearnedReserve {
     /// Requests with the same value of this attribute are learned together. `None`: all requests of the limit.
     pub by: Option<Attribute>,
     pub min: Cost,
-    /// The largest amount. `None`: what the request can cost at most.
+    /// The largest amount. `None`: there is no such setting.
     pub max: Option<Cost>,
     /// The amount until enough requests have ended.
     pub default: Cost,
+}
+
+/// The costs of earlier requests, from which reserves are learned.
+pub trait LearnedCosts: fmt::Debug {
+    /// Returns the cost that so many thousandths (`quantile`) of the last requests of a limit did not exceed. The requests had this
+    /// value of the attribute `by`. `None` if too few requests have ended.
+    fn quantile(&self, limit: LimitId, quantile: u16, by: Option<&[u8]>) -> Option<Cost>;
+}
+
+/// The tokens of a request to a language model before its response is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpectedTokens {
+    /// The estimate of the tokens in the request.
+    pub input: u64,
+    /// The most tokens that the response can have.
+    pub output: u64,
+}
+
+impl ExpectedTokens {
+    /// Returns the most tokens that a request and its response can have. `default_output` is for a request without a maximum, and
+    /// for content that the request only refers to. `None` if such a default is needed and there is none.
+    pub fn most(request: &ModelRequest, default_output: Option<u64>) -> Option<ExpectedTokens> {
+        let is_bounded = request.body.max_output.is_some() && !request.body.has_content_elsewhere;
+        let default = if is_bounded { 0 } else { default_output? };
+        Some(ExpectedTokens { input: request.input_estimate(default), output: request.body.most_output(default) })
+    }
+
+    /// Estimates the tokens of what a request sends itself.
+    pub(crate) fn sent(request: &ModelRequest) -> ExpectedTokens {
+        ExpectedTokens { input: request.input_estimate(0), output: 0 }
+    }
 }
 
 impl Reserve {
@@ -61,13 +95,14 @@ impl Reserve {
         }
     }
 
-    /// Returns the largest amount that a request may reserve. `None` if there is no bound.
+    /// Returns the largest amount that a request may reserve, even if a full bucket holds less. `None` if there is no bound.
     pub fn most(&self) -> Option<Cost> {
         match self {
             Reserve::Fixed(cost) => Some(*cost),
             Reserve::FromRequest { default, min, max, .. } => max.map(|max| max.max(*min).max(*default)),
             Reserve::Worst { .. } => None,
-            Reserve::Learned(learned) => learned.max.map(|max| max.max(learned.default)),
+            // A larger amount is lowered to what a full bucket holds.
+            Reserve::Learned(learned) => Some(learned.min),
         }
     }
 
@@ -89,7 +124,7 @@ impl fmt::Display for Reserve {
             Reserve::FromRequest { attributes, plus, default, .. } => {
                 let names: Vec<String> = attributes.iter().map(ToString::to_string).collect();
                 let plus = if *plus == InputEstimate::Added { " plus input" } else { "" };
-                write!(f, "from {}{plus}, otherwise {default}", names.join("|"))
+                write!(f, "from {}{plus} (without it {default})", names.join("|"))
             }
             Reserve::Worst { default_output } => write!(f, "worst case, {default_output} tokens of output by default"),
             Reserve::Learned(learned) => {

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::compiled_rule::{CompiledCondition, Slot};
 use super::index::{Index, Indices};
+use super::settled_price::LearnedCosts;
 use base::time::Timestamp;
 use request::attribute::Attribute;
 use request::attribute_value::AttributeValue;
@@ -16,12 +17,14 @@ pub(crate) struct Values<'s, 'r> {
     pub request: &'s Request<'r>,
     /// The time for rules that expire.
     pub at: Timestamp,
+    /// The costs of earlier requests, for the reserves of budgets.
+    pub learned: Option<&'s dyn LearnedCosts>,
     resolved: SmallVec<[Option<AttributeValue<'r>>; 4]>,
 }
 
 impl<'s, 'r> Values<'s, 'r> {
     pub(crate) fn new(attributes: &'s [Attribute], request: &'s Request<'r>, at: Timestamp) -> Values<'s, 'r> {
-        Values { attributes, request, at, resolved: SmallVec::from_elem(None, attributes.len()) }
+        Values { attributes, request, at, learned: None, resolved: SmallVec::from_elem(None, attributes.len()) }
     }
 
     #[allow(clippy::indexing_slicing, reason = "a slot is an index of the list from which it was made")]

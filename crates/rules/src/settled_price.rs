@@ -9,7 +9,7 @@ use llm::json::Pointer;
 use llm::prices::NanoDollars;
 use request::attribute::Attribute;
 
-pub use super::reserve::{InputEstimate, LearnedReserve, Reserve};
+pub use super::reserve::{ExpectedTokens, InputEstimate, LearnedCosts, LearnedReserve, Reserve};
 pub use super::upstream_results::{UpstreamResult, UpstreamResults};
 pub use super::weights::Weights;
 
@@ -35,6 +35,24 @@ impl SettledPrice {
     /// Returns the unit in which the limit counts.
     pub fn unit(&self) -> Unit {
         self.source.unit()
+    }
+
+    /// Returns whether the response tells the cost. With `count_on`, the cost is known before, and the result decides whether it
+    /// counts.
+    pub fn is_told_by_response(&self) -> bool {
+        !matches!(self.source, SettledSource::CountOn(_))
+    }
+
+    /// Returns the most that these tokens can cost, in the limit's unit. It is 0 if the limit does not count tokens. The most that they
+    /// cost in money depends on the model, and is found when its price is.
+    pub fn most_cost(&self, tokens: ExpectedTokens) -> Cost {
+        match &self.source {
+            SettledSource::LlmTokens(weights) => weights.most_cost(tokens),
+            SettledSource::LlmCost
+            | SettledSource::ResponseHeader(_)
+            | SettledSource::ResponseJson(_)
+            | SettledSource::CountOn(_) => Cost::default(),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::reserve::ExpectedTokens;
 use ledger::cost::Cost;
 use llm::usage::Usage;
 
@@ -36,6 +37,15 @@ impl Weights {
     }
 }
 
+impl Weights {
+    /// Returns the most that these tokens can cost together. What is sent may be read from a cache or written to one, so it has
+    /// the largest of these weights.
+    pub fn most_cost(&self, ExpectedTokens { input, output }: ExpectedTokens) -> Cost {
+        let sent = self.input.max(self.cached).max(self.cache_write);
+        Weights { input: sent, ..*self }.cost(&Usage { input, output, ..Usage::default() })
+    }
+}
+
 /// Displays the weight of each kind of token: `input 1, output 4, cached 0.1, cache_write 1`.
 impl fmt::Display for Weights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,6 +69,7 @@ mod tests {
         let usage = Usage { input: 10, output: 5, cached: 7, cache_write: 1 };
         assert_eq!(weights.cost(&usage), Cost::from_thousandths(10_000 + 20_000 + 700 + 1_250));
         assert_eq!(Weights::default().cost(&usage), Cost::from_tokens(23));
+        assert_eq!(weights.most_cost(ExpectedTokens { input: 10, output: 5 }), Cost::from_thousandths(12_500 + 20_000));
         let most = Usage { input: u64::MAX, output: u64::MAX, ..usage };
         assert_eq!(weights.cost(&most), Cost::from_thousandths(u64::MAX));
     }

@@ -28,7 +28,7 @@ pub(crate) async fn decide_descriptors<'r>(
     decisions: &DoorDecisions,
 ) -> CallFindings {
     let CallRuling { ruling, parts } = snapshot.config.rules.plan_call(descriptors, gateway.clock.date(arrival.at));
-    let model = ModelContext { llm: &snapshot.config.llm, body: &ModelBody::Other, prices: None };
+    let model = ModelContext { llm: &snapshot.config.llm, body: &ModelBody::Other, request: None, prices: None };
     let enforced = enforce(gateway, snapshot, ruling, None, arrival, PaymentRecord::Keep, model).await;
     decisions.count(enforced.result);
     CallFindings { decision: enforced.decision, parts, payment: enforced.payment }

@@ -164,7 +164,8 @@ pub(super) async fn decide(
     let enforced = match subject.before_rules(gateway, snapshot, request, &arrival).await {
         Ok(()) => {
             let described = subject.describe(request);
-            match snapshot.config.rules.plan_or_needs(&described, gateway.clock.date(arrival.at)) {
+            let at = gateway.clock.date(arrival.at);
+            match snapshot.config.rules.plan_or_needs(&described, at, Some(&snapshot.learned_costs)) {
                 Ok(ruling) => subject.enforce(gateway, snapshot, ruling, &described, arrival, record).await,
                 Err(needed) => return Err(OpenDecision::new(subject, arrival, record, needed)),
             }

@@ -62,7 +62,8 @@ impl OpenDecision {
             return Ok(subject.end(gateway, refused_as_ambiguous()));
         }
         let described = subject.describe(request);
-        match snapshot.config.rules.plan_or_needs(&described, gateway.clock.date(arrival.at)) {
+        let at = gateway.clock.date(arrival.at);
+        match snapshot.config.rules.plan_or_needs(&described, at, Some(&snapshot.learned_costs)) {
             Ok(ruling) => {
                 let enforced = subject.enforce(gateway, snapshot, ruling, &described, arrival, record).await;
                 Ok(subject.end(gateway, enforced))

@@ -1,6 +1,7 @@
 //! Holds the state that all threads share: the current configuration, the store, and the handles of telemetry.
 
 pub(super) mod destinations;
+pub(super) mod learned_costs;
 pub(super) mod lifecycle;
 pub(super) mod readiness;
 pub(super) mod snapshot;

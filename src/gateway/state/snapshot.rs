@@ -6,6 +6,7 @@ use std::sync::Arc;
 use metrics::{Counter, Gauge};
 
 use super::destinations::Destinations;
+use super::learned_costs::LearnedCosts;
 use crate::gateway::response::ratelimit_fields::ExposedLimit;
 use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
 use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics, record_expiry, record_list};
@@ -32,6 +33,8 @@ pub(crate) struct Snapshot {
     /// The writer of the access log; `None` if there is no access log.
     pub access_log: Option<Arc<Writer>>,
     limits: Vec<LimitMetrics>,
+    /// The costs from which the reserves of budgets are learned.
+    pub learned_costs: LearnedCosts,
     /// One counter for each policy: the requests to which no rule of the policy applied.
     pub unmatched: Vec<Counter>,
     /// The counters of denied requests, one for each rule or policy that may deny. A [`rules::denier::DenierId`] is the index
@@ -104,6 +107,7 @@ impl Snapshot {
             access_log,
             shown: config.rules.limits().iter().map(ExposedLimit::new).collect(),
             destinations: Destinations::new(before.map(|before| &before.destinations), &config, number, metrics),
+            learned_costs: LearnedCosts::after(before.map(|before| &before.learned_costs), &config.rules),
             limits: LimitMetrics::of(&config.rules, &config.store, series),
             unmatched: LimitMetrics::unmatched(&config.rules, series),
             denied: LimitMetrics::denied(&config.rules, series),

@@ -40,6 +40,37 @@ fn an_explanation_has_the_source_of_a_cost_its_weights_and_its_reserve() {
 }
 
 #[test]
+fn an_explanation_has_the_form_of_a_reserve_and_its_amount_without_the_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let reserves = [
+        "{worst: {default_output: 200}}",
+        "{from: request_json:/max|request_json:/b, plus: input, default: 300}",
+        "{learn: 99.5%, by: llm:model, min: 5, default: 400}",
+    ];
+    let limits: Vec<String> = reserves
+        .iter()
+        .enumerate()
+        .map(|(index, reserve)| {
+            let reserve = reserve.replace("request_json:/max|request_json:/b", "\"request_json:/max|request_json:/b\"");
+            format!("      l{index}: {{rate: 1000/min, cost_source: llm_tokens, weights: {{output: 4}}, reserve: {reserve}}}\n")
+        })
+        .collect();
+    let rules = "upstream: http://127.0.0.1:9000\nrules:\n  - name: pro\n    limit_keys: [ip:address]\n    limits:\n";
+    let [file] = written(&folder, [&format!("{rules}{}", limits.concat())]);
+    let page = tollgate(&["explain", "-c", &file, "-X", "POST", "/v1/chat/completions"]).out;
+    for part in [
+        "cost 800  1000/min burst 1000",
+        "reserve worst case, 200 tokens of output by default",
+        "cost 300  1000/min burst 1000",
+        "reserve from request_json:/max|request_json:/b plus input (without it 300)",
+        "cost 400  1000/min burst 1000",
+        "reserve learned, 99.5% by llm:model, 400 at first",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[test]
 fn a_replay_names_the_limits_that_it_leaves_out() {
     let folder = tempfile::tempdir().unwrap();
     let line = r#"192.0.2.7 - - [21/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "-""#;

@@ -93,7 +93,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("rules[].algorithm_config", "rules.md#one-limit"),
     ("rules[].algorithm", "rules.md#one-limit"),
     ("rules[].algorithm_config.meter", "rules.md#meters"),
-    ("rules[].algorithm_config.reserve", "rules.md#costs-of-the-response"),
+    ("rules[].algorithm_config.reserve", "rules.md#what-is-reserved"),
     ("prices", "rules.md#money"),
     ("rules[].algorithm_config.weights", "rules.md#tokens-of-models"),
     ("rules[].algorithm_config.count_on", "rules.md#requests-with-some-results"),

@@ -8,11 +8,13 @@ use crate::partial_evaluation::{Knowledge, Observation};
 use crate::policy_walk::{Facts, Finding};
 use crate::rule::{Condition, Fold, LimitKey};
 use crate::rule_set::RuleSet;
+use crate::settled_price::{LearnedCosts, SettledPrice};
 use base::time::Timestamp;
 use ledger::bucket_key::Descriptor;
 use request::attribute::Attribute;
 use request::door::Door;
 use request::matcher::Expectation;
+use request::model_request::ModelRequest;
 
 /// Answers the questions of a walk over the rules. Some attributes of the request may be unknown.
 pub(super) struct PartialFacts<'a, 'w> {
@@ -165,7 +167,13 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
         for limit in limits {
             let own = limit.claimed.as_ref().filter(|_| self.variant(limit, picked) == 0);
             let numbers = own.map_or(&[][..], |CompiledNumbers { slots, .. }| slots);
-            for slot in limit.price.slots().iter().chain(numbers) {
+            // What a budget reserves need not be known, because the request will settle its true cost.
+            let named = if limit.settled_price().is_some_and(SettledPrice::is_told_by_response) {
+                &[]
+            } else {
+                limit.price.slots()
+            };
+            for slot in named.iter().chain(numbers) {
                 if let Observation::Named(_) | Observation::Unknown = self.look(*slot) {
                     return Err(self.rules.attributes().get(slot.0).into_iter().collect());
                 }
@@ -197,6 +205,16 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
             Observation::List(_) => read(Some(b"")),
             Observation::Missing | Observation::Named(_) | Observation::Unknown => read(None),
         }
+    }
+
+    /// Returns `None`, because an explanation knows no earlier requests.
+    fn learned_costs(&self) -> Option<&'a dyn LearnedCosts> {
+        None
+    }
+
+    /// Returns `None`, because an explanation has no body.
+    fn model_request(&self) -> Option<&'a ModelRequest> {
+        None
     }
 
     fn join(mut first: Self::Unknown, second: Self::Unknown) -> Self::Unknown {

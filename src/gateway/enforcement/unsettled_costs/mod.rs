@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use http::StatusCode;
 use smallvec::SmallVec;
 
+use crate::gateway::state::learned_costs::CostLearner;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::{BudgetMetrics, Metrics, ModelTokens};
 use decision::model_requests::ModelContext;
@@ -51,6 +52,8 @@ pub(crate) struct UnsettledCost {
     pub price: SettledPrice,
     reserved: Cost,
     metrics: BudgetMetrics,
+    /// Learns the cost, for the reserves of later requests. `None` at a limit that does not learn.
+    learner: Option<CostLearner>,
 }
 
 /// How a request has ended.
@@ -132,10 +135,11 @@ impl UnsettledCosts {
                     price: limit.settled_price()?.clone(),
                     reserved: charge.cost,
                     metrics: metrics.budget.clone()?,
+                    learner: model.request.and_then(|request| snapshot.learned_costs.learner(charge.limit, request)),
                 })
             })
             .collect();
-        let ModelContext { llm, body, prices } = model;
+        let ModelContext { llm, body, prices, .. } = model;
         (!costs.is_empty()).then(|| UnsettledCosts {
             costs,
             llm: llm.clone(),
@@ -224,6 +228,17 @@ impl UnsettledCosts {
         }
         for (bucket, cost) in settled {
             reservation.settle(&bucket, cost);
+        }
+        self.learn();
+    }
+
+    /// Learns the costs that the response has named.
+    fn learn(&self) {
+        let Some(end) = self.end.get() else { return };
+        for (one, read) in self.costs.iter().zip(&end.read) {
+            if let (Some(learner), ReadCost::Named(cost)) = (&one.learner, read) {
+                learner.learn(*cost);
+            }
         }
     }
 }

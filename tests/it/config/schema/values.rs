@@ -9,7 +9,7 @@ use crate::config::bad_files;
 use crate::support::short_or_long;
 
 /// Files that together make every key possible.
-const WHOLE: [&str; 31] = [
+const WHOLE: [&str; 37] = [
     "
 upstream: http://127.0.0.1:9000
 cors: [{origins: ['https://app.example']}]
@@ -168,6 +168,40 @@ rules:
 ",
     "\
 upstream: http://127.0.0.1:9000
+rules:
+  - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rps: 1000000, burst: 1000000000, cost_source: llm_tokens, reserve: {worst: {default_output: 5}}}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+rules:
+  - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 1000000000, window: 1d, cost_source: llm_tokens, reserve: {worst: {default_output: 5}}}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+policies:
+  - name: p
+    rules:
+      - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rps: 1000000, burst: 1000000000, cost_source: llm_tokens, reserve: {worst: {default_output: 5}}}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+policies:
+  - name: p
+    rules:
+      - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 1000000000, window: 1d, cost_source: llm_tokens, reserve: {worst: {default_output: 5}}}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+rules:
+  - {name: a, limit_keys: [], algorithm: token_bucket, algorithm_config: {rate: 100/s, cost_source: response_header:x-cost, reserve: {from: request_json:/a, default: 1}}}
+",
+    "\
+upstream: http://127.0.0.1:9000
+rules:
+  - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d, cost_source: response_header:x-cost, reserve: {learn: 95%, min: 1, default: 1}}}
+",
+    "\
+upstream: http://127.0.0.1:9000
 policies:
   - name: p
     rules:
@@ -212,7 +246,7 @@ rules:
 ",
 ];
 
-fn whole_files() -> [Value; 31] {
+fn whole_files() -> [Value; 37] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

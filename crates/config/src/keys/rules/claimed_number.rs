@@ -77,6 +77,11 @@ impl<'k> NumberReader<'k> {
         NumberReader { format, ..self }
     }
 
+    /// Returns the reader of the attributes that the file can use. `None` if numbers cannot come from credentials.
+    pub(crate) fn attributes(self) -> Option<AttributeReader<'k>> {
+        self.attributes
+    }
+
     /// Reads a value of this kind, of at most `largest` whole tokens. `None` after reporting a problem.
     pub(crate) fn number<'t>(self, kind: NumberKind, largest: u64, field: Field<'t>) -> Option<Number<'t>> {
         if let Some(attributes) = self.attributes.filter(|_| field.is_map()) {

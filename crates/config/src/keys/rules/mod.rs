@@ -14,6 +14,7 @@ pub(crate) mod on_store_failure;
 pub(crate) mod overrides;
 pub(crate) mod overrides_file;
 pub(crate) mod policies;
+pub(crate) mod reserve;
 pub(crate) mod restricted_match;
 pub(crate) mod rule_limits;
 pub(crate) mod rule_match;

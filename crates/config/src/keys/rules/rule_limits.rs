@@ -168,7 +168,7 @@ impl ReadLimit {
         let mut numbers = numbers(algorithm.kind, section, reader);
         let is_of_response = matches!(source, Some(CostSource::Response(_)));
         let ceiling = numbers.as_ref().map(|numbers| ceiling(&numbers.largest(), format));
-        let price = price(algorithm.kind, section, source, ceiling);
+        let price = price(algorithm.kind, section, source, ceiling, reader.attributes());
         if is_of_response || matches!(price, Some(Price::Settled(_))) {
             numbers = numbers.map(LimitNumbers::into_budget);
         }

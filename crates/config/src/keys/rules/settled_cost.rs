@@ -1,6 +1,8 @@
 //! Reads what a request pays at a budget: a limit whose costs are known only when a request has ended.
 
+use super::attribute::AttributeReader;
 use super::cost::{self, Ceiling, CostSource, at_most};
+use super::reserve::ReserveReader;
 use super::weights::weights;
 use crate::keys::upstream_results;
 use crate::language::key::{Key, Type};
@@ -74,13 +76,6 @@ pub(crate) const COUNT_ON: Key = Key::optional(
     "Only requests with these results of the upstream cost something; the cost is held until then.",
 );
 
-pub(crate) const RESERVE: Key = Key::depends(
-    "reserve",
-    Type::Own { text: "number from 0", shape: AMOUNT_OR_MONEY_FROM_ZERO },
-    "required with a cost of the response",
-    "What is held while the request is under way.",
-);
-
 const RESPONSE_NAMES_THE_COST: &str = "must not stand beside a `cost_source` of the response, which names the cost";
 
 fn parse(text: &str) -> Option<CostSource> {
@@ -125,8 +120,14 @@ pub(crate) fn without_holds(algorithm: Algorithm) -> Algorithm {
 }
 
 /// Reads the price of a token bucket or a fixed window. The cost has this source, `None` if it is invalid. `ceiling` is the
-/// largest amount that a full bucket admits. `None` after reporting a problem.
-pub(crate) fn price(section: &Section<'_>, source: Option<CostSource>, ceiling: Option<Ceiling>) -> Option<Price> {
+/// largest amount that a full bucket admits. `attributes` reads the attributes by which reserves are learned. `None` after
+/// reporting a problem.
+pub(crate) fn price(
+    section: &Section<'_>,
+    source: Option<CostSource>,
+    ceiling: Option<Ceiling>,
+    attributes: Option<AttributeReader<'_>>,
+) -> Option<Price> {
     let weights = weights(section);
     let count_on = section.optional("count_on", |field| upstream_results::COUNT_ON.read(field));
     if source.is_some() && !matches!(source, Some(CostSource::Response(SettledSource::LlmTokens(_)))) {
@@ -139,7 +140,9 @@ pub(crate) fn price(section: &Section<'_>, source: Option<CostSource>, ceiling: 
             SettledSource::LlmTokens(_) => SettledSource::LlmTokens(weights?),
             other => other,
         };
-        return settled_price(section, source, ceiling).map(Price::Settled).filter(|_| !section.has("count_on"));
+        return settled_price(section, source, ceiling, attributes)
+            .map(Price::Settled)
+            .filter(|_| !section.has("count_on"));
     }
     if source.is_some() {
         section.unwanted("reserve", "must stand beside a `cost_source` of the response");
@@ -163,18 +166,17 @@ fn counted(price: Price, results: UpstreamResults) -> Price {
     Price::Settled(SettledPrice { source: SettledSource::CountOn(results), reserve, default_cost: None })
 }
 
-fn settled_price(section: &Section<'_>, source: SettledSource, ceiling: Option<Ceiling>) -> Option<SettledPrice> {
+fn settled_price(
+    section: &Section<'_>,
+    source: SettledSource,
+    ceiling: Option<Ceiling>,
+    attributes: Option<AttributeReader<'_>>,
+) -> Option<SettledPrice> {
     let others = ["fixed_cost", "min_cost", "max_cost"];
     let format = source.unit().format();
     others.iter().for_each(|key| section.unwanted(key, RESPONSE_NAMES_THE_COST));
     let default = section.optional("default_cost", |field| from_zero(&field, format, ceiling));
-    let reserve = match section.get("reserve") {
-        Some(field) => from_zero(&field, format, ceiling).map(Reserve::Fixed),
-        None => {
-            section.wrong("reserve", "missing; what is held until the response names the cost. 0 charges afterwards");
-            None
-        }
-    };
+    let reserve = ReserveReader { source: &source, ceiling, attributes }.reserve(section);
     let default_cost = match default? {
         Some(cost) => Some(cost),
         None if source.is_llm() => None,

@@ -12,6 +12,7 @@ mod windowed;
 
 use serde_json::{Value, json};
 
+use crate::keys::rules::attribute::AttributeReader;
 use crate::keys::rules::claimed_number::NumberReader;
 use crate::keys::rules::cost::{self, Ceiling, CostSource};
 use crate::keys::rules::settled_cost::{self, budget, without_holds};
@@ -161,19 +162,21 @@ pub(crate) fn ceiling(algorithm: &Algorithm, format: AmountFormat) -> Ceiling {
 }
 
 /// Reads what a request costs at a limit with this algorithm. The cost has this source, `None` if it is invalid. `ceiling` is
-/// the highest cost that a full bucket can pay, or `None` if the limit is invalid.
+/// the highest cost that a full bucket can pay, or `None` if the limit is invalid. `attributes` reads the attributes by which
+/// reserves are learned.
 pub(crate) fn price(
     kind: AlgorithmKind,
     section: &Section<'_>,
     source: Option<CostSource>,
     ceiling: Option<Ceiling>,
+    attributes: Option<AttributeReader<'_>>,
 ) -> Option<Price> {
     match kind {
         AlgorithmKind::Concurrency => Some(concurrency::PRICE),
         AlgorithmKind::TokenBucket
         | AlgorithmKind::TokenBudget
         | AlgorithmKind::FixedWindow
-        | AlgorithmKind::WindowBudget => settled_cost::price(section, source, ceiling),
+        | AlgorithmKind::WindowBudget => settled_cost::price(section, source, ceiling, attributes),
         AlgorithmKind::SlidingLog | AlgorithmKind::SlidingWindow | AlgorithmKind::LeakyBucket => {
             cost::price(section, source, ceiling)
         }
