@@ -70,7 +70,7 @@ pub struct ExpectedTokens {
 
 impl ExpectedTokens {
     /// Returns the most tokens that a request and its response can have. `default_output` is for a request without a maximum, and
-    /// for content that the request only refers to. `None` if such a default is needed and there is none.
+    /// for content that the request only refers to. `None` if such a default is needed and is missing.
     pub fn most(request: &ModelRequest, default_output: Option<u64>) -> Option<ExpectedTokens> {
         let is_bounded = request.body.max_output.is_some() && !request.body.has_content_elsewhere;
         let default = if is_bounded { 0 } else { default_output? };

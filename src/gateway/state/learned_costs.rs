@@ -16,10 +16,10 @@ use rules::rule::Mode;
 use rules::rule_set::{CompiledLimit, RuleSet};
 use rules::settled_price::{Reserve, SettledSource};
 
-/// The largest number of values of an attribute that are told apart for one limit.
+/// The largest number of values of an attribute that have a sample of their own, for one limit.
 const MOST_VALUES: usize = 1000;
 
-/// The longest value that is told apart, in bytes.
+/// The longest value that has a sample of its own, in bytes.
 const LONGEST_VALUE: usize = 256;
 
 /// The costs that the limits of one configuration have learned. A limit that a reload does not change keeps them.

@@ -80,7 +80,7 @@ fn values_of_an_attribute_are_learned_apart_and_survive_a_reload() {
     reserves(&gateway, "small", spent, 3);
     let spent = spent + spend(&gateway, "large", std::iter::once(91));
     reserves(&gateway, "large", spent, 91);
-    // Another source of costs starts anew.
+    // With another source of costs, learning begins again.
     gateway.reload(&upstream, &budget(LIMIT, reserve).replace("x-cost", "x-other"));
     let first = gateway.client().get("/", &[("X-User", "bob"), ("X-Model", "small")]);
     assert_eq!(first.number("ratelimit-remaining"), LIMIT - 300);
