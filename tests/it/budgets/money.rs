@@ -74,9 +74,10 @@ fn begin(gateway: &Gateway, mode: &str, body: &str) -> Client {
     client
 }
 
-/// A request of 40 bytes for this model, whose estimate is 10 tokens.
+/// A request for this model with 40 bytes of names and texts, whose estimate is 10 tokens.
 fn request(model: &str) -> String {
-    format!("{:<40}", format!(r#"{{"model":"{model}"}}"#))
+    let rest = "x".repeat(40 - "modeluser".len() - model.len());
+    format!(r#"{{"model":"{model}","user":"{rest}"}}"#)
 }
 
 fn ask(gateway: &Gateway, mode: &str) -> Response {
@@ -126,6 +127,33 @@ fn an_estimate_is_money_too() {
     let gateway = before(&upstream, &config(", default_cost: 0.25")).start();
     assert_eq!(ask(&gateway, "without").status, 200);
     becomes(&gateway, "0.25");
+}
+
+/// The request of 10 tokens may have 7 tokens of output: at the prices of `m`, 12 USD.
+#[test]
+fn the_most_that_a_request_can_cost_is_held_at_the_price_of_its_model() {
+    let (upstream, finish) = answering_when_told();
+    let reserves = |reserve: &str| config("").replace("reserve: 4.50", &format!("reserve: {reserve}"));
+    for (reserve, held) in [
+        ("{worst: {default_output: 7}}", "12.00 USD"),
+        ("{learn: 95%, min: 0.5, default: 100, max: 200.25}", "100.00 USD"),
+        ("{learn: 95%, min: 0.000000001, default: 0.000000002}", "0.000000002 USD"),
+    ] {
+        let gateway = before(&upstream, &reserves(reserve)).start();
+        let mut running = begin(&gateway, "", &request("m"));
+        let admin = gateway.admin.to_string();
+        let command = ["bucket", "show", "--admin", &admin, "spend", "header:x-user=ann"];
+        let shown = format!("{held} held");
+        eventually("it is held", || tollgate(&command).out.contains(&shown));
+        finish.send(()).unwrap();
+        assert_eq!(running.response("POST").unwrap().status, 200);
+        becomes(&gateway, "3.50");
+    }
+    // More than the limit of 250 USD.
+    let gateway = before(&upstream, &reserves("{worst: {default_output: 240}}")).start();
+    let refused =
+        begin(&gateway, "", &request("m").replace("\"user\"", "\"max_tokens\":246,\"user\"")).response("POST");
+    assert_eq!(refused.unwrap().field("x-tollgate-reason").as_deref(), Some("cost_too_large"));
 }
 
 #[test]
