@@ -42,6 +42,7 @@ pub mod descriptors_plan;
 pub mod diff;
 pub mod explanation;
 pub mod index;
+mod json_place;
 pub mod number_changes;
 mod overrides;
 pub mod partial_evaluation;

@@ -5,10 +5,10 @@ use std::fmt;
 use http::HeaderName;
 use ledger::cost::Cost;
 use ledger::money::{self, Amount, AmountFormat};
-use llm::json::Pointer;
 use llm::prices::NanoDollars;
 use request::attribute::Attribute;
 
+pub use super::json_place::JsonPlace;
 pub use super::reserve::{ExpectedTokens, InputEstimate, LearnedCosts, LearnedReserve, Reserve};
 pub use super::upstream_results::{UpstreamResult, UpstreamResults};
 pub use super::weights::Weights;
@@ -155,7 +155,7 @@ pub enum SettledSource {
     /// In this field of the response's head.
     ResponseHeader(HeaderName),
     /// In the response's JSON body, at this place.
-    ResponseJson(Pointer),
+    ResponseJson(JsonPlace),
     /// The tokens that the response of a language model names, weighted by their kind.
     LlmTokens(Weights),
     /// What these tokens cost by the table of prices. The limit counts [`Unit::Dollars`].
@@ -187,7 +187,7 @@ impl fmt::Display for SettledSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SettledSource::ResponseHeader(name) => write!(f, "response_header:{name}"),
-            SettledSource::ResponseJson(pointer) => write!(f, "response_json:{pointer}"),
+            SettledSource::ResponseJson(place) => write!(f, "response_json:{place}"),
             SettledSource::LlmTokens(_) => f.write_str("llm_tokens"),
             SettledSource::LlmCost => f.write_str("llm_cost"),
             SettledSource::CountOn(results) => write!(f, "count_on {results}"),

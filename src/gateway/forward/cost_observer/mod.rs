@@ -16,10 +16,10 @@ use crate::gateway::telemetry::labels::UpstreamError;
 use decision::request_prices::PricedUsage;
 use ledger::cost::{Cost, ExtraDecimals};
 use llm::answer::AnswerReader;
-use llm::json::{Interest, JsonScanner, Lookup, Pointer, PointerSet};
+use llm::json::{JsonScanner, Lookup, PointerSet};
 use llm_answer::LlmAnswer;
 use rules::route::llm_settings::OtherRequests;
-use rules::settled_price::{SettledSource, Unit, Weights};
+use rules::settled_price::{JsonPlace, SettledSource, Unit, Weights};
 
 /// The observer of the response to a request whose costs the response tells.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl CostObserver {
         };
         let reader = |source: &SettledSource| match source {
             SettledSource::ResponseHeader(name) => CostReader::Header { name: name.clone(), read: ReadCost::Missing },
-            SettledSource::ResponseJson(pointer) => CostReader::json(pointer),
+            SettledSource::ResponseJson(place) => CostReader::json(place),
             SettledSource::LlmTokens(_) | SettledSource::LlmCost if answer.is_none() => {
                 CostReader::Known(ReadCost::Configured(source.unit().times(other)))
             }
@@ -75,9 +75,8 @@ impl CostObserver {
 }
 
 impl CostReader {
-    fn json(pointer: &Pointer) -> CostReader {
-        let pointers = Arc::new(PointerSet::new([(pointer.clone(), Interest::Value)]));
-        CostReader::Json(Box::new(JsonScanner::new(pointers, AnswerReader::MAX_WHOLE)))
+    fn json(place: &JsonPlace) -> CostReader {
+        CostReader::Json(Box::new(JsonScanner::new(place.set(), AnswerReader::MAX_WHOLE)))
     }
 
     fn head(&mut self, fields: &HeadEdit<'_>) {

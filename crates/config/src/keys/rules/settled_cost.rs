@@ -18,7 +18,7 @@ use ledger::cost::Cost;
 use ledger::money::AmountFormat;
 use llm::json::Pointer;
 use rules::rule::Price;
-use rules::settled_price::{InputEstimate, Reserve, SettledPrice, SettledSource, UpstreamResults, Weights};
+use rules::settled_price::{InputEstimate, JsonPlace, Reserve, SettledPrice, SettledSource, UpstreamResults, Weights};
 
 /// All forms of `cost_source` of a limit that may be a budget.
 const SPELLINGS: [&str; 7] = [
@@ -84,7 +84,7 @@ fn parse(text: &str) -> Option<CostSource> {
     }
     let source = match text.split_once(':') {
         Some(("response_header", name)) => SettledSource::ResponseHeader(HeaderName::try_from(name).ok()?),
-        Some(("response_json", pointer)) => SettledSource::ResponseJson(Pointer::parse(pointer).ok()?),
+        Some(("response_json", pointer)) => SettledSource::ResponseJson(JsonPlace::new(Pointer::parse(pointer).ok()?)),
         None if text == "llm_tokens" => SettledSource::LlmTokens(Weights::default()),
         None if text == "llm_cost" => SettledSource::LlmCost,
         _ => return None,
