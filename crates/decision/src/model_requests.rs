@@ -7,16 +7,34 @@ use http::Method;
 
 use super::refusal::Refusal;
 use super::request_prices::RequestPrices;
-use ledger::charge::{Charge, Plan};
+use ledger::charge::{Charge, LimitId, Plan};
 use ledger::cost::Cost;
 use llm::prices::{ModelPrices, Prices};
-use request::attribute::Attribute;
 use request::llm_model::format_of;
 use request::model_request::{ModelBody, ModelRequest};
 use request::request::Request;
 use rules::route::llm_settings::{LlmSettings, OtherRequests};
 use rules::rule_set::{Answer, RuleSet};
 use rules::settled_price::{ExpectedTokens, Reserve, SettledPrice, Unit};
+use smallvec::SmallVec;
+
+/// A request that limits on language models refuse before the store is asked, because they cannot know its cost.
+#[derive(Debug)]
+pub struct UnpricedRequest {
+    pub refusal: Refusal,
+    /// The charges that the request would have paid.
+    pub plan: Plan,
+    /// The enforced limits that refuse it.
+    pub limits: SmallVec<[LimitId; 1]>,
+}
+
+impl UnpricedRequest {
+    /// Makes the error for a plan. `refuses` returns whether an enforced charge is one of a limit that refuses the request.
+    fn of(refusal: Refusal, plan: Plan, refuses: impl Fn(&Charge) -> bool) -> Box<UnpricedRequest> {
+        let limits = plan.enforced.iter().filter(|charge| refuses(charge)).map(|charge| charge.limit).collect();
+        Box::new(UnpricedRequest { refusal, plan, limits })
+    }
+}
 
 /// What budgets need to know of a request.
 #[derive(Clone, Debug)]
@@ -35,15 +53,14 @@ pub struct ModelContext<'s> {
 /// also the prices of a request that limits on money charge.
 ///
 /// # Errors
-/// Returns the refusal of a request that must be in a known format and is not, whose model has no price, or that must tell its usage
-/// and will not.
+/// If the request must be in a known format and is not, if its model has no price, or if it must tell its usage and will not.
 pub fn take_part<'s>(
     answer: Answer,
     rules: &RuleSet,
     request: &'s Request<'s>,
     llm: &'s LlmSettings,
     prices: Option<&Arc<Prices>>,
-) -> Result<(Answer, ModelContext<'s>), Refusal> {
+) -> Result<(Answer, ModelContext<'s>), Box<UnpricedRequest>> {
     let context = ModelContext { request: Some(request), llm, body: request.model(), prices: None };
     let unchanged = |answer| Ok((answer, context.clone()));
     let (Answer::Charge(plan) | Answer::TooLarge(plan)) = &answer else { return unchanged(answer) };
@@ -64,9 +81,10 @@ pub fn take_part<'s>(
             };
             // A limit that is only tried refuses nothing.
             if will_not_tell && is_refused(plan) {
-                return Err(Refusal::usage_required());
+                let plan = plan.clone();
+                return Err(UnpricedRequest::of(Refusal::usage_required(), plan, counts_models));
             }
-            return with_prices(answer, rules, request, context, prices, |charge| {
+            return with_prices(answer, rules, context, prices, |charge| {
                 unit_of_models(charge) == Some(Unit::Dollars)
             });
         }
@@ -75,7 +93,9 @@ pub fn take_part<'s>(
     };
     let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return unchanged(answer) };
     match other {
-        OtherRequests::Refuse if is_refused(&plan) => return Err(Refusal::unpriced()),
+        OtherRequests::Refuse if is_refused(&plan) => {
+            return Err(UnpricedRequest::of(Refusal::unpriced(), plan, counts_models));
+        }
         OtherRequests::Refuse | OtherRequests::Free => {
             plan.enforced.retain(|charge| !counts_models(charge));
             plan.shadow.retain(|charge| !counts_models(charge));
@@ -96,25 +116,26 @@ pub fn take_part<'s>(
 fn with_prices<'s>(
     answer: Answer,
     rules: &RuleSet,
-    request: &Request<'_>,
     model: ModelContext<'s>,
     table: Option<&Arc<Prices>>,
     counts_money: impl Fn(&Charge) -> bool,
-) -> Result<(Answer, ModelContext<'s>), Refusal> {
+) -> Result<(Answer, ModelContext<'s>), Box<UnpricedRequest>> {
     let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return Ok((answer, model)) };
     if !plan.charges().any(&counts_money) {
         return Ok((answer_for(plan), model));
     }
-    let asked = Attribute::Model.resolve(request).unwrap_or_default();
-    let prices = table.and_then(|table| RequestPrices::of(table, &asked));
+    // An explanation does not know the body, and so not the price.
+    let ModelBody::Read(body) = model.body else { return Ok((answer_for(plan), model)) };
+    let asked = body.body.model.as_deref().unwrap_or_default();
+    let prices = table.and_then(|table| RequestPrices::of(table, asked.as_bytes()));
     if prices.is_none() {
         if plan.enforced.iter().any(&counts_money) {
-            return Err(Refusal::unpriced());
+            return Err(UnpricedRequest::of(Refusal::unpriced(), plan, counts_money));
         }
         // A limit that is only tried refuses nothing.
         plan.shadow.retain(|charge| !counts_money(charge));
     }
-    if let (Some(prices), ModelBody::Read(body)) = (prices.as_ref().and_then(RequestPrices::asked), model.body) {
+    if let Some(prices) = prices.as_ref().and_then(RequestPrices::asked) {
         let charges = plan.enforced.iter_mut().chain(&mut plan.shadow).filter(|charge| counts_money(charge));
         for charge in charges {
             if let Some(price) = rules.limit(charge.limit).and_then(|limit| limit.settled_price()) {
@@ -168,7 +189,12 @@ mod tests {
     }
 
     /// Returns the costs of a request at the limits that are enforced and that are only tried.
-    fn costs(mode: Mode, method: &str, path: &str, other: OtherRequests) -> Result<(Vec<u64>, Vec<u64>), Refusal> {
+    fn costs(
+        mode: Mode,
+        method: &str,
+        path: &str,
+        other: OtherRequests,
+    ) -> Result<(Vec<u64>, Vec<u64>), Box<UnpricedRequest>> {
         let rules = rules(mode);
         let head = http::Request::builder().method(method).uri(path).body(()).unwrap().into_parts().0;
         let request = Request::new(&head, ClientAddress::new([203, 0, 113, 7].into(), 64));
@@ -198,8 +224,10 @@ mod tests {
         }
         check("POST", "/v1/audio/speech", Free, &[1]);
         check("POST", "/v1/audio/speech", cost, &[1, 2]);
-        let refusal = costs(Mode::Enforce, "POST", "/v1/audio/speech", Refuse).unwrap_err();
+        let UnpricedRequest { refusal, plan, limits } =
+            *costs(Mode::Enforce, "POST", "/v1/audio/speech", Refuse).unwrap_err();
         assert_eq!((refusal.status, refusal.reason), (400, Reason::Unpriced));
+        assert_eq!((plan.enforced.len(), &limits[..]), (2, &[LimitId(1)][..]));
     }
 
     #[test]

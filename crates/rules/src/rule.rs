@@ -256,7 +256,7 @@ impl Price {
         let (of_request, settled) = match self {
             Price::Fixed(_) => (None, None),
             Price::FromRequest { attribute, .. } => (Some(attribute), None),
-            Price::Settled(price) => (None, Some(price.attributes())),
+            Price::Settled(price) => (None, Some(price.reserve.attributes())),
         };
         of_request.into_iter().chain(settled.into_iter().flatten())
     }

@@ -228,7 +228,7 @@ impl RuleSet {
         let price = match &limit.price {
             Price::Fixed(cost) => CompiledPrice::Fixed(*cost),
             Price::Settled(price) => {
-                let slots = price.attributes().map(|attribute| self.slot(attribute)).collect();
+                let slots = price.reserve.attributes().iter().map(|attribute| self.slot(attribute)).collect();
                 CompiledPrice::Settled { price: price.clone(), slots }
             }
             Price::FromRequest { attribute, default, min, max } => {

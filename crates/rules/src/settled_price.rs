@@ -6,14 +6,11 @@ use http::HeaderName;
 use ledger::cost::Cost;
 use ledger::money::{self, Amount, AmountFormat};
 use llm::prices::NanoDollars;
-use request::attribute::Attribute;
 
 pub use super::json_place::JsonPlace;
 pub use super::reserve::{ExpectedTokens, InputEstimate, LearnedCosts, LearnedReserve, Reserve};
 pub use super::upstream_results::{UpstreamResult, UpstreamResults};
 pub use super::weights::Weights;
-
-static MODEL: Attribute = Attribute::Model;
 
 /// The price of a request at a [budget](ledger::algorithm::budget): what is reserved, and where the true cost stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +23,6 @@ pub struct SettledPrice {
 }
 
 impl SettledPrice {
-    /// Returns the attributes that name the reserve, and after them the model, if the cost depends on its price.
-    pub fn attributes(&self) -> impl Iterator<Item = &Attribute> {
-        let model = matches!(self.source, SettledSource::LlmCost).then_some(&MODEL);
-        self.reserve.attributes().iter().chain(model)
-    }
-
     /// Returns the unit in which the limit counts.
     pub fn unit(&self) -> Unit {
         self.source.unit()

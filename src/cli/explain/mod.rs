@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
+use http::Method;
 use http::header::{HOST, HeaderName};
 
 use super::admin_client;
@@ -40,12 +41,14 @@ use decision::order_of_answers::{Stage, choose_route};
 use decision::refusal::Refusal;
 use identity::jwt;
 use ledger::bucket_key::BucketKey;
+use ledger::charge::Charge;
 use logged::Search;
 use report::{Report, Subject};
 use request::attribute::Attribute;
 use request::door::Door;
 use request::grpc_timeout;
 use request::identity::Claims;
+use request::llm_model::format_of;
 use request::request::Request;
 use request::sent_descriptor::SentDescriptor;
 use rules::partial_evaluation::{Knowledge, Observation};
@@ -298,7 +301,7 @@ fn by_rules(
             explanation.answer = answer;
             None
         }
-        Err(refusal) => Some(answer::unpriced(&refusal)),
+        Err(unpriced) => Some(answer::unpriced(&unpriced.refusal)),
     };
     let keys: Vec<BucketKey> = match &explanation.answer {
         rule_set::Answer::Charge(plan) => plan.charges().map(|charge| charge.key).collect(),
@@ -315,14 +318,26 @@ fn by_rules(
         // The proxy that asks delays the request itself.
         Door::Http | Door::ExtAuthz | Door::Rls => Some(Micros(0)),
     };
-    let moment = report::Moment { now, levels: levels.as_ref() };
+    let takes_part = unpriced.is_some() || (request.head.method == Method::POST && format_of(request.head).is_some());
+    let cost = |charge: &Charge| {
+        let price = config.rules.limit(charge.limit).and_then(|limit| limit.settled_price());
+        match &explanation.answer {
+            rule_set::Answer::Charge(plan) | rule_set::Answer::TooLarge(plan)
+                if !takes_part && price.is_some_and(|price| price.source.is_llm()) =>
+            {
+                plan.charges().find(|other| other.limit == charge.limit).map(|other| other.cost)
+            }
+            _ => Some(charge.cost),
+        }
+    };
+    let terms = report::Terms { cost: &cost, now, levels: levels.as_ref() };
     Ok(Report {
         file: arguments.file.config.display().to_string(),
         subject,
         token: credentials.token.clone(),
         key: credentials.api_key.clone(),
         routes: Vec::new(),
-        policies: report::policies(&explanation, config, moment),
+        policies: report::policies(&explanation, config, terms),
         answer: unpriced.unwrap_or_else(|| answer::by_rules(&explanation, config, levels.as_ref(), longest_delay)),
         read_from: levels.map(|levels| levels.from),
     })

@@ -47,7 +47,7 @@ impl Columns {
         }
         for rule in report.policies.iter().flat_map(|policy| &policy.rules) {
             columns.name = columns.name.max(length(&rule.name).min(WIDEST_NAME));
-            for name in rule.unlimited.iter().chain(&rule.not_at_door) {
+            for name in rule.unlimited.iter().chain(&rule.not_at_door).chain(&rule.no_model) {
                 columns.name = columns.name.max(length(name).min(WIDEST_NAME));
                 columns.key = columns.key.max(length(&keys(rule)).min(WIDEST_NAME));
             }
@@ -141,8 +141,13 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
                 let why = "no slot: another proxy forwards the request";
                 line(name, &format!("key {:<1$}  {why}", keys(rule), columns.key))
             });
+            let no_model = rule.no_model.iter().map(|name| {
+                let why = "no charge: the request asks no language model";
+                line(name, &format!("key {:<1$}  {why}", keys(rule), columns.key))
+            });
             // The last line is the reason of the rule, if it has one.
-            charges.chain(unlimited).chain(at_door).chain((!rule.why.is_empty()).then(|| indented(&rule.why))).collect()
+            let uncharged = unlimited.chain(at_door).chain(no_model);
+            charges.chain(uncharged).chain((!rule.why.is_empty()).then(|| indented(&rule.why))).collect()
         }
         _ => vec![line(&rule.name, &rule.why)],
     }

@@ -6,6 +6,7 @@ use crate::gateway::bucket_levels::{Bucket, Levels};
 use crate::gateway::bucket_report::bucket_name;
 use base::time::Micros;
 use config::Config;
+use ledger::cost::Cost;
 use ledger::money::Amount;
 use ledger::store_time::StoreTime;
 use request::matcher::QuotedText;
@@ -134,6 +135,9 @@ pub(super) struct Rule {
     /// The limits of slots that charge nothing, because another proxy forwards the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_at_door: Vec<String>,
+    /// The limits on language models that charge nothing, because the request asks no model.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub no_model: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -218,21 +222,24 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The moment for which the rules are explained, with the levels of the buckets. `None` if they were not read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Moment<'l> {
+/// The costs of the request, and the moment for which the rules are explained.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'l> {
+    /// Returns the cost of the request at a limit. `None` if the limit does not count the request.
+    pub cost: &'l dyn Fn(&ledger::charge::Charge) -> Option<Cost>,
     /// The time on the clock of the store, or of this machine if the store was not read.
     pub now: StoreTime,
+    /// The levels of the buckets. `None` if they were not read.
     pub levels: Option<&'l Levels>,
 }
 
 /// Reports on the policies of the file, with the outcome of each rule.
-pub(super) fn policies(explanation: &Explanation<'_>, config: &Config, at: Moment<'_>) -> Vec<Policy> {
+pub(super) fn policies(explanation: &Explanation<'_>, config: &Config, terms: Terms<'_>) -> Vec<Policy> {
     let exempt = matches!(explanation.exemption, Exemption::By(_));
-    explanation.policies.iter().map(|explained| policy(explained, exempt, config, at)).collect()
+    explanation.policies.iter().map(|explained| policy(explained, exempt, config, terms)).collect()
 }
 
-fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, at: Moment<'_>) -> Policy {
+fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, terms: Terms<'_>) -> Policy {
     let policy = explained.policy;
     let mut notes = Vec::new();
     if policy.mode == Mode::Shadow {
@@ -272,7 +279,7 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, at: Mo
         notes.push("the request is exempt: nothing is charged".to_owned());
     }
     let rules = match takes_part {
-        true => explained.rules.iter().map(|explained| rule(explained, config, at)).collect(),
+        true => explained.rules.iter().map(|explained| rule(explained, config, terms)).collect(),
         false => Vec::new(),
     };
     Policy {
@@ -285,7 +292,7 @@ fn policy(explained: &ExplainedPolicy<'_>, exempt: bool, config: &Config, at: Mo
     }
 }
 
-fn rule(explained: &ExplainedRule<'_>, config: &Config, at: Moment<'_>) -> Rule {
+fn rule(explained: &ExplainedRule<'_>, config: &Config, terms: Terms<'_>) -> Rule {
     let rule = explained.rule;
     let mut report = Rule {
         name: rule.name.clone(),
@@ -302,13 +309,19 @@ fn rule(explained: &ExplainedRule<'_>, config: &Config, at: Moment<'_>) -> Rule 
         charges: Vec::new(),
         unlimited: Vec::new(),
         not_at_door: Vec::new(),
+        no_model: Vec::new(),
     };
     match &explained.outcome {
         RuleOutcome::Applies { picked, charges, matched } => {
             report.keys = picked.iter().map(key).collect();
             let until = rule.until.map(|until| format!("until {}", Date(until)));
             report.why = until.into_iter().chain(joined(matched)).collect::<Vec<_>>().join("; ");
-            report.charges = charges.charged.iter().map(|each| charge(each, config, at)).collect();
+            for each in &charges.charged {
+                match (terms.cost)(&each.charge) {
+                    Some(cost) => report.charges.push(charge(each, cost, config, terms)),
+                    None => report.no_model.push(each.name.to_owned()),
+                }
+            }
             report.unlimited = charges.unlimited.iter().map(|name| (*name).to_owned()).collect();
             report.not_at_door = charges.not_at_door.iter().map(|name| (*name).to_owned()).collect();
         }
@@ -333,11 +346,11 @@ fn key(picked: &PickedKey<'_>) -> Key {
     Key { attribute: picked.to_string(), value }
 }
 
-fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> Charge {
+fn charge(explained: &ExplainedCharge<'_>, cost: Cost, config: &Config, terms: Terms<'_>) -> Charge {
     let charge = &explained.charge;
     let unit = explained.settled.map_or(Unit::Requests, SettledPrice::unit);
-    let level = at.levels.map(|levels| {
-        let Bucket { untouched, wait, delay } = levels.bucket(&charge.key, &charge.algorithm, charge.cost);
+    let level = terms.levels.map(|levels| {
+        let Bucket { untouched, wait, delay } = levels.bucket(&charge.key, &charge.algorithm, cost);
         let (remaining, full_in) = (untouched.remaining, untouched.reset_after);
         let pays = wait == Some(Micros(0));
         Level {
@@ -348,13 +361,13 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
             delay_us: delay,
         }
     });
-    let state = at.levels.and_then(|levels| levels.state(&charge.key));
-    let period = charge.algorithm.period(state.as_deref(), at.now.of(&charge.algorithm));
+    let state = terms.levels.and_then(|levels| levels.state(&charge.key));
+    let period = charge.algorithm.period(state.as_deref(), terms.now.of(&charge.algorithm));
     let ends = period.and_then(|period| charge.algorithm.print_end(period.end));
     Charge {
         limit: explained.name.to_owned(),
         mode: explained.mode,
-        cost: unit.amount(charge.cost),
+        cost: unit.amount(cost),
         numbers: charge.algorithm.display(unit.format()).to_string(),
         claimed: explained.claimed.iter().map(ToString::to_string).collect(),
         ends,

@@ -2,6 +2,7 @@
 
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::LimitMetrics;
+use decision::model_requests::UnpricedRequest;
 use ledger::charge::{ChargePurpose, LimitId, Plan};
 use ledger::cost::Cost;
 use ledger::outcome::{Outcome, Verdict};
@@ -55,6 +56,18 @@ pub(super) fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
         metrics.requests.increment(1);
         if charge.is_too_large() {
             metrics.too_large.increment(1);
+        }
+    }
+}
+
+/// Counts a request whose cost limits on language models cannot know. All limits of the plan count the request, but only
+/// these limits count it as unpriced.
+pub(super) fn count_unpriced(snapshot: &Snapshot, UnpricedRequest { plan, limits, .. }: &UnpricedRequest) {
+    for charge in &plan.enforced {
+        let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };
+        metrics.requests.increment(1);
+        if limits.contains(&charge.limit) {
+            metrics.unpriced.increment(1);
         }
     }
 }

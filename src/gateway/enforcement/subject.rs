@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::authenticate::Authenticator;
-use super::{Arrival, Decision, DecisionFindings, Direction, Enforcement, PaymentRecord, RequestPurpose, enforce};
+use super::{
+    Arrival, Decision, DecisionFindings, Direction, Enforcement, PaymentRecord, RequestPurpose, counting, enforce,
+};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
@@ -92,7 +94,10 @@ impl<'s> Subject<'s> {
                 ruling.answer = answer;
                 enforce(gateway, snapshot, ruling, Some(request), arrival, record, model).await
             }
-            Err(refusal) => Enforcement::refused(refusal, None),
+            Err(unpriced) => {
+                counting::count_unpriced(snapshot, &unpriced);
+                Enforcement::refused(unpriced.refusal, None)
+            }
         }
     }
 

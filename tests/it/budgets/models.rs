@@ -188,3 +188,16 @@ fn another_spelling_of_a_path_is_not_free() {
     assert_eq!(ask("/v1/chat%2fcompletions"), 400);
     becomes(&gateway, 100);
 }
+
+#[test]
+fn a_request_in_no_known_format_is_refused_and_counted_at_its_limit() {
+    let upstream = model();
+    let gateway = Gateway::start(&upstream, &tokens());
+    let refused = begin_at(&gateway, "/v1/files", "whole").response("POST").unwrap();
+    assert_eq!((refused.status, refused.field("x-tollgate-reason").as_deref()), (400, Some("unpriced")));
+    assert_eq!(upstream.count(), 0);
+    let labels = ["rule=\"spend\"", "mode=\"enforce\""];
+    gateway.expect("rate_limiter_rejected_total", &[labels[0], labels[1], "reason=\"unpriced\""], 1.0);
+    gateway.expect("rate_limiter_requests_total", &labels, 1.0);
+    gateway.expect("rate_limiter_allowed_total", &labels, 0.0);
+}

@@ -29,7 +29,7 @@ fn written<const FILES: usize>(folder: &tempfile::TempDir, rules: [&str; FILES])
 fn an_explanation_has_the_source_of_a_cost_its_weights_and_its_reserve() {
     let folder = tempfile::tempdir().unwrap();
     let [file] = written(&folder, [RULES]);
-    let page = tollgate(&["explain", "-c", &file, "/v1/chat/completions"]).out;
+    let page = tollgate(&["explain", "-c", &file, "-X", "POST", "/v1/chat/completions"]).out;
     for part in [
         "cost 50  1000/min burst 1000; cost from llm_tokens (input 1, output 4, cached 0.1, cache_write 1), reserve 50",
         "cost from response_header:x-cost, reserve 5, otherwise 0",
@@ -40,34 +40,19 @@ fn an_explanation_has_the_source_of_a_cost_its_weights_and_its_reserve() {
 }
 
 #[test]
-fn an_explanation_has_the_form_of_a_reserve_and_its_amount_without_the_body() {
+fn an_explanation_names_limits_on_models_that_do_not_count_the_request() {
     let folder = tempfile::tempdir().unwrap();
-    let reserves = [
-        "{worst: {default_output: 200}}",
-        "{from: request_json:/max|request_json:/b, plus: input, default: 300}",
-        "{learn: 99.5%, by: llm:model, min: 5, default: 400}",
-    ];
-    let limits: Vec<String> = reserves
-        .iter()
-        .enumerate()
-        .map(|(index, reserve)| {
-            let reserve = reserve.replace("request_json:/max|request_json:/b", "\"request_json:/max|request_json:/b\"");
-            format!("      l{index}: {{rate: 1000/min, cost_source: llm_tokens, weights: {{output: 4}}, reserve: {reserve}}}\n")
-        })
-        .collect();
-    let rules = "upstream: http://127.0.0.1:9000\nrules:\n  - name: pro\n    limit_keys: [ip:address]\n    limits:\n";
-    let [file] = written(&folder, [&format!("{rules}{}", limits.concat())]);
-    let page = tollgate(&["explain", "-c", &file, "-X", "POST", "/v1/chat/completions"]).out;
-    for part in [
-        "cost 800  1000/min burst 1000",
-        "reserve worst case, 200 tokens of output by default",
-        "cost 300  1000/min burst 1000",
-        "reserve from request_json:/max|request_json:/b plus input (without it 300)",
-        "cost 400  1000/min burst 1000",
-        "reserve learned, 99.5% by llm:model, 400 at first",
-    ] {
-        assert!(page.contains(part), "{part}: {page}");
-    }
+    let [file, charged] = written(&folder, [RULES, &RULES.replace("\nrules:", "\nllm: {other: 2}\nrules:")]);
+    let page = tollgate(&["explain", "-c", &file, "/v1/chat/completions"]).out;
+    assert!(page.contains("pro.tokens") && page.contains("no charge: the request asks no language model"), "{page}");
+    assert!(!page.contains("reserve 50") && page.contains("reserve 5, otherwise 0"), "{page}");
+    let json = tollgate(&["explain", "-c", &file, "--json", "/v1/chat/completions"]).out;
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let rule = &report["policies"][0]["rules"][0];
+    assert_eq!(rule["no_model"], serde_json::json!(["pro.tokens"]), "{json}");
+    assert_eq!(rule["charges"].as_array().map(Vec::len), Some(2), "{json}");
+    let page = tollgate(&["explain", "-c", &charged, "-X", "POST", "/v1/files"]).out;
+    assert!(page.contains("cost 2  1000/min burst 1000; cost from llm_tokens"), "{page}");
 }
 
 #[test]
@@ -137,4 +122,35 @@ rules:
         "buckets kept: policy default, limit spend: was 100.50 USD/1h; cost from llm_cost, reserve 0.50 USD, is \
          0.75 USD/1h; cost from llm_cost, reserve 0.50 USD; what was spent stays spent\nok\n"
     );
+}
+
+#[test]
+fn an_explanation_has_the_form_of_a_reserve_and_its_amount_without_the_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let reserves = [
+        "{worst: {default_output: 200}}",
+        "{from: request_json:/max|request_json:/b, plus: input, default: 300}",
+        "{learn: 99.5%, by: llm:model, min: 5, default: 400}",
+    ];
+    let limits: Vec<String> = reserves
+        .iter()
+        .enumerate()
+        .map(|(index, reserve)| {
+            let reserve = reserve.replace("request_json:/max|request_json:/b", "\"request_json:/max|request_json:/b\"");
+            format!("      l{index}: {{rate: 1000/min, cost_source: llm_tokens, weights: {{output: 4}}, reserve: {reserve}}}\n")
+        })
+        .collect();
+    let rules = "upstream: http://127.0.0.1:9000\nrules:\n  - name: pro\n    limit_keys: [ip:address]\n    limits:\n";
+    let [file] = written(&folder, [&format!("{rules}{}", limits.concat())]);
+    let page = tollgate(&["explain", "-c", &file, "-X", "POST", "/v1/chat/completions"]).out;
+    for part in [
+        "cost 800  1000/min burst 1000",
+        "reserve worst case, 200 tokens of output by default",
+        "cost 300  1000/min burst 1000",
+        "reserve from request_json:/max|request_json:/b plus input (without it 300)",
+        "cost 400  1000/min burst 1000",
+        "reserve learned, 99.5% by llm:model, 400 at first",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }

@@ -23,6 +23,8 @@ pub(crate) struct LimitMetrics {
     pub allowed: Counter,
     pub exceeded: Counter,
     pub too_large: Counter,
+    /// The number of requests whose cost could not be known. Only an enforced limit on language models has such requests.
+    pub unpriced: Counter,
     pub near_limit: Counter,
     /// The number of requests that `on_store_failure: deny` refused while the store was unavailable.
     pub unavailable: Counter,
@@ -183,6 +185,10 @@ impl LimitMetrics {
             allowed: series.counter("rate_limiter_allowed_total", &[policy, rule, mode]),
             exceeded: rejected(exceeded),
             too_large: if limit.may_be_too_large() { rejected(Reason::CostTooLarge) } else { Counter::noop() },
+            unpriced: match (limit.mode, limit.settled_price()) {
+                (Mode::Enforce, Some(price)) if price.source.is_llm() => rejected(Reason::Unpriced),
+                _ => Counter::noop(),
+            },
             near_limit: match limit.mode {
                 Mode::Enforce => series.counter("rate_limiter_near_limit_total", &[policy, rule]),
                 Mode::Shadow => Counter::noop(),
