@@ -84,9 +84,7 @@ pub fn take_part<'s>(
                 let plan = plan.clone();
                 return Err(UnpricedRequest::of(Refusal::usage_required(), plan, counts_models));
             }
-            return with_prices(answer, rules, context, prices, |charge| {
-                unit_of_models(charge) == Some(Unit::Dollars)
-            });
+            return with_prices(answer, rules, context, prices, |charge| unit_of_models(charge) == Some(Unit::Dollars));
         }
         (&Method::POST, _, _) => llm.other,
         _ => OtherRequests::Free,
