@@ -54,7 +54,7 @@ pub struct Config {
     pub error_formats: ErrorFormats,
     /// The settings for requests to language models. A route may have others.
     pub llm: LlmSettings,
-    /// The prices of models. `None` without `prices`; then no limit counts money.
+    /// The prices of models. `None` if the file has no `prices`, so that no limit counts money.
     pub prices: Option<Arc<Prices>>,
     pub headers: Vec<HeaderFormat>,
     pub retry_after_jitter: Jitter,

@@ -1,5 +1,6 @@
-//! Decides which requests take part in limits on language models: POST requests whose path and body are in a known format. By the
-//! settings, others are refused, are free, or have a fixed cost. Finds the prices of those that limits on money charge.
+//! Decides which requests take part in limits on language models: POST requests whose path and body are in a known format. The
+//! settings say whether other POST requests are refused, are free, or have a fixed cost. Also finds the prices for requests that
+//! limits on money charge.
 
 use std::sync::Arc;
 
@@ -24,12 +25,12 @@ pub struct UnpricedRequest {
     pub refusal: Refusal,
     /// The charges that the request would have paid.
     pub plan: Plan,
-    /// The enforced limits that refuse it.
+    /// The enforced limits that refuse the request.
     pub limits: SmallVec<[LimitId; 1]>,
 }
 
 impl UnpricedRequest {
-    /// Makes the error for a plan. `refuses` returns whether an enforced charge is one of a limit that refuses the request.
+    /// Makes the error for a plan. `refuses` returns whether the limit of an enforced charge refuses the request.
     fn of(refusal: Refusal, plan: Plan, refuses: impl Fn(&Charge) -> bool) -> Box<UnpricedRequest> {
         let limits = plan.enforced.iter().filter(|charge| refuses(charge)).map(|charge| charge.limit).collect();
         Box::new(UnpricedRequest { refusal, plan, limits })
@@ -39,7 +40,7 @@ impl UnpricedRequest {
 /// What budgets need to know of a request.
 #[derive(Clone, Debug)]
 pub struct ModelContext<'s> {
-    /// `None` for a call about descriptors, which has no budgets.
+    /// `None` for a call about descriptors, because budgets do not count such calls.
     pub request: Option<&'s Request<'s>>,
     /// The settings for the route of the request.
     pub llm: &'s LlmSettings,
@@ -48,12 +49,12 @@ pub struct ModelContext<'s> {
     pub prices: Option<RequestPrices>,
 }
 
-/// Changes the charges to limits on language models for a request that takes no part in them. `llm` are the settings for the
-/// route of the request, and `prices` is the table of prices. Other limits, and almost all requests, are not changed. Returns
-/// also the prices of a request that limits on money charge.
+/// Changes what limits on language models charge, by the format of the request and the prices of its model. Charges of other
+/// limits are not changed. `llm` are the settings for the route of the request. Also returns what budgets need to know of it.
 ///
 /// # Errors
-/// If the request must be in a known format and is not, if its model has no price, or if it must tell its usage and will not.
+/// If limits refuse the request, because its format is not known, its model has no price, or its response will not tell a usage
+/// that the settings require.
 pub fn take_part<'s>(
     answer: Answer,
     rules: &RuleSet,
@@ -79,7 +80,7 @@ pub fn take_part<'s>(
                 ModelBody::Read(model) => llm.require_usage && !model.body.tells_usage(llm.ask_for_usage),
                 ModelBody::Unread | ModelBody::Other => false,
             };
-            // A limit that is only tried refuses nothing.
+            // A limit in shadow mode refuses nothing.
             if will_not_tell && is_refused(plan) {
                 let plan = plan.clone();
                 return Err(UnpricedRequest::of(Refusal::usage_required(), plan, counts_models));
@@ -110,7 +111,7 @@ pub fn take_part<'s>(
     unchanged(answer_for(plan))
 }
 
-/// Finds the prices of a request to a language model, if limits on money charge it.
+/// Finds the prices for a request that limits on money charge, and sets what these limits reserve.
 fn with_prices<'s>(
     answer: Answer,
     rules: &RuleSet,
@@ -122,7 +123,7 @@ fn with_prices<'s>(
     if !plan.charges().any(&counts_money) {
         return Ok((answer_for(plan), model));
     }
-    // An explanation does not know the body, and so not the price.
+    // In an explanation the body is not known, so the price is not known.
     let ModelBody::Read(body) = model.body else { return Ok((answer_for(plan), model)) };
     let asked = body.body.model.as_deref().unwrap_or_default();
     let prices = table.and_then(|table| RequestPrices::of(table, asked.as_bytes()));
@@ -130,7 +131,7 @@ fn with_prices<'s>(
         if plan.enforced.iter().any(&counts_money) {
             return Err(UnpricedRequest::of(Refusal::unpriced(), plan, counts_money));
         }
-        // A limit that is only tried refuses nothing.
+        // A limit in shadow mode refuses nothing.
         plan.shadow.retain(|charge| !counts_money(charge));
     }
     if let Some(prices) = prices.as_ref().and_then(RequestPrices::asked) {
@@ -144,7 +145,8 @@ fn with_prices<'s>(
     Ok((answer_for(plan), ModelContext { prices, ..model }))
 }
 
-/// Returns what a limit on money reserves, now that the prices are known. `walked` is what the rules have reserved without them.
+/// Returns what a limit on money reserves, now that the prices are known. `walked` is what the rules have
+/// reserved without prices.
 fn reserved(walked: Cost, price: &SettledPrice, prices: &ModelPrices, body: &ModelRequest) -> Cost {
     let most = |default_output| {
         let tokens = ExpectedTokens::most(body, default_output)?;

@@ -42,7 +42,7 @@ pub struct Triple {
     pub limit: u64,
     pub remaining: u64,
     pub reset: u64,
-    /// The unit of `limit` and `remaining`. Of money, they are cents.
+    /// The unit of `limit` and `remaining`. If the limit counts money, both are in cents.
     pub unit: Unit,
 }
 

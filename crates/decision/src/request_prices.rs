@@ -12,22 +12,22 @@ pub struct RequestPrices {
     asked: String,
 }
 
-/// What a request has cost.
+/// What a request has cost, and the line of the table with the price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PricedUsage {
     /// The cost, above 0.
     pub cost: NanoDollars,
-    /// The `model` of the table's line: `gpt-4o*`.
+    /// The `model` in the line, such as `gpt-4o*`.
     pub model: String,
-    /// The line of the table, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
     /// Whether the model that answered has no price, so that the price is that of the model that was asked for.
     pub is_of_asked: bool,
 }
 
 impl RequestPrices {
-    /// Returns the prices for a request for this model. `None` if the table has no price for it. A request that names no model
-    /// has an empty name, for which the table may have a default.
+    /// Returns the prices for a request for the model `asked`. `None` if the table has no price for this model. If the request
+    /// names no model, `asked` is empty, and only the default of the table can give the price.
     pub fn of(table: &Arc<Prices>, asked: &[u8]) -> Option<RequestPrices> {
         let asked = std::str::from_utf8(asked).ok()?;
         table.model(asked)?;
@@ -39,12 +39,12 @@ impl RequestPrices {
         self.table.model(&self.asked)
     }
 
-    /// Returns what this usage costs. `answered` is the model that the response names, if it names one.
+    /// Returns what this usage costs. `answered` is the model that the response names.
     pub fn price(&self, usage: &Usage, answered: Option<&str>) -> Option<PricedUsage> {
         let of_answered = answered.map(|model| self.table.model(model));
         let prices = of_answered.flatten().or_else(|| self.asked())?;
         Some(PricedUsage {
-            // Also a model that costs nothing leaves a trace.
+            // The cost is never 0, even if the model is free, because 0 is the cost of a request that does not count.
             cost: prices.cost(usage).max(NanoDollars(1)),
             model: prices.to_string(),
             line: prices.line(usage.prompt()),

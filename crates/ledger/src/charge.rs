@@ -249,7 +249,7 @@ fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTim
     charge.algorithm.correction(words(state), now.of(&charge.algorithm))
 }
 
-/// Returns what is held of a budget. Zero for other limits.
+/// Returns what requests in flight hold of a budget. Zero for other limits.
 fn held<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> Cost {
     match &charge.algorithm {
         Algorithm::Budget(budget) => budget.held(words(state), now.of(&charge.algorithm)),

@@ -9,14 +9,14 @@ use crate::cost::Cost;
 /// The largest number of digits after the point in an amount of money.
 pub const MAX_DECIMALS: usize = 9;
 
-/// One thousandth of a cost is so many parts of a dollar.
+/// The parts of a dollar. One part is one thousandth of a cost.
 const PARTS: u64 = 1_000_000_000;
 
 /// The parts of a cent.
 const CENT: u64 = PARTS / 100;
 
-/// Parses USD: digits, or digits with a point between them. Zeros may follow the ninth digit after the point. An amount that
-/// is too large saturates. `None` for any other text.
+/// Parses an amount in USD: digits, or digits with a point between them. Zeros may follow the ninth digit after the point. An
+/// amount that is too large saturates. `None` for any other text.
 pub fn parse(text: &str) -> Option<Cost> {
     let (dollars, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Option<Cost> {
     Some(Cost::from_thousandths(dollars.saturating_mul(PARTS).saturating_add(parts)))
 }
 
-/// Returns the cost of so many USD, with up to three decimals. The result saturates.
+/// Returns this number of USD, which has up to three decimals, as a limit counts it. The result saturates.
 pub const fn from_dollars(dollars: Cost) -> Cost {
     Cost::from_thousandths(dollars.thousandths().saturating_mul(PARTS / 1000))
 }
@@ -56,13 +56,13 @@ pub enum AmountFormat {
 }
 
 impl AmountFormat {
-    /// Returns the amount, which is displayed in this format.
+    /// Returns the cost as an amount that is displayed in this format.
     pub const fn of(self, cost: Cost) -> Amount {
         Amount { format: self, cost }
     }
 }
 
-/// An amount that is displayed as its limit counts it. Amounts are compared only if they have one format.
+/// An amount of a limit, with the format in which it is displayed. Only amounts in the same format can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount {
     format: AmountFormat,
@@ -79,7 +79,7 @@ impl Serialize for Amount {
     }
 }
 
-/// Displays `20`, or `0.0045 USD` with at least two decimals.
+/// Displays a number such as `20`, or money such as `0.0045 USD`, which has at least two decimals.
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.format {

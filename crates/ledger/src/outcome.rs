@@ -38,7 +38,7 @@ pub struct Outcome {
     pub reset_after: Micros,
     /// How long the bucket delays the request, if all buckets grant it.
     pub delay: Micros,
-    /// What requests in flight hold of a budget that refuses the request, as far as it is known. Zero otherwise.
+    /// What requests in flight hold of a budget that refuses the request, as far as the gateway knows. Zero for other buckets.
     pub held: Cost,
 }
 

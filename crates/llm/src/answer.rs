@@ -135,9 +135,9 @@ impl Sum {
 }
 
 impl Report {
-    /// Estimates the usage of an answer that may have been cut: its last usage, and a token of output for each
-    /// `bytes_per_token` bytes of later text. The prompt of an answer without a usage, or with one of 0, has
-    /// `prompt_estimate` tokens.
+    /// Estimates the usage of an answer that may have been cut: the last usage that it names, and one token of output for each
+    /// `bytes_per_token` bytes of text after that usage. If the answer names no usage, or only a usage of 0, the prompt counts
+    /// as `prompt_estimate` tokens.
     pub fn estimate(&self, prompt_estimate: u64, bytes_per_token: u64) -> Usage {
         let told = self.usage.filter(|usage| *usage != Usage::default());
         let usage = told.unwrap_or(Usage { input: prompt_estimate, ..Usage::default() });

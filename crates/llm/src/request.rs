@@ -30,13 +30,13 @@ pub struct RequestReader {
 pub struct LlmRequest {
     /// The model that is asked for. `None` if the body does not name it: a path may.
     pub model: Option<String>,
-    /// The largest number of tokens in one answer. `None` if the request names none. 0 for embeddings.
+    /// The largest number of tokens in one answer. `None` if the request names no maximum. 0 for embeddings.
     pub max_output: Option<u64>,
     /// How many answers are asked for, at least 1.
     pub answers: u64,
     /// Whether the body asks for a stream. Gemini's path says so instead.
     pub is_stream: bool,
-    /// Whether the response tells its usage. Only streams of OpenAI's chat completions must be asked for it.
+    /// Whether the response tells its usage. A stream of OpenAI's chat completions does so only if the request asks for it.
     pub tells_usage: bool,
     /// The bytes of all names, strings and numbers, decoded, without media.
     pub text_bytes: u64,
@@ -104,7 +104,7 @@ impl RequestReader {
         if !matches!(self.scanner.value(RequestTable::ROOT), Lookup::Value(Value::Object)) {
             return Err(InvalidRequest::NotAnObject);
         }
-        // The answer to a request without such a setting has no output.
+        // In a format without a maximum of output, such as that of embeddings, answers have no output.
         let has_output = self.table.roles.contains(&RequestRole::MaxOutput);
         let mut request = LlmRequest {
             model: None,
@@ -154,7 +154,7 @@ impl RequestReader {
 /// Where a body says whether its stream is to end with the usage.
 #[derive(Clone, Debug, Default)]
 struct UsagePlaces {
-    /// Whether streams of this format must be asked for their usage.
+    /// Whether requests in this format must ask for the usage of a stream.
     is_known: bool,
     is_asked: bool,
     root: Option<u64>,
@@ -182,7 +182,7 @@ impl UsagePlaces {
 }
 
 impl UsageQuestion {
-    /// Returns the parts of the body with the question. `None` if the offset is not one of this body.
+    /// Returns the parts of the changed body, which asks for the usage. `None` if the change is not for this body.
     pub fn ask<'b>(&self, body: &'b [u8]) -> Option<AskingBody<'b>> {
         let (before, rest) = body.split_at_checked(usize::try_from(self.offset).ok()?)?;
         let after = rest.get(usize::try_from(self.replaced).ok()?..)?;
@@ -192,7 +192,7 @@ impl UsageQuestion {
     }
 }
 
-/// The parts of a body that asks for the usage of its stream, in their order.
+/// The parts of a body that asks for the usage of its stream, in the order in which they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskingBody<'b> {
     pub before: &'b [u8],
@@ -217,7 +217,7 @@ impl RequestRole {
 }
 
 impl LlmRequest {
-    /// Whether the response will tell its usage, if the gateway asks for it or not.
+    /// Whether the response will tell its usage. `gateway_asks`: the gateway asks if the client does not.
     pub fn tells_usage(&self, gateway_asks: bool) -> bool {
         self.tells_usage || gateway_asks && self.usage_question.is_some()
     }

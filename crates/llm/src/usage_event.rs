@@ -1,6 +1,7 @@
-//! Takes the usage event out of a stream of OpenAI's chat completions: the event that a client gets only if it asks for it.
+//! Takes the usage event out of a stream of OpenAI's chat completions, for a client that has not asked for this event.
 //!
-//! The gateway asks for the usage in the client's place. A client that has not asked may expect that every event has a choice.
+//! The gateway asks for the usage in the client's place. The usage event has no choice, but such a client may expect that every
+//! event has a choice.
 
 use std::sync::LazyLock;
 
@@ -26,7 +27,7 @@ use crate::json::{Interest, JsonScanner, Lookup, Pointer, PointerSet, Value};
 pub struct UsageEventFilter {
     /// The bytes of the event whose end has not come.
     event: Vec<u8>,
-    /// Whether the event is too long, and so is passed on.
+    /// Whether the event is too long to be held back, so that its bytes are passed on as they come.
     is_passed: bool,
     /// Whether the current line has a byte.
     has_line_begun: bool,
@@ -39,7 +40,7 @@ enum LastReturn {
     #[default]
     No,
     OfLine,
-    /// It ended an event. The line feed after it is passed on if the event was.
+    /// The carriage return ended an event. A line feed after it is passed on only if the event was passed on.
     OfEvent {
         was_passed: bool,
     },
@@ -62,7 +63,7 @@ impl UsageEventFilter {
         }
     }
 
-    /// Ends the stream. Appends the rest to `out`, which is an event without an end.
+    /// Ends the stream. Appends to `out` the event whose end has not come.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.event);
     }
@@ -139,7 +140,7 @@ mod tests {
     const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1}}\n\n";
     const DONE: &str = "data: [DONE]\n\n";
 
-    /// Returns what is passed on of a stream in pieces of this size.
+    /// Returns what the filter passes on of a stream that comes in pieces of this size.
     fn passed(stream: &str, size: usize) -> String {
         let (mut filter, mut out) = (UsageEventFilter::default(), Vec::new());
         stream.as_bytes().chunks(size).for_each(|piece| filter.push(piece, &mut out));
@@ -177,7 +178,7 @@ mod tests {
         ] {
             check(&[event, DONE].concat(), &[event, DONE].concat());
         }
-        // The stream was cut in its usage event.
+        // A stream that was cut in its usage event has an event without an end, which is passed on.
         let cut = USAGE.trim_end();
         assert_eq!(passed(cut, 7), cut);
     }

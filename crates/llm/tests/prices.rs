@@ -60,9 +60,9 @@ fn a_line_can_be_the_price_of_every_other_model() {
 fn the_most_that_a_request_costs_is_not_below_any_cost() {
     let table = prices("model,input,output,cached,cache_write,above\na,4,10,1,5,\na,2,20,1,1,100\n");
     let model = table.model("a").unwrap();
-    // Below 100 tokens, written ones are the dearest.
+    // For a prompt below 100 tokens, tokens that are written to the cache have the highest price.
     assert_eq!(model.most(99, 7), NanoDollars(99 * 5_000 + 7 * 10_000));
-    // With more output than input, the second line is the dearest.
+    // For a longer prompt with this much output, the second line gives the higher cost.
     assert_eq!(model.most(100, 700), NanoDollars(100 * 2_000 + 700 * 20_000));
     for (prompt, output) in [(0, 0), (50, 3), (99, 500), (100, 0), (100, 1), (5_000, 70)] {
         for cached in [0, prompt / 2, prompt] {

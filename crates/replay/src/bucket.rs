@@ -113,7 +113,7 @@ impl Buckets {
         self.entry(charge, explanation).state = Some(state);
     }
 
-    /// Changes the state of a bucket that was charged before.
+    /// Changes the state of a bucket. Does nothing if no request has charged the bucket before.
     pub(crate) fn change_state(&mut self, bucket: BucketId, change: impl FnOnce(Option<&[u64]>) -> State) {
         if let Some(bucket) = self.0.get_mut(&bucket) {
             bucket.state = Some(change(bucket.state.as_deref()));

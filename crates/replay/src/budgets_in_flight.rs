@@ -10,19 +10,19 @@ use ledger::algorithm::concurrency::Holder;
 use ledger::cost::Cost;
 use ledger::holds::Owner;
 
-/// The owner of all that is held in a simulation.
+/// The owner of all reservations in a simulation.
 const SIMULATION: Owner = Owner(1);
 
 /// The requests that hold something of a budget at one time of the log.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetsInFlight {
     held: HashMap<BucketId, Cost>,
-    /// The ends of these requests. The number tells requests apart that end at the same time.
+    /// What each of these requests holds, by its end. A number distinguishes requests that end at the same time.
     ends: BTreeMap<(Timestamp, u64), Spending>,
     number: u64,
 }
 
-/// What one request holds of a budget, and will have cost.
+/// What one request holds of a budget while it runs, and what it costs when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spending {
     pub bucket: BucketId,
@@ -46,7 +46,7 @@ impl BudgetsInFlight {
         }
     }
 
-    /// Returns the state of a bucket. `spent` is the part that says what is spent.
+    /// Returns the state of a bucket. `spent` is the part of the state that says what is spent.
     pub(crate) fn state(&self, bucket: BucketId, budget: &Budget, spent: Option<&[u64]>, now: Timestamp) -> State {
         let held = self.held.get(&bucket).copied().unwrap_or_default();
         budget.state(spent, &[Holder { owner: SIMULATION, held, since: now }], now)

@@ -20,7 +20,7 @@ pub struct Counts {
     pub refused_anyway: u64,
     pub causes: HashMap<Cause, u64>,
     pub shadows: HashMap<LimitId, ShadowCount>,
-    /// For each budget, the number of requests that it was to count and whose lines do not tell their cost.
+    /// For each budget, the number of requests that it could not count, because their lines do not tell their cost.
     pub left_out: HashMap<LimitId, u64>,
     pub open: HashMap<OpenQuestion, OpenCount>,
     /// The attributes that the logs lack and that could answer the open questions.

@@ -1,4 +1,4 @@
-//! Finds what a logged request has cost a budget, a limit whose costs are known only when a request has ended.
+//! Finds what a logged request has cost a budget. The cost at a budget is known only when the request has ended.
 
 use super::own_entry::{LoggedCharge, OwnEntry};
 use decision::access_log_line::Kind;
@@ -12,18 +12,18 @@ use rules::settled_price::{Reserve, SettledPrice, SettledSource};
 pub(crate) enum LoggedCost {
     /// The request holds `reserved` while it runs, and costs `settled` when it ends.
     Known { reserved: Cost, settled: Cost },
-    /// The budget does not count such requests.
+    /// The budget does not count the request, because of its door or its method.
     Uncounted,
     /// The line does not tell the cost.
     Missing,
 }
 
 impl LoggedCost {
-    /// Returns what a request costs this limit. `planned` is the reservation by the rules alone. `logged` is `None` for a log of
-    /// another program.
+    /// Returns what a request costs this limit. `planned` is what the rules reserve without the log. `logged` is `None` for a log
+    /// of another program.
     ///
-    /// The cost is that of the limit with the same name in the log. The tokens of a language model, if the log has them, are weighted
-    /// by this file. A request that was refused costs its reservation, if it is not refused now.
+    /// The cost is that of the limit with the same name in the log. If the log has the tokens of a language model, the cost is
+    /// their sum with the weights of this file. A request that the gateway refused and the simulation admits costs its reservation.
     pub(crate) fn of(
         limit: &CompiledLimit,
         price: &SettledPrice,
@@ -39,11 +39,11 @@ impl LoggedCost {
         let same = logged.limits.iter().find(is_same);
         let reserved = match (&price.reserve, same) {
             (Reserve::Fixed(_), _) | (_, None) => planned,
-            // The other forms depend on the request, which the log does not have.
+            // With the other forms of `reserve`, the amount depends on the request, which is not in the log.
             (_, Some(same)) => same.cost,
         };
         let settled = match (same.and_then(|same| same.settled), &logged.usage, &price.source) {
-            // The upstream has done nothing, or its result is one that costs nothing.
+            // A settled cost of 0 stays 0: the upstream has done nothing, or its result costs nothing.
             (Some(settled), ..) if settled == Cost::default() => settled,
             (settled, Some(used), SettledSource::LlmTokens(weights)) if settled.is_none() || !used.is_estimated => {
                 weights.cost(&used.usage)

@@ -112,7 +112,7 @@ impl<'c> LoggedDecisions<'c> {
                 let cost = match price {
                     Price::Fixed(cost) => *cost,
                     Price::FromRequest { min, max, .. } => charged.cost.bounded(*min, *max),
-                    // `LoggedCost` finds the reservation that the log does not have.
+                    // `LoggedCost` replaces this cost if the log tells what this limit reserved.
                     Price::Settled(SettledPrice { reserve: Reserve::Fixed(cost), .. }) => *cost,
                     Price::Settled(_) => charged.cost,
                 };

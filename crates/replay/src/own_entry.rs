@@ -49,7 +49,7 @@ pub struct LoggedCharge {
 #[derive(Clone, Copy, Debug)]
 pub struct UsedTokens {
     pub usage: Usage,
-    /// Whether the response did not name them.
+    /// Whether the gateway estimated the tokens, because the response did not name them.
     pub is_estimated: bool,
 }
 

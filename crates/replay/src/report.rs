@@ -66,7 +66,7 @@ pub struct Outcome {
     pub as_logged: Vec<PolicyAsLogged>,
     /// Whether a rule counts by a claim although the file trusts several issuers. No log records the issuer.
     pub several_issuers: bool,
-    /// The budgets that do not count some requests, because the lines do not tell what these have cost.
+    /// The budgets that do not count some requests, because the lines do not tell the cost of these requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
     /// The number of buckets that refused at least one request, over all limits.

@@ -263,7 +263,7 @@ impl<'c> Simulation<'c> {
     }
 
     /// Returns whether the limit of this charge counts the request. At a budget, notes in the charge what the request reserves and
-    /// costs, and counts a request whose line does not tell its cost.
+    /// costs. A request whose line does not tell its cost is added to `left_out`.
     fn counts_request(
         &mut self,
         BucketCharge { charge, settled, .. }: &mut BucketCharge,
@@ -323,7 +323,7 @@ impl<'c> Simulation<'c> {
         for (charge, entry) in all().zip(entries) {
             let Some(entry) = entry else { continue };
             match charge.charge.algorithm {
-                // What requests hold is kept in `SlotsInFlight` and `BudgetsInFlight`, because requests give it back.
+                // `SlotsInFlight` and `BudgetsInFlight` keep what requests hold, because requests give it back.
                 Algorithm::Concurrency(_) => {}
                 Algorithm::Budget(_) => self.buckets.set_state(charge, explanation, Budget::excerpt(&entry.state)),
                 _ => self.buckets.set_state(charge, explanation, entry.state),

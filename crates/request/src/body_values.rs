@@ -13,7 +13,7 @@ use super::model_request::ModelBody;
 use super::percent_encoding;
 use super::query;
 
-/// What is known of a request's body. It begins without any knowledge.
+/// What is known of a request's body. By default, nothing is known.
 #[derive(Clone, Debug, Default)]
 pub struct BodyValues {
     values: Vec<(Attribute, Option<Vec<u8>>)>,
@@ -29,7 +29,7 @@ pub enum BodyKind {
     Json,
     /// `application/x-www-form-urlencoded`.
     Form,
-    /// Any other media type, or none. No attribute reads such a body.
+    /// Any other media type, or no media type. No attribute reads such a body.
     Other,
 }
 
@@ -43,12 +43,12 @@ impl BodyValues {
         BodyValues { values: Vec::new(), is_absent: true, model: ModelBody::Other }
     }
 
-    /// Returns whether the body is that of a request to a language model.
+    /// Returns whether the body is that of a request to a language model, and what it asks of the model.
     pub fn model(&self) -> &ModelBody {
         &self.model
     }
 
-    /// Notes whether the body is that of a request to a language model.
+    /// Notes whether the body is that of a request to a language model, and what it asks of the model.
     pub fn note_model(&mut self, model: ModelBody) {
         self.model = model;
     }
@@ -58,7 +58,7 @@ impl BodyValues {
         self.find(attribute)?.as_deref()
     }
 
-    /// Whether it is known what the body has for this attribute, and be it no value.
+    /// Whether the value of this attribute is known. It is also known if the body certainly has no such value.
     pub fn knows(&self, attribute: &Attribute) -> bool {
         self.is_absent || self.find(attribute).is_some()
     }
@@ -66,7 +66,7 @@ impl BodyValues {
     /// Notes that the body has no value for these attributes.
     ///
     /// # Errors
-    /// Never. The result has the type of [`BodyValues::read`].
+    /// Never. The type of the result is that of [`BodyValues::read`], so that a caller can use both alike.
     pub fn note_missing(&mut self, attributes: &[Attribute]) -> Result<(), AmbiguousBody> {
         self.values.extend(attributes.iter().map(|attribute| (attribute.clone(), None)));
         Ok(())
@@ -75,8 +75,8 @@ impl BodyValues {
     /// Reads the values of these attributes from a body.
     ///
     /// # Errors
-    /// If the body is not what its media type says, is a JSON array, or has a name twice that an attribute reads. Or if a text
-    /// in JSON is longer than [`Value::MAX_BYTES`], or a field of a form is not UTF-8.
+    /// If the body is not what its media type says, is a JSON array, or has a name twice that an attribute reads. Also if a
+    /// text in JSON is longer than [`Value::MAX_BYTES`], or if a field of a form is not UTF-8.
     pub fn read(&mut self, kind: BodyKind, body: &[u8], attributes: &[Attribute]) -> Result<(), AmbiguousBody> {
         if body.is_empty() {
             return self.note_missing(attributes);
@@ -109,10 +109,11 @@ impl BodyValues {
 }
 
 impl BodyKind {
-    /// Returns the kind of body that a request announces.
+    /// Returns the kind of body that the media type of a request announces.
     ///
     /// # Errors
-    /// If the media type is repeated, or its text is not in UTF-8. This is no error for media types that no attribute reads.
+    /// If the request has several media types, or names another encoding than UTF-8. If no attribute reads bodies of these
+    /// types, there is no error.
     pub fn of(head: &http::request::Parts) -> Result<BodyKind, AmbiguousBody> {
         let mut types = head.headers.get_all(CONTENT_TYPE).iter();
         let Some(written) = types.next() else { return Ok(BodyKind::Other) };
@@ -156,19 +157,19 @@ pub fn is_coded(head: &http::request::Parts) -> bool {
     })
 }
 
-/// Whether the media type names no other character encoding than UTF-8, of which ASCII is a part.
+/// Whether the media type names no character encoding, or UTF-8, or ASCII, which is a part of UTF-8.
 fn is_utf8(media_type: &[u8]) -> bool {
     let parameters = media_type.split(|byte| *byte == b';').skip(1);
     let mut charsets = parameters.filter_map(|parameter| {
         let parameter = parameter.trim_ascii().to_ascii_lowercase();
         parameter.strip_prefix(b"charset=").map(<[u8]>::to_vec)
     });
-    // Two media types in one field would be read in two ways.
+    // Two media types in one field could be read in two ways.
     !media_type.contains(&b',')
         && charsets.all(|charset| matches!(&*charset, b"utf-8" | b"\"utf-8\"" | b"utf8" | b"\"utf8\"" | b"us-ascii"))
 }
 
-/// Returns the values at these pointers.
+/// Returns the values at these pointers. `None` for a value that is missing, empty, or not a text, integer or boolean.
 fn json_values<'p>(
     body: &[u8],
     pointers: impl ExactSizeIterator<Item = &'p Pointer>,
@@ -204,7 +205,7 @@ fn json_values<'p>(
 fn form_value(body: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>, AmbiguousBody> {
     let is_it = |pair: &[u8]| *percent_encoding::decode_form(query::name_and_value(pair).0) == *name;
     let mut pairs = body.split(|byte| *byte == b'&').filter(|pair| is_it(pair));
-    // Some frameworks separate fields at `;` as well.
+    // Some frameworks separate fields at `;` as well, so a form that they could read in another way is refused.
     let mut parts = body.split(|byte| matches!(byte, b'&' | b';')).filter(|part| is_it(part));
     let (pair, part) = (pairs.next(), parts.next());
     if pair != part || parts.next().is_some() {
@@ -268,7 +269,7 @@ mod tests {
         assert_eq!(read(BodyKind::Form, b"a=2", &names), Ok(vec![None, Some("2".to_owned()), None, None]));
         assert_eq!(read(BodyKind::Other, b"{", &names), Ok(vec![None; 4]));
         assert_eq!(read(BodyKind::Json, b"", &names), Ok(vec![None; 4]));
-        // A body is checked only where a value is read.
+        // A body is checked only if a value is read from it.
         assert_eq!(read(BodyKind::Json, b"{", &["request_form:a", "path"]), Ok(vec![None; 2]));
         assert_eq!(read(BodyKind::Json, b"{", &names), Err(AmbiguousBody));
     }

@@ -1,6 +1,6 @@
 //! Finds the model that a request to a language model asks for: in its path, or in its JSON body.
 //!
-//! The normalised path decides, as for rules about paths, because an upstream may unescape the path.
+//! The model is read from the normalised path, as in rules about paths, because an upstream may unescape the path.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ pub fn format_of(head: &Parts) -> Option<Format> {
     Endpoint::of_path(&path).map(|endpoint| endpoint.format)
 }
 
-/// Returns the model that the path of a request names. `None` if it names none.
+/// Returns the model that the path of a request names. `None` if the path names no model.
 pub fn model_in_path(head: &Parts) -> Option<String> {
     match ModelPlace::of(head) {
         ModelPlace::Path(model) => Some(String::from_utf8_lossy(&model).into_owned()),
@@ -31,9 +31,9 @@ pub fn model_in_path(head: &Parts) -> Option<String> {
 /// The part of a request that names the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModelPlace<'r> {
-    /// The path has this name.
+    /// The path names this model.
     Path(Cow<'r, [u8]>),
-    /// The JSON body has the name, as its member `model`.
+    /// The JSON body names the model in its member `model`.
     Body,
     /// The request is not one to a language model.
     Nowhere,

@@ -9,13 +9,13 @@ use llm::request::LlmRequest;
 pub struct ModelRequest {
     /// What the body says. `model` is also set if only the path names the model.
     pub body: LlmRequest,
-    /// The bytes of text that are estimated as one token.
+    /// The number of bytes of text that an estimate counts as one token.
     pub bytes_per_token: NonZeroU64,
-    /// The tokens that are estimated for an image or another medium.
+    /// The number of tokens that an estimate counts for each image or other medium.
     pub media: u64,
 }
 
-/// Whether a request is one to a language model.
+/// Whether the body of a request is one for a language model, and what it says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ModelBody {
     /// The body has not been read.
@@ -30,7 +30,7 @@ impl ModelRequest {
     /// The tokens of output that a request without a maximum is expected to use, if a limit names no other number.
     pub const DEFAULT_OUTPUT: u64 = 4096;
 
-    /// Estimates the tokens of the request itself. `elsewhere` is added if it names content that it does not have itself.
+    /// Estimates the tokens of the request itself. `elsewhere` is added if the request only names a part of its content.
     pub fn input_estimate(&self, elsewhere: u64) -> u64 {
         self.body.input_estimate(self.bytes_per_token, self.media, elsewhere)
     }

@@ -38,7 +38,7 @@ pub struct Request<'a> {
     pub tls: Option<&'a TlsIdentity>,
     /// The descriptor that another proxy has sent, in place of a request or together with a request.
     pub descriptor: Option<&'a SentDescriptor<'a>>,
-    /// What is known of the body. What is not known yet can be read. `None` if the body cannot be read.
+    /// What is known of the body. The rest can still be read. `None` if the body cannot be read.
     pub body: Option<&'a BodyValues>,
 }
 
@@ -58,12 +58,11 @@ impl<'a> Request<'a> {
         Request { descriptor, ..*self }
     }
 
-    /// Returns what is known of the request as one to a language model. `Unread` if nothing is known of its body.
+    /// Returns what the request asks of a language model. `Unread` if nothing is known of its body.
     pub fn model(&self) -> &'a ModelBody {
         self.body.map_or(&ModelBody::Unread, BodyValues::model)
     }
 
-    /// Returns the request with what is known of its body.
     pub fn with_body(&self, body: Option<&'a BodyValues>) -> Request<'a> {
         Request { body, ..*self }
     }

@@ -46,7 +46,7 @@ fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
 }
 
 /// Parses a scheme in a header field that a proxy has set. `wss` means `https`, and `ws` means `http`. `None` for any other
-/// value, also for one with spaces around the scheme.
+/// value, also for a scheme with spaces around it.
 pub fn parse(value: &[u8]) -> Option<Scheme> {
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));
     // `wss` and `ws` are accepted too, because Traefik sends them for WebSockets.

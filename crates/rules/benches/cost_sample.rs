@@ -1,6 +1,6 @@
-//! Measures what it takes to learn a cost, and to read a quantile: `cargo bench -p tollgate-rules --bench cost_sample`.
+//! Measures how long it takes to learn a cost, and to read a quantile: `cargo bench -p tollgate-rules --bench cost_sample`.
 //!
-//! The table is like the one of the gateway: 1000 values of an attribute, each with a full sample.
+//! As in the gateway, the table has 1000 values of an attribute. The first measurement fills the sample of each value.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ fn main() {
         (0..VALUES).map(|number| format!("provider/model-{number}").into_bytes().into()).collect();
     let samples = names.iter().map(|name| (name.clone(), Mutex::<CostSample>::default())).collect();
     let table: RwLock<HashMap<Box<[u8]>, Mutex<CostSample>>> = RwLock::new(samples);
-    // A sequence without a pattern: the costs of a sample are in no order.
+    // The sequence has no pattern, so that the costs of a sample are in no order.
     let cost = |round: u64| Cost::from_tokens(round.wrapping_mul(6_364_136_223_846_793_005) >> 50);
     let with = |round: u64, act: &mut dyn FnMut(&mut CostSample)| {
         let table = table.read().unwrap_or_else(PoisonError::into_inner);

@@ -22,26 +22,26 @@ use request::request::Request;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NeededFromBody {
     pub attributes: Vec<Attribute>,
-    /// Whether the whole body is needed, as that of a [request to a language model](request::model_request).
+    /// Whether the whole body is needed, because this is a [request to a language model](request::model_request).
     pub model: bool,
 }
 
 /// What is not known of a request before its body is read.
 #[derive(Default)]
 struct Unread {
-    /// The slots (indexes) of attributes.
+    /// The slots (indexes) of the attributes that are not known.
     slots: SmallVec<[Slot; 2]>,
     /// Whether it is not known what the body asks of a language model.
     model: bool,
 }
 
 impl RuleSet {
-    /// Determines what a request has to pay, as [`RuleSet::plan`], if what is known of its body is enough. `learned` are the
-    /// costs of earlier requests.
+    /// Determines what a request has to pay, as [`RuleSet::plan`] does, if enough is known of its body. `learned` are the costs
+    /// of earlier requests.
     ///
     /// # Errors
     /// Returns the attributes that must be read from the body. Each of them belongs to a rule, a policy or an exemption whose
-    /// other conditions hold. A request that is denied without them needs none.
+    /// other conditions hold. A request that is denied without these attributes needs no attribute.
     pub fn plan_or_needs(
         &self,
         request: &Request<'_>,
@@ -125,7 +125,7 @@ impl<'s> Facts<'s> for UnreadValues<'s, '_> {
     fn pick(&mut self, rule: &'s CompiledRule, picked: &mut RuleDescriptor) -> Finding<(), (), Unread> {
         let mut unknown: SmallVec<[Slot; 2]> = SmallVec::new();
         for key in &rule.keys {
-            // The first alternative that has a value counts, so an unknown one before it is needed.
+            // The first alternative that has a value counts, so an unknown alternative before it must be read.
             let open = unknown.len();
             let mut has_value = false;
             for (slot, _) in &key.parts {
@@ -176,14 +176,14 @@ impl<'s> Facts<'s> for UnreadValues<'s, '_> {
         self.0.model_request()
     }
 
-    /// Returns the slots of the conditions. The values of limit keys are needed only if the conditions hold.
+    /// Returns what is not known for the conditions. The values of limit keys are needed only if the conditions hold.
     fn join(conditions: Unread, _: Unread) -> Unread {
         conditions
     }
 }
 
 impl<M, F> Finding<M, F, std::convert::Infallible> {
-    /// Returns the finding as one that could be unknown.
+    /// Returns the same finding in the type of findings that can be unknown.
     fn widened<U>(self) -> Finding<M, F, U> {
         match self {
             Finding::Holds(matched) => Finding::Holds(matched),

@@ -26,9 +26,10 @@ pub struct Bounds {
     pub stream_idle_timeout: Micros,
     /// The largest request body, in bytes. `None`: the size is not bounded.
     pub body_bytes: Option<u64>,
-    /// The longest request body that is read for the rules, in bytes. `None`: 1 MiB, and 32 MiB for requests to language models.
+    /// The longest request body that is read for the rules, in bytes. `None`: 32 MiB for a request to a language model, and
+    /// 1 MiB for any other request.
     pub inspect_bytes: Option<usize>,
-    /// The largest total size of the request bodies that are held for the rules, in bytes.
+    /// The largest total size of the request bodies that are held at the same time for the rules, in bytes.
     pub inspect_total: usize,
     /// The largest number of open connections, on all listeners together.
     pub connections: usize,
@@ -70,8 +71,9 @@ const KIB: u64 = 1 << 10;
 /// The number of HTTP/2 streams that a client may have for each of its allowed connections.
 const STREAMS_FOR_A_CONNECTION: usize = 10;
 const MOST_CONNECTIONS: u64 = 10_000_000;
-/// The largest `inspect_bytes` and `inspect_total`, in bytes.
+/// The largest value of `inspect_bytes`.
 const MOST_INSPECTED: u64 = KIB * KIB * KIB;
+/// The largest value of `inspect_total`.
 const MOST_INSPECTED_TOTAL: u64 = 1024 * MOST_INSPECTED;
 
 pub(crate) const INSPECT_BYTES: ValueKind<ParseText<u64>> = ValueKind::new("size, 1KiB to 1GiB", SIZE, |text| {

@@ -1,4 +1,4 @@
-//! Reads `prices`: a file with the prices of models, and what a model without a price costs.
+//! Reads `prices`: the file with the prices of models, and what happens to requests for a model without a price.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::language::value_types::SCALAR;
 use base::position::Position;
 use llm::prices::{Prices, WrongLine};
 
-/// The value of `default` with which a request for a model without a price is refused.
+/// The value of `default` that refuses requests for a model without a price.
 const REFUSE: &str = "refuse";
 
 pub(crate) static PRICES: Mapping = Mapping {

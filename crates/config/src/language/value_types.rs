@@ -62,13 +62,13 @@ pub(crate) const AMOUNT_FROM_ZERO: Shape = Shape::Defined(&Definition {
     shape: Shape::Decimal(Decimal { least: Least::Zero, most: None, decimals: 3 }),
 });
 
-/// The shape of a number from 0 on with decimals, or of an amount of money.
+/// The shape of an amount from 0 on. It may be money, so it may have the decimals of money.
 pub(crate) const AMOUNT_OR_MONEY_FROM_ZERO: Shape = Shape::Defined(&Definition {
     name: "amount_or_money_from_zero",
     shape: Shape::Decimal(Decimal { least: Least::Zero, most: None, decimals: money::MAX_DECIMALS }),
 });
 
-/// The shape of a number above 0 with decimals, or of an amount of money.
+/// The shape of an amount above 0. It may be money, so it may have the decimals of money.
 pub(crate) const AMOUNT_OR_MONEY: Shape = Shape::Defined(&Definition {
     name: "amount_or_money",
     shape: Shape::Decimal(Decimal { least: Least::AboveZero, most: None, decimals: money::MAX_DECIMALS }),

@@ -1,4 +1,4 @@
-//! Finds budgets that can be overshot, models whose responses the gateway does not wait for, and models without a price.
+//! Finds problems of budgets: costs can pass the limit, a timeout cuts the responses of models, or a model has no price.
 
 use super::file::{File, LocatedRule};
 use super::location::{Finding, Location};
@@ -39,7 +39,7 @@ pub(super) fn short_first_byte(file: &File<'_>) -> Vec<Finding> {
     models.map(|(location, _)| location.key("cost_source").finding(what.clone(), hint)).collect()
 }
 
-/// Finds rules with a limit on money that only apply to models of which some have no price.
+/// Finds rules with a limit on money whose `match` names a model without a price.
 pub(super) fn unpriced_model(file: &File<'_>) -> Vec<Finding> {
     let Some(prices) = &file.config.prices else { return Vec::new() };
     let counts_money = |limit: &Limit| match &limit.price {
@@ -64,7 +64,7 @@ pub(super) fn unpriced_model(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns the models that an expectation names.
+/// Returns the models that an expectation names by their whole names.
 fn named(expectation: &Expectation) -> Vec<&str> {
     let texts = expectation.operators().iter().filter_map(|one| match one {
         Expectation::AnyOf(texts) => Some(texts),

@@ -106,7 +106,7 @@ pub struct Line<'a> {
     /// The tokens that a language model used. `None` for other requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<LoggedUsage>,
-    /// What these tokens cost. `None` if no limit on money applied.
+    /// What the tokens in `usage` cost. `None` if no limit on money applied.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub price: Option<LoggedPrice<'a>>,
     /// The attributes that the configuration lists to be logged as pseudonyms.

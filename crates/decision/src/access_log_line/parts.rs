@@ -39,13 +39,14 @@ pub struct LoggedLimit<'a> {
     /// The amount that is left in the bucket. `None` if the amount is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
-    /// The unit of the three amounts, if the limit counts money.
+    /// The unit of `cost`, `settled` and `remaining`, if the limit counts money.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<MoneyUnit>,
     pub bucket: Pseudonym,
 }
 
-/// The unit of amounts of money in a log line. They have up to three decimals, so that none is rounded.
+/// The unit of amounts of money in a log line. The amounts have up to three decimals of this unit, so that nothing is
+/// rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MoneyUnit {
     #[serde(rename = "usd-millionths")]
@@ -61,7 +62,8 @@ pub struct LoggedPrice<'a> {
     /// The number of the line, from 1.
     pub line: usize,
     pub usd: f64,
-    /// Whether the price is that of the model that was asked for, because the one that answered has none.
+    /// Whether the price is that of the model that was asked for, because the model that answered has no
+    /// price.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_asked: bool,
 }

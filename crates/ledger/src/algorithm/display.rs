@@ -6,7 +6,7 @@ use super::Algorithm;
 use super::budget::Budget;
 use crate::money::AmountFormat;
 
-/// Settings that are displayed with amounts in a format: see [`Algorithm::display`].
+/// The settings of a limit, and the format in which their amounts are displayed: see [`Algorithm::display`].
 #[derive(Clone, Copy, Debug)]
 pub struct DisplayedAlgorithm {
     algorithm: Algorithm,
@@ -14,7 +14,7 @@ pub struct DisplayedAlgorithm {
 }
 
 impl Algorithm {
-    /// Returns the settings, which are displayed with amounts in this format: `250.00 USD/month Europe/Berlin`.
+    /// Returns the settings for display with amounts in this format, such as `250.00 USD/month Europe/Berlin`.
     pub const fn display(self, format: AmountFormat) -> DisplayedAlgorithm {
         DisplayedAlgorithm { algorithm: self, format }
     }
@@ -27,7 +27,7 @@ impl fmt::Display for DisplayedAlgorithm {
             Algorithm::FixedWindow(window) => window.write(f, self.format),
             Algorithm::Budget(Budget::TokenBucket(bucket)) => bucket.write(f, self.format),
             Algorithm::Budget(Budget::FixedWindow(window)) => window.write(f, self.format),
-            // These never count money.
+            // Limits with these algorithms never count money.
             Algorithm::SlidingLog(log) => log.fmt(f),
             Algorithm::SlidingWindow(window) => window.fmt(f),
             Algorithm::LeakyBucket(bucket) => bucket.fmt(f),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The place of a value: the names of members and the numbers of elements that lead to it. A clone shares its text.
+/// The place of a value: the names of members and the numbers of elements that lead to it. Clones share one text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pointer(Arc<[PointerToken]>);
 

@@ -118,8 +118,8 @@ impl Prices {
         Prices { names, prefixes, prefix_lengths, default }
     }
 
-    /// Gives every model without a price the prices of a line, which is named by its `model`: `gpt-4o*`. `None` if no line has
-    /// this name.
+    /// Gives every model without a price the prices of one line. `line` is the `model` in that line, such as `gpt-4o*`.
+    /// `None` if no line has this `model`.
     #[must_use]
     pub fn with_default(mut self, line: &str) -> Option<Prices> {
         let named = match line.strip_suffix('*') {
@@ -131,7 +131,7 @@ impl Prices {
         Some(self)
     }
 
-    /// Returns the number of models and beginnings of names that have prices. A `default` counts as one.
+    /// Returns the number of models and beginnings of names that have prices. The `default` adds one to the number.
     pub fn count(&self) -> usize {
         self.names.len() + self.prefixes.len() + usize::from(self.default.is_some())
     }
@@ -166,12 +166,12 @@ impl ModelPrices {
     }
 
     /// The largest cost of a request with a prompt and a response of at most so many tokens, rounded up, at most [`u64::MAX`].
-    /// It does not matter which tokens of the prompt are cached.
+    /// The cost is never larger than this, whichever tokens of the prompt are cached.
     pub fn most(&self, prompt: u64, output: u64) -> NanoDollars {
         let reached = self.tiers.iter().filter(|tier| tier.above <= prompt);
         let of_tier = |tier: &Tier| {
             let of_prompt = tier.input.max(tier.cached).max(tier.cache_write);
-            // Each of the products is below 2^50 × 2^64.
+            // Each of the two products is below 2^50 × 2^64, so their sum is below 2^115.
             let of_a_million =
                 u128::from(prompt) * of_prompt.nano_dollars() + u128::from(output) * tier.output.nano_dollars();
             u64::try_from(of_a_million.div_ceil(Price::TOKENS)).unwrap_or(u64::MAX)

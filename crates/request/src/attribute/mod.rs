@@ -245,12 +245,12 @@ impl Attribute {
         }
     }
 
-    /// Returns whether the value of some requests is known only when the body has been read.
+    /// Returns whether the value can be in the body of a request.
     pub fn needs_body(&self) -> bool {
         matches!(self, Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model)
     }
 
-    /// Returns whether the value of a request with this head is known only when the body has been read.
+    /// Returns whether the value of a request with this head can only be in its body.
     pub fn is_in_body_of(&self, head: &Parts) -> bool {
         match self {
             Attribute::Model => ModelPlace::of(head) == ModelPlace::Body,

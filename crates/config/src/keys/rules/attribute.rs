@@ -70,7 +70,7 @@ impl AttributeReader<'_> {
         Some(attribute)
     }
 
-    /// Returns the attribute with the name `text`, as [`Self::attribute`]. It may be an attribute of the body.
+    /// Returns the attribute with the name `text` as [`Self::attribute`] does, even if its value is in the body.
     pub(crate) fn attribute_of_rule(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
             Ok(attribute) => return self.verified(field, attribute),

@@ -57,7 +57,7 @@ pub(crate) struct Number<'t> {
 pub(crate) struct NumberReader<'k> {
     /// Reads the attributes that supply numbers. `None` if numbers cannot come from credentials.
     attributes: Option<AttributeReader<'k>>,
-    /// How the file writes the amounts.
+    /// Whether the file writes amounts as numbers or in USD.
     pub format: AmountFormat,
 }
 
@@ -146,7 +146,7 @@ impl<'k> NumberReader<'k> {
     }
 }
 
-/// Returns an amount of money that is at most so many whole units. `None` after reporting a larger amount.
+/// Returns this amount of money. `None` after reporting that it is above `largest`, a number of millionths of a USD.
 fn at_most(largest: u64, amount: Cost, field: &Field<'_>) -> Option<Cost> {
     let largest = Cost::from_tokens(largest);
     if amount > largest {

@@ -79,7 +79,7 @@ pub(crate) const MAX_COST: Key = Key::optional(
 pub(crate) struct Ceiling {
     pub cost: Cost,
     pub name: &'static str,
-    /// How the file writes the amounts.
+    /// Whether the file writes amounts as numbers or in USD.
     pub format: AmountFormat,
 }
 

@@ -175,7 +175,6 @@ pub(crate) struct RuleDefaults<'k> {
     pub conditions: ConditionReader<'k>,
     /// The value of `on_store_failure` for a rule that has no value of its own.
     pub on_store_failure: OnStoreFailure,
-    /// Whether the file has `prices`.
     pub has_prices: bool,
 }
 

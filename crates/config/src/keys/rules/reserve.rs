@@ -14,10 +14,10 @@ use ledger::money::AmountFormat;
 use request::attribute::Attribute;
 use rules::settled_price::{ExpectedTokens, InputEstimate, LearnedReserve, Reserve, SettledPrice, SettledSource};
 
-/// The keys in `reserve` that choose its form. Exactly one of them must be there.
+/// The keys that choose the form of `reserve`. Exactly one of these keys must be present.
 const FORMS: [&str; 3] = ["worst", "from", "learn"];
 
-/// The keys beside each form. Some of them are required.
+/// Each form, with the keys that must stand beside it, and the keys that may stand beside it.
 const BESIDE: [(&str, &[&str], &[&str]); 3] = [
     ("worst", &[], &[]),
     ("from", &["default"], &["plus", "min", "max"]),
@@ -40,7 +40,7 @@ const PLACES: ValueKind<ParseText<Vec<Attribute>>> = ValueKind::new(
     },
 );
 
-/// A share in thousandths.
+/// A share of the requests in thousandths, so that `95%` is 950.
 const QUANTILE: ValueKind<ParseText<u16>> = ValueKind::new(
     "`0.1%` to `100%`",
     Shape::Text(Text::new(
@@ -54,7 +54,7 @@ const QUANTILE: ValueKind<ParseText<u16>> = ValueKind::new(
     },
 );
 
-/// An attribute by whose values reserves are learned.
+/// The shape of `by`: an attribute. Another reserve is learned for each of its values.
 const BY: Shape = Shape::Defined(&Definition { name: "attribute", shape: Shape::Scalar });
 
 const PLUS: ValueKind<ReadField<InputEstimate>> =
@@ -131,19 +131,18 @@ fn one_form() -> Value {
     json!({"oneOf": BESIDE.map(form)})
 }
 
-/// Reads the reserves of one limit.
 #[derive(Clone, Copy)]
 pub(crate) struct ReserveReader<'r> {
-    /// Where the cost of the limit stands.
+    /// Where the cost of a request stands when the request has ended.
     pub source: &'r SettledSource,
     /// The largest amount that a full bucket holds. `None` if the limit is invalid.
     pub ceiling: Option<Ceiling>,
-    /// Reads the attributes by which reserves are learned.
+    /// Reads the attribute in `by`.
     pub attributes: Option<AttributeReader<'r>>,
 }
 
 impl ReserveReader<'_> {
-    /// Returns how the amounts of the limit are written.
+    /// Returns how the file writes the amounts of the limit.
     fn format(self) -> AmountFormat {
         self.source.unit().format()
     }
@@ -284,7 +283,7 @@ impl ReserveReader<'_> {
     }
 }
 
-/// The bounds of an amount, and the amount of a request that names none.
+/// The bounds of a reserve, and the reserve of a request for which the form finds no amount.
 struct Bounds {
     default: Cost,
     min: Option<Cost>,

@@ -21,15 +21,14 @@ pub(crate) struct SharedSettings<'k> {
     pub expose: WrittenExpose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
-    /// Whether the file has `prices`.
     pub has_prices: bool,
 }
 
-/// The value of `expose` of a rule.
+/// Whether clients see the limits of a rule, and whether the rule itself says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WrittenExpose {
     Written(Expose),
-    /// The rule does not say it. Limits on money are hidden.
+    /// The default, because the rule has no `expose`. Limits on money are hidden.
     Default(Expose),
 }
 
@@ -149,7 +148,7 @@ fn several(
 /// The settings of a limit. Invalid settings have been reported.
 struct ReadLimit {
     algorithm: NamedAlgorithm,
-    /// How the file writes the amounts.
+    /// Whether the file writes amounts as numbers or in USD.
     format: AmountFormat,
     numbers: Option<LimitNumbers>,
     price: Option<Price>,

@@ -119,9 +119,9 @@ pub(crate) fn without_holds(algorithm: Algorithm) -> Algorithm {
     }
 }
 
-/// Reads the price of a token bucket or a fixed window. The cost has this source, `None` if it is invalid. `ceiling` is the
-/// largest amount that a full bucket admits. `attributes` reads the attributes by which reserves are learned. `None` after
-/// reporting a problem.
+/// Reads the price of a token bucket or a fixed window. `source` is where the cost comes from, or `None` if the source is
+/// invalid. `ceiling` is the largest amount that a full bucket admits. `attributes` reads the attribute in `by` of `reserve`.
+/// Returns `None` after reporting a problem.
 pub(crate) fn price(
     section: &Section<'_>,
     source: Option<CostSource>,

@@ -165,7 +165,7 @@ impl<'t> Field<'t> {
         self.amount(&AMOUNT_FROM_ZERO, exact)
     }
 
-    /// Reads the value as an amount in this format, from zero on, exactly. `None` after reporting another value.
+    /// Reads the value as an amount of zero or more in this format, without rounding. `None` after reporting another value.
     pub(crate) fn amount_from_zero(&self, format: AmountFormat) -> Option<Cost> {
         match format {
             AmountFormat::Number => self.cost_from_zero(),
@@ -173,7 +173,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Reads the value as an amount of money above zero, in USD, exactly. `None` after reporting another value.
+    /// Reads the value as an amount of money above zero, in USD, without rounding. `None` after reporting another value.
     pub(crate) fn money(&self) -> Option<Cost> {
         self.amount(&AMOUNT_OR_MONEY, money::parse)
     }

@@ -82,7 +82,7 @@ impl FixedWindow {
         FixedWindow::new(limit, self.window)
     }
 
-    /// Returns a window with the same periods and a limit that may have thousandths, as [`FixedWindow::with_limit`] does.
+    /// Returns a window as [`FixedWindow::with_limit`] does, but with a limit that may have thousandths.
     pub fn with_amount(&self, limit: Cost) -> Option<FixedWindow> {
         FixedWindow::of_amount(limit, self.window)
     }
@@ -101,7 +101,7 @@ impl FixedWindow {
         FixedWindow::of_amount(Cost::from_tokens(limit), window)
     }
 
-    /// Makes a fixed window with a limit that may have thousandths, as [`FixedWindow::new`] does.
+    /// Makes a fixed window as [`FixedWindow::new`] does, but with a limit that may have thousandths.
     pub fn of_amount(limit: Cost, window: Window) -> Option<FixedWindow> {
         let fits = match window {
             Window::Epoch(length) | Window::FirstRequest(length) => (SHORTEST..=LONGEST).contains(&length),

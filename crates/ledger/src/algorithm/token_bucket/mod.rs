@@ -51,7 +51,7 @@ impl TokenBucket {
         TokenBucket::of_amount(rate, Cost::from_tokens(burst))
     }
 
-    /// Makes a token bucket with a burst that may have thousandths, as [`TokenBucket::new`] does.
+    /// Makes a token bucket as [`TokenBucket::new`] does, but with a burst that may have thousandths.
     ///
     /// # Errors
     /// As [`TokenBucket::new`].
@@ -75,7 +75,7 @@ impl TokenBucket {
         TokenBucket::of_rates_up_to(fastest, Cost::from_tokens(burst))
     }
 
-    /// Makes a token bucket with a burst that may have thousandths, as [`TokenBucket::with_rates_up_to`] does.
+    /// Makes a token bucket as [`TokenBucket::with_rates_up_to`] does, but with a burst that may have thousandths.
     ///
     /// # Errors
     /// As [`TokenBucket::with_rates_up_to`].

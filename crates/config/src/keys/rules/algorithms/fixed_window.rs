@@ -24,7 +24,7 @@ use ledger::cost::Cost;
 const FIRST_REQUEST: &str = "first_request";
 const BESIDE_A_CALENDAR: &str = "must stand beside a calendar window: day, week, month or year";
 
-/// A limit: whole, or an amount of money.
+/// The shape of a limit: a whole number, or an amount of money.
 const WINDOW_LIMIT_OR_MONEY: Shape = Shape::either(&[WINDOW_LIMIT, AMOUNT_OR_MONEY]);
 
 const LIMIT_KEY: Key = Key::required(
@@ -119,7 +119,7 @@ pub(super) fn other_limit(
     numbers(limit, |limit| window?.with_amount(limit))
 }
 
-/// Returns the settings of a limit. `window` makes the window with a limit.
+/// Returns the settings of a fixed window with this limit. `window` makes a fixed window from an amount.
 fn numbers(limit: Number<'_>, window: impl FnOnce(Cost) -> Option<FixedWindow>) -> Option<LimitNumbers> {
     let base = Algorithm::FixedWindow(window(limit.largest)?);
     Some(LimitNumbers { base, claimed: limit.claimed.into_iter().collect() })

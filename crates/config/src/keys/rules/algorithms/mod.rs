@@ -147,7 +147,8 @@ pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: Number
     }
 }
 
-/// Returns the highest cost that a request can pay under this algorithm, with amounts in this format, and the name of the setting that bounds the cost.
+/// Returns the highest cost that a request can pay under this algorithm, and the name of the setting that bounds the cost.
+/// `format` is how the file writes amounts.
 pub(crate) fn ceiling(algorithm: &Algorithm, format: AmountFormat) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) | Algorithm::Budget(Budget::TokenBucket(_)) => "burst",
@@ -161,9 +162,9 @@ pub(crate) fn ceiling(algorithm: &Algorithm, format: AmountFormat) -> Ceiling {
     Ceiling { cost: algorithm.ceiling(), name, format }
 }
 
-/// Reads what a request costs at a limit with this algorithm. The cost has this source, `None` if it is invalid. `ceiling` is
-/// the highest cost that a full bucket can pay, or `None` if the limit is invalid. `attributes` reads the attributes by which
-/// reserves are learned.
+/// Reads what a request costs at a limit with this algorithm. `source` is where the cost comes from, or `None` if the source is
+/// invalid. `ceiling` is the highest cost that a full bucket can pay, or `None` if the limit is invalid. `attributes` reads the
+/// attribute in `by` of `reserve`.
 pub(crate) fn price(
     kind: AlgorithmKind,
     section: &Section<'_>,

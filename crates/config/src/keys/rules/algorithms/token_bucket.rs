@@ -110,7 +110,7 @@ struct LocatedRate<'t> {
     /// The burst that applies if the file gives no burst.
     implied_burst: Option<Cost>,
     claimed: Option<ClaimedNumber>,
-    /// How the file writes the amounts.
+    /// Whether the file writes amounts as numbers or in USD.
     format: AmountFormat,
 }
 
@@ -256,7 +256,7 @@ fn fit(rate: &LocatedRate<'_>, burst: Cost, field: Option<&Field<'_>>) -> Option
     None
 }
 
-/// Returns the largest amount that a limit can keep, as the file can write it.
+/// Returns `largest` as the file can write it: rounded down to a whole number, or exactly in USD.
 fn largest_in(format: AmountFormat, largest: Cost) -> Amount {
     match format {
         AmountFormat::Number => format.of(Cost::from_tokens(largest.whole())),
@@ -279,7 +279,7 @@ fn parse_money_rate(text: &str) -> Option<Rate> {
     Some(Rate { amount, period: period_of(period)? })
 }
 
-/// Parses the period of a rate, which is longer than 0.
+/// Parses the period of a rate, such as `day` or `15m`. `None` if the period is invalid or 0.
 fn period_of(period: &str) -> Option<Micros> {
     // `ms` without a number is rejected, because it is probably a typing error.
     let period = duration::unit(period).filter(|_| period != "ms").or_else(|| duration::parse(period))?;
