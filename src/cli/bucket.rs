@@ -260,7 +260,8 @@ impl Which {
 }
 
 impl Grant {
-    /// Returns the amount as it was written, and the values before it. The limit decides whether the amount is money.
+    /// Returns the text of the amount, and the values of the limit keys before it. Only the limit tells whether the
+    /// amount is money.
     fn amount_and_keys(&self) -> Result<(&str, &[String]), Failure> {
         let (last, keys) = self.keys_and_amount.split_last().ok_or("AMOUNT: missing")?;
         let amount = money::parse(last).filter(|amount| *amount > Cost::default());

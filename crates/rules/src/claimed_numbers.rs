@@ -37,7 +37,7 @@ impl NumberKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedNumber {
     pub kind: NumberKind,
-    /// How the number is read and displayed. Amounts of money may have nine decimals.
+    /// How the number is read and displayed. Amounts of money may have up to nine decimals.
     pub format: AmountFormat,
     /// The source of the value: a claim as [`Attribute::ClaimedAmount`], or a column of the key file.
     pub from: Attribute,
@@ -94,8 +94,8 @@ impl ClaimedNumber {
         }
     }
 
-    /// Parses `[0-9]+(\.[0-9]+)?`. Only a rate may have decimals, up to three, and money, up to nine. A number that is too
-    /// large becomes the largest number.
+    /// Parses `[0-9]+(\.[0-9]+)?`. A rate may have up to three decimals, an amount of money up to nine, and other
+    /// numbers none. A number that is too large becomes the largest number.
     fn parse(&self, text: &[u8]) -> Option<Cost> {
         if self.format == AmountFormat::Dollars {
             return money::parse(std::str::from_utf8(text).ok()?);

@@ -64,12 +64,11 @@ impl CompiledLimit {
         }
     }
 
-    /// Returns whether the limit counts the tokens, or the money, of language models.
+    /// Returns whether the limit counts the tokens of language models, or their cost in money.
     pub fn counts_models(&self) -> bool {
         self.settled_price().is_some_and(|price| price.source.is_llm())
     }
 
-    /// Returns the unit in which the limit counts.
     pub fn unit(&self) -> Unit {
         self.settled_price().map_or(Unit::Requests, SettledPrice::unit)
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ledger::cost::Cost;
 
-/// The costs of the last requests of one kind, at most [`CostSample::MOST`].
+/// The last costs that were added, at most [`CostSample::MOST`].
 ///
 /// ```
 /// use ledger::cost::Cost;
@@ -23,10 +23,10 @@ pub struct CostSample {
 }
 
 impl CostSample {
-    /// The largest number of costs. The oldest is forgotten for the next one.
+    /// The largest number of costs in a sample. A further cost replaces the oldest cost.
     pub const MOST: usize = 1000;
 
-    /// The smallest number of costs that have a quantile.
+    /// The smallest number of costs from which a quantile is determined.
     pub const LEAST: usize = 50;
 
     /// Adds the cost of a request that has ended.
@@ -42,8 +42,8 @@ impl CostSample {
         self.sorted.insert(index, cost);
     }
 
-    /// Returns the smallest of the costs that so many thousandths of them do not exceed. `None` if there are fewer than
-    /// [`CostSample::LEAST`].
+    /// Returns the smallest cost of the sample that at least this many thousandths of the costs do not exceed. `None`
+    /// for fewer than [`CostSample::LEAST`] costs.
     pub fn quantile(&self, thousandths: u16) -> Option<Cost> {
         if self.sorted.len() < CostSample::LEAST {
             return None;

@@ -88,7 +88,7 @@ impl Index {
         found
     }
 
-    /// Whether the index looks up the value of a slot for which `is_it` is true.
+    /// Returns whether `is_it` is true for a slot whose value the index looks up.
     pub(crate) fn reads(&self, is_it: impl Fn(usize) -> bool) -> bool {
         self.groups.iter().any(|group| is_it(group.slot))
     }

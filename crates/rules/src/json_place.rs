@@ -18,13 +18,13 @@ impl JsonPlace {
         JsonPlace { pointer, set }
     }
 
-    /// Returns the set of this one pointer. The set is made once.
+    /// Returns the set that contains only this pointer. All clones of a place share the set.
     pub fn set(&self) -> Arc<PointerSet> {
         Arc::clone(&self.set)
     }
 }
 
-/// Two places are equal if their pointers are.
+/// Two places are equal if their pointers are equal.
 impl PartialEq for JsonPlace {
     fn eq(&self, other: &JsonPlace) -> bool {
         self.pointer == other.pointer

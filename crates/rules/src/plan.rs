@@ -22,8 +22,8 @@ use request::model_request::{ModelBody, ModelRequest};
 use request::request::Request;
 
 impl RuleSet {
-    /// Determines what a request has to pay, or that the request is exempt or denied. `at` is the time for calendars and for
-    /// rules that expire. Nothing has been learned from the costs of earlier requests.
+    /// Determines what a request has to pay, or that the request is exempt or denied. `at` is the time for calendars
+    /// and for rules that expire. The costs of earlier requests are treated as unknown.
     pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
         self.walk(&mut Values::new(self.attributes(), request, at), &mut ())
     }

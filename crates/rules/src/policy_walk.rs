@@ -72,7 +72,7 @@ pub(crate) trait Facts<'s>: Sized {
     /// Returns the costs of earlier requests. `None` if they are not known.
     fn learned_costs(&self) -> Option<&'s dyn LearnedCosts>;
 
-    /// Returns what the request asks of a language model. `None` if it asks none, or its body is not known.
+    /// Returns what the request asks of a language model. `None` for other requests, or if the body is not known.
     fn model_request(&self) -> Option<&'s ModelRequest>;
 
     /// Combines what is unknown in two answers.

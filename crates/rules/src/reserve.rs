@@ -11,7 +11,8 @@ use request::model_request::ModelRequest;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reserve {
     Fixed(Cost),
-    /// The request names the amount as a whole number, within bounds. At a limit with `count_on` the number may have decimals.
+    /// The request names the amount as a whole number, and `min` and `max` bound it. At a limit with `count_on`, the
+    /// number may have decimals.
     FromRequest {
         /// The places of the amount. The first that the request has is used.
         attributes: Vec<Attribute>,
@@ -22,7 +23,7 @@ pub enum Reserve {
         min: Cost,
         max: Option<Cost>,
     },
-    /// The most that the request can cost: its own maximum of output, and the estimate of its input.
+    /// The most that the request can cost, from its own maximum of output tokens and the estimate of its input tokens.
     Worst {
         /// The tokens of output of a request that names no maximum.
         default_output: u64,
@@ -37,8 +38,8 @@ pub enum InputEstimate {
     Added,
 }
 
-/// A reserve that is learned from the costs of earlier requests. It is never more than the request can cost, nor more than a
-/// full bucket holds, but at least `min`.
+/// A reserve that is learned from the costs of earlier requests. It is at least `min`. Above `min`, it is at most what
+/// the request can cost, and at most what a full bucket holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LearnedReserve {
     /// The share of earlier requests that have cost at most the amount, in thousandths, from 1 to 1000.
@@ -46,20 +47,20 @@ pub struct LearnedReserve {
     /// Requests with the same value of this attribute are learned together. `None`: all requests of the limit.
     pub by: Option<Attribute>,
     pub min: Cost,
-    /// The largest amount. `None`: there is no such setting.
+    /// The largest amount. `None` without this setting.
     pub max: Option<Cost>,
-    /// The amount until enough requests have ended.
+    /// The amount that is reserved until enough requests have ended to learn from.
     pub default: Cost,
 }
 
 /// The costs of earlier requests, from which reserves are learned.
 pub trait LearnedCosts: fmt::Debug {
-    /// Returns the cost that so many thousandths (`quantile`) of the last requests of a limit did not exceed. The requests had this
-    /// value of the attribute `by`. `None` if too few requests have ended.
+    /// Looks at the last requests of a limit that had this value of the attribute [`LearnedReserve::by`]. Returns the
+    /// cost that `quantile` thousandths of them did not exceed. `None` if too few of them have ended.
     fn quantile(&self, limit: LimitId, quantile: u16, by: Option<&[u8]>) -> Option<Cost>;
 }
 
-/// The tokens of a request to a language model before its response is known.
+/// The tokens that a request to a language model is expected to use, before its response is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedTokens {
     /// The estimate of the tokens in the request.
@@ -69,15 +70,16 @@ pub struct ExpectedTokens {
 }
 
 impl ExpectedTokens {
-    /// Returns the most tokens that a request and its response can have. `default_output` is for a request without a maximum, and
-    /// for content that the request only refers to. `None` if such a default is needed and is missing.
+    /// Returns the most tokens that a request and its response can have. `default_output` is the number of tokens for a
+    /// request without a maximum of output, and for content that the request only refers to. Returns `None` if this
+    /// number is needed and is `None`.
     pub fn most(request: &ModelRequest, default_output: Option<u64>) -> Option<ExpectedTokens> {
         let is_bounded = request.body.max_output.is_some() && !request.body.has_content_elsewhere;
         let default = if is_bounded { 0 } else { default_output? };
         Some(ExpectedTokens { input: request.input_estimate(default), output: request.body.most_output(default) })
     }
 
-    /// Estimates the tokens of what a request sends itself.
+    /// Estimates the tokens of the request, without content that the request only refers to.
     pub(crate) fn sent(request: &ModelRequest) -> ExpectedTokens {
         ExpectedTokens { input: request.input_estimate(0), output: 0 }
     }
@@ -101,7 +103,7 @@ impl Reserve {
             Reserve::Fixed(cost) => Some(*cost),
             Reserve::FromRequest { default, min, max, .. } => max.map(|max| max.max(*min).max(*default)),
             Reserve::Worst { .. } => None,
-            // A larger amount is lowered to what a full bucket holds.
+            // Any amount above `min` is lowered to what a full bucket holds, so only `min` can be more than that.
             Reserve::Learned(learned) => Some(learned.min),
         }
     }

@@ -23,19 +23,18 @@ pub struct SettledPrice {
 }
 
 impl SettledPrice {
-    /// Returns the unit in which the limit counts.
     pub fn unit(&self) -> Unit {
         self.source.unit()
     }
 
-    /// Returns whether the response tells the cost. With `count_on`, the cost is known before, and the result decides whether it
-    /// counts.
+    /// Returns whether the response tells the cost. With `count_on`, the cost is known before the response, and the
+    /// result of the request only decides whether this cost counts.
     pub fn is_told_by_response(&self) -> bool {
         !matches!(self.source, SettledSource::CountOn(_))
     }
 
-    /// Returns the most that these tokens can cost, in the limit's unit. It is 0 if the limit does not count tokens. The most that they
-    /// cost in money depends on the model, and is found when its price is.
+    /// Returns the most that these tokens can cost at a limit that counts tokens, and 0 at other limits. At a limit on
+    /// money, the most depends on the model, so it is determined together with the price of the model.
     pub fn most_cost(&self, tokens: ExpectedTokens) -> Cost {
         match &self.source {
             SettledSource::LlmTokens(weights) => weights.most_cost(tokens),
@@ -86,7 +85,8 @@ impl Unit {
         }
     }
 
-    /// Returns a cost at a limit with this unit as a number of whole units. Not exact: for metrics and for people.
+    /// Returns a cost at a limit with this unit as a number of units. The number may be inexact, so it is only for
+    /// metrics and for people.
     #[expect(clippy::cast_precision_loss, reason = "no precision is lost below 2^53 thousandths")]
     pub fn number(self, cost: Cost) -> f64 {
         let thousandths = cost.thousandths() as f64;
@@ -101,7 +101,8 @@ impl Unit {
         Cost::from_thousandths(money.0)
     }
 
-    /// Returns the cost of so many units: of so many USD at a limit that counts money. It saturates.
+    /// Returns the cost of this number of units, which are USD at a limit that counts money. A cost that is too large
+    /// becomes the largest cost.
     pub const fn times(self, number: Cost) -> Cost {
         match self {
             Unit::Requests | Unit::Tokens => number,
@@ -109,7 +110,7 @@ impl Unit {
         }
     }
 
-    /// Returns the whole number that response fields show for an amount, rounded down: of money, the US cents.
+    /// Returns an amount as the whole number in response fields, rounded down. An amount of money is in US cents.
     pub const fn whole(self, amount: Cost) -> u64 {
         match self {
             Unit::Requests | Unit::Tokens => amount.whole(),
@@ -125,12 +126,13 @@ impl Unit {
         }
     }
 
-    /// Returns an amount in this unit, to be displayed: `20`, `0.0045 USD`.
+    /// Returns an amount in this unit in the form in which it is displayed, such as `20` or `0.0045 USD`.
     pub const fn amount(self, amount: Cost) -> Amount {
         self.format().of(amount)
     }
 
-    /// Returns the name with which messages follow an amount. Empty for money, which [`Unit::amount`] displays with its currency.
+    /// Returns the noun that follows an amount in messages. Empty for money, which [`Unit::amount`] displays with its
+    /// currency.
     pub const fn noun(self) -> &'static str {
         match self {
             Unit::Requests => "requests",

@@ -54,19 +54,21 @@ pub(crate) fn reserved<'s>(facts: &mut impl Facts<'s>, of: ReserveOf<'_>) -> Cos
     }
 }
 
-/// Returns what `parse` makes of the first of these attributes that the request has. `None` if it has none of them.
+/// Parses the first of these attributes that the request has. `None` if the request has none of these attributes.
 fn first_text<'s>(facts: &mut impl Facts<'s>, slots: &[Slot], parse: impl Fn(&[u8]) -> Cost) -> Option<Cost> {
     slots.iter().find_map(|slot| facts.with_text(*slot, |text| text.map(&parse)))
 }
 
-/// Returns what the input of the request can cost. `elsewhere` is added for content that the request only refers to.
+/// Returns the most that the input of the request can cost. `elsewhere` is added for content that the request only
+/// refers to.
 fn input<'s>(facts: &impl Facts<'s>, price: &SettledPrice, elsewhere: Cost) -> Cost {
     let Some(request) = facts.model_request() else { return Cost::default() };
     let cost = price.most_cost(ExpectedTokens::sent(request));
     if request.body.has_content_elsewhere { cost.plus(elsewhere) } else { cost }
 }
 
-/// Returns the amount that a request names. `None` if it is no whole number. A number that is too large counts as the largest.
+/// Returns the amount that a request names. `None` if the text is not a whole number. A number that is too large
+/// becomes the largest number.
 fn whole_amount(text: &[u8]) -> Option<Cost> {
     let digits = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     (!digits.is_empty()).then(|| Cost::from_tokens(digits.parse().unwrap_or(u64::MAX)))
@@ -96,7 +98,7 @@ mod tests {
 
     const CEILING: u64 = 10_000;
 
-    /// Every request of the limit has cost so much, if it has one of these texts in its header `X-A`.
+    /// The learned cost, and the texts of the header `X-A` of the requests for which it was learned.
     #[derive(Debug)]
     struct Learned(u64, &'static [&'static str]);
 
@@ -143,7 +145,7 @@ mod tests {
         RuleSet::compile(RuleSource { policies: vec![policy], exempt: Vec::new() })
     }
 
-    /// Returns what a request with this body reserves. Its input is a token for each byte.
+    /// Returns what a request with this body reserves. Each byte of its text is estimated as one token of input.
     fn reserve(rules: &RuleSet, body: &str, learned: Option<&dyn LearnedCosts>) -> u64 {
         let head = http::Request::post("/v1/chat/completions").header("x-a", "small").body(()).unwrap().into_parts().0;
         let mut reader = RequestReader::new(Format::OpenAiChat, u64::MAX);
@@ -186,7 +188,7 @@ mod tests {
         let file = r#"{"max_tokens":7,"messages":[{"content":[{"type":"image_url","image_url":{"url":"http://a"}}]}]}"#;
         let without = reserve(&rules, &file.replace("http://a", ""), None);
         assert_eq!(reserve(&rules, file, None), without + ("http://a".len() as u64 + 100) * 3);
-        // No number of tokens is too large to be counted.
+        // The largest maximum does not overflow.
         assert!(reserve(&rules, r#"{"max_tokens":18446744073709551615,"n":9}"#, None) > 1 << 50);
     }
 
@@ -211,10 +213,10 @@ mod tests {
         let rules = rule_set(tokens(), learned(Some(5000)));
         let after = |cost| reserve(&rules, "{}", Some(&Learned(cost, &["small"])));
         assert_eq!([29, 30, 700, 5001].map(after), [30, 30, 700, 5000]);
-        // Nothing was learned about this value.
+        // Nothing was learned about the value `small` of the request, so the default is reserved.
         assert_eq!(reserve(&rules, "{}", Some(&Learned(7, &["large"]))), 900);
         assert_eq!(reserve(&rules, "{}", None), 900);
-        // The request can cost 11 tokens of input and 10 of output.
+        // The request can use at most 11 tokens of input, each with weight 3, and 5 of output, each with weight 2.
         assert_eq!(reserve(&rules, r#"{"max_tokens":5}"#, Some(&Learned(700, &["small"]))), 11 * 3 + 10);
     }
 
@@ -222,7 +224,7 @@ mod tests {
     fn a_learned_amount_is_at_most_what_a_full_bucket_holds() {
         let rules = rule_set(tokens(), learned(None));
         assert_eq!(reserve(&rules, "{}", Some(&Learned(CEILING + 1, &["small"]))), CEILING);
-        // Tokens do not bound what a limit of another kind learns.
+        // The reserve of a limit that does not count tokens is not bounded by the tokens of the request.
         let source = SettledSource::ResponseHeader(http::HeaderName::from_static("x-cost"));
         let rules = rule_set(source, learned(None));
         assert_eq!(reserve(&rules, r#"{"max_tokens":5}"#, Some(&Learned(700, &["small"]))), 700);

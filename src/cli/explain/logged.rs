@@ -292,7 +292,7 @@ fn format_of(unit: Option<MoneyUnit>) -> AmountFormat {
     }
 }
 
-/// Returns what a language model has used, and what that costs. `None` for other requests.
+/// Describes the tokens that a language model has used for a request, and their cost. `None` for other requests.
 fn used(line: &Line<'_>) -> Option<String> {
     let LoggedUsage { input, output, cached, cache_write, estimated } = line.usage?;
     let model = line.model.as_deref().unwrap_or("a model that the response does not name");

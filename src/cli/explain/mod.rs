@@ -288,7 +288,7 @@ fn by_rules(
         names: &config.hash_key,
     };
     let mut see = |attribute: &Attribute| match attribute.needs_body() && request.door == Door::Proxy {
-        // The request is asked about without its body.
+        // The body of the request is not known here, so its values are not known either.
         true => Observation::Unknown,
         false => attribute.resolve_for_match(request).into(),
     };

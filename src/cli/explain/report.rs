@@ -135,7 +135,7 @@ pub(super) struct Rule {
     /// The limits of slots that charge nothing, because another proxy forwards the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_at_door: Vec<String>,
-    /// The limits on language models that charge nothing, because the request asks no model.
+    /// The limits on language models that charge nothing, because the request is not for a language model.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub no_model: Vec<String>,
 }
@@ -222,7 +222,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The costs of the request, and the moment for which the rules are explained.
+/// The costs of the request, and the time and the levels of the buckets for which the rules are explained.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'l> {
     /// Returns the cost of the request at a limit. `None` if the limit does not count the request.

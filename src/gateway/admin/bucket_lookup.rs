@@ -63,7 +63,6 @@ pub(crate) struct Limit {
     pub name: String,
     pub mode: Mode,
     pub algorithm: Algorithm,
-    /// The unit in which the limit counts.
     pub unit: Unit,
     /// The cost of a request that does not set a cost.
     pub cost: Cost,

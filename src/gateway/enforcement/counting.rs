@@ -60,8 +60,8 @@ pub(super) fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     }
 }
 
-/// Counts a request whose cost limits on language models cannot know. All limits of the plan count the request, but only
-/// these limits count it as unpriced.
+/// Counts a request whose cost is unknown to limits on language models. All enforced limits of the plan count the
+/// request, but only these limits count it as unpriced.
 pub(super) fn count_unpriced(snapshot: &Snapshot, UnpricedRequest { plan, limits, .. }: &UnpricedRequest) {
     for charge in &plan.enforced {
         let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };

@@ -40,15 +40,15 @@ struct Held {
 struct Counted {
     key: BucketKey,
     gauge: Gauge,
-    /// What was added to the gauge.
+    /// The number that was added to the gauge.
     level: f64,
-    /// What is held of a budget. 0 for slots.
+    /// The amount that is held of a budget. 0 for slots.
     amount: Cost,
 }
 
 impl HeldSlots {
-    /// Makes the guard of a request whose plan was settled in this way. `reservation` is empty if the request was refused. `model`
-    /// is what is known of a request to a language model.
+    /// Makes the guard of a request whose plan has this settlement. `reservation` is empty if the request was refused.
+    /// `model` is what is known of a request to a language model.
     pub(super) fn new(
         gateway: &GatewayState,
         snapshot: &Snapshot,

@@ -152,7 +152,7 @@ pub(super) struct DecisionFindings {
 /// Decides about a request that this gateway proxies, and counts the decision.
 ///
 /// # Errors
-/// If the rules need values from the body of the request. [`OpenDecision::resume`] then goes on.
+/// If the rules need values from the body of the request. [`OpenDecision::resume`] then continues the decision.
 pub(super) async fn decide(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -232,8 +232,8 @@ fn refused_as_ambiguous() -> Enforcement {
     Enforcement::refused(Refusal::ambiguous(Ambiguity::Ambiguous), None)
 }
 
-/// Enforces a ruling: runs the stages from the rules on. `request` is `None` for a call about descriptors. `model` is what
-/// is known of a request to a language model.
+/// Enforces a ruling of the rules, and runs all later stages. `request` is `None` for a call about descriptors. `model`
+/// is what is known of a request to a language model.
 async fn enforce(
     gateway: &GatewayState,
     snapshot: &Snapshot,

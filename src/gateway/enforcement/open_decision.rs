@@ -1,4 +1,4 @@
-//! A decision that waits for values from the body of its request.
+//! Holds a decision that waits for values from the body of its request, and resumes the decision with these values.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use request::identity::Identity;
 use request::request::Request;
 use rules::body_plan::NeededFromBody;
 
-/// A decision that waits for values from the body of its request. All stages before the rules have let the request pass, and no
-/// rule denies it without its body.
+/// A decision that waits for values from the body of its request. All stages before the rules have let the request
+/// pass, and no rule denies the request without its body.
 #[derive(Debug)]
 pub(in crate::gateway) struct OpenDecision {
     identity: Identity,
@@ -55,7 +55,7 @@ impl OpenDecision {
         read: Result<(), AmbiguousBody>,
     ) -> Result<DecisionFindings, Box<OpenDecision>> {
         let OpenDecision { identity, destination, arrival, record, .. } = *self;
-        // The decision itself begins only now, when the body has been read.
+        // The decision begins only now, so its time does not include the time in which the body was read.
         let arrival = Arrival { at: gateway.clock.now(), ..arrival };
         let subject = Subject { identity, destination: &destination };
         if read == Err(AmbiguousBody) {

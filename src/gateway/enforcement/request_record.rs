@@ -296,7 +296,7 @@ impl RequestRecord {
     }
 }
 
-/// Returns the unit of a limit's amounts, if they are money.
+/// Returns the unit of a limit's amounts if the limit counts money.
 fn unit(answer: &LimitAnswer<'_>) -> Option<MoneyUnit> {
     (answer.limit.unit() == Unit::Dollars).then_some(MoneyUnit::UsdMillionths)
 }

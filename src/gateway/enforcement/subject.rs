@@ -1,4 +1,4 @@
-//! Holds what is known of a request after the stages before the rules.
+//! Runs the stages before the rules, and holds what they have found about a request.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ impl<'s> Subject<'s> {
         Ok(())
     }
 
-    /// Enforces a ruling about the request, which is in the form that the rules read.
+    /// Enforces a ruling. `request` is in the form that the rules read, as [`Subject::describe`] returns it.
     pub(super) async fn enforce(
         &self,
         gateway: &GatewayState,
@@ -101,7 +101,7 @@ impl<'s> Subject<'s> {
         }
     }
 
-    /// Ends the decision about a request that this gateway proxies, and counts it.
+    /// Ends the decision about a request that this gateway proxies, and counts the decision.
     pub(super) fn end(self, gateway: &GatewayState, enforced: Enforcement) -> DecisionFindings {
         gateway.metrics.decisions.count(enforced.result);
         self.findings(enforced)
@@ -117,7 +117,7 @@ impl<'s> Subject<'s> {
         let request = request.with_identity(&self.identity);
         match request.door {
             Door::Proxy => request.with_destination(self.destination.route.route(), self.destination.upstream_name()),
-            // At these doors the request takes no route.
+            // At these doors another proxy forwards the request, so it has no route here.
             Door::Http | Door::ExtAuthz | Door::Rls => request,
         }
     }

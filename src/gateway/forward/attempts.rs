@@ -1,8 +1,8 @@
 //! Tries endpoints one after the other, and decides what happens when an endpoint fails: whether the endpoint is
 //! ejected, and whether the request is sent to another endpoint.
 //!
-//! One decision and one charge cover all attempts. A request body that was begun is never sent twice,
-//! unless it is in memory.
+//! One decision and one charge cover all attempts. When a part of a request body has been sent, the request is not sent
+//! again, unless the whole body is in memory.
 
 use std::time::Duration;
 

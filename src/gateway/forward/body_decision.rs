@@ -20,15 +20,15 @@ use request::model_request::{ModelBody, ModelRequest};
 use request::request::Request;
 use rules::body_plan::NeededFromBody;
 
-/// The longest body in which values are read, and the longest of a request to a language model, in bytes, if `inspect_bytes` does
-/// not say.
+/// The longest body in which values are read, in bytes. The setting `inspect_bytes` replaces this bound.
 const MOST_OF_VALUES: usize = 1 << 20;
+/// The longest body of a request to a language model, in bytes. `inspect_bytes` replaces this bound too.
 const MOST_OF_MODEL: usize = 32 << 20;
 
-/// How many bytes of a request to a language model are read at once.
+/// The number of bytes of a request to a language model that are read before other requests have a turn.
 const AT_ONCE: usize = 256 << 10;
 
-/// Returns whether a body follows this head that can be read.
+/// Returns whether a body that can be read follows this head.
 pub(super) fn has_body(head: ReceivedHead<'_>) -> bool {
     matches!(head.body, Body::Length(_) | Body::Chunked)
 }
@@ -89,7 +89,7 @@ pub(super) async fn decide_with_body<C: ForwardingClient>(
 /// Reads what the body of a request asks of a language model.
 ///
 /// # Errors
-/// If the body is not a JSON object that has one reading.
+/// If the body is not a JSON object that can be read in only one way.
 async fn read_model(
     body: &ReadBody,
     snapshot: &Snapshot,
@@ -100,7 +100,7 @@ async fn read_model(
     let mut reader = RequestReader::new(format, u64::MAX);
     for piece in body.data.chunks(AT_ONCE) {
         reader.push(piece);
-        // A long body does not stop the other requests of this thread.
+        // Lets the other requests of this thread continue while a long body is read.
         if piece.len() == AT_ONCE {
             tokio::task::yield_now().await;
         }

@@ -82,7 +82,7 @@ pub(super) struct DecidedExchange {
     /// The slots that the request holds until the exchange is dropped, however it ended, or until the gateway's own response is
     /// out.
     pub held: HeldSlots,
-    /// The body of the request, if the rules have read it. Only until the request is forwarded.
+    /// The body of the request, if the rules have read it. It is taken out when the request is forwarded.
     pub body: Option<Box<ReadBody>>,
 }
 
@@ -275,7 +275,7 @@ impl ForwardedRequest<'_, '_> {
         Some(&self.decided.destination.forwarding.as_ref()?.overrides)
     }
 
-    /// Returns whether the gateway has asked for the usage of the stream, and so takes it out of the response.
+    /// Returns whether the gateway has asked for the usage of the stream, and so takes the usage out of the response.
     pub(super) fn takes_usage_out(&self) -> bool {
         self.attempts.body.as_ref().is_some_and(|body| body.is_changed())
     }

@@ -92,12 +92,12 @@ pub(super) async fn forward<C: ForwardingClient>(
     let outgoing = OutgoingRequest {
         head,
         size: Size { bytes: header_bytes, fields: MOST_FIELDS, target: 0 },
-        // The length of a body that has been read was checked before.
+        // A body that has been read needs no limit, because its length was checked before.
         body_left: match &request.attempts.body {
             Some(_) => None,
             None => request.overrides().and_then(|overrides| overrides.body_bytes),
         },
-        // The client of a body that has been read waits for nothing.
+        // When the body has been read, the client no longer waits for `100 Continue`.
         expects_continue: request.attempts.body.is_none()
             && request.received.head.headers.contains_key(http::header::EXPECT),
     };

@@ -22,8 +22,8 @@ use crate::gateway::server::body_part::{BodyPart, HasBody};
 use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_head::{Body, Size};
 
-/// One request to an HTTP/1.1 upstream, and its response. Used when the client speaks HTTP/2, and when an event is taken out of
-/// the response.
+/// One request to an HTTP/1.1 upstream, and its response. Used when the client speaks HTTP/2, and when the gateway
+/// takes the usage event out of the response.
 #[derive(Debug)]
 pub(super) struct Http1Upstream {
     stream: UpstreamStream,

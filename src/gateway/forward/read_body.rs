@@ -1,6 +1,7 @@
 //! Holds the body of a request in memory, because rules need it, and gives it to the upstream afterwards.
 //!
-//! The memory of one body and of all bodies together is bounded. A body counts until its last part has been sent.
+//! The memory of one body and of all bodies together is bounded. A body counts towards these bounds until its last part
+//! has been sent.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -12,14 +13,14 @@ use crate::gateway::server::http1::exchange_io::BodyRead;
 use crate::gateway::server::http1::request_head::Body;
 use llm::request::{AskingBody, UsageQuestion};
 
-/// The capacity of the first buffer of a body.
+/// The capacity with which the buffer of a body begins, in bytes.
 const FIRST_BUFFER: usize = 16 << 10;
 
 /// The whole body of a request, with its trailers. All clones share the memory.
 #[derive(Clone, Debug)]
 pub(super) struct ReadBody {
     pub data: Bytes,
-    /// What follows `data` in a body that the gateway has changed, in reverse order.
+    /// The parts that follow `data` in a body that the gateway has changed, the last part first.
     rest: SmallVec<[Bytes; 3]>,
     is_changed: bool,
     trailers: TrailerLines,
@@ -28,9 +29,9 @@ pub(super) struct ReadBody {
 /// The bounds of a body in memory, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadBounds {
-    /// The largest body.
+    /// The largest size of one body.
     pub body: usize,
-    /// The largest sum of all bodies that are in memory.
+    /// The largest size of all bodies in memory together.
     pub total: usize,
 }
 
@@ -39,7 +40,7 @@ pub(super) struct ReadBounds {
 pub(super) struct BodyReader {
     data: Vec<u8>,
     left: StatedLength,
-    /// The largest capacity of the buffer: the stated length, or the bound.
+    /// The largest capacity of the buffer: the length that the head states, or else the bound.
     largest: usize,
     bounds: ReadBounds,
     share: InspectedShare,
@@ -58,7 +59,7 @@ impl AsRef<[u8]> for CountedBytes {
 }
 
 impl BodyReader {
-    /// Makes the reader of a body that has this form in its head.
+    /// Makes the reader of a body. `body` is the form of the body that the head states.
     ///
     /// # Errors
     /// If the body is too long, or the bodies in memory are too large together.
@@ -75,16 +76,16 @@ impl BodyReader {
         Ok(reader)
     }
 
-    /// Returns the whole body, whose last part has been added.
+    /// Returns the whole body, after its last part has been added.
     pub(super) fn end(self, trailers: TrailerLines) -> ReadBody {
         let counted = CountedBytes { data: self.data, _share: self.share };
         ReadBody { data: Bytes::from_owner(counted), rest: SmallVec::new(), is_changed: false, trailers }
     }
 
-    /// Adds the next part of the body. Its trailers are left out.
+    /// Adds the next part of the body, without trailers.
     ///
     /// # Errors
-    /// If the body is too long, or differs from its length. Or if the bodies in memory are too large together.
+    /// If the body is too long, or differs from its stated length. Or if the bodies in memory are too large together.
     pub(super) fn add(&mut self, part: &BodyPart) -> Result<(), Fault> {
         self.left.count(part).map_err(|_| Fault::LENGTH_MISMATCH)?;
         self.make_room(part.data.len())?;
@@ -121,7 +122,7 @@ impl ReadBody {
         BodyRead::Data
     }
 
-    /// Returns the next part of at most `most` bytes. The last part has the end.
+    /// Returns the next part of at most `most` bytes. The last part also has the end of the body, with its trailers.
     pub(super) fn next_part(&mut self, most: usize) -> BodyPart {
         let data = self.next_data(most);
         let end = self.is_empty().then(|| std::mem::take(&mut self.trailers));
@@ -142,8 +143,8 @@ impl ReadBody {
         self.data.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// Changes the body so that it asks for the usage of its stream. Does nothing if it is not the body of which the question
-    /// knows the place.
+    /// Changes the body so that it asks for the usage of its stream. Does nothing if `question` was made for another
+    /// body.
     pub(super) fn ask_for_usage(&mut self, question: &UsageQuestion) {
         let Some(AskingBody { before, question, comma, after }) = question.ask(&self.data) else { return };
         let (before, after) = (self.data.slice_ref(before), self.data.slice_ref(after));

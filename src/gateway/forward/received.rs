@@ -167,7 +167,8 @@ async fn decide_about<'e, 'f, C: ForwardingClient>(
     let decide = decide(gateway, &snapshot, &with_body, arrival, payment);
     let (findings, body) = match client.until(WaitEnd::RequestEnds, decide).await? {
         Ok(findings) => (findings, None),
-        // Few requests are decided by their bodies. The future is on the heap, so that it does not enlarge the task of every request.
+        // Few requests are decided by their bodies, so this future is on the heap and does not enlarge the task of
+        // every request.
         Err(open) => Box::pin(decide_with_body(client, received, head, &snapshot, &request, open)).await?,
     };
     let DecisionFindings { decision, identity, destination, payment, held } = findings;
@@ -223,7 +224,7 @@ async fn decide_about<'e, 'f, C: ForwardingClient>(
     }
 }
 
-/// Returns the kind of body that is sent to the upstream. The length of a body that the gateway has changed is another.
+/// Returns the kind of body that is sent to the upstream. A body that the gateway has changed has another length.
 fn body_to_send(body: Body, request: &ForwardedRequest<'_, '_>) -> Body {
     match (body, &request.attempts.body) {
         (Body::Length(_), Some(changed)) if changed.is_changed() => Body::Length(changed.len() as u64),

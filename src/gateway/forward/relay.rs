@@ -45,11 +45,12 @@ pub(super) struct Relay<'r, C, U> {
     awaited: NextBytes,
     /// The part of the response that is being written.
     part: Option<BodyPart>,
-    /// Takes the usage event out of the response, for which the gateway has asked. `None` for almost all responses.
+    /// Takes the usage event, for which the gateway has asked, out of the response. `None` for almost all responses.
     pub usage_filter: Option<Box<UsageEventFilter>>,
 }
 
-/// Takes the usage event out of a part of a response, and what may be its beginning.
+/// Takes the usage event out of a part of a response. The filter keeps what may be the beginning of the event until the
+/// next part.
 fn take_usage_out(filter: &mut UsageEventFilter, part: &mut BodyPart) {
     let mut passed = Vec::with_capacity(part.data.len());
     filter.push(&part.data, &mut passed);
@@ -83,7 +84,7 @@ pub(super) struct Uploading {
     left: Option<u64>,
     length: StatedLength,
     pub bytes: usize,
-    /// Whether nothing of the body or of its trailers has been read, or the body is in memory.
+    /// Whether the request can be sent again: nothing of its body or trailers has been read, or the body is in memory.
     repeatable: Repeatable,
     /// The rest of a body that is in memory. `None` if the body comes from the client.
     stored: Option<ReadBody>,

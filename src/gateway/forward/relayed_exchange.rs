@@ -146,7 +146,7 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
         && body == HasBody::Yes
         && HeadEdit::new(bytes).values("content-encoding").next().is_none();
     let framing = match head.body {
-        // The response gets shorter.
+        // The response gets shorter, so the length in its head is no longer true.
         ResponseBody::Length(_) if takes_usage_out => {
             ClientFraming::of(&ResponseHead { body: ResponseBody::Chunked, ..*head }, body, request.received)
         }

@@ -102,7 +102,7 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, request: &ForwardedRequest<'_, 
                 has_proto = trusted;
                 !trusted
             }
-            // A body that has been read is sent without waiting for `100 Continue`.
+            // A body that has been read is sent at once, so the request to the upstream has no `Expect`.
             6 if name.eq_ignore_ascii_case(b"expect") => request.attempts.body.is_some(),
             // `Trailer` announces fields after the last chunk, so only a body in chunks keeps it.
             7 if name.eq_ignore_ascii_case(b"trailer") => head.body != Body::Chunked,

@@ -30,7 +30,7 @@ pub(super) struct Upload {
     coding: Coding,
     /// The rest of a body that is in memory. `None` if the body comes from the client.
     stored: Option<ReadBody>,
-    /// Whether the body is in memory until a response begins.
+    /// Whether the body can be sent again from memory, which holds it until a response begins.
     is_stored: bool,
     data: Vec<u8>,
     trailers: Vec<u8>,
@@ -106,7 +106,7 @@ impl Upload {
         }
     }
 
-    /// Sends this body in place of what comes from the client, if there is one.
+    /// Sends `body` in place of the body from the client. `None` leaves the upload as it is.
     pub(super) fn with_body(self, body: Option<&ReadBody>) -> Upload {
         Upload { stored: body.cloned(), is_stored: body.is_some(), ..self }
     }

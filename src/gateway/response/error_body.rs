@@ -149,7 +149,7 @@ impl ReportedError<'_> {
     }
 }
 
-/// Returns a number of a limit as text. Of a limit on money, the number is in cents.
+/// Returns a number of a limit as text. The number of a limit on money is in US cents.
 fn in_words(number: u64, unit: Unit) -> String {
     match unit {
         Unit::Requests | Unit::Tokens => number.to_string(),

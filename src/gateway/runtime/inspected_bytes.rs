@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct InspectedBytes(AtomicUsize);
 
-/// The share of one request. It is given back when it is dropped.
+/// The bytes that one request holds of its body. They are subtracted from the sum when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct InspectedShare {
     all: Arc<InspectedBytes>,

@@ -1,6 +1,7 @@
 //! Learns from the costs of requests what later requests may cost, for the budgets with `reserve: {learn: …}`.
 //!
-//! The memory is bounded: a limit has at most [`MOST_VALUES`] samples and one for all other values, each of at most 16 KiB.
+//! The memory is bounded: a limit has at most [`MOST_VALUES`] samples for single values and one sample for all other
+//! values, each of at most 16 KiB.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ const MOST_VALUES: usize = 1000;
 /// The longest value that has a sample of its own, in bytes.
 const LONGEST_VALUE: usize = 256;
 
-/// The costs that the limits of one configuration have learned. A limit that a reload does not change keeps them.
+/// The costs that the limits of one configuration have learned. A limit keeps its costs at a reload that does not
+/// change the limit.
 #[derive(Debug, Default)]
 pub(crate) struct LearnedCosts {
     /// One entry for each limit. `None` for a limit that does not learn.
@@ -102,7 +104,7 @@ impl LearnedLimit {
         })
     }
 
-    /// Returns whether the costs of both limits mean the same.
+    /// Returns whether both limits learn the same costs, so that a reload may keep these costs.
     fn counts_as(&self, other: &LearnedLimit) -> bool {
         let name = |limit: &LearnedLimit| (limit.policy.clone(), limit.name.clone(), limit.mode);
         name(self) == name(other) && self.source == other.source && self.by == other.by
@@ -135,7 +137,7 @@ impl LearnedLimit {
     }
 }
 
-/// Returns the value if it can have a sample of its own.
+/// Returns the value if it is short enough for a sample of its own.
 fn own(by: Option<&[u8]>) -> Option<&[u8]> {
     by.filter(|by| by.len() <= LONGEST_VALUE)
 }
@@ -183,7 +185,7 @@ mod tests {
         add(&costs, Some(b"small"), 7, 50);
         add(&costs, Some(b"large"), 900, 49);
         assert_eq!((quantile(&costs, Some(b"small")), quantile(&costs, Some(b"large"))), (Some(7), None));
-        // Requests without the attribute, and with a long value.
+        // Requests without the attribute and requests with a long value share a sample.
         add(&costs, None, 30, 49);
         assert_eq!(quantile(&costs, None), None);
         add(&costs, Some(&[b'a'; LONGEST_VALUE + 1]), 30, 1);

@@ -25,9 +25,9 @@ pub(crate) struct HeldBucket {
     pub key: BucketKey,
     /// The limit of the last request that was admitted.
     pub limit_version: LimitVersion,
-    /// The number of these requests.
+    /// The number of requests that hold something of the bucket.
     pub requests: u64,
-    /// What they hold of a budget. 0 for slots.
+    /// What these requests hold of a budget. 0 for slots.
     pub amount: Cost,
 }
 

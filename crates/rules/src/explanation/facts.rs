@@ -167,7 +167,7 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
         for limit in limits {
             let own = limit.claimed.as_ref().filter(|_| self.variant(limit, picked) == 0);
             let numbers = own.map_or(&[][..], |CompiledNumbers { slots, .. }| slots);
-            // What a budget reserves need not be known, because the request will settle its true cost.
+            // An explanation need not know what a budget reserves, because the request will settle its true cost.
             let named = if limit.settled_price().is_some_and(SettledPrice::is_told_by_response) {
                 &[]
             } else {

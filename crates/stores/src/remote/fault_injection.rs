@@ -159,7 +159,7 @@ mod flaw {
         UndoneIsKept,
         /// In every calendar period but the stored one, nothing counts as spent.
         EarlierPeriod,
-        /// What is held of a budget is part of what is spent, and is given back as tokens.
+        /// The amount that requests hold of a budget counts as spent, and is given back as tokens.
         HeldIsSpent,
         /// Each report of a budget charges the whole sum that its owner has settled.
         SumsAdded,

@@ -71,7 +71,8 @@ struct Document<'d> {
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer>,
     top_refused: TopRefusedDocument,
-    /// The buckets that most requests of this process hold something of; `None` if no enforced limit has slots or is a budget.
+    /// The buckets with the most requests of this process that hold slots or amounts. `None` if no enforced limit has
+    /// slots or is a budget.
     held: Option<Vec<HeldRow>>,
     /// The events, the newest first.
     events: Vec<Event>,
@@ -193,7 +194,7 @@ fn delays(snapshot: &Snapshot) -> bool {
     enforced.flat_map(|limit| &limit.variants).any(Algorithm::delays)
 }
 
-/// Returns whether requests may hold something while they are in flight.
+/// Returns whether an enforced limit has slots or is a budget, so that requests in flight may hold something.
 fn has_holds(snapshot: &Snapshot) -> bool {
     let mut enforced = snapshot.config.rules.limits().iter().filter(|limit| limit.mode == Mode::Enforce);
     enforced.any(|limit| limit.variants.iter().any(Algorithm::is_held))

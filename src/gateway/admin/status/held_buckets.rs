@@ -1,4 +1,5 @@
-//! Lists the buckets that most requests of this process hold something of, with a command that shows who holds the rest.
+//! Lists the buckets whose slots or amounts the most requests of this process hold. For each bucket, gives a command that
+//! also shows what other processes hold.
 
 use std::net::SocketAddr;
 

@@ -61,7 +61,7 @@ struct LimitRow {
     /// The slots that requests of this process hold. `None` if the limit has no slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_flight: Option<f64>,
-    /// `None` for other limits than budgets.
+    /// What was spent and is held. `None` for a limit that is not a budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetCells>,
     /// The number of decisions without the store, by result. Empty without such decisions.
@@ -73,7 +73,7 @@ struct LimitRow {
 #[derive(Debug, Serialize)]
 struct BudgetCells {
     unit: &'static str,
-    /// What was settled since the rule's series exist.
+    /// The sum of the costs that were settled since the rule has metrics.
     spent: f64,
     /// What requests in flight hold. `None` in shadow mode.
     #[serde(skip_serializing_if = "Option::is_none")]

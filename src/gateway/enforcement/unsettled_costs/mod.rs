@@ -25,9 +25,9 @@ use rules::route::llm_settings::LlmSettings;
 use rules::settled_price::{SettledPrice, SettledSource, Unit, UpstreamResult, UpstreamResults};
 use stores::Reservation;
 
-/// The smallest estimate of tokens: a response that was cut is never free.
+/// The smallest estimate of tokens. It is above 0, because a response that was cut is never free.
 const LEAST_TOKENS: Cost = Cost::ONE;
-/// The smallest estimate of money.
+/// The smallest estimate of money, above 0 for the same reason.
 const LEAST_MONEY: Cost = Cost::from_thousandths(1);
 
 /// The costs of one request at budgets, and what is known of them.
@@ -37,7 +37,7 @@ pub(crate) struct UnsettledCosts {
     /// The settings for requests to language models that hold for this request.
     pub llm: LlmSettings,
     model_tokens: Arc<ModelTokens>,
-    /// The prices of a request that limits on money charge. `None` for other requests.
+    /// The prices for this request. `None` if no limit on money charges the request.
     prices: Option<RequestPrices>,
     /// What the request asks of a language model. `None` for another request.
     pub model: Option<Box<ModelRequest>>,
@@ -116,9 +116,8 @@ pub(crate) struct SettledCost {
 }
 
 impl UnsettledCosts {
-    /// Returns the costs of a request that was admitted with this plan. `model` is what is known of
-    /// a request to a language model. `None` if all costs are known already, as for almost all
-    /// requests.
+    /// Returns the unsettled costs of a request that was admitted with this plan. `None` if all costs are known
+    /// already, as for almost all requests. `model` is what is known of a request to a language model.
     pub(super) fn of(
         metrics: &Metrics,
         snapshot: &Snapshot,
@@ -170,7 +169,8 @@ impl UnsettledCosts {
         self.end.get()?.tokens.as_ref()
     }
 
-    /// Returns what the tokens of the request have cost. `None` before its end, and if no limit on money charges it.
+    /// Returns what the tokens of the request have cost. `None` before the request ends, and if no limit on money
+    /// charges it.
     pub(crate) fn priced(&self) -> Option<&PricedUsage> {
         self.end.get()?.priced.as_ref()
     }

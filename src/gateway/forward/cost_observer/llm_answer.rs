@@ -25,7 +25,8 @@ pub(super) struct LlmAnswer {
 }
 
 impl LlmAnswer {
-    /// Returns the reader of the response to `model`, a request with this head. `None` if its path is that of no known format.
+    /// Returns the reader of the response to the request `model`, which has this head. `None` if the path belongs to no
+    /// known format.
     pub(super) fn of(head: &Parts, model: &ModelRequest) -> Option<Box<LlmAnswer>> {
         let format = format_of(head)?;
         let bytes_per_token = model.bytes_per_token.get();
@@ -57,8 +58,8 @@ impl LlmAnswer {
             return UsedTokens { usage, model: None, is_estimated: true };
         };
         match report.usage {
-            // The usage of a whole response has all of its text, wherever it stands. A stream may begin with a usage of 0, which
-            // says nothing when the stream is cut.
+            // The usage of a response that is not a stream includes all of its text, wherever the usage stands. A
+            // stream may begin with a usage of 0, which says nothing when the stream is cut.
             Some(usage) if !is_streamed || report.text_bytes_after_usage == 0 && usage != Usage::default() => {
                 UsedTokens { usage, model: report.model, is_estimated: false }
             }
@@ -136,7 +137,7 @@ mod tests {
         };
         assert_eq!(tokens(&[start, text]), (9, 3, true));
         assert_eq!(tokens(&[start, text, end]), (9, 7, false));
-        // Some servers name nothing at the beginning.
+        // Some servers name a usage of 0 at the beginning of a stream, so the tokens are estimated.
         let nothing = start.replace(":9,", ":0,").replace(":1}", ":0}");
         assert_eq!(tokens(&[&nothing]), (100, 0, true));
     }

@@ -42,7 +42,7 @@ enum CostReader {
     Json(Box<JsonScanner<Arc<PointerSet>>>),
     /// The cost is the number of tokens that a language model has used, with these weights.
     Tokens(Weights),
-    /// The cost is what these tokens cost by the table of prices.
+    /// The cost is what the tokens of the language model cost by the table of prices.
     Money,
     /// The response does not matter.
     Known(ReadCost),
@@ -91,7 +91,7 @@ impl CostReader {
         }
     }
 
-    /// Ends the response. `tokens` is what the response of a language model says, and `priced` what it costs.
+    /// Ends the response. `tokens` is what a language model has used, and `priced` is what these tokens cost.
     fn finish(self, is_whole: bool, tokens: Option<&UsedTokens>, priced: Option<&PricedUsage>) -> ReadCost {
         let read = |cost| match tokens {
             Some(UsedTokens { is_estimated: false, .. }) => ReadCost::Named(cost),

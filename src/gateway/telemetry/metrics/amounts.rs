@@ -26,7 +26,7 @@ impl AmountCounter {
         AmountCounter(cells)
     }
 
-    /// Returns a counter that appears in no series.
+    /// Returns a counter that belongs to no series.
     pub(crate) fn noop(unit: Unit) -> AmountCounter {
         AmountCounter(Arc::new(AmountCells::new(unit)))
     }

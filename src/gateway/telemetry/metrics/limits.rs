@@ -49,11 +49,10 @@ pub(crate) struct LimitMetrics {
 /// The metrics of one budget: a limit whose costs are known only when a request has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct BudgetMetrics {
-    /// The unit in which the limit counts.
     pub unit: Unit,
     /// The number of requests whose cost was settled.
     pub settled: Counter,
-    /// What these requests have cost.
+    /// The sum of these costs.
     pub settled_cost: AmountCounter,
     /// The number of these requests that have cost more than was reserved.
     pub overrun: Counter,

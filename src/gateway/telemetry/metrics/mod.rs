@@ -1,8 +1,8 @@
 //! Counts and measures the gateway's work: groups of metric handles, and the text of `/metrics`.
 //!
-//! Handles are made when the process starts or a configuration is loaded. Labels never come from a client; the names of
-//! language models come from responses. To add a
-//! metric, add a line in [`list`], a handle in its group, and one call.
+//! Handles are made when the process starts or a configuration is loaded. Labels never come from a client, but the
+//! names of language models come from responses. To add a metric, add a line in [`list`], a handle in its group, and
+//! one call.
 
 mod amounts;
 mod config;

@@ -16,7 +16,7 @@ use llm::usage::Usage;
 const MAX_MODELS: usize = 100;
 /// The longest name of such a model, in bytes.
 const LONGEST_NAME: usize = 100;
-/// The label of all further models.
+/// The label of all models beyond [`MAX_MODELS`], and of names that cannot be labels.
 const OTHER: &str = "other";
 /// The label of responses that name no model.
 const UNNAMED: &str = "unnamed";
@@ -41,7 +41,7 @@ impl ModelTokens {
         ModelTokens { registry: Arc::clone(registry), models: RwLock::default() }
     }
 
-    /// Counts what one response has used. `model` is its model; `None` if the response names none.
+    /// Counts what one response has used. `model` is the name of its model. `None` if the response names no model.
     pub(crate) fn count(&self, model: Option<&str>, usage: &Usage) {
         let name = model.unwrap_or(UNNAMED);
         let name = if is_label(name) { name } else { OTHER };
@@ -49,8 +49,8 @@ impl ModelTokens {
         known.unwrap_or_else(|| self.add(name)).count(usage);
     }
 
-    /// Returns the counters of a model that may be new. If there are too many models, these are the counters of all further
-    /// ones.
+    /// Returns the counters of a model, and makes them if the model is new. Beyond [`MAX_MODELS`], a new model has the
+    /// counters of [`OTHER`].
     fn add(&self, name: &str) -> Arc<KindCounters> {
         let mut models = self.models.write();
         let is_further = models.len() >= MAX_MODELS && !models.contains_key(name);
@@ -125,7 +125,7 @@ mod tests {
         for _ in 0..2 {
             (0..MAX_MODELS + 5).for_each(|number| tokens.count(Some(&format!("m-{number}")), &usage));
         }
-        // With the label of the names above, one hundred.
+        // The label `other`, which the names in the first loop have, is one of the `MAX_MODELS` labels.
         assert_eq!(registry.counters(TOKENS).len(), 4 * MAX_MODELS);
         assert_eq!((count(&registry, OTHER, "input"), count(&registry, "m-98", "input")), (Some(7 + 12), Some(2)));
         assert_eq!(count(&registry, "m-99", "input"), None);

@@ -155,7 +155,7 @@ impl Registry {
         })
     }
 
-    /// Returns the values of all series of a counter of amounts, in the unit of each.
+    /// Returns the values of all series of a counter of amounts, each in its own unit.
     pub(crate) fn amounts(&self, name: &str) -> Vec<Reading<f64>> {
         self.readings(name, |cells| match cells {
             Cells::Amount(cells) => Some(cells.amount()),
