@@ -321,7 +321,8 @@ mod tests {
                     Err(other) => panic!("{other:?}"),
                 }
             };
-            // If both rulings deny, their rules may differ, because a rule without the body may deny before the body is read.
+            // If both rulings deny, their rules may differ: without the body, another rule may be the first that
+            // denies.
             let both_deny = matches!((&ruling.answer, &whole.answer), (Answer::Denied(_), Answer::Denied(_)));
             prop_assert!(both_deny || format!("{ruling:?}") == format!("{whole:?}"), "{ruling:?}\n{whole:?}");
         }

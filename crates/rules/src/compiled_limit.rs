@@ -161,7 +161,7 @@ pub(crate) enum CompiledPrice {
     },
     Settled {
         price: SettledPrice,
-        /// The slots of [`SettledPrice::attributes`], in their order.
+        /// The slots of [`SettledPrice::attributes`], in the order of these attributes.
         slots: SmallVec<[Slot; 1]>,
     },
 }

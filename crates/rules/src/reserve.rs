@@ -14,18 +14,18 @@ pub enum Reserve {
     /// The request names the amount as a whole number, and `min` and `max` bound it. At a limit with `count_on`, the
     /// number may have decimals.
     FromRequest {
-        /// The places of the amount. The first that the request has is used.
+        /// The attributes that name the amount. The first of them that the request has is used.
         attributes: Vec<Attribute>,
         /// Whether the estimate of the request's input is added.
         plus: InputEstimate,
-        /// The amount of a request that names none.
+        /// The amount of a request that names no amount.
         default: Cost,
         min: Cost,
         max: Option<Cost>,
     },
     /// The most that the request can cost, from its own maximum of output tokens and the estimate of its input tokens.
     Worst {
-        /// The tokens of output of a request that names no maximum.
+        /// The tokens of output of a request that names no maximum of output.
         default_output: u64,
     },
     Learned(LearnedReserve),

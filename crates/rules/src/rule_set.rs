@@ -116,7 +116,7 @@ impl RuleSet {
         &self.attributes
     }
 
-    /// Whether rules read attributes or costs from the bodies of requests.
+    /// Returns whether rules read attributes or costs from the bodies of requests.
     pub fn reads_bodies(&self) -> bool {
         self.reads_bodies
     }

@@ -10,7 +10,7 @@ use ledger::cost::{Cost, requested_cost};
 pub(crate) struct ReserveOf<'s> {
     pub limit: LimitId,
     pub price: &'s SettledPrice,
-    /// The slots of the attributes that the reserve reads, in their order.
+    /// The slots of the attributes that the reserve reads. The first attribute that the request has is used.
     pub slots: &'s [Slot],
     /// The largest amount that a full bucket holds.
     pub ceiling: Cost,

@@ -52,7 +52,7 @@ pub(crate) struct CostLearner {
 }
 
 impl LearnedCosts {
-    /// Makes the table for these rules. `before` is the table that it replaces.
+    /// Makes the learned costs for these rules. `before` has the costs of the configuration that these rules replace.
     pub(crate) fn after(before: Option<&LearnedCosts>, rules: &RuleSet) -> LearnedCosts {
         let known = || before.iter().flat_map(|before| before.limits.iter().flatten());
         let learned = |limit: &CompiledLimit| {

@@ -23,7 +23,7 @@ pub(crate) struct HeldBuckets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldBucket {
     pub key: BucketKey,
-    /// The limit of the last request that was admitted.
+    /// The limit of the last request that was admitted and holds something of the bucket.
     pub limit_version: LimitVersion,
     /// The number of requests that hold something of the bucket.
     pub requests: u64,

@@ -69,7 +69,7 @@ struct LimitRow {
     fallback: BTreeMap<String, u64>,
 }
 
-/// What requests of this process have spent and hold of a budget, for all its buckets together.
+/// What requests of this process have spent and what they hold, in all buckets of a budget together.
 #[derive(Debug, Serialize)]
 struct BudgetCells {
     unit: &'static str,

@@ -23,7 +23,7 @@ pub(crate) struct LimitMetrics {
     pub allowed: Counter,
     pub exceeded: Counter,
     pub too_large: Counter,
-    /// The number of requests whose cost could not be known. Only an enforced limit on language models has such requests.
+    /// The number of requests whose cost was unknown. Only an enforced limit on language models has such requests.
     pub unpriced: Counter,
     pub near_limit: Counter,
     /// The number of requests that `on_store_failure: deny` refused while the store was unavailable.
@@ -58,11 +58,11 @@ pub(crate) struct BudgetMetrics {
     pub overrun: Counter,
     /// The number of these requests whose response should have named the cost, and did not.
     pub usage_missing: Counter,
-    /// The number of these requests that were answered by a model without a price. Only a limit on money has such requests.
+    /// The number of these requests that a model without a price has answered. Only a limit on money has such requests.
     pub model_unpriced: Counter,
     /// The number of requests that were refused only because of what other requests held.
     pub refused_by_holds: Counter,
-    /// The same requests, as refusals of the limit.
+    /// The same requests in the metric of all refusals, `rate_limiter_rejected_total`.
     pub rejected_as_held: Counter,
     /// What requests of this process hold of an enforced limit.
     pub held: Gauge,
