@@ -35,7 +35,7 @@ struct Sum {
 /// The contents of an answer that matter for its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The last usage in the answer. `None` if it has none, or if it can be read in two ways.
+    /// The last usage in the answer. `None` if the answer has no usage, or if the usage can be read in two ways.
     pub usage: Option<Usage>,
     /// The model, if the answer names it.
     pub model: Option<String>,

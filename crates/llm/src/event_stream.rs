@@ -10,7 +10,7 @@ use memchr::memchr2;
 /// An event: its name, its data, and its place in the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event<'e> {
-    /// The name, empty if the event has none.
+    /// The name of the event. Empty if the event has no name.
     pub name: &'e [u8],
     /// The lines of data, joined by line feeds.
     pub data: &'e [u8],

@@ -32,7 +32,7 @@ pub(crate) struct Spending {
 }
 
 impl BudgetsInFlight {
-    /// Settles the costs of all requests that have ended at this time, in the order of their ends.
+    /// Settles the costs of all requests that have ended at this time or before, in the order of their ends.
     pub(crate) fn advance(&mut self, now: Timestamp, buckets: &mut Buckets) {
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((end, _), Spending { bucket, budget, reserved, settled }) = entry.remove_entry();

@@ -54,7 +54,7 @@ impl<'c> Destination<'c> {
     }
 
     /// Sets the upstream to which the request was sent, if the file's choice of an upstream is not known. `name` is the
-    /// upstream in the log. `None`: the log has none.
+    /// upstream in the log, or `None` if the log names no upstream.
     pub(crate) fn with_upstream(self, config: &'c Config, name: Option<&str>) -> Destination<'c> {
         let Destination::Chosen { route, upstream: None } = self else { return self };
         let named = config.upstreams.iter().find(|upstream| Some(&*upstream.name) == name);

@@ -66,7 +66,7 @@ impl BodyValues {
     /// Notes that the body has no value for these attributes.
     ///
     /// # Errors
-    /// Never. The type of the result is that of [`BodyValues::read`], so that a caller can use both alike.
+    /// Never. The type of the result is that of [`BodyValues::read`], so that a caller can use both in the same way.
     pub fn note_missing(&mut self, attributes: &[Attribute]) -> Result<(), AmbiguousBody> {
         self.values.extend(attributes.iter().map(|attribute| (attribute.clone(), None)));
         Ok(())

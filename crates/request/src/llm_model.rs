@@ -44,7 +44,7 @@ impl<'r> ModelPlace<'r> {
         if head.method != Method::POST {
             return ModelPlace::Nowhere;
         }
-        // A path with more than one reading is refused before any rule reads it.
+        // A path with more than one reading names no model here, because it is refused before any rule reads it.
         let endpoint = match path::normalise(head.uri.path().as_bytes()) {
             Ok(Cow::Borrowed(path)) => Endpoint::of_path(path).map(|endpoint| endpoint.model.map(Cow::Borrowed)),
             Ok(Cow::Owned(path)) => {

@@ -40,7 +40,7 @@ impl RuleSet {
     /// of earlier requests.
     ///
     /// # Errors
-    /// Returns the attributes that must be read from the body. Each of them belongs to a rule, a policy or an exemption whose
+    /// Returns what must be read from the body. Each of the attributes belongs to a rule, a policy or an exemption whose
     /// other conditions hold. A request that is denied without these attributes needs no attribute.
     pub fn plan_or_needs(
         &self,

@@ -94,7 +94,7 @@ impl NodeServer {
         self.directory.links.get(self.id)
     }
 
-    /// Returns the prefix of the keys under one of this node's hash tags, or under the first tag if it has none.
+    /// Returns the prefix of the keys under one of this node's hash tags, or under the first tag if the node has no tag.
     fn own_prefix(&self) -> String {
         let mut tags = self.directory.tags.iter();
         let own = tags.find(|(tag, _)| self.directory.owner(*tag) == Some(self.id));
