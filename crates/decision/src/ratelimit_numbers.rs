@@ -47,7 +47,7 @@ pub struct Triple {
 }
 
 impl PolicyNumbers {
-    /// Returns the numbers of a limit with this algorithm, which counts in this unit. `now` is the time on the store's clock. The
+    /// Returns the numbers of a limit that has this algorithm and counts in this unit. `now` is the time on the store's clock. The
     /// time matters only for calendar windows.
     pub fn of(algorithm: &Algorithm, unit: Unit, now: Timestamp) -> PolicyNumbers {
         let quota = algorithm.quota(now);
@@ -67,7 +67,7 @@ impl PolicyNumbers {
 }
 
 impl LevelNumbers {
-    /// Returns the numbers of a limit with this algorithm, which counts in this unit.
+    /// Returns the numbers of a limit that has this algorithm and counts in this unit.
     pub fn of(algorithm: &Algorithm, unit: Unit, outcome: &Outcome) -> LevelNumbers {
         let reset = match outcome.verdict {
             Verdict::Deny | Verdict::Held => outcome.retry_after,

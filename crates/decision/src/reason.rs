@@ -22,7 +22,7 @@ pub enum Reason {
     UpstreamBusy,
     /// A limit on language models applies to a request that is in no known format, so that its cost would not be known.
     Unpriced,
-    /// The response to a request to a language model would not tell its usage.
+    /// The settings require that the response of a language model tells its usage, and this response would not tell it.
     UsageRequired,
 }
 

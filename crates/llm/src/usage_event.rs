@@ -29,7 +29,7 @@ pub struct UsageEventFilter {
     event: Vec<u8>,
     /// Whether the event is too long to be held back, so that its bytes are passed on as they come.
     is_passed: bool,
-    /// Whether the current line has a byte.
+    /// Whether the current line has a byte, so that it is not blank.
     has_line_begun: bool,
     last_return: LastReturn,
 }

@@ -1,4 +1,4 @@
-//! Holds what is known of a request to a language model before it is sent.
+//! Holds what is known of a request to a language model before the request is sent.
 
 use std::num::NonZeroU64;
 

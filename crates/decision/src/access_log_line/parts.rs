@@ -56,7 +56,7 @@ pub enum MoneyUnit {
 /// What the tokens of a request cost, and the line of the file of prices that says so.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoggedPrice<'a> {
-    /// The `model` of the line: a name, the beginning of names with `*`, or `default`.
+    /// The `model` in the line: a name, the beginning of names followed by `*`, or `default`.
     #[serde(borrow)]
     pub model: Cow<'a, str>,
     /// The number of the line, from 1.
