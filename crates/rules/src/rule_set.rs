@@ -208,7 +208,8 @@ impl RuleSet {
         let mut keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
         keys.sort_unstable();
         let meter = limit.meter.as_ref().filter(|_| mode == Mode::Enforce);
-        // A bucket counts in one unit. No limit key has such a text.
+        // The unit is part of the bucket's identity, as a text that no limit key has. So a bucket counts in only one
+        // unit.
         let unit = match &limit.price {
             Price::Settled(price) if price.unit() != Unit::Requests => Some(format!("unit={}", price.unit().name())),
             _ => None,

@@ -29,7 +29,7 @@ pub(crate) struct HeldSlots {
 #[derive(Debug)]
 struct Held {
     reservation: Reservation,
-    /// The costs at budgets. `None` if the request has none.
+    /// The costs at budgets. `None` if no budget charges the request.
     costs: Option<Arc<UnsettledCosts>>,
     counted: SmallVec<[Counted; 1]>,
     buckets: Arc<HeldBuckets>,

@@ -224,7 +224,7 @@ impl RequestRecord {
         });
     }
 
-    /// Returns what the request has cost a budget. `None` for other limits, and if the request was refused.
+    /// Returns what the request has cost at a budget. `None` for other limits, and if the request was refused.
     fn settled(&self, answer: &LimitAnswer<'_>) -> Option<Cost> {
         let mut settled = self.costs.as_ref()?.settled();
         settled.find(|(cost, _)| cost.limit == answer.charge.limit).map(|(_, settled)| settled.cost)

@@ -166,15 +166,15 @@ impl<'f> Exchange<'f> {
         self.attempts.as_ref().is_some_and(|attempts| attempts.sent.is_some())
     }
 
-    /// Returns whether an upstream may have got any of the request, also for an exchange that is dropped in the middle of an attempt,
-    /// which has noted nothing yet.
+    /// Returns whether an upstream may have got any byte of the request. This includes an exchange that is dropped
+    /// during an attempt, which has not noted this yet.
     pub(super) fn sent_request(&self) -> SentRequest {
         let is_dropped = self.response.begun.is_none() && self.response.fault.is_none();
         let has_attempt = self.attempts.as_ref().is_some_and(|attempts| attempts.current.is_some());
         if self.was_sent() || (is_dropped && has_attempt) { SentRequest::Possible } else { SentRequest::None }
     }
 
-    /// Returns the rate-limit fields for the response. `None` if the decision has none, or has not been made.
+    /// Returns the rate-limit fields for the response. `None` if the decision has no such fields, or has not been made.
     pub(super) fn rate_limits(&self) -> Option<&RateLimitFields> {
         self.decided.as_ref()?.rate_limits.as_deref()
     }

@@ -135,8 +135,8 @@ impl Uploading {
         Ok(())
     }
 
-    /// Ends the upload, because the upstream accepts no more of the request. This is no fault, because the upstream may
-    /// have answered before.
+    /// Ends the upload, because the upstream accepts no more of the request. This is not a fault, because the upstream
+    /// may have answered before.
     fn break_off(&mut self, error: &str) {
         log::debug!(error; "no more of the request is sent");
         self.state = State::Broken;

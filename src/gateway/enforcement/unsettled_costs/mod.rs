@@ -62,7 +62,7 @@ pub(crate) struct RequestEnd {
     pub result: RequestResult,
     /// What is known of each cost, in the order of the costs.
     pub read: SmallVec<[ReadCost; 1]>,
-    /// What the response of a language model says. `None` for another response.
+    /// The tokens that a language model has used. `None` for another response.
     pub tokens: Option<UsedTokens>,
     /// What these tokens cost, if limits on money charge the request.
     pub priced: Option<PricedUsage>,
@@ -92,7 +92,7 @@ pub(crate) enum ReadCost {
     Named(Cost),
     /// The configuration names the cost, if the upstream has done something.
     Configured(Cost),
-    /// The response names no cost, or none that can be read.
+    /// The response names no cost, or a cost that cannot be read.
     Missing,
     /// As [`ReadCost::Missing`], with an estimate from what passed.
     Estimated(Cost),
@@ -164,7 +164,7 @@ impl UnsettledCosts {
         model.body.usage_question.as_ref()
     }
 
-    /// Returns what the response of a language model has said. `None` before its end.
+    /// Returns the tokens that a language model has used. `None` before the request ends, and for other requests.
     pub(crate) fn tokens(&self) -> Option<&UsedTokens> {
         self.end.get()?.tokens.as_ref()
     }
@@ -270,7 +270,8 @@ impl UnsettledCost {
 }
 
 impl RequestResult {
-    /// Returns the result as `refund_on` and `count_on` name it. `None` if the exchange ended before a result of the upstream.
+    /// Returns the result as `refund_on` and `count_on` name it. `None` if the exchange ended before the upstream gave
+    /// a result.
     fn of_upstream(self) -> Option<UpstreamResult> {
         match self {
             RequestResult::NotSent | RequestResult::Unanswered => None,

@@ -27,7 +27,7 @@ pub(super) struct CostObserver {
     costs: Arc<UnsettledCosts>,
     /// The status of the response. `None` before its head.
     status: Option<u16>,
-    /// The reader of a language model's response. `None` if no cost needs one.
+    /// The reader of a language model's response. `None` if no cost depends on this response.
     answer: Option<Box<LlmAnswer>>,
     /// A reader for each of the costs, in their order.
     readers: SmallVec<[CostReader; 1]>,
@@ -101,7 +101,7 @@ impl CostReader {
         match self {
             CostReader::Header { read, .. } | CostReader::Known(read) => read,
             CostReader::Json(mut scanner) => {
-                // Of a body that was cut, what was read before is enough.
+                // If the body was cut, a number that was read before the cut is used.
                 let is_valid = !is_whole || scanner.finish().is_ok();
                 let number = match scanner.value(0) {
                     Lookup::Value(value) if is_valid => value.as_number().and_then(|number| number.ceil(3)),
@@ -150,7 +150,8 @@ impl ResponseObserver for CostObserver {
     }
 }
 
-/// Returns the cost in a field of the head. A field with several values, or a value that is no number, names none.
+/// Returns the cost in a field of the head. A field with several values, or with a value that is not a number, names no
+/// cost.
 fn in_header(fields: &HeadEdit<'_>, name: &HeaderName) -> ReadCost {
     let mut values = fields.values(name.as_str());
     match (values.next(), values.next()) {

@@ -69,7 +69,7 @@ pub(crate) struct BudgetMetrics {
 }
 
 impl BudgetMetrics {
-    /// Makes the metrics of a limit. `None` if the limit is no budget.
+    /// Makes the metrics of a limit. `None` if the limit is not a budget.
     fn of(limit: &CompiledLimit, series: ConfigSeries<'_>) -> Option<BudgetMetrics> {
         let unit = limit.settled_price()?.unit();
         let [policy, rule] = [("policy", &*limit.policy), ("rule", &*limit.name)];
