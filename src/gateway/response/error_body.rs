@@ -10,10 +10,11 @@ use decision::refusal::{ProblemType, Refusal};
 use rules::route::error_format::ErrorFormat;
 use rules::settled_price::Unit;
 
-/// The longest `Retry-After` for which a client should repeat the request itself, in seconds. The libraries wait for no longer.
+/// The longest `Retry-After` for which a client should repeat the request itself, in seconds. The providers' libraries
+/// wait no longer than this.
 const LONGEST_WAIT: u64 = 60;
 
-/// OpenAI's type and code for a budget of which too much is spent.
+/// OpenAI's type and code for a budget that has been spent.
 const SPENT_BUDGET: &str = "insufficient_quota";
 
 /// An error as it is reported in any format.
@@ -102,7 +103,7 @@ impl ReportedError<'_> {
         }
     }
 
-    /// Returns what happened in words. Of limits it names only those that clients may see.
+    /// Returns what happened in words. A limit is named only if clients may see it.
     fn message(&self) -> String {
         let mut message = match self.refusal {
             Some(refusal) => match &refusal.problem {
@@ -208,7 +209,7 @@ mod tests {
             let [reasons, statuses, _, _, openai, anthropic, _] = &row[..] else { panic!("{row:?}") };
             for status in statuses.split(", ").map(|status| status.parse::<u16>().unwrap()) {
                 for reason in reasons.split(", ") {
-                    // The rows of budgets name their reasons with this word.
+                    // In the rows of budgets, the reasons end with these words.
                     let (reason, is_budget_spent) = match reason.strip_suffix(" of a budget") {
                         Some(reason) => (reason, true),
                         None => (reason, false),

@@ -38,7 +38,7 @@ pub(crate) struct UpstreamOfRoute {
     pub metrics: Arc<UpstreamMetrics>,
     /// How long a gRPC, WebSocket or event stream may be idle. This timeout replaces the upstream's read timeout for such streams.
     pub stream_idle_timeout: Micros,
-    /// The API keys, if the upstream does not get them. `None` if it gets them.
+    /// The API keys that the upstream must not get. `None` if requests keep their keys.
     pub withheld_keys: Option<Arc<ApiKeys>>,
 }
 

@@ -17,7 +17,7 @@ use rules::rule::Mode;
 use rules::rule_set::{CompiledLimit, RuleSet};
 use rules::settled_price::{Reserve, SettledSource};
 
-/// The largest number of values of an attribute that have a sample of their own, for one limit.
+/// The largest number of values of an attribute that have their own samples, for one limit.
 const MOST_VALUES: usize = 1000;
 
 /// The longest value that has a sample of its own, in bytes.
@@ -40,7 +40,7 @@ struct LearnedLimit {
     source: SettledSource,
     by: Option<Attribute>,
     samples: RwLock<HashMap<Box<[u8]>, Mutex<CostSample>>>,
-    /// The sample of requests without a value, and of those whose value has no sample.
+    /// The sample of requests without a value, and of requests whose value has no sample of its own.
     others: Mutex<CostSample>,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct GatewayState {
     pub top_refused: TopRefused,
     pub held_buckets: Arc<HeldBuckets>,
     pub response_buffers: Arc<ResponseBuffers>,
-    /// The bytes of request bodies that are held for the rules.
+    /// Counts the bytes of request bodies that are held for the rules.
     pub inspected_bytes: Arc<InspectedBytes>,
     /// Notifies every encrypted connection when the certificates of a listener have changed.
     pub certificates_changed: watch::Sender<()>,
