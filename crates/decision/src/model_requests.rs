@@ -45,7 +45,7 @@ pub struct ModelContext<'s> {
     /// The settings for the route of the request.
     pub llm: &'s LlmSettings,
     pub body: &'s ModelBody,
-    /// The prices of a request that limits on money charge. `None` for other requests.
+    /// The prices, if a limit on money charges the request.
     pub prices: Option<RequestPrices>,
 }
 

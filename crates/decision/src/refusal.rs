@@ -23,7 +23,7 @@ pub struct Refusal {
     pub resets_at: Option<String>,
     /// The reason why the token does not verify. It is logged, and never sent to the client.
     pub invalid_token: Option<Invalid>,
-    /// The largest cost that every full bucket can pay, of a request that costs more. `None` for other refusals, and if clients may
+    /// The largest cost that every full bucket can pay, if the request costs more. `None` for other refusals, and if clients may
     /// not see the limits.
     pub fits: Option<Amount>,
     /// What requests in flight hold of the budget that refuses the request. `None` if no budget refuses it.

@@ -106,7 +106,8 @@ impl KeySeed {
     /// Makes the seed for a limit that shares the buckets of a meter with other limits. The limit keeps its own tag
     /// for eviction.
     pub fn of_meter(meter: &str, identity: &LimitIdentity<'_>) -> KeySeed {
-        // No limit without a meter has the same key, because no policy has an empty name.
+        // The name of the policy is empty. So the key differs from the keys of all limits without a meter: their
+        // policies have names.
         let shared = LimitIdentity { policy: "", rule: meter, limit: "", mode: "meter", ..*identity };
         KeySeed { tag: KeySeed::new(identity).tag, ..KeySeed::new(&shared) }
     }

@@ -37,7 +37,7 @@ pub struct EventStream {
     line: Line,
     last_return: LastReturn,
     name: Vec<u8>,
-    /// The lines of data. Each ends with a line feed, but for the line that is being read.
+    /// The lines of data. Each ends with a line feed, except the line that is being read.
     data: Vec<u8>,
     /// The offset of the first line of the event.
     start: u64,

@@ -90,7 +90,8 @@ fn the_size_of_the_pieces_does_not_matter() {
     }
 }
 
-/// A longer part of an answer has no less text, and only the usage that the answer has named.
+/// Each recording is cut after every byte. The more of it was read, the more text was counted, and the usage is one that it
+/// names.
 #[test]
 fn an_answer_that_is_cut_anywhere_tells_what_has_passed() {
     for recording in recordings() {
@@ -139,7 +140,7 @@ fn the_text_of_a_cut_stream_is_what_a_client_has_read() {
             .filter_map(|chunk| Some(chunk["choices"][0]["delta"]["content"].as_str()?.len()))
             .sum();
         let read = usize::try_from(recording.read([&text.as_bytes()[..end]]).text_bytes).unwrap();
-        // The text of the last event has passed, but no client has read it yet.
+        // The reader also counts the text of an event that is not complete. A client reads complete events only.
         assert!((whole..whole + 40).contains(&read), "cut at {end}: {read}, and a client has read {whole}");
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     doors
 }
 
-/// Returns an attribute that the rule needs and that `lacks` accepts.
+/// Returns an attribute that the rule needs and for which `lacks` returns true.
 fn needed<'r>(located: &LocatedRule<'r>, lacks: &impl Fn(&Attribute) -> bool) -> Option<&'r Attribute> {
     let LocatedRule { policy, rule, .. } = located;
     let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

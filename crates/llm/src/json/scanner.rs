@@ -99,8 +99,8 @@ impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
         self.walk.found.get(index).map_or(0, |found| found.media)
     }
 
-    /// The offset of the first byte of the value at the pointer with this index. Of values in several elements of an array, the
-    /// last. `None` if the body has no such value.
+    /// The offset of the first byte of the value at the pointer with this index. If several elements of an array have such a
+    /// value, it is the offset of the last one. `None` if the body has no such value.
     pub fn offset(&self, index: usize) -> Option<u64> {
         self.walk.found.get(index).filter(|found| found.value.is_some()).map(|found| found.begin)
     }
@@ -123,11 +123,11 @@ struct Walk<S> {
     found: Vec<Found>,
     /// For each node, the number of the object in which it was last reached.
     visited_in: Vec<u64>,
-    /// The open containers that pointers lead through.
+    /// The open objects and arrays on the way to a value of some pointer.
     path: Vec<Level>,
     /// The number of objects that pointers led through.
     objects: u64,
-    /// The open containers below `path` that no pointer leads through.
+    /// The number of open objects and arrays inside of those of `path`. They have no value of any pointer.
     ignored: u32,
     /// The node of the next member, whose name was read.
     member: Option<NodeId>,

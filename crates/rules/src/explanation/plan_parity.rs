@@ -99,7 +99,7 @@ fn price() -> impl Strategy<Value = Price> {
     prop_oneof![3 => (1u64..6).prop_map(|cost| Price::Fixed(Cost::from_tokens(cost))), 1 => requested]
 }
 
-/// Generates a burst that each request brings in a claim or a column. Some values are no numbers.
+/// Generates a burst whose value comes from a claim of the token or from the key file.
 fn claimed() -> impl Strategy<Value = ClaimedNumbers> {
     let from = prop_oneof![
         2 => Just(Attribute::ClaimedAmount("plan".to_owned())),

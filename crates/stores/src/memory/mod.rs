@@ -161,7 +161,7 @@ impl Memory {
         let held = algorithm.step(state, Cost::default(), now).untouched.remaining;
         let excess = Cost::from_thousandths(held.thousandths().saturating_sub(most.thousandths()));
         if let (Algorithm::Budget(budget), true) = (algorithm, excess > Cost::default()) {
-            // A step of a budget only holds, and the excess is spent.
+            // The excess must be spent. The step of a budget cannot spend: it only reserves.
             let entry = budget.settle(state, excess, now);
             let class = SpentClass::of(most, algorithm.ceiling(), Cost::ONE);
             return self.keep(shard, *key, QueueId::new(*tag, class), entry, now);

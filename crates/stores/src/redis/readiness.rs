@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Coordinates the attempts of all threads to connect to a server that is not ready.
 #[derive(Debug)]
 pub(super) struct Readiness {
-    /// Whether a server that is not ready answered the last attempt.
+    /// Whether the last attempt reached a server that answered that it is not ready.
     not_ready: AtomicBool,
     /// Counts the attempts that succeeded.
     connected: watch::Sender<u64>,

@@ -49,7 +49,7 @@ pub(crate) struct TraceStart {
     pub parent: Option<u64>,
 }
 
-/// The number of low bits that hold the count of traces. The other bits hold the second.
+/// The number of low bits that hold the count of traces. The other bits hold the time, in seconds.
 const COUNT: u32 = 24;
 pub(super) const MAX_FROM_CLIENTS: u32 = (1 << COUNT) - 1;
 

@@ -4,10 +4,10 @@
 //! first ask until the store has acknowledged that nothing is held. The sums of settled costs are kept for eleven
 //! minutes more.
 //!
-//! The memory for requests that have ended is bounded: of the sums of more than `most_sums` buckets, the oldest are
-//! forgotten. If their bucket is used again, its sums begin at 0. This loses no cost, unless the store fails over and
-//! loses the report with the 0. While the store gives no answer, the costs of `most_sums` buckets are kept, and those of
-//! further buckets are lost.
+//! The memory for requests that have ended is bounded. The sums of at most `most_sums` buckets are kept. Beyond that,
+//! the oldest sums are forgotten. If such a bucket is used again, its sums begin at 0, and a report tells the store so.
+//! No cost is lost, unless the store fails over and the new server lacks this report. While the store gives no answer,
+//! the costs of further buckets are lost.
 
 mod call;
 mod held_bucket;

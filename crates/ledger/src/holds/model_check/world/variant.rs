@@ -22,7 +22,7 @@ pub(crate) enum Variant {
     SequenceForgotten,
     /// The holds of an owner that sends no more reports never end.
     HoldsForever,
-    /// The store charges the difference to `from`, even what it has accepted before.
+    /// For each report, the store charges the sum less `from`. So it charges again what it has charged before.
     SumsAddedAgain,
     /// A store that lacks the owner's entry charges the whole sum.
     FromIgnored,
