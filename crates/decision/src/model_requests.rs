@@ -87,8 +87,9 @@ pub fn take_part<'s>(
             }
             return with_prices(answer, rules, context, prices, |charge| unit_of_models(charge) == Some(Unit::Dollars));
         }
-        (&Method::POST, _, _) => llm.other,
-        _ => OtherRequests::Free,
+        // An upstream may read such a body although its type is not JSON.
+        (&Method::POST, Some(_), ModelBody::Other) => OtherRequests::Refuse,
+        _ => other_requests(&request.head.method, llm),
     };
     let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return unchanged(answer) };
     match other {
@@ -156,6 +157,14 @@ fn reserved(walked: Cost, price: &SettledPrice, prices: &ModelPrices, body: &Mod
         Reserve::Worst { default_output } => most(Some(*default_output)).unwrap_or(walked),
         Reserve::Learned(learned) => most(None).map_or(walked, |most| walked.min(most).max(learned.min)),
         Reserve::Fixed(_) | Reserve::FromRequest { .. } => walked,
+    }
+}
+
+/// Returns how a request in no known format is treated that has this method.
+pub fn other_requests(method: &Method, llm: &LlmSettings) -> OtherRequests {
+    match *method {
+        Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS => OtherRequests::Free,
+        _ => llm.other,
     }
 }
 

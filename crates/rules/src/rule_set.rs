@@ -116,6 +116,11 @@ impl RuleSet {
         &self.attributes
     }
 
+    /// Returns whether a limit counts the tokens, or the money, of language models.
+    pub fn counts_models(&self) -> bool {
+        self.limits.iter().any(CompiledLimit::counts_models)
+    }
+
     /// Returns whether rules read attributes or costs from the bodies of requests.
     pub fn reads_bodies(&self) -> bool {
         self.reads_bodies

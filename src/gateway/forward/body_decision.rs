@@ -1,7 +1,8 @@
 //! Reads the body of a request whose rules need it, and decides about the request.
 
 use http::Version;
-use http::header::EXPECT;
+use http::header::{AUTHORIZATION, EXPECT};
+use http::request::Parts;
 
 use super::exchange::ReceivedExchange;
 use super::fault::Fault;
@@ -53,19 +54,27 @@ pub(super) async fn decide_with_body<C: ForwardingClient>(
         let needs_model = *model && kind == Ok(BodyKind::Json);
         let read = match kind {
             Ok(kind) if !needs_model && !kind.may_have_any(attributes) => {
-                values.note_model(ModelBody::Other);
+                if *model {
+                    values.note_model(ModelBody::Other);
+                }
                 values.note_missing(attributes)
             }
             Ok(_) if is_coded(request.head) => Err(AmbiguousBody),
             Ok(kind) => {
                 let body = match &mut body {
                     Some(body) => body,
-                    none => none.insert(read_body(client, received, head, bounds(snapshot, &open)).await?),
+                    none => {
+                        none.insert(read_body(client, received, head, bounds(snapshot, &open, request.head)).await?)
+                    }
                 };
-                let model =
-                    if needs_model { read_model(body, snapshot, &open, request).await } else { Ok(ModelBody::Other) };
-                model.and_then(|model| {
-                    values.note_model(model);
+                let read = match model {
+                    true if needs_model => Some(read_model(body, snapshot, &open, request).await),
+                    true => Some(Ok(ModelBody::Other)),
+                    // What an earlier round has found stays.
+                    false => None,
+                };
+                read.transpose().and_then(|read| {
+                    read.into_iter().for_each(|model| values.note_model(model));
                     values.read(kind, &body.data, attributes)
                 })
             }
@@ -117,10 +126,10 @@ async fn read_model(
 }
 
 /// Returns whether the head has a digest of the body, so that the body must not be changed.
-fn changes_are_seen(head: &http::request::Parts) -> bool {
-    ["content-digest", "digest", "content-md5", "x-amz-content-sha256"]
-        .iter()
-        .any(|name| head.headers.contains_key(*name))
+fn changes_are_seen(head: &Parts) -> bool {
+    let is_signed = head.headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"));
+    let digests = ["content-digest", "repr-digest", "digest", "content-md5", "x-amz-content-sha256"];
+    is_signed || digests.iter().any(|name| head.headers.contains_key(*name))
 }
 
 /// Reads the body of a request. If the client waits for `100 Continue`, this is sent first.
@@ -140,11 +149,13 @@ async fn read_body<C: ForwardingClient>(
 }
 
 /// Returns the bounds of the body, which the route may set.
-fn bounds(snapshot: &Snapshot, open: &OpenDecision) -> ReadBounds {
+fn bounds(snapshot: &Snapshot, open: &OpenDecision, head: &Parts) -> ReadBounds {
     let bounds = &snapshot.config.bounds;
     let route = open.destination().forwarding.as_ref().map(|forwarding| &forwarding.overrides);
     let own = |bytes: Option<u64>| bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    let default = if open.needed().model { MOST_OF_MODEL } else { MOST_OF_VALUES };
+    // A value may be needed first, and the whole request to a model afterwards. The body is read once.
+    let may_need_model = snapshot.config.rules.counts_models() && format_of(head).is_some();
+    let default = if may_need_model { MOST_OF_MODEL } else { MOST_OF_VALUES };
     let most = own(route.and_then(|route| route.inspect_bytes)).or(bounds.inspect_bytes).unwrap_or(default);
     let allowed = own(route.and_then(|route| route.body_bytes)).unwrap_or(usize::MAX);
     ReadBounds { body: most.min(allowed), total: bounds.inspect_total }

@@ -72,7 +72,10 @@ impl BodyReader {
             return Err(Fault::TOO_LONG);
         }
         let mut reader = BodyReader { data: Vec::new(), left: StatedLength(length), largest, bounds, share };
-        reader.make_room(1)?;
+        // HTTP/2 can announce a body of no bytes.
+        if largest > 0 {
+            reader.make_room(1)?;
+        }
         Ok(reader)
     }
 

@@ -144,7 +144,7 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
     let takes_usage_out = request.takes_usage_out()
         && head.content == Content::EventStream
         && body == HasBody::Yes
-        && HeadEdit::new(bytes).values("content-encoding").next().is_none();
+        && HeadEdit::new(bytes).values("content-encoding").all(|coding| coding.eq_ignore_ascii_case(b"identity"));
     let framing = match head.body {
         // The response gets shorter, so the length in its head is no longer true.
         ResponseBody::Length(_) if takes_usage_out => {

@@ -31,7 +31,8 @@ pub(crate) struct ProblemFields {
     pub challenge: Option<Challenge>,
     /// Whether the client should repeat the request, for formats that say so.
     pub should_retry: Option<bool>,
-    /// Whether `Retry-After` is also written in milliseconds, which the libraries of some providers prefer.
+    /// Whether `Retry-After` is also written in milliseconds, which the libraries of some providers prefer. It always is if requests in
+    /// flight hold a budget.
     pub in_milliseconds: bool,
 }
 
@@ -67,7 +68,7 @@ impl ProblemFields {
         }
         if let Some(seconds) = self.retry_after {
             writer.number("Retry-After", seconds);
-            if self.in_milliseconds {
+            if self.in_milliseconds || self.reason == Some(Reason::BudgetHeld) {
                 writer.number("Retry-After-Ms", seconds.saturating_mul(1000));
             }
         }

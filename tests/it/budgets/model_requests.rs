@@ -180,7 +180,57 @@ fn a_long_request_to_a_model_is_read() {
     let long = format!(r#"{{"model":"m","messages":[{{"content":"{}"}}]}}"#, "x".repeat(5 << 20));
     assert_eq!(post(&gateway(&upstream, ""), &[], &long).status, 200);
     assert!(upstream.last().body == long.as_bytes());
+    // The rule needs the model before its limit needs the whole request.
+    let keys = "match: {llm:model: m}, limit_keys: [llm:model, ";
+    let by_model = Gateway::start(&upstream, &budget_with("cost_source: llm_tokens").replace("limit_keys: [", keys));
+    assert_eq!(post(&by_model, &[], &long).status, 200);
+    by_model.expect("rate_limiter_settled_cost_total", &["rule=\"spend\""], 7.0);
+    assert_eq!(post(&by_model, &[], r#"{"model":"m"}"#).status, 200);
+    by_model.expect("rate_limiter_settled_cost_total", &["rule=\"spend\""], 14.0);
     let bounded =
         Gateway::before(&upstream).with("limits: {inspect_bytes: 1MiB}").with(&budget_with("cost_source: llm_tokens"));
     assert_eq!(post(&bounded.start(), &[], &long).status, 413);
+}
+
+#[test]
+fn a_limit_that_is_only_tried_changes_neither_the_request_nor_the_response() {
+    let upstream = upstream();
+    let rules = budget_with("cost_source: llm_tokens").replace("name: spend,", "name: spend, mode: shadow,");
+    let gateway = Gateway::start(&upstream, &rules);
+    let body = r#"{"model":"m","stream":true}"#;
+    let response = post(&gateway, &[("Accept-Encoding", "br")], body);
+    assert_eq!((response.status, &*response.body), (200, &*[TEXT, DONE].concat()));
+    let seen = upstream.last();
+    assert_eq!((seen.field("accept-encoding"), &*seen.body), (Some("br"), body.as_bytes()));
+    gateway.expect("rate_limiter_settled_total", &["rule=\"spend\""], 1.0);
+}
+
+/// A later round that needs another value, a path in a known format with another type, and other methods.
+#[test]
+fn no_request_to_a_model_is_free_by_its_type_or_by_the_order_of_rules() {
+    let upstream = upstream();
+    let budget = "limit: 1000, window: 366d, cost_source: llm_tokens, reserve: 5";
+    let rules = format!(
+        "
+llm: {{other: free}}
+policies:
+  - name: tokens
+    rules: [{{name: spend, limit_keys: [header:x-user], algorithm: fixed_window, algorithm_config: {{{budget}}}}}]
+  - name: values
+    rules:
+      - {{name: a, match: {{\"request_json:/a\": \"1\"}}, action: allow}}
+      - {{name: b, match: {{\"request_json:/b\": \"1\"}}, action: allow}}
+"
+    );
+    let gateway = Gateway::start(&upstream, &rules);
+    assert_eq!(post(&gateway, &[], r#"{"model":"m","b":1}"#).status, 200);
+    gateway.expect("rate_limiter_settled_cost_total", &["rule=\"spend\""], 7.0);
+    let send = |method: &str, path: &str, kind: &str| {
+        let fields = [("X-User", "ann"), ("Content-Type", kind)];
+        let response = gateway.client().send(method, path, &fields, r#"{"model":"m"}"#);
+        (response.status, response.field("x-tollgate-reason").unwrap_or_default())
+    };
+    assert_eq!(send("POST", "/v1/chat/completions", "text/plain"), (400, "unpriced".to_owned()));
+    assert_eq!(send("POST", "/v1/files", "text/plain"), (200, String::new()));
+    assert_eq!(send("PUT", "/v1/chat/completions", "application/json").0, 200);
 }

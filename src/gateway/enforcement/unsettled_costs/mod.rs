@@ -22,6 +22,7 @@ use llm::request::UsageQuestion;
 use llm::usage::Usage;
 use request::model_request::{ModelBody, ModelRequest};
 use rules::route::llm_settings::LlmSettings;
+use rules::rule::Mode;
 use rules::settled_price::{SettledPrice, SettledSource, Unit, UpstreamResult, UpstreamResults};
 use stores::Reservation;
 
@@ -51,6 +52,8 @@ pub(crate) struct UnsettledCost {
     pub limit: LimitId,
     pub price: SettledPrice,
     reserved: Cost,
+    /// A limit in shadow mode is not enforced, and changes neither the request nor its response.
+    is_enforced: bool,
     metrics: BudgetMetrics,
     /// Learns the cost, for the reserves of later requests. `None` at a limit that does not learn.
     learner: Option<CostLearner>,
@@ -133,6 +136,7 @@ impl UnsettledCosts {
                     limit: charge.limit,
                     price: limit.settled_price()?.clone(),
                     reserved: charge.cost,
+                    is_enforced: limit.mode == Mode::Enforce,
                     metrics: metrics.budget.clone()?,
                     learner: model.request.and_then(|request| snapshot.learned_costs.learner(charge.limit, request)),
                 })
@@ -149,9 +153,9 @@ impl UnsettledCosts {
         })
     }
 
-    /// Returns whether the costs are read from the body of the response, so that an upstream must not compress it.
+    /// Returns whether enforced limits read their costs from the body of the response, so that an upstream must not compress it.
     pub(crate) fn read_body(&self) -> bool {
-        self.costs.iter().any(|cost| match cost.price.source {
+        self.costs.iter().filter(|cost| cost.is_enforced).any(|cost| match cost.price.source {
             SettledSource::ResponseJson(_) | SettledSource::LlmTokens(_) | SettledSource::LlmCost => true,
             SettledSource::ResponseHeader(_) | SettledSource::CountOn(_) => false,
         })
@@ -159,7 +163,7 @@ impl UnsettledCosts {
 
     /// Returns how the gateway asks for the usage of a stream in the client's place. `None` if it does not ask.
     pub(crate) fn usage_question(&self) -> Option<&UsageQuestion> {
-        let is_counted = || self.costs.iter().any(|cost| cost.price.source.is_llm());
+        let is_counted = || self.costs.iter().any(|cost| cost.is_enforced && cost.price.source.is_llm());
         let model = self.model.as_ref().filter(|_| self.llm.ask_for_usage && is_counted())?;
         model.body.usage_question.as_ref()
     }

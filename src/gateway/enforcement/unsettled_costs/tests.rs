@@ -22,7 +22,15 @@ fn unsettled(source: SettledSource, default_cost: Option<u64>) -> UnsettledCost 
     let default_cost = default_cost.map(Cost::from_tokens);
     let price = SettledPrice { source, reserve: Reserve::Fixed(RESERVED), default_cost };
     let metrics = BudgetMetrics::noop();
-    UnsettledCost { bucket: BucketKey([1; 16]), limit: LimitId(0), price, reserved: RESERVED, metrics, learner: None }
+    UnsettledCost {
+        bucket: BucketKey([1; 16]),
+        limit: LimitId(0),
+        price,
+        reserved: RESERVED,
+        is_enforced: true,
+        metrics,
+        learner: None,
+    }
 }
 
 #[track_caller]

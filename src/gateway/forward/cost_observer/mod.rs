@@ -4,8 +4,8 @@ mod llm_answer;
 
 use std::sync::Arc;
 
+use http::HeaderName;
 use http::request::Parts;
-use http::{HeaderName, Method};
 use smallvec::SmallVec;
 
 use super::fault::{Fault, Stage, UpstreamFault};
@@ -13,6 +13,7 @@ use super::head_edit::HeadEdit;
 use super::response_observer::{ResponseEnd, ResponseObserver};
 use crate::gateway::enforcement::unsettled_costs::{ReadCost, RequestEnd, RequestResult, UnsettledCosts, UsedTokens};
 use crate::gateway::telemetry::labels::UpstreamError;
+use decision::model_requests::other_requests;
 use decision::request_prices::PricedUsage;
 use ledger::cost::{Cost, ExtraDecimals};
 use llm::answer::AnswerReader;
@@ -54,8 +55,7 @@ impl CostObserver {
         let has_llm = costs.iter().any(|cost| cost.price.source.is_llm());
         let answer = costs.model.as_ref().filter(|_| has_llm).and_then(|model| LlmAnswer::of(head, model));
         // The cost of a request in no known format.
-        let other = match costs.llm.other {
-            _ if head.method != Method::POST => Cost::default(),
+        let other = match other_requests(&head.method, &costs.llm) {
             OtherRequests::Refuse | OtherRequests::Free => Cost::default(),
             OtherRequests::Cost(cost) => cost,
         };
