@@ -58,7 +58,9 @@ fn each_format_names_its_model_and_its_maximum() {
         let gemini = request(Format::Gemini, config);
         assert_eq!((gemini.model.clone(), gemini.most_output(1)), (None, 24));
     }
-    assert_eq!(request(Format::OpenAiEmbeddings, json!({"model": "e", "input": "abc"})), plain(Some("e"), 14));
+    // Embeddings have no output.
+    let embeddings = request(Format::OpenAiEmbeddings, json!({"model": "e", "input": "abc"}));
+    assert_eq!(embeddings, LlmRequest { max_output: Some(0), ..plain(Some("e"), 14) });
 }
 
 #[test]
