@@ -161,7 +161,7 @@ pub(crate) enum CompiledPrice {
     },
     Settled {
         price: SettledPrice,
-        /// The slots of [`SettledPrice::attributes`], in the order of these attributes.
+        /// The slots of the attributes that the reserve reads, in their order.
         slots: SmallVec<[Slot; 1]>,
     },
 }
