@@ -35,6 +35,8 @@ pub struct RuleSet {
     attributes: Vec<Attribute>,
     /// Whether attributes or costs are read from the bodies of requests.
     reads_bodies: bool,
+    /// Whether a limit counts the tokens, or the money, of language models.
+    counts_models: bool,
     ambiguity: AmbiguityCheck,
     pub(super) exempt: Vec<Vec<CompiledCondition>>,
     pub(super) policies: Vec<CompiledPolicy>,
@@ -71,8 +73,8 @@ impl RuleSet {
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
         // Attributes that only shadow rules read are left out, because a shadow rule never refuses a request.
         set.ambiguity = AmbiguityCheck::of(policies, exempt);
-        set.reads_bodies =
-            set.attributes.iter().any(Attribute::needs_body) || set.limits.iter().any(CompiledLimit::counts_models);
+        set.counts_models = set.limits.iter().any(CompiledLimit::counts_models);
+        set.reads_bodies = set.counts_models || set.attributes.iter().any(Attribute::needs_body);
         set.source = source;
         set
     }
@@ -118,7 +120,7 @@ impl RuleSet {
 
     /// Returns whether a limit counts the tokens, or the money, of language models.
     pub fn counts_models(&self) -> bool {
-        self.limits.iter().any(CompiledLimit::counts_models)
+        self.counts_models
     }
 
     /// Returns whether rules read attributes or costs from the bodies of requests.

@@ -52,13 +52,11 @@ pub(super) async fn decide_with_body<C: ForwardingClient>(
     loop {
         let NeededFromBody { attributes, model } = open.needed();
         let needs_model = *model && kind == Ok(BodyKind::Json);
+        if *model && !needs_model {
+            values.note_model(ModelBody::Other);
+        }
         let read = match kind {
-            Ok(kind) if !needs_model && !kind.may_have_any(attributes) => {
-                if *model {
-                    values.note_model(ModelBody::Other);
-                }
-                values.note_missing(attributes)
-            }
+            Ok(kind) if !needs_model && !kind.may_have_any(attributes) => values.note_missing(attributes),
             Ok(_) if is_coded(request.head) => Err(AmbiguousBody),
             Ok(kind) => {
                 let body = match &mut body {
@@ -67,16 +65,11 @@ pub(super) async fn decide_with_body<C: ForwardingClient>(
                         none.insert(read_body(client, received, head, bounds(snapshot, &open, request.head)).await?)
                     }
                 };
-                let read = match model {
-                    true if needs_model => Some(read_model(body, snapshot, &open, request).await),
-                    true => Some(Ok(ModelBody::Other)),
-                    // What an earlier round has found stays.
-                    false => None,
+                let model = match needs_model {
+                    true => read_model(body, snapshot, &open, request).await.map(|model| values.note_model(model)),
+                    false => Ok(()),
                 };
-                read.transpose().and_then(|read| {
-                    read.into_iter().for_each(|model| values.note_model(model));
-                    values.read(kind, &body.data, attributes)
-                })
+                model.and_then(|()| values.read(kind, &body.data, attributes))
             }
             Err(ambiguous) => Err(ambiguous),
         };
