@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What a request has used.
 #[derive(Clone, Copy, Debug)]
-pub struct Settled {
+pub struct Usage {
     /// When it was settled, since the beginning.
     pub at: Duration,
     pub gateway: usize,
@@ -14,7 +14,7 @@ pub struct Settled {
 /// The books of the callers of one budget.
 #[derive(Clone, Debug, Default)]
 pub struct Books {
-    pub settled: Vec<Settled>,
+    pub settled: Vec<Usage>,
     pub refused: u64,
     /// The costs that a fault may have made the store forget: those of this gateway, or of all, which were settled in this time.
     pub forgotten: Option<(Option<usize>, [Duration; 2])>,
@@ -62,7 +62,7 @@ impl Books {
         self.settled.iter().filter(|settled| self.is_certain(settled)).map(|settled| settled.tokens).sum()
     }
 
-    fn is_certain(&self, settled: &Settled) -> bool {
+    fn is_certain(&self, settled: &Usage) -> bool {
         self.forgotten.is_none_or(|(gateway, [from, to])| {
             gateway.is_some_and(|gateway| settled.gateway != gateway) || settled.at < from || settled.at > to
         })
@@ -70,7 +70,7 @@ impl Books {
 
     /// Returns the most of a budget that was used at any moment, and what of it is still spent at `at`. Only the costs for which
     /// `counts` is true.
-    fn level(&self, refill: Refill, at: Duration, counts: impl Fn(&Settled) -> bool) -> (u64, u64) {
+    fn level(&self, refill: Refill, at: Duration, counts: impl Fn(&Usage) -> bool) -> (u64, u64) {
         let mut settled: Vec<_> = self.settled.iter().filter(|settled| counts(settled)).copied().collect();
         settled.sort_by_key(|settled| settled.at);
         // In millionths of a token.

@@ -35,7 +35,7 @@ fn what_is_spent_agrees_with_what_was_used_at_random_faults() {
     });
     for fault in Fault::ALL {
         let own: Vec<_> = results.iter().filter(|result| result.setup.fault == fault).collect();
-        let sum = |number: fn(&play::Played) -> u64| own.iter().map(|result| number(result)).sum::<u64>();
+        let sum = |number: fn(&play::Run) -> u64| own.iter().map(|result| number(result)).sum::<u64>();
         print_measured(&format!(
             "budgets: {fault:?}: {} runs, {} requests admitted, {} refused, {} tokens used, {} forgotten at most",
             own.len(),

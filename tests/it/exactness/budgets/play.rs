@@ -13,7 +13,7 @@ use stores::redis::fault_injection::{Flaw, Hooks};
 use stores::redis::{self, Login, Settings, Target};
 use stores::{EventSink, Store, Worker, breaker};
 
-use super::books::{Books, Finding, Refill, Settled, StoreBooks};
+use super::books::{Books, Finding, Refill, StoreBooks, Usage};
 use crate::support::budgets::{books, daily, owners, reserve};
 use crate::support::charge::plan;
 use crate::support::slots::{Member, ask};
@@ -80,13 +80,13 @@ impl Setup {
 }
 
 /// What a run has shown.
-pub struct Played {
+pub struct Run {
     pub setup: Setup,
     pub books: Books,
     pub after: StoreBooks,
 }
 
-impl Played {
+impl Run {
     pub fn findings(&self) -> Vec<Finding> {
         let Setup { fault, limit, refill, .. } = self.setup;
         // What is held is forgotten as well: at most all of the limit.
@@ -109,7 +109,7 @@ impl Pair {
         Pair { servers, door }
     }
 
-    pub fn play(&mut self, setup: &Setup) -> Played {
+    pub fn play(&mut self, setup: &Setup) -> Run {
         self.servers[0].command::<()>(&["FLUSHALL"]);
         if setup.fault == Fault::Failover {
             self.servers[1].command::<()>(&["REPLICAOF", "127.0.0.1", &self.servers[0].port.to_string()]);
@@ -123,7 +123,7 @@ impl Pair {
         played
     }
 
-    async fn play_once(&self, setup: &Setup) -> Played {
+    async fn play_once(&self, setup: &Setup) -> Run {
         let mut random = fastrand::Rng::with_seed(setup.seed ^ 0x00bd_6e75);
         let start = now();
         let (key, budget) = (BucketKey(random.u128(..).to_le_bytes()), setup.budget());
@@ -176,7 +176,7 @@ impl Pair {
         }
         let after = StoreBooks { at: start.elapsed(), spent: found.0, held: found.1 };
         let books = Books { forgotten, ..callers.books.lock().unwrap().clone() };
-        Played { setup: *setup, books, after }
+        Run { setup: *setup, books, after }
     }
 
     /// Returns which costs the store may have forgotten.
@@ -271,7 +271,7 @@ impl Callers {
             let (is_cut, used) = (random.u8(..4) == 0, random.u64(1..=reserved));
             let cost = if is_cut { self.setup.cut_costs.unwrap_or(used) } else { used };
             reservation.settle(&self.budget.0, Cost::from_tokens(cost));
-            let settled = Settled { at: self.start.elapsed(), gateway, tokens: used };
+            let settled = Usage { at: self.start.elapsed(), gateway, tokens: used };
             self.books.lock().unwrap().settled.push(settled);
         }
     }
