@@ -6,6 +6,7 @@ use ledger::cost::Cost;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::Value;
+use stores::redis::codec::add_grant;
 use stores::redis::script;
 
 use super::lua_parity::algorithm;
@@ -21,7 +22,9 @@ fn words(state: &[u64]) -> Vec<u8> {
 fn in_lua(connection: &mut redis::Connection, sha: &str, kind: AlgorithmKind, state: &[u64], amount: Cost) -> Vec<u8> {
     redis::cmd("SET").arg("bucket").arg(words(state)).arg("PX").arg(60_000).exec(connection).unwrap();
     let mut call = redis::cmd("EVALSHA");
-    call.arg(sha).arg(1).arg("bucket").arg(amount.thousandths()).arg(kind.twin() + 1);
+    let mut text = Vec::new();
+    add_grant(&mut text, kind, amount);
+    call.arg(sha).arg(1).arg("bucket").arg(text);
     let reply: (Value, Vec<u8>, Vec<u8>) = call.query(connection).unwrap();
     let left: u64 = redis::cmd("PTTL").arg("bucket").query(connection).unwrap();
     assert!((1..=60_000).contains(&left), "{left}");

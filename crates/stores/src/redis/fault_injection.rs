@@ -222,14 +222,14 @@ end)(redis)
 #[cfg(all(test, feature = "test-hooks"))]
 mod tests {
     use super::*;
-    use crate::redis::script::{take, undo};
+    use crate::redis::script::{give_back, take};
 
     /// A release runs the script's text unchanged. Test hooks only put lines in front of that text.
     #[test]
     fn a_test_runs_every_line_of_the_released_script_and_whoever_needs_no_time_of_its_own_no_other() {
         let (system, manual) = (Clock::system(), Clock::manual(Timestamp(1)));
         let movable = Hooks { server_clock: ServerClock::Movable, ..Hooks::default() };
-        for text in [take(), undo()] {
+        for text in [take(), give_back()] {
             assert_eq!(Hooks::default().script(text.clone(), &system), text);
             for (hooks, clock) in [(Hooks::default(), &manual), (movable, &system), (movable, &manual)] {
                 let timed = hooks.script(text.clone(), clock);

@@ -1,12 +1,34 @@
--- Gives back an amount of what is spent of some buckets, atomically. The function `make_twin` is defined before this text.
+-- Gives back amounts of what is spent of some buckets, atomically: amounts that an operator grants, and charges of a request
+-- that another of its buckets refused, each less what has come back since. The function `make_twin`, the reply `time`
+-- of TIME, and `now` in microseconds are defined before this text.
 --
--- KEYS are the buckets. ARGV[1] is the amount, in thousandths; then follows for each key the index of its algorithm among the
--- twins. The reply is the time, and for each key its value before and after; nil for a bucket that is full, and an empty
+-- KEYS are the buckets. ARGV[1] has for each the index of its twin, in two bytes, and then in eight bytes each the amount in
+-- thousandths, and the time of the charge, which is 0 for an amount that an operator grants. For a charge follow the numbers of
+-- its limit, and those of the limit that refills the bucket fastest.
+-- The reply is `time`, and for each key its value before and after; nil for a bucket that is full, and an empty
 -- text for a key of another type. An invalid value stays as it is. A bucket expires when it would have.
--- The log of Redis has a line about it: no gateway takes part.
+-- The log of Redis has a line about amounts that an operator grants: no gateway takes part.
 
-local reply, changed = {redis.call('TIME')}, 0
+-- A stored value without what is left of a charge; false if nothing is left.
+local function without_charge(twin, limit, value, amount, charged, fastest)
+  if not twin.undo or limit.outside then return false end
+  local bucket = twin.open(limit, value, now)
+  if bucket.invalid then return false end
+  local left = twin.undo(limit, bucket, amount, charged, now, fastest)
+  if left == true then left = twin.close(limit, bucket) end
+  return left
+end
+
+local text, at = ARGV[1], 1
+local reply, granted, most = {time}, 0, 0
 for index, key in ipairs(KEYS) do
+  local kind, amount, charged, limit, fastest
+  kind, amount, charged, at = struct.unpack('<HI8I8', text, at)
+  local twin = make_twin(kind)
+  if charged > 0 then
+    limit, at = twin.new(text, at, now)
+    fastest, at = twin.new(text, at, now)
+  end
   local before = redis.pcall('GET', key)
   if type(before) == 'table' then
     if not string.find(before.err, '^WRONGTYPE') then return before end
@@ -14,18 +36,23 @@ for index, key in ipairs(KEYS) do
   end
   local after = before
   if before then
-    local less = make_twin(tonumber(ARGV[index + 1])).give_back(before, tonumber(ARGV[1]))
+    local less
+    if limit then
+      less = without_charge(twin, limit, before, amount, charged, fastest)
+    else
+      less = twin.give_back(before, amount)
+      if less then granted, most = granted + 1, math.max(most, amount) end
+    end
     if less then
       redis.call('SET', key, less, 'KEEPTTL')
-      changed = changed + 1
       after = less
     end
   end
   reply[2 * index], reply[2 * index + 1] = before, after
 end
-if changed > 0 then
-  local amount = string.gsub(string.format('%.3f', ARGV[1] / 1000), '%.?0+$', '')
-  local line = 'tollgate: amounts were given back by an operator buckets=' .. changed .. ' amount=' .. amount
+if granted > 0 then
+  local amount = string.gsub(string.format('%.3f', most / 1000), '%.?0+$', '')
+  local line = 'tollgate: amounts were given back by an operator buckets=' .. granted .. ' amount=' .. amount
   redis.log(redis.LOG_NOTICE, line)
 end
 return reply

@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
 use super::address::resolve_once;
-use super::codec::{key_name, state};
+use super::codec::{add_grant, key_name, state};
 use super::handshake::{load, reach, send};
 use super::script;
 use super::settings::Settings;
@@ -116,11 +116,11 @@ impl Inspector {
         for (key, _) in buckets {
             command.arg(key_name(&self.prefix, key));
         }
-        command.arg(amount.thousandths());
+        let mut text = Vec::with_capacity(18 * buckets.len());
         for (_, kind) in buckets {
-            // Lua counts from 1.
-            command.arg(kind.twin() + 1);
+            add_grant(&mut text, *kind, amount);
         }
+        command.arg(text);
         let Value::Array(reply) = self.one(&command).await? else { return Err(unexpected_reply("EVALSHA")) };
         let Some((time, states)) = reply.split_first().filter(|(_, states)| states.len() == 2 * buckets.len()) else {
             return Err(unexpected_reply("EVALSHA"));

@@ -1,11 +1,10 @@
-//! Assembles the scripts: the Lua twins of all algorithms, and one of `take.lua`, `give_back.lua` and `undo.lua`.
+//! Assembles the scripts: the Lua twins of all algorithms, and `take.lua` or `give_back.lua`.
 
 use std::fmt::Write;
 
 use ledger::algorithm::TWINS;
 
 const FRAME: &str = include_str!("take.lua");
-const UNDO: &str = include_str!("undo.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
 
 /// A script that tries every command of the other scripts, and returns the refused ones.
@@ -22,14 +21,9 @@ pub fn take() -> String {
     twins() + MOMENT + FRAME
 }
 
-/// Returns the complete script that undoes charges.
-pub fn undo() -> String {
-    twins() + MOMENT + UNDO
-}
-
-/// Returns the complete script with which an operator gives back an amount.
+/// Returns the complete script that gives back amounts: those that an operator grants, and undone charges.
 pub fn give_back() -> String {
-    twins() + GIVE_BACK
+    twins() + MOMENT + GIVE_BACK
 }
 
 /// Lua text that is put before a script, so that TIME returns the last argument. Keys do not expire, because Redis

@@ -40,8 +40,8 @@ pub(crate) struct NodeServer {
     clock: Clock,
     hooks: Hooks,
     readiness: Readiness,
-    /// The SHA-1 hash that names the script which undoes charges. Empty until the script is loaded.
-    pub undo_script: Mutex<String>,
+    /// The SHA-1 hash that names the script which gives back amounts. Empty until the script is loaded.
+    pub give_back_script: Mutex<String>,
 }
 
 /// The call for one part, whose buckets are all under one hash tag.
@@ -85,7 +85,7 @@ impl NodeServer {
             clock,
             hooks,
             readiness: Readiness::new(),
-            undo_script: Mutex::default(),
+            give_back_script: Mutex::default(),
         }
     }
 

@@ -63,7 +63,7 @@ impl Nodes {
         if self.directory.owner(charged.tag) != Some(to) {
             pipeline.add_command(Cmd::new().arg("ASKING").clone());
         }
-        let mut sha = node.remote.transport.undo_script.lock().clone();
+        let mut sha = node.remote.transport.give_back_script.lock().clone();
         let near = node.remote.clock_at(self.clock.now());
         pipeline.add_command(self.command(&sha, near, charged));
         let count = pipeline.len();
@@ -72,11 +72,11 @@ impl Nodes {
             return UndoResult::Done;
         };
         let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
-        let text = || self.state.hooks.timed(script::undo(), &self.clock);
+        let text = || self.state.hooks.timed(script::give_back(), &self.clock);
         match load_if_unknown(&mut link.connection, &mut sha, from_ref(&reply), text).await {
             Ok(false) => {}
             Ok(true) => {
-                *node.remote.transport.undo_script.lock() = sha;
+                *node.remote.transport.give_back_script.lock() = sha;
                 return UndoResult::Again;
             }
             Err(_) => return UndoResult::Again,

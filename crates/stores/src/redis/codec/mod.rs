@@ -16,9 +16,10 @@ use smallvec::SmallVec;
 use crate::error::StoreError;
 use crate::remote::transport::{BucketAfterCall, Reply, is_short};
 use base::time::{Micros, Timestamp};
-use ledger::algorithm::{Algorithm, State};
+use ledger::algorithm::{Algorithm, AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, settle};
+use ledger::cost::Cost;
 use ledger::holds;
 use reports::{OUTSIDE_PERIOD, Reports, results_of_others};
 
@@ -208,13 +209,25 @@ pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
     name
 }
 
-/// Appends to `text` a charge that is to be undone, in the encoding that `undo.lua` describes. `charged` is the time of the
-/// charge, and `near` is about the time on the server's clock.
+/// Appends to `text` an amount that an operator gives back to a bucket, in the encoding that `give_back.lua` describes.
+pub fn add_grant(text: &mut Vec<u8>, kind: AlgorithmKind, amount: Cost) {
+    add_given_back(text, kind, amount, Timestamp(0));
+}
+
+/// Appends to `text` a charge that is to be undone, in the encoding that `give_back.lua` describes. `charged` is the time
+/// of the charge, and `near` is about the time on the server's clock.
 pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near: Timestamp) {
     let Charge { algorithm, cost, .. } = charge;
-    add_limit(text, algorithm, near);
-    let (_, fastest) = algorithm.at_fastest().twin(near);
-    fastest.into_iter().chain([cost.thousandths(), charged.0]).for_each(|amount| add_amount(text, amount));
+    add_given_back(text, algorithm.kind(), *cost, charged);
+    let ((_, own), (_, fastest)) = (algorithm.twin(near), algorithm.at_fastest().twin(near));
+    own.into_iter().chain(fastest).for_each(|number| add_amount(text, number));
+}
+
+fn add_given_back(text: &mut Vec<u8>, kind: AlgorithmKind, amount: Cost, charged: Timestamp) {
+    // Lua counts from 1.
+    add(text, [kind.twin() + 1]);
+    add_amount(text, amount.thousandths());
+    add_amount(text, charged.0);
 }
 
 /// The keys and limits of a call, each listed once.
