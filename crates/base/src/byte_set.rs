@@ -21,7 +21,7 @@ impl ByteSet {
         ByteSet(table)
     }
 
-    /// Returns this set with all bytes added that are not ASCII.
+    /// Returns this set together with all bytes beyond ASCII.
     #[allow(clippy::indexing_slicing, reason = "a place beyond the end would not compile where it is a constant")]
     pub const fn and_beyond_ascii(self) -> ByteSet {
         let mut table = self.0;

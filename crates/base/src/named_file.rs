@@ -63,7 +63,8 @@ pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let found = file.metadata()?;
-    // A folder passes this check, because the kernel's own error says that it is a folder.
+    // A folder passes this check. Reading the folder then fails with the kernel's error, which says that it is a
+    // folder.
     if !found.is_file() && !found.is_dir() {
         return Err(io::Error::other("not a regular file"));
     }

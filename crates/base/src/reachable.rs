@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Returns the address at which a listener can be reached from this machine. For all addresses, this is the loopback
-/// address.
+/// Returns the address at which a listener can be reached from this machine. If it listens on all addresses (`0.0.0.0`
+/// or `::`), that is the loopback address.
 pub fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// The longest delay of a timer of [`sleep`] and [`timeout`]. They are rounded up to 10 ms, and checked every 10 ms.
+/// The longest delay of a timer of [`sleep`] and [`timeout`]. Both round `span` up to a multiple of 10 ms, and check it
+/// every 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
 /// Sleeps for `span`, more precisely than [`sleep`]. Only the end of the span uses a timer of the request thread's

@@ -27,7 +27,7 @@ pub(super) struct ImportedRule {
     pub limit_name: Option<LimitName>,
     /// The keys of the descriptor's entries, in order, joined with `/`.
     pub shape: String,
-    /// The conditions on the values of entries. Each condition has the name of its entry before it.
+    /// The conditions on the values of entries, each with the name of its entry.
     pub values: Vec<(String, ValueCondition)>,
     /// The names of the entries by whose values the rule counts: each combination of values has its own bucket.
     pub counted: Vec<String>,

@@ -101,8 +101,7 @@ impl ClientTls<'_> {
         ClientTls { server_name, ..self }.client_of_any_host(server)
     }
 
-    /// Makes the TLS client for servers with any hosts. `None` after reporting a setting that cannot
-    /// be used.
+    /// Makes the TLS client for servers with any host names. `None` after reporting a setting that cannot be used.
     pub(crate) fn client_of_any_host(self, server: &Section<'_>) -> Option<Client> {
         let ClientTls { ca, certificate, key, server_name, verification } = self;
         let file = |located: &Option<LocatedFile<'_>>| located.as_ref().map(|located| located.file.clone());

@@ -1,4 +1,4 @@
-//! Lists the values that only the host of the running gateway must know. No rule depends on these values.
+//! Lists the values that may be unknown on a host where the gateway does not run. No rule depends on these values.
 
 /// Whether the value at this path may be unknown while the file is only examined.
 pub(crate) fn is_for_running(path: &str) -> bool {

@@ -54,7 +54,8 @@ impl Bounds {
     /// The default value of `limits.connections`.
     pub const DEFAULT_CONNECTIONS: usize = 20_000;
 
-    /// Returns how many HTTP/2 streams a client may have open beyond one for each connection. `None`: any number.
+    /// Returns how many HTTP/2 streams a client may have open. One stream of each connection is not counted. `None`:
+    /// any number.
     pub fn streams_per_client(&self) -> Option<usize> {
         self.connections_per_client.map(|most| most.saturating_mul(STREAMS_FOR_A_CONNECTION))
     }
@@ -92,7 +93,7 @@ const CONNECTIONS_PER_CLIENT: ValueKind<ParseText<Option<usize>>> = ValueKind::n
     |text| if text == UNLIMITED { Some(None) } else { text.parse().ok().map(Some) },
 );
 
-/// The smallest bound of all response buffers together, in bytes. This size is more than one response needs.
+/// The smallest accepted value of `response_buffers`, in bytes. This size is more than one response needs.
 const FEWEST_RESPONSE_BUFFERS: u64 = KIB * KIB;
 const AUTO: &str = "auto";
 
@@ -128,7 +129,8 @@ const EXTRA_METHODS: ValueKind<ReadField<Vec<String>>> =
         all(field.list()?, |member| EXTRA_METHOD.read(member))
     });
 
-// Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate accepts targets of up to 64 KiB.
+// The bounds of `header_bytes`, `headers` and `target_bytes` stay below those of two libraries. Pingora reads heads of
+// up to 1 MiB with 256 fields, and the `http` crate accepts targets of up to 64 KiB.
 pub(crate) static LIMITS: Mapping = Mapping {
     heading: Some("key in `limits`"),
     definition: None,

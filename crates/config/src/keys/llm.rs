@@ -81,7 +81,7 @@ pub(crate) static LLM: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// The settings of one `llm`, of the file or of a route. `None` for what it does not set.
+/// The settings of one `llm`, of the file or of a route. `None` for a key that is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LlmKeys {
     pub error_format: Option<ErrorFormat>,
@@ -107,8 +107,8 @@ impl ErrorFormats {
         self.of_file.is_some() || self.is_in_routes
     }
 
-    /// Returns the format of error responses to this request. The route of a request depends on its head alone, so the format is
-    /// known before the route is chosen. `None`: a problem document.
+    /// Returns the format of error responses to this request. `None`: a problem document. The route of a request
+    /// depends on its head alone. So a response that precedes the choice of the route also has the route's format.
     pub fn of(&self, request: &Request<'_>, routes: &RouteSet) -> Option<ErrorFormat> {
         let route = || routes.route(routes.choose(request, |_| 0)?.route)?.error_format();
         if self.is_in_routes { route().or(self.of_file) } else { self.of_file }

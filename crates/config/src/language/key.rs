@@ -12,8 +12,8 @@ use crate::language::{size, value_types};
 /// A mapping in gateway.yaml, with the declarations of all keys that it may have.
 #[derive(Debug)]
 pub struct Mapping {
-    /// The title of the table of these keys in the reference, such as "key of a rule". `None`: the table of another
-    /// mapping has the same keys.
+    /// The title of the table of these keys in the reference, such as "key of a rule". `None`: the mapping has no table
+    /// of its own, because the table of another mapping lists the same keys.
     pub heading: Option<&'static str>,
     /// The name of the mapping among the schema's definitions. `None`: the schema describes the mapping in place.
     pub definition: Option<&'static str>,

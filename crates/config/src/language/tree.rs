@@ -198,7 +198,8 @@ impl<'t> Builder<'t> {
             return fault(at, format!("must be nested at most {MAX_DEPTH} deep"));
         }
         if info.contains("simple key") {
-            // The parser reports the position of the next token, so the key before that token is searched for.
+            // The parser reports the position of the token after the key. So the key is searched for before this
+            // position.
             let before = self.text.lines().take(at.line.saturating_sub(1)).enumerate();
             let is_token = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
             let key = before.filter(|(_, line)| is_token(line)).last();

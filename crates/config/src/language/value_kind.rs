@@ -38,7 +38,7 @@ impl<Read: Copy> ValueKind<Read> {
         ValueKind { text, shape, read, report }
     }
 
-    /// Returns the type with which a key of such values is declared.
+    /// Returns the type for the declaration of a key with values of this kind.
     pub(crate) const fn declared(&self) -> Type {
         Type::Own { text: self.text, shape: self.shape }
     }

@@ -56,19 +56,19 @@ pub(crate) const NETWORK: Shape = Shape::Defined(&Definition {
     )),
 });
 
-/// The shape of a number from 0 on with decimals.
+/// The shape of a number of 0 or more, with decimals.
 pub(crate) const AMOUNT_FROM_ZERO: Shape = Shape::Defined(&Definition {
     name: "amount_from_zero",
     shape: Shape::Decimal(Decimal { least: Least::Zero, most: None, decimals: 3 }),
 });
 
-/// The shape of an amount from 0 on. It may be money, so it may have the decimals of money.
+/// The shape of an amount of 0 or more. The amount may be money, so it may have the decimals of money.
 pub(crate) const AMOUNT_OR_MONEY_FROM_ZERO: Shape = Shape::Defined(&Definition {
     name: "amount_or_money_from_zero",
     shape: Shape::Decimal(Decimal { least: Least::Zero, most: None, decimals: money::MAX_DECIMALS }),
 });
 
-/// The shape of an amount above 0. It may be money, so it may have the decimals of money.
+/// The shape of an amount above 0. The amount may be money, so it may have the decimals of money.
 pub(crate) const AMOUNT_OR_MONEY: Shape = Shape::Defined(&Definition {
     name: "amount_or_money",
     shape: Shape::Decimal(Decimal { least: Least::AboveZero, most: None, decimals: money::MAX_DECIMALS }),

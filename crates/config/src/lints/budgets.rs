@@ -27,7 +27,7 @@ pub(super) fn charged_afterwards(file: &File<'_>) -> Vec<Finding> {
 
 /// Finds limits on language models in a file whose timeouts cut a long response that is not streamed.
 pub(super) fn short_first_byte(file: &File<'_>) -> Vec<Finding> {
-    // With a longer timeout on one route, the requests of the limit may all take that route.
+    // All requests of the limit may take the route with the longest timeout. So only this timeout is compared.
     let timeouts = file.config.routes.routes().iter().filter_map(|route| first_byte(route, &file.config.upstreams));
     let Some(longest) = timeouts.max().filter(|longest| *longest < LONG_ANSWER) else { return Vec::new() };
     let models = budgets(file).into_iter().filter(|(_, price)| price.source.is_llm());

@@ -1,4 +1,4 @@
-//! Collects certain facts about the requests to which a rule applies, and draws conclusions.
+//! Collects facts about all requests to which a rule applies, and draws conclusions.
 //!
 //! `true` is always certain. `false` means that the answer is unknown.
 

@@ -44,7 +44,8 @@ pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
     limits_at_door(file, |algorithm| algorithm.delays(), what, hint)
 }
 
-/// Finds limits of slots that apply to requests about which other proxies ask. The gateway does not know their ends.
+/// Finds limits of slots that apply to requests about which other proxies ask. The gateway does not know when such a
+/// request ends.
 pub(super) fn slots_at_door(file: &File<'_>) -> Vec<Finding> {
     let what = "does not apply to requests about which another proxy asks: they hold no slot, since the gateway does not see their end";
     let hint = "limit such requests in the other proxy, or name a listener without `decide` in `match`";

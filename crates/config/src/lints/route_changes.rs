@@ -60,7 +60,7 @@ fn reads_path(condition: &Condition) -> bool {
 pub(super) fn changed_identity(file: &File<'_>) -> Vec<Finding> {
     let config = file.config;
     let tokens = config.jwt.iter().flat_map(|jwt| &jwt.token_from);
-    // A key that the upstream does not get may be replaced by the gateway's own.
+    // If the upstream does not get the API key of a client, a route may set the gateway's own key in its place.
     let forwarded_keys = config.api_keys.iter().filter(|keys| keys.withheld().is_none());
     let places = forwarded_keys.flat_map(|keys| keys.from.attributes());
     let credentials: Vec<Cow<'_, Attribute>> = tokens.map(Cow::Borrowed).chain(places).collect();

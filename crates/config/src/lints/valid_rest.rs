@@ -21,7 +21,7 @@ const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
 const ALONE: [&str; 8] =
     ["log", "threads", "headers", "retry_after_jitter", "upstream_timeouts", "error_pages", "cors", "admin"];
 
-/// The keys that certain lints read. All other lints may read every key that is not in [`ALONE`].
+/// The keys that each of these lints reads. All other lints may read every key that is not in [`ALONE`].
 const READS: [(&str, &[&str]); 8] = [
     ("public_admin", &["admin"]),
     ("trust_everyone", &["client_ip", "listeners"]),
@@ -81,7 +81,8 @@ impl ValidRest {
         if !has(&kept, ["upstream", "upstreams"]) {
             kept.push(stand_in("upstream", "http://unknown.invalid"));
         }
-        // An invalid `listen` gets a placeholder, because another key may have the default address.
+        // An invalid `listen` gets a placeholder. Its default could be the address of another key, which would be a
+        // false problem.
         if !has(&kept, ["listen", "listeners"]) && ["listen", "listeners"].iter().any(|key| removed.contains(*key)) {
             kept.push(stand_in("listen", "127.0.0.1:0"));
         }

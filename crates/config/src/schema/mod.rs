@@ -40,8 +40,8 @@ pub fn schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// Returns every declared mapping once: first that of the whole file, then the others in the order in which keys refer
-/// to them.
+/// Returns every declared mapping once: first the mapping of the whole file, then the others in the order in which keys
+/// refer to them.
 pub fn mappings() -> Vec<&'static Mapping> {
     within(vec![&FILE, &OPERATORS])
 }

@@ -80,7 +80,7 @@ pub struct Line<'a> {
     /// The cost of the request. At a budget, the amount that was reserved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// What the request has cost a budget, as it was known at the end. `None` for other limits.
+    /// The true cost of the request at a budget, which is known when the request ends. `None` for other limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Cost>,
     /// The amount that is left in the bucket. `None` if the amount is unknown.

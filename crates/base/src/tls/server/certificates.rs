@@ -47,8 +47,8 @@ pub struct Entry {
     cert_file: Option<PathBuf>,
     certificate: ServerCertificate,
     config: Arc<ServerConfig>,
-    /// The moment at which the first revocation list is out of date, and the settings from then on, under which no
-    /// session is resumed.
+    /// The moment at which the first revocation list is out of date, and the settings from that moment on. With these
+    /// settings, no session can be resumed.
     out_of_date: Option<(Timestamp, Arc<ServerConfig>)>,
     client_auth: ClientAuth,
     /// A hash of the authorities and revocation lists for clients. `None` if clients are not asked for a certificate.
@@ -58,8 +58,8 @@ pub struct Entry {
 }
 
 impl Certificates {
-    /// Reads every file with `read`. `before` are the former certificates. Clients can resume their sessions if clients
-    /// are still verified in the same way.
+    /// Reads every file with `read`. `before` are the former certificates. A client that connected under them can
+    /// resume its session if clients are still verified in the same way.
     ///
     /// # Errors
     /// Returns one error for each file that cannot be used.

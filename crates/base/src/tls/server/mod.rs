@@ -40,7 +40,8 @@ pub struct Settings {
 /// One entry of the list `certificates`: the files of a certificate, and how its clients are authenticated.
 #[derive(Clone, Debug)]
 pub struct CertificateSettings {
-    /// The PEM file with the certificate and its chain. `None` if the configuration is only examined and it is unknown.
+    /// The PEM file with the certificate and its chain. `None` if the configuration is only examined and the file's
+    /// path is unknown.
     pub cert_file: Option<NamedFile>,
     /// The PEM file with the private key. `None` if the configuration is only examined and the key cannot be read.
     pub key_file: Option<NamedFile>,

@@ -146,7 +146,8 @@ pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
 }
 
 /// Reads the keys of a listener that belong to `decide`, and rejects a listener that any peer could ask. `tls` and
-/// `header_senders` are settings of this listener. `Some(None)`: it proxies. `None` after reporting a problem.
+/// `header_senders` are settings of this listener. `Some(None)`: the listener proxies. `None` after reporting a
+/// problem.
 pub(crate) fn decide(
     section: &Section<'_>,
     tls: Option<Option<&Server>>,

@@ -41,8 +41,8 @@ impl TakenAddresses {
     }
 }
 
-/// Whether sockets can never be bound to both addresses. `false` for `[::]` and an IPv4 address: that depends on the
-/// machine.
+/// Whether no machine can bind sockets to both addresses. `false` for `[::]` and an IPv4 address, because some machines
+/// can.
 fn share(one: &EndpointAddress, other: &EndpointAddress) -> bool {
     match (one, other) {
         // With port 0, the kernel chooses a free port, so both sockets can be bound.

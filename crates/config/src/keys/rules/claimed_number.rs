@@ -156,7 +156,8 @@ fn at_most(largest: u64, amount: Cost, field: &Field<'_>) -> Option<Cost> {
     Some(amount)
 }
 
-/// Reads the attribute that supplies a number. It must be verified: a client could choose any other value.
+/// Reads the attribute that supplies a number. The attribute must be verified, because a client could choose the value
+/// of any other attribute.
 fn from(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<Attribute> {
     let text = field.text()?;
     let attribute = attributes.attribute(field, text)?;

@@ -102,7 +102,7 @@ pub(crate) fn price(section: &Section<'_>, source: Option<CostSource>, ceiling: 
     }
     Some(match source? {
         CostSource::Fixed => Price::Fixed(fixed),
-        // Only a token bucket or a fixed window has such a source.
+        // A limit that cannot be a budget never has this source.
         CostSource::Response(_) => return None,
         CostSource::Request(attribute) => Price::FromRequest { attribute, default, min, max: max.map(|(max, _)| max) },
     })

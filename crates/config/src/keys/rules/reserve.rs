@@ -54,7 +54,7 @@ const QUANTILE: ValueKind<ParseText<u16>> = ValueKind::new(
     },
 );
 
-/// The shape of `by`: an attribute. Another reserve is learned for each of its values.
+/// The shape of `by`: an attribute. A separate reserve is learned for each of its values.
 const BY: Shape = Shape::Defined(&Definition { name: "attribute", shape: Shape::Scalar });
 
 const PLUS: ValueKind<ReadField<InputEstimate>> =
@@ -133,7 +133,7 @@ fn one_form() -> Value {
 
 #[derive(Clone, Copy)]
 pub(crate) struct ReserveReader<'r> {
-    /// Where the cost of a request stands when the request has ended.
+    /// Where the gateway finds the cost of a request that has ended.
     pub source: &'r SettledSource,
     /// The largest amount that a full bucket holds. `None` if the limit is invalid.
     pub ceiling: Option<Ceiling>,
@@ -283,7 +283,7 @@ impl ReserveReader<'_> {
     }
 }
 
-/// The bounds of a reserve, and the reserve of a request for which the form finds no amount.
+/// The bounds of a reserve. `default` is the reserve of a request for which `from` or `learn` finds no amount.
 struct Bounds {
     default: Cost,
     min: Option<Cost>,

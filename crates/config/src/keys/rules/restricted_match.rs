@@ -1,4 +1,4 @@
-//! Reads a `match` in which only some attributes may be used, such as that of a route.
+//! Reads a `match` in which only some attributes may be used, such as the `match` of a route.
 
 use crate::keys::rules::attribute::{AttributeReader, TlsAttributes};
 use crate::keys::rules::rule_match::ConditionReader;

@@ -137,7 +137,7 @@ impl ConditionReader<'_> {
         all(field.one_or_list()?, |member| self.text(&member, attribute))
     }
 
-    /// Reads a text of a condition, and normalises it as the values of this attribute in requests.
+    /// Reads a text of a condition, and normalises it like the values of this attribute in requests.
     fn text(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Text> {
         let written = field.written()?;
         match attribute {

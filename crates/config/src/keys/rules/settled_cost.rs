@@ -154,7 +154,8 @@ pub(crate) fn price(
     })
 }
 
-/// Returns the price of a limit that counts only requests with these results. Its cost is held while a request is under way.
+/// Returns the price of a limit that counts only requests with these results. The limit holds its cost while a request
+/// is under way.
 fn counted(price: Price, results: UpstreamResults) -> Price {
     let reserve = match price {
         Price::Fixed(cost) => Reserve::Fixed(cost),

@@ -6,7 +6,7 @@ use crate::language::value_types::AMOUNT_FROM_ZERO;
 use ledger::cost::Cost;
 use rules::settled_price::Weights;
 
-/// The largest weight. With it, a limit can still hold a million tokens.
+/// The largest weight. With this weight, a limit can still hold a million tokens.
 const MAX_WEIGHT: Cost = Cost::from_tokens(1_000_000);
 
 const WEIGHT: Type = Type::Own { text: "0 to 1000000", shape: AMOUNT_FROM_ZERO };
@@ -29,7 +29,7 @@ static WEIGHTS_OF_KINDS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// Reads `weights` of a limit; every token costs 1 without it. `None` after reporting a problem.
+/// Reads `weights` of a limit. Without the key, every token costs 1. `None` after reporting a problem.
 pub(crate) fn weights(limit: &Section<'_>) -> Option<Weights> {
     limit.optional("weights", read).map(Option::unwrap_or_default)
 }

@@ -59,7 +59,7 @@ pub(crate) static CLUSTER: Mapping = Mapping {
 
 pub(crate) fn cluster(field: Field<'_>) -> Option<Settings> {
     let section = field.section(&CLUSTER)?;
-    // Unknown nodes become `localhost`, to avoid a warning of a password without TLS.
+    // Unknown nodes become `localhost`, to avoid a warning that a password is sent without TLS.
     let nodes = section.need("nodes").and_then(|field| NODES.read(field));
     let place = section.choice("place", &PLACES);
     let hash_tags = section.whole("hash_tags");

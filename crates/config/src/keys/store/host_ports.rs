@@ -15,8 +15,8 @@ pub(crate) const fn host_port(
     ValueKind::reporting("`HOST:PORT`", Shape::Text(Text::new(Scalars::Text, patterns, must)), parse, report)
 }
 
-/// Reads a list of hosts, each with a port. An unknown host becomes `localhost`, to avoid a warning of a password
-/// without TLS.
+/// Reads a list of hosts, each with a port. An unknown host becomes `localhost`, to avoid a warning that a password is
+/// sent without TLS.
 pub(crate) fn host_ports(field: &Field<'_>, kind: ValueKind<ParseText<HostPort>>) -> Option<Vec<HostPort>> {
     all(field.list()?, |member| member.known_or("localhost", |field| kind.read(field)))
 }

@@ -174,7 +174,7 @@ fn breaker(field: Field<'_>) -> Option<breaker::Settings> {
             field.must("be at least `cooldown`");
             None
         }
-        // A `cooldown` above the default of `max_cooldown` applies to both.
+        // A `cooldown` above the default of `max_cooldown` is also the longest cooldown.
         _ => Some(breaker::Settings {
             failures: u32::try_from(failures).ok()?,
             cooldown,

@@ -84,7 +84,7 @@ pub(crate) static POSTGRES: Mapping = Mapping {
 
 pub(crate) fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&POSTGRES)?;
-    // An unknown host becomes `localhost`, to avoid a warning of a password without TLS.
+    // An unknown host becomes `localhost`, to avoid a warning that a password is sent without TLS.
     let url = section
         .need("url")
         .and_then(|field| field.known_or("postgres://tollgate@localhost/tollgate", |field| URL.read(field)));

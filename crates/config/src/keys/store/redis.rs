@@ -85,7 +85,7 @@ pub(crate) fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Se
     let section = field.section(&REDIS)?;
     let sentinel = section.optional("sentinel", |field| sentinel(field, environment));
     let cluster = section.optional("cluster", cluster);
-    // An unknown host becomes `localhost`, to avoid a warning of a password without TLS.
+    // An unknown host becomes `localhost`, to avoid a warning that a password is sent without TLS.
     let read = |field: Field<'_>| field.known_or("redis://localhost", |field| URL.read(field));
     let url = match section.get("url") {
         Some(field) => read(field).map(Some),

@@ -10,7 +10,8 @@ use base::time::Micros;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
     pub connect: Micros,
-    /// The longest wait for the first byte of a response, after the request was sent. `None`: as `read`.
+    /// The longest wait for the first byte of a response, after the request was sent. `None`: `read` is this timeout
+    /// too.
     pub first_byte: Option<Micros>,
     /// The longest pause while the gateway reads a response from the upstream.
     pub read: Micros,

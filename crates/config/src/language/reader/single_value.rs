@@ -160,7 +160,8 @@ impl<'t> Field<'t> {
         self.amount(&AMOUNT, exact)
     }
 
-    /// Reads the value as a number from zero on with at most three decimals, exactly. `None` after reporting another value.
+    /// Reads the value as a number of zero or more with at most three decimals, without rounding. `None` after
+    /// reporting another value.
     pub(crate) fn cost_from_zero(&self) -> Option<Cost> {
         self.amount(&AMOUNT_FROM_ZERO, exact)
     }

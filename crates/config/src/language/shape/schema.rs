@@ -105,7 +105,8 @@ impl Whole {
 }
 
 impl Decimal {
-    /// Returns the schema of a decimal number. The number of decimals is not bounded: a parsed number does not show it.
+    /// Returns the schema of a decimal number. The number of decimals is not bounded, because a parsed number does not
+    /// show how many decimals the file has.
     fn schema(self) -> Value {
         let least = match self.least {
             Least::Zero => "minimum",

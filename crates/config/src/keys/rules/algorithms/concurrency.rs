@@ -14,7 +14,7 @@ use ledger::algorithm::concurrency::{Concurrency, MAX_LIMIT};
 use ledger::cost::Cost;
 use rules::rule::Price;
 
-/// What every request costs: it holds one slot.
+/// Every request holds one slot.
 pub(super) const PRICE: Price = Price::Fixed(Cost::ONE);
 
 /// The shortest and the longest `max_hold`.
@@ -63,7 +63,7 @@ pub(super) fn concurrency(section: &Section<'_>, reader: NumberReader<'_>) -> Op
     numbers(limit, |limit| Concurrency::new(limit).map(|slots| Algorithm::Concurrency(slots.with_max_hold(max_hold))))
 }
 
-/// Reads another number of slots, such as that of an override. `own` is the rule's own limit, and `None` if it is invalid.
+/// Reads another number of slots, such as an override's. `own` is the rule's own limit, and `None` if it is invalid.
 pub(super) fn other_limit(
     section: &Section<'_>,
     own: Option<&Concurrency>,

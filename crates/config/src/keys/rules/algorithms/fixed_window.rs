@@ -40,7 +40,7 @@ const LIMIT_KEY: Key = Key::required(
 const CALENDAR_UNITS: [&str; 4] =
     [CalendarUnit::Day.name(), CalendarUnit::Week.name(), CalendarUnit::Month.name(), CalendarUnit::Year.name()];
 
-/// The length of a window as a duration, not as the name of a calendar unit.
+/// The length of a window that is written as a duration. Names of calendar units are read separately.
 const LENGTH: ValueKind<ParseText<Micros>> = ValueKind::new(
     "duration from `1s` to `366d`, or `day`, `week`, `month`, `year`",
     Shape::Either {

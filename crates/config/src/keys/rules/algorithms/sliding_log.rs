@@ -89,7 +89,7 @@ pub(super) fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price
     let costs = match price {
         Price::Fixed(fixed) => [Some(("fixed_cost", *fixed)), None],
         Price::FromRequest { default, min, .. } => [Some(("default_cost", *default)), Some(("min_cost", *min))],
-        // Only a token bucket and a fixed window can be a budget.
+        // A sliding log cannot be a budget, so no limit has this price here.
         Price::Settled(_) => [None, None],
     };
     let mut right = Some(());

@@ -182,8 +182,8 @@ fn per_second<'t>(field: Field<'t>, reader: NumberReader<'_>) -> Option<LocatedR
     Some(LocatedRate { rate, field: largest_field, implied_burst: None, claimed, format: reader.format })
 }
 
-/// Makes a bucket for requests that bring their own rate, if every rate can be computed exactly. Only the largest burst
-/// that a request may bring must reach the largest rate.
+/// Makes a bucket for requests that may bring their own rate. Reports numbers that are too large to be computed
+/// exactly. Also reports a burst from credentials whose largest value is below the largest rate.
 fn at_any_rate(rate: &LocatedRate<'_>, burst: &Number<'_>) -> Option<TokenBucket> {
     let (fastest, format) = (rate.rate.amount, rate.format);
     if let Err(InvalidNumbers::TooLarge { largest }) = TokenBucket::of_rates_up_to(fastest, fastest.ceil()) {
