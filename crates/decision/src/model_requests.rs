@@ -49,12 +49,14 @@ pub struct ModelContext<'s> {
     pub prices: Option<RequestPrices>,
 }
 
-/// Changes what limits on language models charge, by the format of the request and the prices of its model. Charges of other
-/// limits are not changed. `llm` are the settings for the route of the request. Also returns what budgets need to know of it.
+/// Changes what limits on language models charge, by the format of the request and the prices of its model. Charges of
+/// other limits are not changed. `llm` are the settings for the route of the request. Also returns what budgets need to
+/// know of the request.
 ///
 /// # Errors
-/// If limits refuse the request, because its format is not known, its model has no price, or its response will not tell a usage
-/// that the settings require.
+///
+/// If limits refuse the request. Its format may be unknown, or its model may have no price. Or the settings require
+/// that the response tells the usage, and the response will not tell it.
 pub fn take_part<'s>(
     answer: Answer,
     rules: &RuleSet,
@@ -87,7 +89,7 @@ pub fn take_part<'s>(
             }
             return with_prices(answer, rules, context, prices, |charge| unit_of_models(charge) == Some(Unit::Dollars));
         }
-        // An upstream may read such a body although its type is not JSON.
+        // The type of this body is not JSON, but an upstream may still read it as a request to a model.
         (&Method::POST, Some(_), ModelBody::Other) => OtherRequests::Refuse,
         _ => other_requests(&request.head.method, llm),
     };
@@ -146,7 +148,7 @@ fn with_prices<'s>(
     Ok((answer_for(plan), ModelContext { prices, ..model }))
 }
 
-/// Returns what a limit on money reserves, now that the prices are known. `walked` is what the rules have
+/// Returns what a limit on money reserves, now that the prices are known. `walked` is the amount that the rules have
 /// reserved without prices.
 fn reserved(walked: Cost, price: &SettledPrice, prices: &ModelPrices, body: &ModelRequest) -> Cost {
     let most = |default_output| {
@@ -160,7 +162,7 @@ fn reserved(walked: Cost, price: &SettledPrice, prices: &ModelPrices, body: &Mod
     }
 }
 
-/// Returns how a request in no known format is treated that has this method.
+/// Returns how a request with this method is treated if its format is not known.
 pub fn other_requests(method: &Method, llm: &LlmSettings) -> OtherRequests {
     match *method {
         Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS => OtherRequests::Free,
@@ -197,7 +199,7 @@ mod tests {
         rule_set(vec![policy("requests", Action::Charge(vec![limit(9)])), on_tokens])
     }
 
-    /// Returns the costs of a request at the limits that are enforced and that are only tried.
+    /// Returns the costs of a request at the enforced limits, and at the limits in shadow mode.
     fn costs(
         mode: Mode,
         method: &str,

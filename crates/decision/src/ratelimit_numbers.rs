@@ -80,9 +80,9 @@ impl LevelNumbers {
 }
 
 impl Triple {
-    /// Returns the numbers of the most restrictive of these charges of a settled plan. Charges that do not count requests, such as
-    /// those of slots and of tokens, are left out, unless only such charges have refused the request. `None` if no charge is left.
-    /// `unit` returns the unit of a limit.
+    /// Returns the numbers of the most restrictive of these charges of a settled plan. Charges that do not count
+    /// requests, such as charges of slots and tokens, are used only if they alone have refused the request. `None` if
+    /// no charge is left. `unit` returns the unit of a limit.
     pub fn most_restrictive<'p>(
         charges: impl Iterator<Item = (&'p Charge, &'p Outcome)>,
         plan: &Plan,

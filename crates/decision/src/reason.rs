@@ -7,7 +7,7 @@ use ledger::algorithm::AlgorithmKind;
 pub enum Reason {
     /// A limit with this algorithm has too little left for the request.
     Exceeded(AlgorithmKind),
-    /// A budget has enough left of what is not spent, but requests in flight hold too much of it.
+    /// The unspent amount of a budget would suffice, but requests in flight hold too much of it.
     BudgetHeld,
     CostTooLarge,
     StoreUnavailable,
@@ -22,7 +22,8 @@ pub enum Reason {
     UpstreamBusy,
     /// A limit on language models applies to a request that is in no known format, so that its cost would not be known.
     Unpriced,
-    /// The settings require that the response of a language model tells its usage, and this response would not tell it.
+    /// The settings require that the response of a language model tells its usage. The response to this request would
+    /// not tell it.
     UsageRequired,
 }
 
@@ -45,8 +46,8 @@ impl Reason {
         Reason::UsageRequired,
     ];
 
-    /// Returns the reason of a limit with this algorithm that has too little left. A budget has the reason of the algorithm that counts
-    /// what is spent of it.
+    /// Returns the reason of a limit with this algorithm that has too little left. A budget has the reason of a token
+    /// bucket or a fixed window, whichever it is.
     pub(crate) fn exceeded(kind: AlgorithmKind) -> Reason {
         Reason::Exceeded(match kind {
             AlgorithmKind::TokenBudget => AlgorithmKind::TokenBucket,

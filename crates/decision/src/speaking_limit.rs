@@ -52,7 +52,7 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
         Verdict::Held => retry_after_held(charge.key.spread()),
         _ => retry_after_limit(&charge.algorithm, charge.key.spread(), outcome.retry_after, jitter),
     });
-    // Nobody knows when the requests end that hold something of a budget.
+    // Nobody knows when the requests that hold a part of the budget will end.
     let end = |(charge, outcome): (&Charge, &Outcome)| {
         let ends = outcome.verdict != Verdict::Held;
         ends.then(|| charge.algorithm.print_end(now.plus(outcome.retry_after))).flatten()
@@ -65,7 +65,7 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
     Refusal { resets_at, held, is_budget_spent, ..Refusal::exceeded(exceeded, reason, seconds, violated) }
 }
 
-/// Returns whether the limit counts requests with some results, which are no quota of the client.
+/// Whether the limit counts only requests with certain results. Such a limit is not a quota of the client.
 fn counts_results(rules: &RuleSet, charge: &Charge) -> bool {
     let price = rules.limit(charge.limit).and_then(|limit| limit.settled_price());
     price.is_some_and(|price| matches!(price.source, SettledSource::CountOn(_)))

@@ -15,8 +15,8 @@ use request::attribute::Attribute;
 /// meaning of a state changes.
 pub const FORMAT: &[u8] = b"tollgate/1";
 
-/// The version of the format of buckets of which requests hold something. Old gateways do not know it, and never read
-/// such buckets.
+/// The version of the format of buckets of which requests hold something. Old gateways do not know this version, and
+/// never read such buckets.
 pub const FORMAT_OF_HOLDS: &[u8] = b"tollgate/2";
 
 /// A bucket's key in a store: the first 16 bytes of a SHA-256 hash.

@@ -112,8 +112,8 @@ impl Plan {
         self.enforced.extend(other.enforced.into_iter().map(check));
     }
 
-    /// Returns whether the enforced charge at this index only checks its bucket. It does so also if a later charge
-    /// spends from the same bucket.
+    /// Returns whether the enforced charge at this index only checks its bucket. A charge also only checks if a later
+    /// charge spends from the same bucket.
     pub fn is_only_checked(&self, index: usize) -> bool {
         let mut from = self.enforced.iter().skip(index);
         from.next().is_some_and(|charge| {

@@ -53,7 +53,7 @@ pub enum MoneyUnit {
     UsdMillionths,
 }
 
-/// What the tokens of a request cost, and the line of the file of prices that says so.
+/// What the tokens of a request cost, and the line of the price file that has the price.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoggedPrice<'a> {
     /// The `model` in the line: a name, the beginning of names followed by `*`, or `default`.
@@ -68,7 +68,8 @@ pub struct LoggedPrice<'a> {
     pub of_asked: bool,
 }
 
-/// The tokens of a request to a language model, by what they cost. No token is in two of these numbers.
+/// The tokens of a request to a language model, in kinds that may have different prices. Each token counts as one kind
+/// only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedUsage {
     pub input: u64,

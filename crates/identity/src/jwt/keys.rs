@@ -223,7 +223,7 @@ impl KeySet {
         if keys.is_empty() { Err(first_fault.unwrap_or(KeyError::NoKeys)) } else { Ok(KeySet(keys)) }
     }
 
-    /// Returns this set, with a key of `old` in place of each equal new key. Tokens that were verified with it stay in
+    /// Returns this set. Each key that `old` also has is taken from `old`, so that tokens which it has verified stay in
     /// the cache.
     pub fn replacing(self, old: &KeySet) -> KeySet {
         let kept = |key: Arc<Key>| old.0.iter().find(|known| **known == key).cloned().unwrap_or(key);

@@ -21,7 +21,8 @@ pub struct Settings {
     pub shared_with_keys: Vec<Attribute>,
     pub on_invalid: OnInvalid,
     pub on_missing: OnMissing,
-    /// The limit for invalid tokens of one client address. Beyond it, tokens are refused without verification.
+    /// The limit for invalid tokens of one client address. When it is exceeded, tokens are refused without
+    /// verification.
     pub invalid_limit: TokenBucket,
 }
 

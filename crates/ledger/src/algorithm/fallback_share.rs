@@ -41,8 +41,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. `None` if a new
-    /// share can be charged with the spent amount.
+    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. `None`: the
+    /// share begins full, and the caller can charge the spent amount to it.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(_)

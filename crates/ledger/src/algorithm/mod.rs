@@ -68,7 +68,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the limit's quota at `now`. A quota has a window, and the length of a calendar's period depends on `now`.
+    /// Returns the limit's quota at `now`. The quota of a calendar depends on `now`, because its periods differ in
+    /// length.
     pub fn quota(&self, now: Timestamp) -> Quota {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.quota(),
@@ -127,8 +128,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the amount that is spent at `now`, rounded up to a thousandth. After a limit was lowered, it can exceed
-    /// [`Algorithm::ceiling`].
+    /// Returns the amount that is spent at `now`, rounded up to a thousandth. After a limit was lowered, this amount
+    /// can exceed [`Algorithm::ceiling`].
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.spent(state, now),
@@ -259,7 +260,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns this limit for a bucket that `other`, with the same meter, may charge too.
+    /// Returns this limit for a bucket that `other`, with the same meter, may charge too. The higher of their fastest
+    /// refills applies.
     #[must_use]
     pub fn alongside(self, other: &Algorithm) -> Algorithm {
         match (self, other) {

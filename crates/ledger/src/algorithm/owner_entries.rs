@@ -18,8 +18,8 @@
 //!
 //! The first entry belongs to the owner of the last accepted report. An entry is live until its time is over.
 //!
-//! Each report moves its entry to the front, so only the end is searched for entries whose time is over. Their
-//! sequences are kept for ten minutes, so that a late call is recognised as old.
+//! Each report moves its entry to the front. So entries whose time is over are at the end, and only the end is
+//! searched. Their sequences are kept for ten minutes, so that a late call is recognised as old.
 //!
 //! A reply of Redis has an excerpt, of form 2: the sum, and the entry of the calling owner. Its number of live entries
 //! is 1 if this entry is live, and [`MOST_OWNERS`] if there is no room for another owner.

@@ -14,8 +14,7 @@ pub(super) const EXACT: u64 = (1 << 53) - 1;
 /// back. A moment that is further ahead is replaced by the present moment.
 pub(crate) const MOST_AHEAD: Micros = Micros(10_000_000);
 
-/// The stored state of a bucket, a list of integers, which only the bucket's algorithm interprets. It includes its own
-/// unit.
+/// The stored state of a bucket, a list of integers, which only the bucket's algorithm interprets.
 pub type State = SmallVec<[u64; 3]>;
 
 /// The settings of one limit for its Lua twin, each below 2^53.

@@ -68,7 +68,7 @@ impl Zone {
         let local = local.duration_since(EPOCH).as_secs();
         let mut since = instant(local.saturating_sub(MAX_OFFSET));
         loop {
-            // If the clocks skipped `local` at `since`, that is the first moment.
+            // If the clocks skipped `local` at `since`, then `since` is the first moment.
             let offset = i64::from(self.rules.to_offset(since).seconds());
             let first = since.as_second().max(local.saturating_sub(offset));
             match self.rules.following(since).next() {

@@ -1,5 +1,5 @@
-//! Computes charges to a budget: a token bucket or a fixed window of which each request holds an amount while the
-//! request runs, and spends its true cost when the request ends.
+//! Computes charges to a budget, which is a token bucket or a fixed window. Each request holds an amount of the budget
+//! while the request runs, and spends its true cost when the request ends.
 //!
 //! A bucket has two numbers, the spent and the held amount. The spent amount comes back as in a token bucket or
 //! window. The held amount is the sum of the owners' reports, as for slots ([`concurrency`](super::concurrency)). A
@@ -10,7 +10,7 @@
 //! doubled charges nothing twice. A settled cost is spent even if it exceeds what the bucket has left. Then the bucket
 //! refuses until this debt is refilled or the period ends.
 //!
-//! The state is that of the token bucket or window, three words, followed by the entries of the owners. The three
+//! The state begins with the three words of the token bucket or window. The entries of the owners follow. The three
 //! words alone are an excerpt, in which held amounts count as free.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
@@ -176,7 +176,8 @@ impl Budget {
         }
     }
 
-    /// Returns this budget for a bucket that `other` may charge too.
+    /// Returns this budget for a bucket that `other` may charge too. In a token bucket, the higher of their fastest
+    /// refills applies.
     #[must_use]
     pub fn alongside(self, other: &Budget) -> Budget {
         match (self, other) {
@@ -245,8 +246,8 @@ impl Budget {
     }
 }
 
-/// Gives back up to `amount` of what was spent. `spent` does so for the token bucket or window. Returns the new state,
-/// or `None` for an invalid state.
+/// Gives back up to `amount` of what was spent. `spent` is the function that gives back to the token bucket or window.
+/// Returns the new state, or `None` for an invalid state.
 pub fn give_back(state: &[u64], amount: Cost, spent: fn(&[u64], Cost) -> Option<State>) -> Option<State> {
     let (words, entries) = state.split_at_checked(SPENT_WORDS)?;
     let mut state = spent(words, amount)?;
@@ -277,7 +278,7 @@ fn joined(spent: Entry, entries: &OwnerEntries) -> Entry {
     Entry { state, kept_until: kept_until.max(entries.kept_until()) }
 }
 
-/// Returns the level of a bucket of which `held` is held.
+/// Returns the level without the held amount.
 fn beside(level: Level, held: Cost) -> Level {
     Level { remaining: level.remaining.less(held), ..level }
 }

@@ -181,7 +181,7 @@ fn an_operator_who_gives_everything_back_leaves_what_is_held_and_what_the_owners
         bucket.report(budget, (1, 1), 4, (0, 25), NOW);
         bucket.report(budget, (2, 1), 3, (0, 0), NOW);
         assert_eq!(bucket.spent_and_held(budget, NOW), (25, 7));
-        // The kind is known of the limit, or from the state.
+        // The kind of budget comes from the limit, or from the state.
         let state = bucket.0.take().unwrap();
         let [known, read] =
             [kind, kind_of(&state).unwrap()].map(|kind| kind.give_back(&state, Cost::from_thousandths((1 << 53) - 1)));

@@ -8,7 +8,8 @@
 //! `limit` may differ from request to request. All requests that charge one bucket share its slots.
 //!
 //! The bucket's moment is the latest time that the bucket has seen on the store's clock. While the moment is ahead of
-//! this clock, no entry ends. If it is more than 10 s ahead, it and the ends of all entries are set back.
+//! this clock, no entry ends. If the moment is more than 10 s ahead, the moment and the ends of all entries are set
+//! back.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 

@@ -60,8 +60,8 @@ struct Bucket {
     spent: u64,
     begin: Timestamp,
     end: Timestamp,
-    /// Whether the bucket differs from the stored bucket and must be stored. Without that, the period's end would move
-    /// at every read.
+    /// Whether the bucket differs from the stored bucket and must be stored. Otherwise the period's end would move at
+    /// every read.
     is_corrected: bool,
 }
 

@@ -10,7 +10,7 @@
 //!
 //! A store's reply may have an excerpt in place of the log: the first pairs, and the last pair with all amounts in
 //! between. An excerpt is exact until its first pairs have left the window. After that, it never shows more than the
-//! bucket holds. A wait ends at that moment at the latest.
+//! bucket holds. A wait from an excerpt ends at the latest when the last of the first pairs leaves the window.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -65,8 +65,8 @@ struct Log<'s> {
     window: Micros,
     until: Timestamp,
     pairs: Pairs<'s>,
-    /// Whether the log differs from the stored log and must be stored. Without that, every read would move its grants
-    /// to the present.
+    /// Whether the log differs from the stored log and must be stored. Otherwise every read would move its grants to
+    /// the present.
     is_corrected: bool,
 }
 

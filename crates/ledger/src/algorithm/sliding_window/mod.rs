@@ -52,8 +52,8 @@ struct Bucket {
     granted: BucketSteps,
     /// The sum of `granted`, in thousandths.
     spent: u64,
-    /// Whether the steps differ from the stored steps and must be stored. Without that, every read would move the
-    /// grants to the present step.
+    /// Whether the steps differ from the stored steps and must be stored. Otherwise every read would move the grants to
+    /// the present step.
     is_corrected: bool,
 }
 
@@ -304,8 +304,8 @@ mod tests {
     }
 
     proptest! {
-        /// For random requests at random times: any window grants at most the limit, and a wait is exact. No request
-        /// is refused that the window and one more step could pay.
+        /// For random requests at random times: any window grants at most the limit, and a wait is exact. A request is
+        /// never refused if the window and one more step could pay it.
         #[test]
         fn no_window_grants_more_than_the_limit(
             (limit, length, steps) in (1u64..20, 1_000_000u64..9_000_000, LEAST_STEPS..=MOST_STEPS),

@@ -8,7 +8,8 @@
 //! The state is the amount *spent*, its unit, and the moment of the last charge. A full bucket has no state. If the
 //! settings change, the spent amount stays spent, and the time since the last charge counts at the new rate.
 //!
-//! If requests have their own rates, all rates of the bucket are in one unit, so that it is never converted.
+//! If requests have their own rates, all rates of the bucket are in one unit, so that the spent amount is never
+//! converted.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -225,8 +226,8 @@ impl TokenBucket {
         (spent.saturating_sub(back), since.max(now))
     }
 
-    /// Converts an amount from another bucket's units to the units of this bucket, rounded up to a whole unit, or to a
-    /// thousandth of a token if the numbers are too large.
+    /// Converts an amount from another bucket's units to the units of this bucket, rounded up to a whole unit. If the
+    /// numbers are too large for this, the amount is rounded up to a thousandth of a token.
     fn convert(&self, spent: u64, unit: u64) -> u64 {
         if unit == self.unit {
             return spent;
