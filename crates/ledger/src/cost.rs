@@ -57,7 +57,7 @@ impl Cost {
         Cost(self.0.saturating_sub(other.0))
     }
 
-    /// Returns the sum of so many such costs. The sum saturates.
+    /// Returns this cost times `count`. The result saturates.
     #[must_use]
     pub const fn times(self, count: u64) -> Cost {
         Cost(self.0.saturating_mul(count))

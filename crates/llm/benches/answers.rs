@@ -10,9 +10,9 @@ use llm::event_stream::EventStream;
 use llm::formats::Format;
 use llm::json::{Interest, JsonScanner, Pointer, PointerSet};
 
-/// The size of the pieces of a body: that of a TLS record.
+/// The size of the pieces of a body, which is the size of a TLS record.
 const PIECE: usize = 16 << 10;
-/// The least number of bytes that a measurement reads.
+/// The smallest number of bytes that a measurement reads.
 const BYTES: usize = 256 << 20;
 
 fn main() {

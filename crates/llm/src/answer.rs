@@ -7,7 +7,7 @@ use crate::usage::{Counts, Usage};
 
 /// The reader of one answer, whole or streamed.
 ///
-/// It keeps no body, but at most one event of a stream, of [`EventStream::MAX_EVENT`] bytes.
+/// It does not keep the body. Of a stream, it keeps at most one event, of at most [`EventStream::MAX_EVENT`] bytes.
 #[derive(Clone, Debug)]
 pub struct AnswerReader {
     format: Format,
@@ -42,7 +42,7 @@ pub struct Report {
     /// The number of bytes of text that the model wrote, decoded, in UTF-8: content, reasoning, names and arguments of
     /// tools.
     pub text_bytes: u64,
-    /// The number of bytes of text that came after the last usage, or of all text without a usage.
+    /// The number of bytes of text after the last usage. Without a usage, the number of bytes of all text.
     pub text_bytes_after_usage: u64,
     /// The number of events that were too long, and were skipped.
     pub skipped_events: u64,
@@ -73,7 +73,7 @@ impl AnswerReader {
         }
     }
 
-    /// Ends the body, even if it was cut.
+    /// Ends the body, even if the body is incomplete.
     pub fn finish(mut self) -> Report {
         let AnswerReader { format, body, scanner, sum } = &mut self;
         match body {
@@ -104,7 +104,7 @@ impl AnswerReader {
                 skipped_events: stream.skipped(),
             },
         };
-        // Numbers without an input are no usage.
+        // Without the tokens of the input, there is no usage. All text then counts as text after the usage.
         match report.usage {
             Some(_) => report,
             None => Report { text_bytes_after_usage: report.text_bytes, ..report },

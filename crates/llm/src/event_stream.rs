@@ -53,7 +53,7 @@ enum Line {
     /// At the start of the stream, after this many bytes of a byte order mark.
     Mark(usize),
     Start,
-    /// In a name that may be that of this field, before these bytes.
+    /// In a name that begins like the name of this field. These are the missing bytes of the field's name.
     Name(Field, &'static [u8]),
     /// After the colon. One space after it is not part of the value.
     Colon(Field),
@@ -73,7 +73,7 @@ enum Field {
 enum LastReturn {
     No,
     OfLine,
-    /// It ended the blank line of an event. The next byte tells where the event ends.
+    /// The carriage return ended the blank line after an event. The next byte tells where the event ends.
     OfBlankLine,
 }
 
@@ -198,7 +198,7 @@ impl EventStream {
     }
 
     fn begin_field(&mut self, field: Field) {
-        // Of several names the last counts. Data are joined.
+        // Of several `event` lines, the last counts. Lines of `data` are joined.
         if field == Field::Event {
             self.name.clear();
         }

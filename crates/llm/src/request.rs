@@ -28,7 +28,7 @@ pub struct RequestReader {
 /// What a request says about its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LlmRequest {
-    /// The model that is asked for. `None` if the body does not name it: a path may.
+    /// The model that is asked for. `None` if the body does not name it. Then the path may name it.
     pub model: Option<String>,
     /// The largest number of tokens in one answer. `None` if the request names no maximum. 0 for embeddings.
     pub max_output: Option<u64>,
@@ -42,9 +42,10 @@ pub struct LlmRequest {
     pub text_bytes: u64,
     /// The images, sounds and files in the request.
     pub media: u64,
-    /// Whether the request names content that it does not have itself, as by an address or an id.
+    /// Whether the request refers to content that it does not contain, such as by an address or an id.
     pub has_content_elsewhere: bool,
-    /// Where the body can be changed so that it asks for its usage. `None` if it asks already, or has no such setting.
+    /// Where the body can be changed so that it asks for its usage. `None` if the request asks already, or if its
+    /// format has no such setting.
     pub usage_question: Option<UsageQuestion>,
 }
 
@@ -55,19 +56,19 @@ pub struct UsageQuestion {
     pub offset: u64,
     /// How many bytes are replaced.
     pub replaced: u64,
-    /// The new bytes. If more members follow in the object, a comma comes after them.
+    /// The new bytes.
     pub text: &'static str,
-    /// Whether the text is the first member of an object: then a comma follows it unless the object is empty.
+    /// Whether the new bytes are the first member of an object. Then a comma follows them, unless the object is empty.
     pub is_member: bool,
 }
 
-/// Why a body is no request that can be read.
+/// The reason why a body cannot be read as a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidRequest {
     Json(JsonError),
     /// The body is an array, as a batch is, or another value.
     NotAnObject,
-    /// A name on the way to this setting is twice in its object, and readers differ about which one counts.
+    /// A name on the way to this setting occurs twice in its object, and readers differ about which one counts.
     Twice(&'static str),
 }
 

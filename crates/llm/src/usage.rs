@@ -1,6 +1,6 @@
 //! The tokens that an answer has cost.
 
-/// The tokens of one request, by their price. No token is in two of these numbers.
+/// The tokens of one request, in kinds that may have different prices. Each token counts as one kind only.
 ///
 /// Images and other media that were sent are `input`. Reasoning is `output`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

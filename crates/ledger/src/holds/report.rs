@@ -5,7 +5,8 @@ use std::fmt;
 use crate::cost::Cost;
 use base::time::Micros;
 
-/// How long a [`Report`] counts after the store has accepted it, by the store's clock. A heartbeat counts as long.
+/// How long a [`Report`] counts after the store has accepted it, by the store's clock. A heartbeat counts for the same
+/// time.
 pub const LIFE: Micros = Micros(7_000_000);
 
 /// The interval at which an owner repeats its report about a bucket, so that one lost report does no harm.

@@ -49,7 +49,7 @@ pub(super) fn update(known: &mut Counts, event: &Counts) {
     known.replace(&if zeros { *event } else { event.without_zeros() });
 }
 
-/// What a request says.
+/// The pointers into a request, each with the meaning of its value.
 pub(super) const REQUEST: &[(&str, RequestRole)] = &[
     ("/model", RequestRole::Model),
     ("/max_tokens", RequestRole::MaxOutput),

@@ -5,16 +5,17 @@
 
 use super::Format;
 
-/// What the path of a `POST` request says.
+/// The format and the model that the path of a `POST` request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint<'p> {
     pub format: Format,
-    /// The model in the path, as it was sent: with Gemini, and the deployment with Azure.
+    /// The model in the path, as it was sent. Azure's paths name a deployment in its place. `None`: the path names
+    /// neither.
     pub model: Option<&'p [u8]>,
 }
 
 impl<'p> Endpoint<'p> {
-    /// Reads a path without its query. `None` if it is of no format.
+    /// Reads a path without its query. `None` if its format is not known.
     ///
     /// | end of the path | format |
     /// |---|---|
@@ -24,8 +25,8 @@ impl<'p> Endpoint<'p> {
     /// | `/messages`, after a version | [`Format::AnthropicMessages`] |
     /// | `/models/{model}:generateContent`, `/tunedModels/{model}:streamGenerateContent` | [`Format::Gemini`], with a model |
     ///
-    /// A version is `v` and a digit with what follows: `v1`, `v1beta`. Paths below one of these are others:
-    /// `/v1/messages/count_tokens`, `/v1/responses/{id}/cancel`.
+    /// A version is `v`, a digit, and any letters and digits after them: `v1`, `v1beta`. A longer path has no known
+    /// format: `/v1/messages/count_tokens`, `/v1/responses/{id}/cancel`.
     pub fn of_path(path: &'p [u8]) -> Option<Endpoint<'p>> {
         let path = path.strip_suffix(b"/").unwrap_or(path);
         let mut segments = path.rsplit(|byte| *byte == b'/');

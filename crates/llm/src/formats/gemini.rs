@@ -33,7 +33,8 @@ pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| {
     Table::new(RESPONSE.into_iter().chain(elements.iter().map(|(pointer, role)| (pointer.as_str(), *role))))
 });
 
-/// What a request says. Its model is in the path. JSON of protocol buffers may have either spelling of a name.
+/// The pointers into a request, each with the meaning of its value. The model is in the path. JSON of protocol buffers
+/// may have either spelling of a name.
 pub(super) const REQUEST: &[(&str, RequestRole)] = &[
     ("/generationConfig/maxOutputTokens", RequestRole::MaxOutput),
     ("/generation_config/max_output_tokens", RequestRole::MaxOutput),

@@ -46,7 +46,7 @@ fn table(message: &str) -> Table {
     Table::new(USAGE.into_iter().chain(rows.iter().map(|(pointer, role)| (pointer.as_str(), *role))))
 }
 
-/// What a request says.
+/// The pointers into a request, each with the meaning of its value.
 pub(super) const REQUEST: &[(&str, RequestRole)] = &[
     ("/model", RequestRole::Model),
     ("/max_completion_tokens", RequestRole::MaxOutput),

@@ -16,5 +16,5 @@ pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| {
     ])
 });
 
-/// What a request says. The answer to this request has no tokens of output.
+/// The pointers into a request, each with the meaning of its value. The answer to this request has no tokens of output.
 pub(super) const REQUEST: &[(&str, RequestRole)] = &[("/model", RequestRole::Model)];

@@ -9,7 +9,7 @@ use super::request_table::RequestRole;
 use super::table::{Role, Table};
 use crate::usage::Count;
 
-/// The parts of a response besides its text.
+/// The parts of a response other than its text.
 const RESPONSE: [(&str, Role); 7] = [
     ("/model", Role::Model),
     ("/usage", Role::Usage),
@@ -48,7 +48,7 @@ pub(super) fn has_text(event_type: Option<&str>) -> bool {
     })
 }
 
-/// What a request says.
+/// The pointers into a request, each with the meaning of its value.
 pub(super) const REQUEST: &[(&str, RequestRole)] = &[
     ("/model", RequestRole::Model),
     ("/max_output_tokens", RequestRole::MaxOutput),

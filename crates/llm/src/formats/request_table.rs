@@ -7,16 +7,16 @@ use crate::json::{Interest, Pointer, PointerSet};
 pub(crate) enum RequestRole {
     /// The model that is asked for.
     Model,
-    /// The largest number of tokens in one answer. Of several names, the largest number counts.
+    /// The largest number of tokens in one answer. If a request gives several such numbers, the largest counts.
     MaxOutput,
     /// How many answers are asked for.
     Answers,
     Stream,
-    /// The object of [`RequestRole::AsksForUsage`].
+    /// The object that contains [`RequestRole::AsksForUsage`].
     StreamOptions,
     /// Whether a stream is to end with its usage.
     AsksForUsage,
-    /// The place of content that the request does not have itself: an address or an id. A data URL has its content itself.
+    /// An address or an id of content that is not in the request itself. A data URL contains its content.
     Elsewhere,
     /// A string with an image, sound or file in base64.
     Medium,

@@ -31,7 +31,7 @@ pub(crate) struct Table {
 /// The values found in a body.
 #[derive(Debug, Default)]
 pub(crate) struct Reading<'v> {
-    /// The numbers of tokens. `None` without numbers, or if one is no number or can be read in two ways.
+    /// The numbers of tokens. `None` if there are no numbers, or if a value is ambiguous or not a number.
     pub(crate) counts: Option<Counts>,
     pub(crate) model: Option<&'v str>,
     pub(crate) event_type: Option<&'v str>,

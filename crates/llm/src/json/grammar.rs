@@ -15,8 +15,8 @@ pub(crate) enum Kind {
     Object,
 }
 
-/// Receives the parts of a body in their order. `offset` is that of the first byte of a value, or of the first byte
-/// after it.
+/// Receives the parts of a body in their order. `offset` is the offset of the first byte of a value, or of the first
+/// byte after a value.
 pub(crate) trait Listener {
     fn begin(&mut self, kind: Kind, offset: u64);
     /// A part of the current number or decoded string. It may end within a character.

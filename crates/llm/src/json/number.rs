@@ -25,7 +25,7 @@ pub(crate) enum NumberStep {
 }
 
 impl NumberPlace {
-    /// Returns the place after the first byte of a number. `None` if no number starts so.
+    /// Returns the place after the first byte of a number. `None` if no number starts with this byte.
     pub(crate) fn first(byte: u8) -> Option<NumberPlace> {
         match byte {
             b'-' => Some(NumberPlace::Minus),

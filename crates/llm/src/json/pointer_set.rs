@@ -14,11 +14,12 @@ pub enum Interest {
     /// The number of bytes of all names, strings and numbers of the value, decoded. Strings that are data URLs (RFC
     /// 2397) are counted as media instead.
     TextBelow,
-    /// Nothing of the value. If it is a string, the text around it counts it as a medium, in place of its bytes.
+    /// Nothing is recorded here. But a string here counts as a medium in the [`Interest::TextBelow`] around it, and not
+    /// as text.
     Medium,
 }
 
-/// Pointers with their questions. A pointer is known by its index in the list of [`PointerSet::new`].
+/// Pointers with their questions. A pointer is identified by its index in the list of [`PointerSet::new`].
 #[derive(Clone, Debug)]
 pub struct PointerSet {
     nodes: Vec<Node>,

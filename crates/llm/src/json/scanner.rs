@@ -26,7 +26,7 @@ pub enum Lookup<'v> {
     Missing,
     /// The value. Of several elements of an array, the value in the last one.
     Value(&'v Value),
-    /// A name on the way to the value is twice in its object, so the value is ambiguous (RFC 8259 §4).
+    /// A name on the way to the value occurs twice in its object, so the value is ambiguous (RFC 8259 §4).
     Twice,
 }
 
@@ -75,7 +75,7 @@ impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
     /// Ends the body.
     ///
     /// # Errors
-    /// If it was not one JSON value in Unicode, or was too long or too deep.
+    /// If the body was not one JSON value in Unicode, or was too long or too deep.
     pub fn finish(&mut self) -> Result<(), JsonError> {
         self.grammar.finish(&mut self.walk)
     }
@@ -133,7 +133,7 @@ struct Walk<S> {
     member: Option<NodeId>,
     name: Vec<u8>,
     is_name_too_long: bool,
-    /// The node of the number, string or literal that is read.
+    /// The node of the number, string or literal that is being read.
     scalar: Option<(NodeId, Kind)>,
     /// The bytes of `scalar` that have been read.
     kept: Vec<u8>,

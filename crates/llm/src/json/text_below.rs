@@ -3,7 +3,7 @@
 /// The beginning of a data URL (RFC 2397), in letters of any case.
 const DATA_URL: &[u8] = b"data:";
 
-/// Counts names, strings and numbers of the open values, each at its end.
+/// Counts the names, strings and numbers of the open values. Each is counted when it ends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TextBelow {
     /// The open values: the index of their pointer, and the number of containers around each.

@@ -165,8 +165,8 @@ impl ModelPrices {
         NanoDollars(u64::try_from(of_a_million.div_ceil(Price::TOKENS)).unwrap_or(u64::MAX))
     }
 
-    /// The largest cost of a request with a prompt and a response of at most so many tokens, rounded up, at most [`u64::MAX`].
-    /// The cost is never larger than this, whichever tokens of the prompt are cached.
+    /// The largest cost of a request with a prompt and a response of at most these numbers of tokens, rounded up, at
+    /// most [`u64::MAX`]. The cost is never larger than this, whichever tokens of the prompt are cached.
     pub fn most(&self, prompt: u64, output: u64) -> NanoDollars {
         let reached = self.tiers.iter().filter(|tier| tier.above <= prompt);
         let of_tier = |tier: &Tier| {

@@ -21,8 +21,8 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BucketReport {
     pub bucket: BucketKey,
-    /// The limit of the first ask, or else the last limit of a budget. For slots of which nothing is asked, it is
-    /// [`Concurrency::MOST`].
+    /// The limit of the first ask about the bucket. If nothing is asked, this is the last limit of the budget, or
+    /// [`Concurrency::MOST`] for slots.
     pub limit: Algorithm,
     pub held: Cost,
     /// The costs that the owner has settled of this bucket.

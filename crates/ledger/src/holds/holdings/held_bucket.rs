@@ -24,21 +24,21 @@ pub(super) struct HeldBucket {
     pub turn: Turn,
 }
 
-/// What an owner keeps of the bucket of a budget besides.
+/// What an owner keeps in addition if the bucket belongs to a budget.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HeldBudget {
     /// The limit that was asked or held last.
     pub limit: Budget,
     /// The sum of the settled costs, and the largest such sum that the store has accepted.
     pub settled: SettledSums,
-    /// The part of the sum that was counted without the store.
+    /// The part of the settled sum that decisions without the store have counted already.
     pub counted: Cost,
     /// The number of slots that have not ended. Some of them may hold nothing, but all of them end with a cost.
     pub slots: usize,
     /// The sequence of the owner's last call when the owner began to keep the bucket.
     pub began: u64,
-    /// Whether the store has accepted a report since then. Until then the reports have 0, because the store may know an
-    /// older sum.
+    /// Whether the store has accepted a report since then. Until then the reports give 0 as the sum, because the store
+    /// may know an older sum.
     pub has_begun: bool,
 }
 
@@ -51,7 +51,8 @@ pub(super) enum ReportCount {
 }
 
 impl HeldBucket {
-    /// Returns the amount in the next report. It includes settled costs that this report cannot say as costs.
+    /// Returns the held amount in the next report. If the report may not contain the settled sum yet, settled costs
+    /// count as held.
     pub(super) fn said(&self) -> Cost {
         let unsaid = self.budget.as_ref().filter(|budget| !budget.has_begun);
         let unsaid = unsaid.map_or(Cost::default(), |budget| budget.settled.to);

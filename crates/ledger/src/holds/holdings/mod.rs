@@ -7,7 +7,7 @@
 //! The memory for requests that have ended is bounded. The sums of at most `most_sums` buckets are kept. Beyond that,
 //! the oldest sums are forgotten. If such a bucket is used again, its sums begin at 0, and a report tells the store so.
 //! No cost is lost, unless the store fails over and the new server lacks this report. While the store gives no answer,
-//! the costs of further buckets are lost.
+//! the costs of buckets beyond this bound are lost.
 
 mod call;
 mod held_bucket;
@@ -156,7 +156,7 @@ impl Holdings {
             }
             ReportAnswer::Old => {
                 bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
-                // The store has accepted a report of another call, so it is unknown what it counts.
+                // The store has accepted a report of another call, so the owner does not know what the store counts.
                 bucket.acknowledged = None;
                 None
             }

@@ -126,7 +126,8 @@ struct Heard {
     /// The sequence of the newest accepted report. `at` is the time when this report was accepted.
     newest: u64,
     at: u64,
-    /// `Some` if the store does not know all holds. It knows them after a report with a higher sequence.
+    /// `Some` if the store does not know all holds. A report with a sequence above this number tells the store all of
+    /// them.
     unsaid: Option<u64>,
     /// The sequence of the newest report that was answered and that the store has not lost.
     answered: u64,
@@ -167,7 +168,7 @@ pub(super) struct World {
     shared: Changing,
 }
 
-/// The distinguishing parts of a state of the world.
+/// The parts of the world that an action can change.
 #[derive(Clone, Hash)]
 struct Changing {
     stored: Vec<Option<State>>,
