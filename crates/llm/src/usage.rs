@@ -65,7 +65,7 @@ impl Counts {
         self.0.iter().all(Option::is_none)
     }
 
-    /// Replaces the numbers that `later` has. The numbers of a stream are cumulative.
+    /// Replaces the numbers that `later` has. They are not added, because the numbers of a stream are cumulative.
     pub(crate) fn replace(&mut self, later: &Counts) {
         for (number, later) in self.0.iter_mut().zip(later.0) {
             *number = later.or(*number);
@@ -77,9 +77,9 @@ impl Counts {
         Counts(self.0.map(|number| number.filter(|number| *number > 0)))
     }
 
-    /// Returns the usage, if the input includes cached tokens. `None` without an input and a total.
+    /// Returns the usage, for a format whose input includes cached tokens. `None` without an input and a total.
     ///
-    /// The part of the total that no other number has is output, because some servers count reasoning only there.
+    /// Some servers count reasoning only in the total. What the total has beyond the other numbers is therefore output.
     pub(crate) fn with_cached_inside(&self) -> Option<Usage> {
         let zero_if_missing = |count| self.get(count).unwrap_or_default();
         let tool_results = zero_if_missing(Count::ToolResults);
@@ -97,7 +97,7 @@ impl Counts {
         Some(Usage { input: sent - cached - cache_write, output, cached, cache_write })
     }
 
-    /// Returns the usage, if the input does not include cached tokens. `None` without an input.
+    /// Returns the usage, for a format whose input does not include cached tokens. `None` without an input.
     pub(crate) fn with_cached_beside(&self) -> Option<Usage> {
         Some(Usage {
             input: self.get(Count::Input)?,

@@ -1,7 +1,7 @@
 //! Takes the usage event out of a stream of OpenAI's chat completions, for a client that has not asked for this event.
 //!
-//! The gateway asks for the usage in the client's place. The usage event has no choice, but such a client may expect that every
-//! event has a choice.
+//! The gateway asks for the usage in the client's place. The `choices` of the usage event are empty, but such a client
+//! may read the first choice of every event.
 
 use std::sync::LazyLock;
 
@@ -11,8 +11,8 @@ use crate::json::{Interest, JsonScanner, Lookup, Pointer, PointerSet, Value};
 
 /// Passes a stream on without its usage event.
 ///
-/// An event is passed on when its end has come. Of an event longer than [`UsageEventFilter::MAX_EVENT`], the bytes are passed on as
-/// they come.
+/// An event is passed on when it is complete. An event longer than [`UsageEventFilter::MAX_EVENT`] is passed on in
+/// pieces, as it arrives.
 ///
 /// ```
 /// use llm::usage_event::UsageEventFilter;

@@ -57,7 +57,7 @@ fn a_usage_that_can_be_read_in_two_ways_is_no_usage() {
         let body = format!(r#"{{"choices":[{{"message":{{"content":"abc"}}}}],{usage}}}"#);
         let report = read(Format::OpenAiChat, JSON, 1000, &[body.as_bytes()]);
         assert_eq!((report.usage, report.text_bytes_after_usage), (None, 3), "{body}");
-        // In a stream, the earlier numbers stay.
+        // In a stream, the numbers of the event before stay.
         let first = format!("data: {{\"choices\":[],\"usage\":{{{tokens}}}}}\n\n");
         let event = format!("data: {{\"choices\":[],{usage}}}\n\n");
         let report = read(Format::OpenAiChat, STREAM, 0, &[first.as_bytes(), event.as_bytes()]);
@@ -69,7 +69,7 @@ fn a_usage_that_can_be_read_in_two_ways_is_no_usage() {
 #[track_caller]
 fn check_memory(content_type: &[u8], start: &str, repeated: &str, most: u64) {
     let piece = repeated.repeat((16 << 10) / repeated.len());
-    // All readers share the tables of pointers.
+    // The first read makes the tables of pointers that all readers share. They must not be measured.
     for format in Format::ALL {
         read(format, content_type, 10, &[b"{}"]);
         let info = measure(|| {

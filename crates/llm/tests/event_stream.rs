@@ -120,7 +120,7 @@ proptest! {
         prop_assert_eq!(read(1000, stream.as_bytes().chunks(size)), (simple(&stream), 0));
     }
 
-    /// Without the bytes of an event, a client reads all the others. `ask_for_usage` needs this.
+    /// Without the bytes of an event, a client reads all the others. The gateway removes a usage event in this way.
     #[test]
     fn without_the_bytes_of_an_event_the_others_are_left(stream in stream(), index in any::<prop::sample::Index>()) {
         let stream = stream + "\n\ndata: end";
@@ -128,12 +128,12 @@ proptest! {
         let (removed, mut left) = (index.index(events.len()), events.clone());
         let range = left.remove(removed).2;
         let [start, end] = [range.start, range.end].map(|offset| usize::try_from(offset).unwrap());
-        // A mark at the start of the stream is not part of the first event.
+        // A byte order mark at the start of the stream is not part of the first event.
         let mark = if start == 0 && stream.starts_with('\u{feff}') { 3 } else { 0 };
-        // A line feed would belong to a return before it.
+        // Without the event, this line feed would end the same line as the carriage return before it.
         let joins = stream[..start].ends_with('\r') && stream[end..].starts_with('\n');
         let without = [&stream.as_bytes()[..start + mark], &stream.as_bytes()[end..]].concat();
-        // At the start of the stream, this character would be taken for a mark.
+        // At the start of the stream, this character would be read as a byte order mark.
         let has_other_mark = mark == 0 && without.starts_with("\u{feff}".as_bytes());
         prop_assume!(!joins && !has_other_mark);
         let texts = |events: &Events| -> Vec<(String, String)> {

@@ -40,7 +40,7 @@ fn the_longest_pattern_and_the_length_of_the_prompt_choose_a_line() {
     assert_eq!(line("default", 5), 4);
     assert_eq!(prices.model("gpt-4o-2024").unwrap().to_string(), "gpt-4o*");
     assert_eq!(prices.model("gpté").unwrap().to_string(), "default");
-    // Cached tokens are part of the prompt.
+    // Cached tokens count in the length of the prompt, which selects the line of 1000 tokens.
     let usage = Usage { input: 1, output: 0, cached: 998, cache_write: 1 };
     assert_eq!(prices.model("gpt-4o").unwrap().cost(&usage), NanoDollars(7_000_000));
 }

@@ -17,7 +17,6 @@ use llm::formats::Format;
 use llm::usage::Usage;
 use serde_json::Value;
 
-/// An answer, and the expected result.
 struct Recording {
     name: String,
     body: Vec<u8>,
@@ -90,8 +89,7 @@ fn the_size_of_the_pieces_does_not_matter() {
     }
 }
 
-/// Each recording is cut after every byte. The more of it was read, the more text was counted, and the usage is one that it
-/// names.
+/// Each recording is cut after every byte. The counted text and the usage never become less as more is read.
 #[test]
 fn an_answer_that_is_cut_anywhere_tells_what_has_passed() {
     for recording in recordings() {

@@ -18,8 +18,8 @@ use rules::partial_evaluation::Observation;
 pub enum BucketId {
     /// A bucket whose key was made from the values of the request.
     Picked(BucketKey),
-    /// A bucket of a limit, identified by a pseudonym in the gateway's own log. This may be the pseudonym of another
-    /// limit's bucket in the same rule. Limits of one meter have the same key.
+    /// A bucket that the gateway's own log names by a pseudonym. The key is that of the limit, or of its meter. A limit
+    /// that has no bucket in the log gets the pseudonym of another limit in the same rule.
     Logged(BucketKey, Pseudonym),
 }
 

@@ -12,7 +12,7 @@ use super::timestamps::{Grain, LogTimestamp};
 use base::time::Timestamp;
 use decision::access_log_line;
 
-/// One request of a log. `at` is the time of the decision, or else the only time in the line.
+/// One request of a log. `at` is the time of the decision. If the line does not have it, `at` is the line's time.
 #[derive(Debug)]
 pub struct Entry {
     pub at: Timestamp,

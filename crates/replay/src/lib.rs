@@ -123,7 +123,7 @@ pub fn replay(
     Ok(Report { read: logs.counts, took: Micros(0), span, requests, ours, outcomes, timeline })
 }
 
-/// Whether the file has a limit of which requests hold something while they run. If so, it matters when a request began.
+/// Whether the file has a concurrency limit or a budget. For these, it matters when a request began.
 fn has_holds(config: &Config) -> bool {
     let rules = config.rules.source().policies.iter().flat_map(|policy| &policy.rules);
     let is_held = |limit: &Limit| limit.algorithm.is_held();

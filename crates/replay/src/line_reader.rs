@@ -56,7 +56,7 @@ impl Lines {
     /// Goes back to the beginning of the log. Does nothing if the log cannot be read again.
     ///
     /// # Errors
-    /// When the log cannot be read again after all.
+    /// When seeking or reading the file fails.
     pub fn rewind(&mut self) -> io::Result<()> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         file.rewind()?;

@@ -19,11 +19,12 @@ pub(crate) enum LoggedCost {
 }
 
 impl LoggedCost {
-    /// Returns what a request costs this limit. `planned` is what the rules reserve without the log. `logged` is `None` for a log
-    /// of another program.
+    /// Returns what a request costs this limit. `planned` is the reservation that the rules compute. `logged` is `None`
+    /// for a log of another program.
     ///
-    /// The cost is that of the limit with the same name in the log. If the log has the tokens of a language model, the cost is
-    /// their sum with the weights of this file. A request that the gateway refused and the simulation admits costs its reservation.
+    /// The costs are those of the limit with the same name in the log. If the log has the tokens of a language model,
+    /// the settled cost is their sum with the weights of this file. A request that the gateway refused and the
+    /// simulation admits costs its reservation.
     pub(crate) fn of(
         limit: &CompiledLimit,
         price: &SettledPrice,

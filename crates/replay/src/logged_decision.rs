@@ -1,8 +1,7 @@
-//! Takes decisions and charges from the gateway's own log, where the log lacks the attributes that are needed to decide
-//! again.
+//! Copies decisions and charges from the gateway's own log, if the log lacks the attributes for a new decision.
 //!
-//! So new numbers for an existing rule can be simulated. This is valid only if the rule is chosen as before: a policy
-//! with other conditions or keys than in the former file takes nothing from the log.
+//! New numbers for an existing rule can then be simulated. This is valid only if the rule is chosen as before. Nothing
+//! is copied for a policy whose conditions or keys differ from the former file.
 
 use super::bucket::{BucketCharge, BucketId};
 use super::open_question::RuleRange;
@@ -116,7 +115,7 @@ impl<'c> LoggedDecisions<'c> {
                     Price::Settled(SettledPrice { reserve: Reserve::Fixed(cost), .. }) => *cost,
                     Price::Settled(_) => charged.cost,
                 };
-                // The real key is unknown, and is not used.
+                // The real key is unknown. `BucketId::Logged` identifies the bucket instead.
                 let charge = Charge {
                     key: BucketKey([0; 16]),
                     algorithm: *algorithm,

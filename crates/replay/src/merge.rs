@@ -1,10 +1,10 @@
 //! Merges the lines of several logs in the order of time.
 //!
 //! A log is written when requests end, so its lines are slightly out of order. The log that is furthest behind is read
-//! next. A line is released when every log is a minute past the line's time. A line that is read after a later line was
-//! released is counted as late.
+//! next. A line is released when every log is a minute past the line's time. A line is late if a line with a later time
+//! was released before it was read. Late lines are counted.
 //!
-//! The line about a stream that lasts an hour is read an hour late. For files with limits of slots,
+//! The line about a stream that lasts an hour is read an hour late. For files with concurrency limits or budgets,
 //! [`Merge::find_long_requests`] reads such lines before all others.
 
 use std::collections::{BinaryHeap, VecDeque};
@@ -63,7 +63,7 @@ struct Log {
     /// The lines of one whole second, before they are distributed over the second.
     second: VecDeque<Entry>,
     ready: VecDeque<Entry>,
-    /// The numbers of the lines that were read before all others.
+    /// The numbers of the lines that [`Merge::find_long_requests`] has read already.
     known: VecDeque<u64>,
     /// The latest time that was read from the log.
     newest: Timestamp,
@@ -160,7 +160,6 @@ impl Merge {
     }
 }
 
-/// Takes the earliest entry of two heaps.
 fn earliest(one: &mut BinaryHeap<PendingEntry>, other: &mut BinaryHeap<PendingEntry>) -> Option<PendingEntry> {
     // The greatest entry of a heap is the earliest entry. `None` (an empty heap) is less than any entry.
     if other.peek() > one.peek() { other.pop() } else { one.pop() }

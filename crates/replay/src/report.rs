@@ -27,7 +27,6 @@ pub struct Report {
     /// The times of the first and of the last request. `None` if there was no request.
     pub span: Option<(Timestamp, Timestamp)>,
     pub requests: u64,
-    /// Whether the gateway's own log was among the logs, and whether that log contains allowed requests.
     pub ours: OwnLog,
     /// The outcome of the replay under each file.
     pub outcomes: Vec<Outcome>,
@@ -64,7 +63,8 @@ pub struct Outcome {
     pub missing: Vec<MissingAttribute>,
     /// The policies whose outcome was taken from the gateway's own log, each with its number of lines.
     pub as_logged: Vec<PolicyAsLogged>,
-    /// Whether a rule counts by a claim although the file trusts several issuers. No log records the issuer.
+    /// Whether a rule counts by a claim although the file trusts several issuers. No log records the issuer, so equal
+    /// claims of two issuers share a bucket in the replay.
     pub several_issuers: bool,
     /// The budgets that do not count some requests, because the lines do not tell the cost of these requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -125,7 +125,8 @@ pub struct PolicyAsLogged {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Top {
-    /// The name of the client, made of values or of pseudonyms in the log, or else the pseudonym of the bucket.
+    /// The name of the client, made of values or pseudonyms in the log. Without such a name, the pseudonym of the
+    /// bucket.
     pub name: String,
     pub limit: String,
     pub asked: u64,

@@ -14,7 +14,7 @@ pub enum SimulatedResult {
 /// The reason why a simulated file refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
-    /// A limit refuses the request. If several limits refuse, this limit determines the response.
+    /// A limit refuses the request. If several limits refuse, this is the limit that the response names.
     Limit(LimitId),
     /// A rule denies the request, or the policy's `otherwise: deny` if `rule` is `None`. Both fields are indexes.
     Deny { policy: usize, rule: Option<usize> },

@@ -57,7 +57,7 @@ struct Occurrence<'l> {
     end: Option<Timestamp>,
     /// The gateway's own record of the request. `None` for a foreign log.
     logged: Option<&'l OwnEntry>,
-    /// The result of the request under the former file, under which the logs were written.
+    /// The result of the request under the former file. `None` without a former file.
     before: Option<SimulatedResult>,
 }
 
@@ -77,7 +77,8 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Whether the file's `hash_key` is known, which pseudonyms in the gateway's own log need.
+    /// Whether the file's `hash_key` is known. Without this key, no pseudonym in the gateway's own log can be
+    /// recognised.
     pub(crate) fn knows_names(&self) -> bool {
         self.config.hash_key.is_known()
     }

@@ -35,7 +35,8 @@ impl SlotsInFlight {
         }
     }
 
-    /// Returns the state of a bucket, in which one owner has reported what all requests hold. `None` for a limit of rates.
+    /// Returns the state of a bucket, in which one owner has reported what all requests hold. `None` for an
+    /// algorithm without holds.
     pub(crate) fn state(&self, bucket: BucketId, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
         let held = self.held.get(&bucket).copied().unwrap_or_default();
         let report = Report { owner: SIMULATION, sequence: 1, held, settled: SettledSums::default() };

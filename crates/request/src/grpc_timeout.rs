@@ -23,7 +23,7 @@ pub fn is_grpc_type(kind: &HeaderValue) -> bool {
 }
 
 /// Returns how long a gRPC call may be delayed, so that at least a tenth of the client's remaining time is left for the
-/// upstream. `passed` is the time since the head arrived. `None` without a deadline, or without a gRPC call.
+/// upstream. `passed` is the time since the head arrived. `None` if the request is not a gRPC call, or has no deadline.
 pub fn longest_delay(head: &Parts, passed: Micros) -> Option<Micros> {
     let timeout = head.headers.get("grpc-timeout")?;
     if !is_grpc(head) {

@@ -15,7 +15,7 @@ pub struct ModelRequest {
     pub media: u64,
 }
 
-/// Whether the body of a request is one for a language model, and what it says.
+/// What the body of a request asks of a language model, if the body has been read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ModelBody {
     /// The body has not been read.
@@ -30,7 +30,8 @@ impl ModelRequest {
     /// The tokens of output that a request without a maximum is expected to use, if a limit names no other number.
     pub const DEFAULT_OUTPUT: u64 = 4096;
 
-    /// Estimates the tokens of the request itself. `elsewhere` is added if the request only names a part of its content.
+    /// Estimates the tokens of the request itself. `elsewhere` is added if a part of the content is not in the request,
+    /// such as an image behind a URL.
     pub fn input_estimate(&self, elsewhere: u64) -> u64 {
         self.body.input_estimate(self.bytes_per_token, self.media, elsewhere)
     }

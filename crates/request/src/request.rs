@@ -34,11 +34,12 @@ pub struct Request<'a> {
     /// The way in which the request reaches the decision. At [`Door::Rls`] there is no request, so the head and the
     /// client address are empty.
     pub door: Door,
-    /// The properties of the client's TLS connection. A proxy that asks has reported them. `None` without encryption.
+    /// The properties of the client's TLS connection. If another proxy asks about the request, that proxy reports them.
+    /// `None` without encryption.
     pub tls: Option<&'a TlsIdentity>,
     /// The descriptor that another proxy has sent, in place of a request or together with a request.
     pub descriptor: Option<&'a SentDescriptor<'a>>,
-    /// What is known of the body. The rest can still be read. `None` if the body cannot be read.
+    /// The known values of the body. Other values can still be read. `None` if the body cannot be read.
     pub body: Option<&'a BodyValues>,
 }
 

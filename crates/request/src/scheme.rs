@@ -49,7 +49,7 @@ fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
 /// value, also for a scheme with spaces around it.
 pub fn parse(value: &[u8]) -> Option<Scheme> {
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));
-    // `wss` and `ws` are accepted too, because Traefik sends them for WebSockets.
+    // Traefik sends `wss` and `ws` for WebSockets.
     match value {
         _ if is_one_of(["https", "wss"]) => Some(Scheme::Https),
         _ if is_one_of(["http", "ws"]) => Some(Scheme::Http),

@@ -99,8 +99,8 @@ impl AmbiguityCheck {
         if self.ambiguous(request).is_some() || self.different_keys(request).is_some() {
             return Err(Ambiguity::Ambiguous);
         }
-        // The upstream takes a request that removes its credentials with `Connection` for the request of another
-        // client.
+        // If `Connection` names a field with credentials, the upstream does not get them. It then sees another client
+        // than the rules.
         let removes = |name| is_nominated(request, name);
         if request.head.headers.contains_key(CONNECTION) && (removes(&AUTHORIZATION) || removes(&COOKIE)) {
             return Err(Ambiguity::Ambiguous);
@@ -112,7 +112,6 @@ impl AmbiguityCheck {
     }
 }
 
-/// Returns the attributes that enforced rules read.
 fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<Attribute> {
     let mut attributes: Vec<Attribute> = Vec::new();
     let mut add = |attribute: &Attribute| attributes.push(attribute.clone());
@@ -125,7 +124,7 @@ fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<At
             if let Action::Charge(limits) = &rule.action {
                 for limit in limits {
                     limit.price.attributes().for_each(&mut add);
-                    // The path says whether a request is one to a language model.
+                    // The path says whether a request is for a language model, so the path is read too.
                     if let Price::Settled(price) = &limit.price
                         && price.source.is_llm()
                     {

@@ -183,7 +183,7 @@ impl<'s> Facts<'s> for UnreadValues<'s, '_> {
 }
 
 impl<M, F> Finding<M, F, std::convert::Infallible> {
-    /// Returns the same finding in the type of findings that can be unknown.
+    /// Converts this finding, which is never unknown, to a type of finding that can be unknown.
     fn widened<U>(self) -> Finding<M, F, U> {
         match self {
             Finding::Holds(matched) => Finding::Holds(matched),

@@ -132,7 +132,7 @@ impl CompiledLimit {
     }
 }
 
-/// Combines the settings of limits that share the buckets of a meter: each limit may charge each bucket.
+/// Adjusts the settings of limits that share the buckets of a meter, because each of them may charge these buckets.
 pub(crate) fn combine_meters(limits: &mut [CompiledLimit]) {
     let mut combined: HashMap<BucketKey, Algorithm> = HashMap::new();
     for limit in limits.iter().filter(|limit| limit.meter.is_some()) {
@@ -177,7 +177,7 @@ impl CompiledPrice {
     }
 }
 
-/// The settings of a limit, of which some come from credentials. `slots` are the attributes that supply these settings.
+/// The settings of a limit, of which some come from credentials.
 #[derive(Clone, Debug)]
 pub struct CompiledNumbers {
     pub claimed: ClaimedNumbers,

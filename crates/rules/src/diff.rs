@@ -35,8 +35,7 @@ pub enum ResetCause {
         was: &'static str,
         is: &'static str,
     },
-    /// The cost has become one of the response or is one no more, or counts in another unit. `None` is a cost that is known
-    /// before the response.
+    /// The cost has another source or unit. `None` is a cost that is known before the response.
     CostSource {
         was: Option<String>,
         is: Option<String>,

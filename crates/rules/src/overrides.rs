@@ -96,8 +96,8 @@ impl CompiledOverrides {
         !self.unlimited.is_empty() && self.unlimited.binary_search(&variant).is_ok()
     }
 
-    /// Returns the overrides for the alternatives that had a value. `alternative` returns the index of this alternative
-    /// for a limit key.
+    /// Returns the overrides for the alternatives that the limit keys have used. `alternative` returns the index of the
+    /// used alternative of a limit key.
     pub(crate) fn of_picked(&self, alternative: impl Fn(usize) -> Option<u8>) -> impl Iterator<Item = &PartOverrides> {
         self.parts.iter().filter(move |part| alternative(part.key) == Some(part.alternative))
     }

@@ -105,7 +105,7 @@ pub(crate) trait Observer<'s, F: Facts<'s>> {
     /// Receives a limit that charges nothing because of an override.
     fn unlimited(&mut self, _: &'s CompiledLimit) {}
 
-    /// Receives a limit of slots (requests in flight) that charges nothing, because another proxy forwards the request.
+    /// Receives a concurrency limit or budget that charges nothing, because another proxy forwards the request.
     fn not_at_door(&mut self, _: &'s CompiledLimit) {}
 
     /// Receives whether the request meets the conditions of the exemption with this index.
@@ -190,7 +190,7 @@ struct Walk<'s, 'w, F, O> {
     is_unlimited: bool,
     unmatched: SmallVec<[PolicyId; 2]>,
     shadow_denials: DenierIds,
-    /// The limits of slots (requests in flight) that do not apply, because another proxy forwards the request.
+    /// The concurrency limits and budgets that do not apply, because another proxy forwards the request.
     not_at_door: SmallVec<[LimitId; 0]>,
 }
 
@@ -201,7 +201,6 @@ enum WalkEnd {
     Charged,
 }
 
-/// The result of one rule.
 enum RuleResult {
     Applies,
     Denies(DenierId),

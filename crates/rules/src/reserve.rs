@@ -16,7 +16,6 @@ pub enum Reserve {
     FromRequest {
         /// The attributes that name the amount. The first of them that the request has is used.
         attributes: Vec<Attribute>,
-        /// Whether the estimate of the request's input is added.
         plus: InputEstimate,
         /// The amount of a request that names no amount.
         default: Cost,

@@ -175,8 +175,8 @@ pub struct Override {
     /// The value to which the override applies, folded like the values of the alternative.
     pub value: Arc<str>,
     pub numbers: OverrideNumbers,
-    /// The index of the override in the rule's `overrides`, one list for all limits of the rule. In a separate file, it
-    /// is [`Override::IN_FILE`].
+    /// The index of the override in the rule's `overrides`, one list for all limits of the rule. For an override in a
+    /// separate file, [`Override::IN_FILE`].
     pub index: usize,
 }
 

@@ -20,8 +20,8 @@ pub struct Ruling {
     pub shadow_denials: DenierIds,
     /// The results of reading settings of limits from the request's credentials. Empty if the request pays nothing.
     pub claims: ClaimResults,
-    /// The limits of slots that do not apply to the request, because another proxy forwards it. Empty if the request
-    /// pays nothing.
+    /// The concurrency limits and budgets that do not apply, because another proxy forwards the request. Empty if the
+    /// request pays nothing.
     pub not_at_door: SmallVec<[LimitId; 0]>,
 }
 

@@ -12,7 +12,7 @@ pub use super::reserve::{ExpectedTokens, InputEstimate, LearnedCosts, LearnedRes
 pub use super::upstream_results::{UpstreamResult, UpstreamResults};
 pub use super::weights::Weights;
 
-/// The price of a request at a [budget](ledger::algorithm::budget): what is reserved, and where the true cost stands.
+/// The price of a request at a [budget](ledger::algorithm::budget): what is reserved, and where the true cost is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettledPrice {
     pub source: SettledSource,
@@ -142,7 +142,7 @@ impl Unit {
     }
 }
 
-/// Where the cost of a request stands when the request has ended.
+/// Where the true cost of a request is read when the request has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettledSource {
     /// In this field of the response's head.
@@ -151,7 +151,8 @@ pub enum SettledSource {
     ResponseJson(JsonPlace),
     /// The tokens that the response of a language model names, weighted by their kind.
     LlmTokens(Weights),
-    /// What these tokens cost by the table of prices. The limit counts [`Unit::Dollars`].
+    /// The price of the tokens that the response of a language model names, by the table of prices. The limit counts
+    /// [`Unit::Dollars`].
     LlmCost,
     /// A request with one of these results costs what is reserved. Any other result costs nothing.
     CountOn(UpstreamResults),

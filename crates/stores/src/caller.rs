@@ -1,4 +1,4 @@
-//! Defines the questions of a store about a request.
+//! Defines what a store asks about the request for which it is called.
 
 use std::fmt;
 

@@ -39,8 +39,8 @@ pub enum StoreError {
     UnexpectedReply,
     /// The server's time was not in the calendar periods that the call named, in two attempts. Nothing was charged.
     OutsidePeriod,
-    /// The call asks for slots, but a later call of this gateway has overtaken it. So the server has ignored its
-    /// reports. Charges of other buckets stay.
+    /// The call asks for slots, but a later call of this gateway has overtaken it. So the server has ignored the
+    /// reports of the earlier call. Charges of other buckets stay.
     OldReport,
     /// Another node of the cluster has the hash slot of the bucket now. The call did not run.
     SlotMoved,

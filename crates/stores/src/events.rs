@@ -51,8 +51,8 @@ pub enum Event {
     ServerWarning(String),
     /// The size of the database table with the buckets has been measured.
     TableMeasured(TableSize),
-    /// A request has ended with a cost that the store will never charge. The store gives no answer, and the costs of as many
-    /// buckets as are kept ([`MOST_SUMS`](ledger::holds::MOST_SUMS) for each worker) wait for it already.
+    /// A request has ended with a cost that the store will never charge. The store gives no answer, and the worker
+    /// already keeps the uncharged costs of [`MOST_SUMS`](ledger::holds::MOST_SUMS) buckets.
     CostLost,
     /// A heartbeat has failed, so the number of live gateways is unknown.
     HeartbeatError(Fault),

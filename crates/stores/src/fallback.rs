@@ -88,9 +88,9 @@ impl FallbackShare {
     }
 
     /// Decides a plan in this process, with this gateway's shares of the limits. The remaining tokens in the answer are
-    /// those of the shares. `slots` keeps what the requests of this gateway hold and have settled: what the store has granted
-    /// counts in this decision too, and what this decision grants is reported to the store. Settled costs that the store
-    /// has not accepted are charged to the shares.
+    /// those of the shares. `slots` keeps what the requests of this gateway hold and have settled. What the store has
+    /// granted counts in this decision too. What this decision grants is reported to the store. Settled costs that the
+    /// store has not accepted are charged to the shares.
     pub(crate) fn take(&self, plan: &Plan, slots: &impl SlotBook) -> TakeReply {
         let gateways = self.gateways();
         let mut evicted = 0;
@@ -106,8 +106,8 @@ impl FallbackShare {
         };
         let mut taken = self.memory.take_shares(plan, &shares, gateways, slots);
         let outcomes = taken.settlement.enforced.iter_mut().chain(&mut taken.settlement.shadow);
-        // Remaining slots are not divided, because a share of slots already has fewer slots. A share of another limit
-        // has the whole burst, and each request has a multiplied cost.
+        // A share of slots has fewer slots, so its remaining slots are not divided. A share of another limit has the
+        // whole burst, but each request has a multiplied cost, so the remaining amount is divided.
         for (outcome, _) in outcomes.zip(plan.charges()).filter(|(_, charge)| charge.algorithm.slots().is_none()) {
             outcome.remaining = Cost::from_thousandths(outcome.remaining.thousandths() / gateways);
         }
@@ -158,7 +158,6 @@ mod tests {
         (FallbackShare::new(at_least, clock.clone(), Arc::default()), clock)
     }
 
-    /// Keeps no slots.
     struct NoSlots;
 
     impl SlotBook for NoSlots {
@@ -266,8 +265,7 @@ mod tests {
         let two = plan(&[(2, 12)]);
         show(&fallback, &two, 12, clock.now());
         let taken = fallback.take(&two, &NoSlots);
-        // The share holds nothing. The share is lowered before the decision, which stores the bucket. Then the bucket
-        // refuses.
+        // The share is empty. Lowering the share stores the bucket before the decision, and the bucket then refuses.
         assert_eq!((taken.settlement.is_granted(), taken.evicted, fallback.buckets()), (false, 1, 1));
     }
 

@@ -20,7 +20,7 @@ pub fn read<'p>(max_event: usize, pieces: impl IntoIterator<Item = &'p [u8]>) ->
     (events, stream.skipped())
 }
 
-/// Does the same for a whole stream, in the simplest way.
+/// Returns the events of a whole stream, in the simplest way.
 pub fn simple(stream: &str) -> Events {
     let (mut events, mut start) = (Vec::new(), 0);
     let (mut name, mut data) = (String::new(), Vec::new());

@@ -121,7 +121,7 @@ pub fn compare<'p>(body: &[u8], pieces: impl IntoIterator<Item = &'p [u8]>) -> O
     let result = scanner.finish();
     let tree = match serde_json::from_slice::<Tree>(body) {
         Ok(tree) => tree,
-        // The grammar has no largest number.
+        // JSON has no largest number, but serde_json has one.
         Err(error) if error.to_string().contains("number out of range") => return None,
         Err(error) => {
             assert!(result.is_err(), "{} must not be JSON: {error}", body.escape_ascii());

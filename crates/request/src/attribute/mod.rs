@@ -1,7 +1,8 @@
 //! Lists the attributes of a request. `limit_keys` may count by them, and `match` may compare them.
 //!
 //! A new attribute needs a variant, its spelling in [`Attribute::parse`] and in `Display`, and its value in
-//! [`Attribute::resolve`]. A value consists of bytes, so that the values of two clients cannot become equal.
+//! [`Attribute::resolve`]. A value consists of bytes. As text with replaced characters, the values of two clients could
+//! become equal.
 
 mod supply;
 #[cfg(test)]
@@ -291,7 +292,7 @@ impl Attribute {
             | Attribute::RequestJson(_)
             | Attribute::RequestForm(_)
             | Attribute::Model
-            // A repeated entry of a descriptor has a name of its own or is rejected as an error.
+            // A second entry `k` of a descriptor has the name `k#2`, or the call is rejected.
             | Attribute::Descriptor(_) => false,
         }
     }
@@ -344,7 +345,7 @@ pub fn is_alias(other: &HeaderName, name: &HeaderName) -> bool {
     other.len() == name.len() && other != name && other.iter().zip(name).all(|(a, b)| folded(*a) == folded(*b))
 }
 
-/// Parses a number without a sign or a leading zero, so that each segment has only one number.
+/// Parses a number without a sign or a leading zero, so that each segment has only one spelling.
 fn segment_number(text: &str) -> Option<NonZeroU8> {
     text.starts_with(|digit: char| matches!(digit, '1'..='9')).then(|| text.parse().ok()).flatten()
 }

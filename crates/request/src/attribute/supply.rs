@@ -20,8 +20,8 @@ impl Attribute {
             Attribute::Route | Attribute::Upstream => door == Door::Proxy,
             // Another proxy sends no body of its client.
             Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model => door == Door::Proxy,
-            // A proxy that asks has its own connection. With `ext_authz`, it may report the TLS properties of its
-            // client.
+            // The connection is that of the asking proxy. With `ext_authz`, the proxy may report the TLS properties of
+            // its client.
             Attribute::TlsServerName | Attribute::TlsClient(_) => matches!(door, Door::Proxy | Door::ExtAuthz),
             Attribute::Claim(_)
             | Attribute::Words(_)

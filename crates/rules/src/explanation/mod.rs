@@ -50,7 +50,6 @@ struct Notes<'a> {
     /// All policies of the file. A policy that was not reached is noted as not checked, and its rules as skipped.
     policies: Vec<ExplainedPolicy<'a>>,
     exemption: Exemption<'a>,
-    /// The exemptions of the file.
     exempt: &'a [Vec<Condition>],
     /// The charges of the rule that is being walked over.
     charging: ChargeNotes<'a>,

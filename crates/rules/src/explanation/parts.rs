@@ -25,7 +25,7 @@ pub struct Explanation<'a> {
 pub struct ExplainedPolicy<'a> {
     pub policy: &'a Policy,
     pub part: PolicyOutcome<'a>,
-    /// The elements of attributes with several values that meet the policy's own conditions.
+    /// The list elements that meet the policy's own conditions.
     pub matched: Vec<MatchedElement<'a>>,
     pub rules: Vec<ExplainedRule<'a>>,
 }
@@ -73,7 +73,7 @@ pub enum RuleOutcome<'a> {
         picked: Vec<PickedKey<'a>>,
         /// The charges of the rule's limits. Empty for a rule with an `action`, because such a rule has no limits.
         charges: RuleCharges<'a>,
-        /// The elements of attributes with several values that meet the rule's conditions.
+        /// The list elements that meet the rule's conditions.
         matched: Vec<MatchedElement<'a>>,
     },
     Fails(Failure<'a>),
@@ -130,7 +130,7 @@ pub struct RuleCharges<'a> {
     pub charged: Vec<ExplainedCharge<'a>>,
     /// The limits that charge nothing because of an override.
     pub unlimited: Vec<&'a str>,
-    /// The limits of slots (requests in flight) that charge nothing, because another proxy forwards the request.
+    /// The concurrency limits and budgets that charge nothing, because another proxy forwards the request.
     pub not_at_door: Vec<&'a str>,
 }
 

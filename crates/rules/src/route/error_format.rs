@@ -1,7 +1,7 @@
 //! Defines the formats of the gateway's own error responses.
 
-/// The format of a provider of models, in which the gateway writes its own error responses. The libraries of that provider
-/// parse it. Without a format, the responses are problem documents (RFC 9457).
+/// A model provider's format for the gateway's own error responses. The libraries of the provider can then parse them.
+/// Without a format, the responses are problem documents (RFC 9457).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorFormat {
     /// `{"error": {"message", "type", "param", "code"}}`.

@@ -5,14 +5,14 @@ use std::num::NonZeroU64;
 use crate::upstream_results::UpstreamResults;
 use ledger::cost::Cost;
 
-/// How requests to language models, and budgets whose costs the response names, are treated.
+/// The settings for requests to language models, and for budgets whose costs the response names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LlmSettings {
     /// Whether the gateway asks for the usage of an OpenAI stream if the client has not asked.
     pub ask_for_usage: bool,
-    /// Whether a request whose response will not name its usage is refused.
+    /// Whether a request is refused if its response will not name the usage.
     pub require_usage: bool,
-    /// The results of the upstream that cost nothing if they name no usage.
+    /// The results of the upstream for which a request costs nothing, if the response names no usage.
     pub refund_on: UpstreamResults,
     pub other: OtherRequests,
     /// The bytes of text that are estimated as one token.
@@ -61,7 +61,7 @@ impl LlmSettings {
     /// The default of `refund_on`.
     pub const REFUND_ON: [&str; 3] = ["connect", "429", "5xx"];
 
-    /// Returns these settings with those of a route in place.
+    /// Returns these settings, some of them replaced by the settings of a route.
     #[must_use]
     pub fn with(&self, route: &LlmOverrides) -> LlmSettings {
         LlmSettings {

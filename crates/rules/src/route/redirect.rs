@@ -37,7 +37,7 @@ impl Redirect {
     }
 
     /// Returns the value of `Location` for a request. Path and query stay as they were sent, except for a replaced
-    /// prefix. `None` if the request has no `Host`, or not the prefix.
+    /// prefix. `None` if the request has no `Host`, or if its path does not begin with the prefix.
     pub fn location(&self, request: RedirectedRequest<'_>) -> Option<HeaderValue> {
         let replaced = match &self.path {
             Some(replacement) => Some(replacement.replace(request.path)?),

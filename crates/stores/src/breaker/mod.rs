@@ -64,8 +64,8 @@ struct Open {
     cooldown: Micros,
     /// Whether a probe is running.
     probing: bool,
-    /// The time of the last new connection that replaced one with an unanswered call, since the breaker opened. 0 without
-    /// such a connection.
+    /// The last time since the breaker opened at which a connection with an unanswered call was replaced. 0 if none was
+    /// replaced.
     reconnected: Timestamp,
 }
 
@@ -137,7 +137,7 @@ impl Breaker {
                 state.open(cooldown, now);
                 Change::None
             }
-            // The call began before the breaker opened.
+            // The call began before the breaker opened, so its result does not count.
             (Some(_), _) => Change::None,
             (None, _) => {
                 state.count(result, now);
@@ -156,7 +156,7 @@ impl Breaker {
     /// consecutive failure.
     pub(crate) fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
         let mut state = self.state.lock();
-        // The call began before the breaker opened.
+        // The call began before the breaker opened, so its result does not count.
         if state.open.is_some() {
             return Change::None;
         }
@@ -204,8 +204,8 @@ impl Breaker {
         self.troubled.store(false, Ordering::Release);
     }
 
-    /// Whether to ignore the failure of a probe, because a newer connection was made since `connected`, the time of
-    /// the probe's connection.
+    /// Whether the failure of a probe is ignored, because a newer connection was made. `connected` is the time at which
+    /// the probe's connection was made.
     pub(crate) fn is_outdated(&self, connected: Timestamp) -> bool {
         self.state.lock().open.is_some_and(|open| connected < open.reconnected)
     }

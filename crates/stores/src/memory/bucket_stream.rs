@@ -19,8 +19,8 @@
 //! Integers are little-endian. A key includes the algorithm's name, so only the algorithm that wrote a state reads it.
 //!
 //! Times are those of [`base::time::Clock`]. If the wall clock was set back between two processes, buckets are not
-//! refilled until it has caught up. After more than an hour, they start empty. If it was set forward, buckets are also
-//! refilled for the skipped time.
+//! refilled until it has caught up. If it was set back by more than an hour, buckets start empty. If it was set
+//! forward, buckets are also refilled for the skipped time.
 
 use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};

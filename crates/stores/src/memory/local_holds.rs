@@ -136,8 +136,8 @@ pub(crate) trait SlotBook {
     /// Returns how much the requests of this process hold of a bucket.
     fn held(&self, key: &BucketKey) -> Cost;
 
-    /// Returns the costs that the requests of this process have settled of a budget, but that neither the store has accepted nor
-    /// this function has returned before.
+    /// Returns the costs of a budget that the requests of this process have settled and the store has not accepted.
+    /// Each cost is returned only once.
     fn count_settled(&self, key: &BucketKey) -> Cost;
 
     /// Holds a slot of a bucket.
@@ -150,7 +150,8 @@ impl ReservationOwner for Memory {
         let Some(holds) = self.holds.get(number) else { return };
         let (mut shard, cost) = match ending {
             Ending::Released => (None, Cost::default()),
-            // These locks are taken in the same order as by a decision.
+            // The bucket's lock is taken before the lock on what is held, as in a decision. Another order could
+            // deadlock.
             Ending::Settled(cost) => (Some(self.shard(number).lock()), cost),
         };
         let mut held = holds.0.lock();
@@ -247,13 +248,14 @@ impl Memory {
         TakeReply { now: time.date, settlement, evicted, source: Source::Store, reservation }
     }
 
-    /// Decides a plan as [`Memory::take`] does, but with what is held and settled in `book`. `shares` has the charges to
-    /// one of `of` equal shares of each limit.
+    /// Decides a plan as [`Memory::take`] does, but with what is held and settled in `book`. Each limit is divided into
+    /// `of` equal shares, and `shares` has the charges to one of them.
     pub(crate) fn take_shares(&self, plan: &Plan, shares: &Plan, of: u64, book: &impl SlotBook) -> TakeReply {
         let mut locked = self.lock(shares);
         let time = self.time();
-        // What is held is read before what is settled, so a request that ends in between counts twice rather than not at
-        // all. The share of a budget is as large as the whole, and all that is charged to the share is multiplied.
+        // What is held is read before what is settled, so a request that ends in between counts twice rather than not
+        // at all. The share of a budget is as large as the whole, so all that is charged to the share is multiplied by
+        // `of`.
         let held = |charge: &Charge| {
             let is_budget = matches!(charge.algorithm, Algorithm::Budget(_));
             (charge.key, book.held(&charge.key).times(if is_budget { of } else { 1 }))
@@ -341,7 +343,7 @@ impl Memory {
             let number = self.shard_of(&charge.key);
             let Some((_, held)) = find_mut(holds, number).filter(|(_, held)| !held.is_handing_over) else { continue };
             let Some(UnchargedCost { cost, at, .. }) = held.uncharged.remove(&charge.key) else { continue };
-            // Costs of an earlier period are over.
+            // Costs of an earlier period no longer count.
             let is_over = budget.period(None, at).is_some_and(|period| period.end <= self.time().of(&charge.algorithm));
             let shard = locked.iter_mut().find(|(own, _)| *own == number);
             if let Some((_, shard)) = shard.filter(|_| !is_over) {

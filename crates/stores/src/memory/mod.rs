@@ -219,7 +219,7 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// Stores the entries of a settled plan. `indices` says for each charge which lock in `held` is that of its shard.
+    /// Stores the entries of a settled plan. `indices` has for each charge the index in `held` of its shard's lock.
     /// Returns how many buckets were evicted that were not full.
     #[allow(clippy::indexing_slicing, reason = "the indices come from `index_of`, within the held locks")]
     fn store(

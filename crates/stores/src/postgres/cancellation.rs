@@ -38,7 +38,7 @@ pub(crate) struct Cancellation {
     sent: Arc<AtomicBool>,
 }
 
-/// Moves the bytes of a connection, after a cancellation for at most [`CANCEL_TIMEOUT`].
+/// Moves the bytes of a connection. After a cancellation, the connection stays open for at most [`CANCEL_TIMEOUT`].
 struct OpenUntilCancelled {
     /// What moves the bytes. `None` when the connection has ended.
     driver: Option<Driver>,

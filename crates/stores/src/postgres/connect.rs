@@ -90,7 +90,7 @@ pub(super) async fn connect(
 ) -> Result<ReadyConnection, Fault> {
     let stream = step("connecting", TcpStream::connect(address)).await?.map_err(unreachable)?;
     let ends = SocketAddresses { local: stream.local_addr().map_err(unreachable)?, peer: *address };
-    // A call is one small write, which would only be delayed.
+    // A call is one small write. Without `TCP_NODELAY`, the system could delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
     // Keepalive packets show that the peer has vanished, even if no call is sent.

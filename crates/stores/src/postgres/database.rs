@@ -66,7 +66,7 @@ impl Transport for Database {
     // call at a time.
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, at_once: 1, parted: false };
 
-    // Only the answer of a call shows that calls succeed.
+    // A login does not show that calls succeed. Only the answer of a call does.
     const CONNECTED: ConnectionProof = ConnectionProof::Answers;
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {

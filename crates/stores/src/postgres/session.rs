@@ -146,7 +146,7 @@ async fn prepare(
         let Statement { text, types } = statements.of(statement);
         client.prepare_typed(text, types)
     };
-    // Without permission to flush, `Flush` is never used.
+    // Without permission to flush, `Flush` is never used, so a statement that works takes its place.
     let flush = if can_flush { CallStatement::Flush } else { CallStatement::Clock };
     let (insert, lock, clock, write, remove, flush) = tokio::try_join!(
         prepare(CallStatement::Insert),

@@ -308,8 +308,8 @@ impl Statements {
     }
 }
 
-/// Returns the error of a statement before the COMMIT of its transaction. After an error that the server has sent, it
-/// will not commit.
+/// Returns the error of a statement before the COMMIT of its transaction. After an error that the server has sent, the
+/// transaction will not commit.
 fn refused_statement(error: Error) -> TransactionError {
     let is_answer = error.as_db_error().is_some();
     match TransactionError::from(error) {
