@@ -14,7 +14,7 @@ pub enum EndpointAddress {
     Unix(Arc<Path>),
 }
 
-/// The prefix in the text of a Unix domain socket's address. No other address begins with it.
+/// The prefix in the text of a Unix domain socket's address. No other address begins with this prefix.
 const UNIX: &str = "unix:";
 
 impl EndpointAddress {

@@ -52,7 +52,7 @@ pub struct Config {
     pub error_pages: Option<Arc<ErrorPages>>,
     /// The formats of the responses that the gateway itself makes, in place of problem documents and error pages.
     pub error_formats: ErrorFormats,
-    /// The settings for requests to language models. A route may have others.
+    /// The settings for requests to language models. A route may have its own settings.
     pub llm: LlmSettings,
     /// The prices of models. `None` if the file has no `prices`, so that no limit counts money.
     pub prices: Option<Arc<Prices>>,

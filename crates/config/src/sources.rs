@@ -115,7 +115,7 @@ impl LoadedConfig {
             sources.retain(|source| !followed.contains(&&*source.path));
         }
         if let Some(buckets) = config.as_ref().ok().and_then(|config| config.store.bucket_file()) {
-            // The folder of the bucket file changes with every file in it, so it is not watched.
+            // The folder of the bucket file is not watched, because every file in the folder changes it.
             sources.retain(|source| Some(&*source.path) != buckets.path.parent());
         }
         LoadedConfig { config, sources }

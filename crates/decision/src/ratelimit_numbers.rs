@@ -106,8 +106,9 @@ impl Triple {
         })
     }
 
-    /// Whether `self` leaves the client a smaller part of the limit than the upstream's response, whose RateLimit
-    /// fields have the values `limit` and `remaining`. If `limit` is `None`, only the remaining amounts are compared.
+    /// Whether `self` leaves the client a smaller part of the limit than the RateLimit fields of the upstream's
+    /// response. `limit` and `remaining` are the values of these fields. If `limit` is `None`, only the remaining
+    /// amounts are compared.
     pub fn is_stricter_than(self, limit: Option<u64>, remaining: u64) -> bool {
         let limit = limit.filter(|limit| *limit > 0).unwrap_or(self.limit);
         u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)

@@ -21,7 +21,7 @@ pub struct PricedUsage {
     pub model: String,
     /// The number of the line, from 1.
     pub line: usize,
-    /// Whether the model that answered has no price, so that the price is that of the model that was asked for.
+    /// Whether this is the price of the model that was asked for, because the model that answered has no price.
     pub is_of_asked: bool,
 }
 

@@ -88,7 +88,7 @@ impl Plan {
         for mut charge in other.enforced {
             let (earlier, own) = self.enforced.split_at_mut(before);
             charge.cost = match own.iter().find(|one| one.key == charge.key) {
-                // Each charge of this plan to the bucket already has the sum of their costs.
+                // An earlier charge of the other plan to this bucket already has the sum of the costs.
                 Some(one) => one.cost,
                 None => {
                     let cost = scaled(charge.cost);
@@ -131,8 +131,8 @@ impl Plan {
         self.charges().any(|charge| charge.algorithm.is_held())
     }
 
-    /// Returns the charges to buckets of which the request holds something, each with its index in [`Plan::charges`]
-    /// and the slot that it asks for. The amount is 0 if the bucket is only checked.
+    /// Returns the charges to buckets of which the request holds something. Each has its index in [`Plan::charges`],
+    /// and the slot that the request asks for. The amount of the slot is 0 if the bucket is only checked.
     pub fn asks(&self) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
         self.charges().enumerate().filter(|(_, charge)| charge.algorithm.is_held()).map(|(index, charge)| {
             let amount = if self.is_only_checked(index) { Cost::default() } else { charge.cost };

@@ -14,7 +14,7 @@ pub struct StoreTime {
 }
 
 impl StoreTime {
-    /// Returns the time by which this algorithm is charged: `date` for a calendar, `now` for the others.
+    /// Returns the time by which this algorithm is charged: `date` for a calendar, `now` for any other algorithm.
     pub fn of(self, algorithm: &Algorithm) -> Timestamp {
         if algorithm.zone().is_some() { self.date } else { self.now }
     }

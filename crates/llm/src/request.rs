@@ -105,7 +105,7 @@ impl RequestReader {
         if !matches!(self.scanner.value(RequestTable::ROOT), Lookup::Value(Value::Object)) {
             return Err(InvalidRequest::NotAnObject);
         }
-        // In a format without a maximum of output, such as that of embeddings, answers have no output.
+        // In a format without a maximum of output, such as the format of embeddings, answers have no output.
         let has_output = self.table.roles.contains(&RequestRole::MaxOutput);
         let mut request = LlmRequest {
             model: None,

@@ -219,7 +219,8 @@ impl<'n> Walk<'_, 'n> {
                 .or_else(|| (node.key.contains('/') && !(is_charged && is_counted)).then_some(ValueCondition::Present));
             values.extend(condition.map(|condition| (attribute.to_string(), condition)));
         }
-        // An entry of the shape whose name contains `/` must be present.
+        // An entry whose name contains `/` must be present, to distinguish the entry `a/b` from the entries `a` and
+        // `b`.
         for attribute in attributes.iter().skip(self.path.len()).filter(|name| name.contains('/')) {
             values.push((attribute.to_string(), ValueCondition::Present));
         }

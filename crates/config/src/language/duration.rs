@@ -2,7 +2,8 @@
 
 use base::time::Micros;
 
-/// Parses a duration, such as `250ms`. `None` without a unit, for a fraction, or if it does not fit into 64 bits.
+/// Parses a duration, such as `250ms`. `None` without a unit, for a fraction, or if the length does not fit into 64
+/// bits.
 pub(crate) fn parse(text: &str) -> Option<Micros> {
     let unit_at = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, name) = text.split_at(unit_at);

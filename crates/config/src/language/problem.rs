@@ -26,8 +26,8 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-/// All problems of a reported file, and then those of the files that it names. Each file's problems are in the order of
-/// position.
+/// All problems of a reported file, and then the problems of the files that it names. Each file's problems are in the
+/// order of position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     pub file: String,

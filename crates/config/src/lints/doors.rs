@@ -56,7 +56,8 @@ pub(super) fn slots_at_door(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds the limits that apply to requests about which other proxies ask. `is_such` accepts the algorithms to find.
+/// Finds the limits that apply to requests about which other proxies ask. Only limits whose algorithm `is_such` accepts
+/// are found.
 fn limits_at_door(file: &File<'_>, is_such: fn(&Algorithm) -> bool, what: &str, hint: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {

@@ -87,7 +87,7 @@ impl File<'_> {
     /// Whether every client needs a certificate.
     fn requires_client_certificates(&self) -> bool {
         self.config.listeners.iter().all(|listener| {
-            // At a listener with `decide`, certificates are those of proxies and not of clients.
+            // At a listener with `decide`, the certificates belong to proxies and not to clients.
             let Some(tls) = listener.tls.as_ref().filter(|_| listener.decide.is_none()) else { return false };
             tls.settings().certificates.iter().all(|one| one.client_auth == ClientAuth::Required)
         })

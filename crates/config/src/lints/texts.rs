@@ -9,7 +9,7 @@ use request::matcher::{Expectation, Text};
 pub(super) fn covers(outer: &Text, inner: &Text) -> bool {
     match inner {
         Text::Exact(value) => outer.equals(value),
-        // A subtree that contains the root of another subtree contains all of it.
+        // A subtree that contains the root of another subtree contains the whole other subtree.
         Text::Subtree(root) => matches!(outer, Text::Subtree(_)) && outer.equals(root),
         Text::Subdomain(_) => outer == inner,
     }

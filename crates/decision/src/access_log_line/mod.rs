@@ -80,7 +80,7 @@ pub struct Line<'a> {
     /// The cost of the request. At a budget, the amount that was reserved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// The true cost of the request at a budget, which is known when the request ends. `None` for other limits.
+    /// The final cost of the request at a budget, as it is known when the request ends. `None` for other limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Cost>,
     /// The amount that is left in the bucket. `None` if the amount is unknown.
@@ -251,7 +251,7 @@ mod map {
     /// Reads pairs from one object.
     ///
     /// # Errors
-    /// If the value is not an object of such values, or if a name occurs twice.
+    /// If the value is not an object whose values have the type `V`, or if a name occurs twice.
     pub(super) fn deserialize<'de, 'a, D: Deserializer<'de>, V: Deserialize<'de>>(
         deserializer: D,
     ) -> Result<Pairs<'a, V>, D::Error> {

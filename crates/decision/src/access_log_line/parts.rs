@@ -62,8 +62,7 @@ pub struct LoggedPrice<'a> {
     /// The number of the line, from 1.
     pub line: usize,
     pub usd: f64,
-    /// Whether the price is that of the model that was asked for, because the model that answered has no
-    /// price.
+    /// Whether this is the price of the model that was asked for, because the model that answered has no price.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_asked: bool,
 }

@@ -18,11 +18,11 @@ use crate::cost::Cost;
 ///   stays.
 /// - `digest`, for large values, is called last, with a bucket and the value that was found. The reply has the digest
 ///   in place of the value. The step in Rust gives the same results for the digest.
-/// - `accept`, for a limit that requests hold something of, accepts a report of an owner. It returns whether the report
-///   was accepted.
-/// - `settles`, for a limit whose reports also have the sums of what their owners have settled, is `true`.
-/// - `renew`, for a limit with `accept`, accepts a report about a stored value of which nothing is asked. It returns the
-///   value to store, which is kept as long as the stored value, or `false` if only `open` and `accept` can do this.
+/// - `accept` accepts a report of an owner. Only limits of which requests hold something have it. It returns whether the
+///   report was accepted.
+/// - `settles` is `true` if the reports about a limit also have sums of settled costs.
+/// - `renew` accepts a report about a stored value if nothing is asked of the bucket. It returns the value to store, which
+///   is kept as long as the stored value. It returns `false` if only `open` and `accept` can accept the report.
 ///
 /// A bucket has the field `stored_until` if the twin knows the time until which the store keeps the stored value.
 pub const TWINS: [&str; 8] = [
@@ -111,7 +111,7 @@ impl AlgorithmKind {
             AlgorithmKind::FixedWindow => fixed_window::give_back(state, amount),
             AlgorithmKind::SlidingLog => sliding_log::give_back(state, amount),
             AlgorithmKind::SlidingWindow => sliding_window::give_back(state, amount),
-            // The state is that of a token bucket. Waiting requests keep their moments.
+            // A leaky bucket has the state of a token bucket. Waiting requests keep their moments.
             AlgorithmKind::LeakyBucket => token_bucket::give_back(state, amount),
             AlgorithmKind::Concurrency => concurrency::give_back(state, amount),
             AlgorithmKind::TokenBudget => budget::give_back(state, amount, token_bucket::give_back),

@@ -142,8 +142,8 @@ impl Algorithm {
         }
     }
 
-    /// Formats `moment`, the end of a period, as RFC 3339, rounded up to a whole second, in the zone of the calendar
-    /// or in UTC. `None` for algorithms without periods.
+    /// Formats `moment`, the end of a period, in RFC 3339. The time is rounded up to a whole second, and is in the zone
+    /// of the calendar or in UTC. `None` for algorithms without periods.
     pub fn print_end(&self, moment: Timestamp) -> Option<String> {
         self.window()?;
         let second = Timestamp(Micros(moment.0).ceil_seconds().saturating_mul(1_000_000));

@@ -179,8 +179,8 @@ impl OwnerEntries {
         self.entries.is_empty()
     }
 
-    /// Returns whether a stored value has entries of this kind, and is not that of another algorithm: it must be
-    /// whole, its sum must be right, and no entry counts for longer than [`LIFE`].
+    /// Returns whether a stored value has entries of this kind, and is not the value of another algorithm. It must be
+    /// whole, its sum must be right, and no entry may count for longer than [`LIFE`].
     pub(super) fn is_stored(kind: EntryKind, state: &[u64]) -> bool {
         OwnerEntries::parse(kind, state).is_some_and(|read| {
             let held: u64 = read.entries.iter().take(read.live).map(|entry| entry.held).sum();

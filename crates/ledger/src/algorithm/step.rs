@@ -10,8 +10,8 @@ use base::time::{Micros, Timestamp};
 /// The largest number up to which a double represents every integer exactly.
 pub(super) const EXACT: u64 = (1 << 53) - 1;
 
-/// The longest time by which the last moment of a state may be ahead of the store's clock, which may have been set
-/// back. A moment that is further ahead is replaced by the present moment.
+/// How far the last moment of a state may be ahead of the store's clock, after the clock was set back. A moment that is
+/// further ahead is replaced by the present moment.
 pub(crate) const MOST_AHEAD: Micros = Micros(10_000_000);
 
 /// The stored state of a bucket, a list of integers, which only the bucket's algorithm interprets.
@@ -55,7 +55,7 @@ pub struct Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub state: State,
-    /// The moment after which a new bucket would give the same results.
+    /// The moment from which a new bucket would give the same results, so that a store may drop this state.
     pub kept_until: Timestamp,
 }
 

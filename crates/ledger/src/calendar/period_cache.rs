@@ -27,7 +27,7 @@ impl PeriodCache {
             end: Timestamp(self.end.load(Ordering::Relaxed)),
             next_end: Timestamp(self.next_end.load(Ordering::Relaxed)),
         };
-        // Pairs with the fence in `set`: a reader of a writer's numbers also reads the writer's version.
+        // Pairs with the fence in `set`: a thread that reads the numbers of a writer also reads the writer's version.
         fence(Ordering::Acquire);
         let whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         (whole && periods.contains(now)).then_some(periods)

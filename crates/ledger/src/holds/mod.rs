@@ -8,15 +8,15 @@
 //! - A report that is not newer than the owner's last report about the bucket changes nothing and acknowledges nothing. The
 //!   asks of its call then fail as if the store had not answered, even if a copy of the call has another answer.
 //! - Slots that were asked for in a call without an answer are reported as held, until a later report about the bucket is
-//!   answered. From then on the earlier call cannot change anything, and **its own answer, if it still comes, counts as
-//!   a store failure**, because slots that it granted are no longer reported.
+//!   answered. From then on the earlier call cannot change anything. **If its own answer still comes, this answer counts
+//!   as a store failure**, because the slots that it granted are no longer reported.
 //! - So a report or an answer that is lost, late or doubled may cause a wrong refusal, until the next report, but never a
 //!   wrong admission. If a store has lost reports, requests may be admitted beyond the limit until the reports are
 //!   repeated, at most 2 s later.
 //! - A report about a [`budget`](crate::algorithm::budget) also says the sum of all costs that the owner has settled. The
 //!   store charges what is new in this sum, so a cost is charged once, however often it is reported.
 //!
-//! A call reports as held all that an earlier call without an answer asked for, so it may be refused wrongly.
+//! A call reports as held all that an earlier call without an answer asked for. So the call may be refused wrongly.
 //! Therefore a store's connection delays an ask while [`Holdings::unanswered`] is above zero.
 //!
 //! `model_check` proves these statements for every order of events in a small world.

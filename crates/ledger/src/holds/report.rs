@@ -12,7 +12,7 @@ pub const LIFE: Micros = Micros(7_000_000);
 /// The interval at which an owner repeats its report about a bucket, so that one lost report does no harm.
 pub const REPORT_EVERY: Micros = Micros(2_000_000);
 
-/// How much earlier an owner may repeat a report, to send it in one call with others.
+/// How much earlier an owner may repeat a report, to send it in one call with other reports.
 pub const EARLY: Micros = Micros(500_000);
 
 /// The largest amount that one owner can hold of a bucket. The sum of all owners then stays below 2^53.
@@ -63,7 +63,7 @@ pub struct SettledSums {
     /// The sum that the store had accepted, as far as the owner knew. A bucket that does not know the owner charges
     /// `to` less `from`.
     pub from: Cost,
-    /// The sum of all settled costs. A bucket that knows the owner charges `to` less the last sum that it accepted
-    /// from it. With 0, an owner that has forgotten its sum begins again: the bucket forgets the last sum too.
+    /// The sum of all settled costs. A bucket that knows the owner charges `to` less the last sum that it accepted from
+    /// this owner. With 0, an owner that has forgotten its sum begins again, and the bucket forgets the last sum too.
     pub to: Cost,
 }

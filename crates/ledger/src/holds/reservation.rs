@@ -48,7 +48,7 @@ impl<O: ReservationOwner> Reservation<O> {
         self.slots.is_empty()
     }
 
-    /// Ends the slot of this bucket now, because `spent` was spent in its place. Returns whether the reservation had a
+    /// Ends the slot of this bucket now, because the request has spent `spent`. Returns whether the reservation had a
     /// slot of this bucket.
     pub fn settle(&mut self, bucket: &BucketKey, spent: Cost) -> bool {
         let Some(index) = self.slots.iter().position(|(own, _)| own == bucket) else { return false };

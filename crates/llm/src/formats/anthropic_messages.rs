@@ -1,8 +1,8 @@
 //! Anthropic's messages: `POST …/v1/messages`.
 //!
 //! `input_tokens` does not include cached tokens. In a stream, `message_start` has the input and the first tokens of
-//! the output. The cumulative numbers of `message_delta` replace them. Some servers send the input only in one of the
-//! two, and 0 in the other.
+//! the output. The cumulative numbers of `message_delta` replace them. Some servers send the input in only one of the
+//! two events, and 0 in the other event.
 
 use std::sync::LazyLock;
 

@@ -99,8 +99,8 @@ impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
         self.walk.found.get(index).map_or(0, |found| found.media)
     }
 
-    /// The offset of the first byte of the value at the pointer with this index. If several elements of an array have such a
-    /// value, it is the offset of the last one. `None` if the body has no such value.
+    /// The offset of the first byte of the value at the pointer with this index. If the pointer leads to several
+    /// elements of an array, this is the offset in the last element. `None` if the body has no such value.
     pub fn offset(&self, index: usize) -> Option<u64> {
         self.walk.found.get(index).filter(|found| found.value.is_some()).map(|found| found.begin)
     }
@@ -127,7 +127,7 @@ struct Walk<S> {
     path: Vec<Level>,
     /// The number of objects that pointers led through.
     objects: u64,
-    /// The number of open objects and arrays inside of those of `path`. They have no value of any pointer.
+    /// The number of open objects and arrays inside the objects and arrays of `path`. No pointer leads into them.
     ignored: u32,
     /// The node of the next member, whose name was read.
     member: Option<NodeId>,

@@ -136,8 +136,8 @@ impl Prices {
         self.names.len() + self.prefixes.len() + usize::from(self.default.is_some())
     }
 
-    /// Returns the prices of a model: those of its name, or of the longest beginning of its name, or the default.
-    /// `None` for a model without a price.
+    /// Returns the prices of a model: the prices of its name, else of the longest beginning of its name, else the
+    /// default. `None` for a model without a price.
     pub fn model(&self, model: &str) -> Option<&ModelPrices> {
         let mut beginnings = self.prefix_lengths.iter().filter_map(|length| model.get(..*length));
         let by_prefix = || beginnings.find_map(|beginning| self.prefixes.get(beginning));

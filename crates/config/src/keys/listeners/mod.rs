@@ -88,9 +88,9 @@ impl Listener {
             && self.doors() == before.doors()
     }
 
-    /// Returns `before` with the settings of this listener that take effect without a restart. The gateway follows
-    /// changes of certificate files, so the certificates stay if both listeners name the same files. Other certificates
-    /// must be valid at `now`. If they are not, the former certificates and `clients` stay.
+    /// Returns `before` with the settings of this listener that take effect without a restart. If both listeners name
+    /// the same certificate files, the certificates stay, because the gateway follows changes of these files. Other
+    /// certificates must be valid at `now`. If they are not, the former certificates and `clients` stay.
     #[must_use]
     pub fn as_reload_of(&self, before: &Listener, now: Timestamp) -> Listener {
         let tls = match (&self.tls, &before.tls) {

@@ -67,7 +67,7 @@ impl<'k> NumberReader<'k> {
         NumberReader { attributes: Some(attributes), format: AmountFormat::Number }
     }
 
-    /// Makes a reader for values that the file itself must give, such as those of an override.
+    /// Makes a reader for values that the file itself must give, such as the values of an override.
     pub(crate) fn in_file() -> NumberReader<'static> {
         NumberReader { attributes: None, format: AmountFormat::Number }
     }

@@ -98,7 +98,7 @@ impl Source<'_> {
         let lines: Vec<Line<'_>> = lines.collect();
         let extra = lines.get(MOST_ENTRIES).map(|line| line.start());
         let count = self.check_count(lines.len(), extra)?;
-        // Equal numbers, such as those of many customers with one tariff, are read only once.
+        // Equal numbers, such as the numbers of many customers with one tariff, are read only once.
         let mut known: HashMap<String, NumbersByLimit> = HashMap::new();
         let mut numbers_text = String::new();
         for line in lines {

@@ -24,7 +24,7 @@ pub(crate) struct SharedSettings<'k> {
     pub has_prices: bool,
 }
 
-/// Whether clients see the limits of a rule, and whether the rule itself says so.
+/// Whether clients see the limits of a rule, and whether the rule itself sets this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WrittenExpose {
     Written(Expose),

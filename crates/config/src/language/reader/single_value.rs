@@ -30,8 +30,8 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Returns the value as text. Numbers and booleans are rejected, because the intended text of `1.10` is not clear. `None`
-    /// after reporting such a value.
+    /// Returns the value as text. Numbers and booleans are rejected, because the intended text of `1.10` is not clear.
+    /// `None` after reporting another value.
     pub(crate) fn text(&self) -> Option<&'t str> {
         match self.scalar() {
             Some(scalar) if matches!(scalar.kind(), Kind::Text | Kind::Reference) => Some(&scalar.text),

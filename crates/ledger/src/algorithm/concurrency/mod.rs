@@ -159,7 +159,8 @@ pub fn state(holders: &[Holder], now: Timestamp) -> State {
     OwnerEntries::of_holders(EntryKind::Slots, holders, now).pack()
 }
 
-/// Returns whether a stored value is that of a concurrency limit, for a caller that knows only the key of the bucket.
+/// Returns whether a stored value is the state of a concurrency limit, for a caller that knows only the key of the
+/// bucket.
 pub fn is_stored(state: &[u64]) -> bool {
     OwnerEntries::is_stored(EntryKind::Slots, state)
 }

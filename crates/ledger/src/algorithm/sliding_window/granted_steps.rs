@@ -213,7 +213,7 @@ pub(super) fn unpack(state: &[u64]) -> Option<BucketSteps> {
     (bytes.left() < 8 && total <= EXACT).then_some(granted)
 }
 
-/// Makes room for steps of a third length: merges the steps of the older length into those of the newer.
+/// Makes room for steps of a third length: merges the steps of the older length into the steps of the newer length.
 pub(super) fn fold(granted: &mut BucketSteps) {
     if granted.len() > 1
         && let Some(mut newer) = granted.pop()

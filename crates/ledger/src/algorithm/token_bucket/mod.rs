@@ -113,7 +113,7 @@ impl TokenBucket {
     /// request is refused.
     pub(super) fn at_rate(&self, rate: Option<Cost>) -> TokenBucket {
         let Some(rate) = rate else { return *self };
-        // This division is exact, because such buckets are in the common unit.
+        // This division is exact, because buckets whose requests have their own rates are in the common unit.
         let refill = (u128::from(rate.thousandths()) * u128::from(self.unit)).div_ceil(u128::from(COMMON_UNIT));
         match u64::try_from(refill).unwrap_or(u64::MAX).min(self.fastest) {
             0 => TokenBucket { burst: Cost::default(), ..*self },

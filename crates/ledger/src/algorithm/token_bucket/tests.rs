@@ -57,7 +57,7 @@ fn equal_shares_give_what_the_whole_gives_and_each_at_least_one_cost() {
             match step.charge {
                 ChargeResult::Fits { entry, .. } if number < at_once => state = Some(entry.state),
                 ChargeResult::Short { wait: short } if number == at_once => {
-                    // The rest of an uneven burst shortens the wait.
+                    // If the burst is not a multiple of the price, its rest shortens the wait.
                     assert!(short <= Micros(wait * 1000), "{cost} {of}: {short:?}");
                     let refilled = share.step(state.as_deref(), price, now.plus(short));
                     assert!(matches!(refilled.charge, ChargeResult::Fits { .. }));

@@ -45,7 +45,7 @@ pub enum ReportAnswer<'g> {
     Accepted { granted: &'g [SlotTerms] },
     /// The store has ignored the report, because it was not newer than the owner's last report.
     Old,
-    /// The call named another calendar period than that of the store's time, so the store has not read the report. The
-    /// requests that asked for the bucket can be sent again.
+    /// The call named a calendar period that does not contain the store's time, so the store has not read the report.
+    /// The requests that asked for the bucket can be sent again.
     OutsidePeriod,
 }

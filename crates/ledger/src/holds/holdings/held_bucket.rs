@@ -17,7 +17,7 @@ pub(super) struct HeldBucket {
     pub newest: u64,
     /// The amount that the store counts since the call `newest`. `None` if this amount is unknown.
     pub acknowledged: Option<Cost>,
-    /// What is settled, if the bucket is that of a budget. `None` for slots, of which nothing is settled.
+    /// What is settled, if the bucket belongs to a budget. `None` for slots, of which nothing is settled.
     pub budget: Option<Box<HeldBudget>>,
     /// How many calls have had a report about this bucket, without those that are proved not to have run.
     pub reported: ReportCount,

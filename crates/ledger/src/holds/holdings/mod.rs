@@ -82,8 +82,8 @@ impl Holdings {
         }
     }
 
-    /// Makes the next call, with a report about each bucket in `asks`, and about other buckets that wait for a report,
-    /// up to [`MOST_REPORTS`]. A call is sent only once.
+    /// Makes the next call, with a report about each bucket in `asks`. Reports about other buckets that wait for a
+    /// report are added, up to [`MOST_REPORTS`]. A call is sent only once.
     pub fn call(&mut self, asks: &[(BucketKey, SlotTerms)], now: Timestamp) -> Call {
         let soon = if asks.is_empty() { now.plus(EARLY) } else { now };
         self.call_with(asks, MOST_REPORTS, soon, now)
@@ -374,8 +374,8 @@ impl Holdings {
         bucket
     }
 
-    /// Makes a bucket wait for a report, if the store does not know what is held or settled of it. Forgets a bucket of
-    /// which nothing is held, at once or after `SUMS_KEPT`.
+    /// Makes a bucket wait for a report, if the store does not know what is held or settled. Forgets a bucket of which
+    /// nothing is held, at once or after `SUMS_KEPT`.
     fn review(&mut self, key: BucketKey, now: Timestamp) {
         let Some(bucket) = self.buckets.get(&key) else { return };
         if !bucket.asked.is_empty() || bucket.is_known() && bucket.held > Cost::default() {

@@ -28,7 +28,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Makes a bucket without a turn wait. Returns its turn.
+    /// Adds a bucket without a turn to the buckets that wait. Returns its turn.
     pub(super) fn wait(&mut self, key: BucketKey) -> Turn {
         self.last_place += 1;
         self.waiting.insert(self.last_place, key);
@@ -47,7 +47,7 @@ impl Turns {
         Turn::Kept(end)
     }
 
-    /// Takes its turn from a bucket.
+    /// Removes the turn of a bucket.
     pub(super) fn leave(&mut self, key: BucketKey, turn: Turn) {
         match turn {
             Turn::Waiting(place) => {

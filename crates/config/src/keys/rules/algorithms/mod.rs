@@ -245,8 +245,8 @@ impl NamedAlgorithm {
     }
 }
 
-/// Reads the rate and size in an override or a shadow. An override replaces those of the limit. A shadow only counts
-/// requests.
+/// Reads the rate and size in an override or a shadow. An override replaces the rate and size of the limit. A shadow
+/// only counts requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OtherNumbers<'k> {
     pub kind: AlgorithmKind,

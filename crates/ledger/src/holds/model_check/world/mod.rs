@@ -19,7 +19,7 @@ const START: u64 = 1 << 50;
 /// The time of the store's clock at the start, in seconds.
 const BEGIN: u64 = 100;
 
-/// A fault besides those of any network, which may lose, delay and reorder messages.
+/// A fault in addition to the faults of any network, which may lose, delay and reorder messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Double,
