@@ -18,11 +18,11 @@ use crate::cost::Cost;
 ///   stays.
 /// - `digest`, for large values, is called last, with a bucket and the value that was found. The reply has the digest
 ///   in place of the value. The step in Rust gives the same results for the digest.
-/// - `accept` accepts a report of an owner. Only limits of which requests hold something have it. It returns whether the
-///   report was accepted.
+/// - `accept` accepts a report of an owner, and returns whether the report was accepted. Only limits of which requests
+///   hold something have it.
 /// - `settles` is `true` if the reports about a limit also have sums of settled costs.
-/// - `renew` accepts a report about a stored value if nothing is asked of the bucket. It returns the value to store, which
-///   is kept as long as the stored value. It returns `false` if only `open` and `accept` can accept the report.
+/// - `renew` accepts a report about a stored value if nothing is asked of the bucket. It returns the value to store,
+///   which is kept as long as the stored value. It returns `false` if only `open` and `accept` can accept the report.
 ///
 /// A bucket has the field `stored_until` if the twin knows the time until which the store keeps the stored value.
 pub const TWINS: [&str; 8] = [

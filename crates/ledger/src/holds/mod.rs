@@ -8,8 +8,8 @@
 //! - A report that is not newer than the owner's last report about the bucket changes nothing and acknowledges nothing. The
 //!   asks of its call then fail as if the store had not answered, even if a copy of the call has another answer.
 //! - Slots that were asked for in a call without an answer are reported as held, until a later report about the bucket is
-//!   answered. From then on the earlier call cannot change anything. **If its own answer still comes, this answer counts
-//!   as a store failure**, because the slots that it granted are no longer reported.
+//!   answered. From then on the earlier call cannot change anything. **If its own answer still comes, this answer
+//!   counts as a store failure**, because the slots that it granted are no longer reported.
 //! - So a report or an answer that is lost, late or doubled may cause a wrong refusal, until the next report, but never a
 //!   wrong admission. If a store has lost reports, requests may be admitted beyond the limit until the reports are
 //!   repeated, at most 2 s later.
