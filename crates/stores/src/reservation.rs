@@ -58,8 +58,8 @@ impl Reservation {
     }
 }
 
-/// Returns the asks of a plan that have a slot if they are granted. An ask of a budget always has one, because the
-/// cost comes at its end.
+/// Returns the charges of a plan that have a slot once they are granted. A budget's charge always has a slot, because
+/// the cost is settled when the slot ends.
 pub(crate) fn held_asks(plan: &Plan) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
     plan.asks().filter(|(index, charge, terms)| {
         let is_budget = matches!(charge.algorithm, Algorithm::Budget(_));

@@ -33,7 +33,7 @@ impl StoreClock {
     }
 
     /// Notes that the store's clock showed `theirs` during a call, between `started` and `ended` on this process's
-    /// clock. Keeps the known difference of the clocks if it agrees with that. Returns the estimated time of this
+    /// clock. Keeps the known difference of the clocks if it agrees with this call. Returns the estimated time of this
     /// process's clock at `theirs`.
     pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) -> Timestamp {
         let (least, most) = (difference(theirs, ended), difference(theirs, started));

@@ -90,7 +90,7 @@ impl Resolver {
         matches!(self, Resolver::Sentinel(_)) || address.ip().is_none()
     }
 
-    /// Waits until the next attempt to connect should be made at once, because the address may have changed.
+    /// Waits until the address may have changed, so that the next attempt to connect should be made at once.
     pub(crate) async fn found_again(&self) {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,

@@ -64,7 +64,7 @@ pub(crate) async fn dial(
     let stream = step("connecting", TcpStream::connect((&*address.host, address.port))).await?;
     let stream = stream.map_err(unreachable)?;
     let peer = stream.peer_addr().map_err(unreachable)?;
-    // A call is one small write, which would only be delayed.
+    // A call is one small write. Without `TCP_NODELAY`, the system could delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
     // Keepalive packets show that the peer has vanished, even if the connection is idle.

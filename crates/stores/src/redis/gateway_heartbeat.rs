@@ -28,7 +28,7 @@ pub(crate) async fn beat(
     name: [u8; 8],
     this_gateway: &RunningGateway,
 ) -> Result<Option<LiveGateways>, Fault> {
-    // These keys are shorter than any bucket's key.
+    // These keys are shorter than any bucket's key, so they are never read as buckets.
     let [list, runs] = ["gateways", "running"].map(|list| format!("{prefix}:{list}").into_bytes());
     let running = encode(this_gateway);
     let command = |sha: &str| {

@@ -1,7 +1,7 @@
 //! Limits how many bytes from a server this process buffers. Too long a reply closes the connection.
 //!
-//! Counts the bytes received since the last write. They belong to at most six replies, to five calls and a heartbeat,
-//! which are far below the limit.
+//! Counts the bytes received since the last write. These are at most six replies, to five calls and a heartbeat. Their
+//! size is far below the limit.
 
 use std::io;
 use std::pin::Pin;

@@ -37,7 +37,8 @@ impl CallTimer {
         Micros(timeout - now.since(self.started).0 % timeout)
     }
 
-    /// Records the result of the call at the breaker. A late reply was recorded as a failure before.
+    /// Records the result of the call at the breaker. A reply after `timeout` is not recorded, because the missing
+    /// reply was recorded as a failure before.
     pub(super) fn end(&self, breaker: &Breaker, result: CallResult, now: Timestamp) -> Change {
         match (self.failures.load(Ordering::Relaxed), result) {
             (0, CallResult::Success) if !breaker.is_troubled() => Change::None,

@@ -164,8 +164,8 @@ impl Queue {
         }
     }
 
-    /// Answers the requests that have waited for `most`. Returns how many of these answers were still needed, and
-    /// since when the first of the other requests waits.
+    /// Answers the requests that have waited for `most`. Returns how many of these answers were still needed, and the
+    /// time since which the first remaining request waits.
     pub(crate) fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
         let mut unsent = 0;
         let mut kept_since = None;

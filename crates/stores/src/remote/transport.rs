@@ -187,7 +187,7 @@ pub enum ReportResult {
 /// Returns whether a bucket is *short* after this charge: only time can make it able to pay the same charge.
 pub(crate) fn is_short(charge: &Charge, outcome: &Outcome) -> bool {
     match charge.algorithm {
-        // What other requests hold of a budget becomes free at any time.
+        // What other requests hold of a budget can become free at any time, so the remaining amount proves nothing.
         Algorithm::Budget(_) => outcome.verdict == Verdict::Deny,
         // A leaky bucket that has room may refuse, because of too long a wait.
         _ => outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost,

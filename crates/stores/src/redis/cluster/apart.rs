@@ -42,8 +42,9 @@ struct Group {
 /// Splits a plan into groups, in the order in which they are charged: groups with slots or budgets, groups with other
 /// enforced charges, then groups with only shadow charges.
 ///
-/// Slots and budgets come first, because what is held can be given back completely. Only the last of these groups also
-/// has the rates under its tag. Only the last group with enforced charges also has shadow charges.
+/// Slots and budgets come first, because what is held can be given back completely. The last group with slots or
+/// budgets also has the other enforced charges under its tag. The last group with enforced charges also has the shadow
+/// charges under its tag.
 fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     let (mut groups, mut rates): (Vec<Group>, Vec<Group>) = (Vec::new(), Vec::new());
     let group = |tag| Group { tag, plan: Plan::default(), positions: PartPositions::default() };

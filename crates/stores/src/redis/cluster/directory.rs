@@ -11,7 +11,7 @@ use super::slots::SlotRange;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// For this time after a sign that a hash slot is moving, each call has one plan for the slot.
+/// How long a hash slot counts as moving after a sign of it. In this time, a call for the slot has only one plan.
 const MOVING: Micros = Micros(1_000_000);
 /// How long the next owner is remembered after [`MOVING`].
 const BROKEN_OFF: Micros = Micros(3_000_000);

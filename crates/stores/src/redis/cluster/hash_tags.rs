@@ -55,7 +55,7 @@ impl HashTags {
     pub(super) fn bucket(&self, name: &[u8]) -> Option<BucketKey> {
         let rest = |tag: &HashTag| name.strip_prefix(tag.prefix.as_bytes())?.strip_prefix(b":");
         let key = self.tags.iter().find_map(rest)?.try_into().map(BucketKey).ok()?;
-        // A bucket under another hash tag was stored with other settings.
+        // A bucket under another hash tag was stored with other settings, so it is left out.
         let own = self.get(self.of(&key)).and_then(rest);
         own.map(|_| key)
     }

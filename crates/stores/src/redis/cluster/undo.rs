@@ -68,7 +68,7 @@ impl Nodes {
         pipeline.add_command(self.command(&sha, near, charged));
         let count = pipeline.len();
         let Ok(mut replies) = link.connection.send_packed_commands(&pipeline, 0, count).await else {
-            // The command may have run.
+            // The command may have run, so it is not sent again.
             return UndoResult::Done;
         };
         let reply = replies.pop().unwrap_or(Value::Nil).extract_error();

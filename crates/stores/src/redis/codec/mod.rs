@@ -301,7 +301,7 @@ fn short(number: usize) -> [u8; 2] {
 
 /// The result of a run of equal requests, as the script returns it.
 enum Grant {
-    /// The first requests of the run are granted, as many as this number, and the other requests are refused.
+    /// This number of requests at the start of the run is granted. The other requests are refused.
     First(u64),
     LeftOut,
     /// The server refused to write for this run, because its memory is full.

@@ -14,11 +14,11 @@ use ledger::holds::{self, BucketReport, MOST_HELD, SettledSums};
 #[derive(Debug)]
 pub(super) struct Reports<'p> {
     call: &'p holds::Call,
-    /// For each of the first reports, which are about buckets of the call's requests, two indices: that of its bucket in
-    /// the list of keys, and that of its limit in the list of limits.
+    /// The first reports are about buckets of the call's requests. Each has two indices here: the index of its bucket
+    /// in the list of keys, and the index of its limit in the list of limits.
     places: Vec<(usize, usize)>,
-    /// The index of the first bucket of the other reports in the list of keys. These buckets are the last keys, in the
-    /// order of the reports.
+    /// The index of the first key that is a bucket of the other reports. These buckets are the last keys, in the order
+    /// of the reports.
     pub first_other: usize,
     /// For each of the other reports, the index of its limit in the list of limits.
     limits: Vec<usize>,
@@ -70,8 +70,8 @@ impl<'p> Reports<'p> {
         text
     }
 
-    /// Changes the states of the requests' buckets as the reports about them do. `found` are these buckets in the reply.
-    /// Returns the result of each of these reports.
+    /// Applies the reports about the requests' buckets to the states of these buckets. `found` are the buckets in the
+    /// reply. Returns the result of each of these reports.
     pub(super) fn accept(
         &self,
         limits: &[Algorithm],
@@ -98,8 +98,8 @@ impl<'p> Reports<'p> {
     }
 }
 
-/// The value of a bucket in the reply if it was not read, because the call named another period than the present one for the
-/// limit of its report.
+/// The value in the reply for a bucket that was not read. The call named another period than the present one for the
+/// limit of the bucket's report.
 pub(super) const OUTSIDE_PERIOD: Value = Value::Int(-1);
 
 /// Decodes the results of the reports about buckets of no request. If the server had no memory to write them, none was

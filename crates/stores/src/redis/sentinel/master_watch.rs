@@ -65,7 +65,7 @@ impl MasterWatch {
         loop {
             let found = tokio::select! {
                 biased;
-                // The asked sentinel may not know the new master yet.
+                // The asked sentinel may not know the new master yet, so the round begins again.
                 () = self.switched.notified() => continue,
                 found = survey.find() => found,
             };

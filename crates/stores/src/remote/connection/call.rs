@@ -91,7 +91,7 @@ impl<T: Transport> Connection<T> {
                 let fault = faults(parts).find(|fault| !fault.ends_connection()).cloned();
                 (healed(&outcome), fault.or_else(|| out_of_memory(parts)))
             }
-            // A fault that ends the connection is reported at its end.
+            // A fault that ends the connection is reported when the connection ends.
             Err(fault) => (0, (!fault.ends_connection()).then(|| fault.clone())),
         };
         let any_decided = outcome.iter().flatten().any(|part| part.reply.is_ok());
@@ -247,7 +247,7 @@ fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
     }
 }
 
-/// Returns the fault of a call of which the server could not write a part, because its memory is full.
+/// Returns the fault of a call if the server could not write one of its parts, because the server's memory is full.
 fn out_of_memory(parts: &CallReply) -> Option<Fault> {
     let is_full = |part: &PartReply| part.reply.as_ref().is_ok_and(|reply| reply.out_of_memory);
     let detail = "nothing can be granted: maxmemory is reached";

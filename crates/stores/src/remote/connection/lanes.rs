@@ -1,7 +1,7 @@
 //! Holds the lanes of one connection. A lane is a future that makes one call after the other, from batches that are
 //! handed to it.
 //!
-//! One task polls all lanes, and the future that hands them batches. It polls only lanes with a call.
+//! One task polls the lanes that have a call, and the future that hands over batches.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};

@@ -163,7 +163,8 @@ impl<T: Transport> Connection<T> {
         self.usable()
     }
 
-    /// Answers the queued requests whose deadline has passed. Returns since when the first of the others waits.
+    /// Answers the queued requests whose deadline has passed. Returns the time since which the first remaining request
+    /// waits.
     fn answer_overdue(&self, queue: &mut Queue, now: Timestamp) -> Option<Timestamp> {
         let (unsent, first) = queue.answer_overdue(now, self.timeout);
         self.report_unsent(unsent);

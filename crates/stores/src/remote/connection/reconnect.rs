@@ -75,7 +75,7 @@ impl<T: Transport> Connection<T> {
             }
             self.events.send(Event::Down { worker: self.worker, fault });
             if is_replaced {
-                // The longer `pause` then delays a second such attempt.
+                // The next attempt is made at once. The longer `pause` delays the attempt after it.
                 pause *= 2;
                 continue;
             }
@@ -88,7 +88,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Connects. Meanwhile, the returned requests wait.
+    /// Connects. Meanwhile, the requests that the last connection has put back wait.
     async fn connect(&self, queue: &mut Queue) -> Result<DrivenLink<T::Link>, Fault> {
         let mut connecting = std::pin::pin!(self.transport.connect());
         loop {
@@ -132,7 +132,7 @@ impl<T: Transport> Connection<T> {
                 fault = &mut driver => fault,
             };
             if fault.error == StoreError::Replica {
-                // Only the answers of the other calls prove that they have not run.
+                // The other calls may have run. Only their answers can prove that they did not.
                 let rest = async {
                     tokio::select! {
                         biased;

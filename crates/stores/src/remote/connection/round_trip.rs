@@ -61,7 +61,7 @@ impl RoundTrip {
         SHORTEST_GAP.max(Micros(self.usual() / calls))
     }
 
-    /// Whether the next call is usually sent before a call is answered.
+    /// Whether calls usually take so long that the next call is sent before the answer.
     pub(super) fn is_long(&self) -> bool {
         self.usual() >= SHORTEST_GAP.0
     }

@@ -99,7 +99,7 @@ pub(crate) struct PartSignals {
 
 impl WorkerHolds {
     /// Makes the holds of a worker in a store with this number of parts. `gateway` is the name of the gateway in
-    /// heartbeats. The parts divide the bound of what is kept for requests that have ended.
+    /// heartbeats. Each part keeps its share of [`MOST_SUMS`] settled sums.
     pub(crate) fn new(gateway: [u8; 8], worker: Worker, parts: usize, events: EventSink) -> Arc<WorkerHolds> {
         let owner = Owner::of_gateway(gateway, worker.0);
         let signals = Arc::new(PartSignals {

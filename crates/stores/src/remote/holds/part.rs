@@ -206,8 +206,8 @@ impl PartHolds {
         said.holdings.held(key)
     }
 
-    /// Returns what the requests of this worker have settled of a bucket, but neither the store has accepted nor this function
-    /// has returned before.
+    /// Returns the costs of a bucket that the requests of this worker have settled and the store has not accepted. Each
+    /// cost is returned only once.
     pub(super) fn count_settled(&self, key: &BucketKey) -> Cost {
         if self.is_used() { self.said.lock().holdings.count_settled(key) } else { Cost::default() }
     }

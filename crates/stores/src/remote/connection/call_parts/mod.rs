@@ -40,7 +40,7 @@ impl<T: Transport> Connection<T> {
         let is_used = has_asks || self.holds.is_used();
         let own = if is_used { self.transport.own_parts() } else { SmallVec::new() };
         let mut parts = CallParts::new();
-        // The number of further reports for all parts together. Each ask has a report in any case.
+        // The number of further reports for all parts together. A plan that asks for slots has its report in any case.
         let mut room = MOST_REPORTS;
         let (mut rest, mut routes) = (plans, routes.iter().copied());
         while let (Some(first), Some(route)) = (rest.first(), routes.next()) {
