@@ -96,7 +96,7 @@ enum Command {
     Man(man::Arguments),
 }
 
-/// Runs the command that the arguments of the process name, and returns the exit code.
+/// Parses the command line, runs its command, and returns the exit code.
 pub fn run() -> ExitCode {
     match CommandLine::try_parse() {
         Ok(command_line) => command_line.run(),

@@ -56,7 +56,7 @@ impl NonblockingStderr {
 }
 
 impl Write for NonblockingStderr {
-    /// Each call has one whole line.
+    /// Queues `line`, which must be one whole line. If the queue is full, the line is dropped.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.unwritten.fetch_add(1, Ordering::Relaxed);
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.waiting.try_send(line.to_vec()) {
@@ -97,7 +97,7 @@ mod tests {
             lines.write_all(b"a line\n").unwrap();
         }
         let dropped = lines.dropped.load(Ordering::Relaxed);
-        // The thread may already have taken one line.
+        // The queue has one place more if the thread has already taken a line.
         assert!((99..=100).contains(&dropped), "{dropped}");
         for _ in 0..=MAX_LINES {
             go.send(()).unwrap();

@@ -81,7 +81,7 @@ impl Page {
         }
     }
 
-    /// Adds the lines of a report. Only hints do not get the colour.
+    /// Adds the lines of a report. Hints, which begin with a space, get no colour.
     pub(super) fn report(&mut self, report: Vec<String>, colour: Colour, painting: ColourMode) {
         for line in report {
             match line.starts_with(' ') {

@@ -11,8 +11,8 @@ use config::{Source, read_file};
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 const READABLE_BY_OTHERS: u32 = 0o004;
 
-/// Logs a warning if the process runs as root, if other users can write one of `sources`, or if they can read a secret
-/// in one. `secrets` are the files that the configuration names as secrets.
+/// Logs a warning if the process runs as root, if other users can write a file of `sources`, or if they can read a
+/// secret file. `secrets` are the files that the configuration names as secrets.
 pub(super) fn warn(sources: &[Source], secrets: &[PathBuf]) {
     if nix::unistd::geteuid().is_root() {
         log::warn!("runs as root, which it does not need");
@@ -43,7 +43,7 @@ enum FileRole {
 /// Whether a file is secret: it has a private key, or is named as a secret and has no certificate or public key.
 fn is_secret(named: FileRole, bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
-    // `memmem` is fast, because the file may have a million lines.
+    // The file may have a million lines, so the search must be fast.
     let has = |words: &[u8]| memmem::find(text, words).is_some();
     let is_public = text.starts_with(b"-----BEGIN ") || text.starts_with(b"{");
     has(b"PRIVATE KEY-----") || (named == FileRole::AsSecret && !is_public)

@@ -129,8 +129,8 @@ pub(crate) fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> R
     Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited, bucket_saver })
 }
 
-/// Returns the number of connections that the open-file limit allows. If clients and proxies that ask for decisions
-/// have separate listeners, each kind has its own share of the files.
+/// Returns the number of connections that the open-file limit allows. Listeners for clients and `decide` listeners
+/// each have their own share. Without one of the two kinds, the other has all.
 fn fd_budget(config: &Config) -> FdBudget {
     let deciding = config.listeners.iter().filter(|listener| listener.decide.is_some()).count();
     let budget = FdBudget::here();

@@ -121,7 +121,7 @@ fn rows(outcomes: &[Outcome], requests: u64) -> Vec<Row> {
         }
     };
     let mut rows = vec![line("allowed", |outcome| outcome.allowed), line("refused", |outcome| outcome.refused)];
-    // Rows that are only in other files follow the rows of the last file.
+    // The last file gives the order of the rows. Rules that only other files have come after.
     let mut listed: Vec<&str> = Vec::new();
     for by in outcomes.iter().rev().flat_map(|outcome| &outcome.by) {
         if listed.contains(&&*by.name) {
@@ -161,7 +161,7 @@ fn change(counts: &[u64]) -> String {
     }
 }
 
-/// Returns the minute or hour with the most refusals by the last file.
+/// Returns the minute or hour in which the last file refuses the most requests.
 fn worst(report: &Report) -> Option<String> {
     let last = report.outcomes.len().saturating_sub(1);
     let worst = report.timeline.worst(last)?;

@@ -9,7 +9,7 @@ use ledger::cost::Cost;
 use ledger::holds::{Owner, Report, SettledSums};
 use ledger::store_time::StoreTime;
 
-/// The owner for which levels of slots are computed. It holds no slots, and no gateway is this owner.
+/// An owner that no gateway has and that holds no slots. The level of a bucket is computed as for this owner.
 const READER: Owner = Owner(u64::MAX);
 
 /// The states of some buckets at one moment, from which the remaining amounts are computed.
@@ -49,8 +49,8 @@ impl Levels {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
-    /// Returns the state of a bucket for a step of its algorithm. A bucket of slots gets the report of an owner that
-    /// holds no slots. `None` for any other full bucket.
+    /// Returns the state of a bucket, on which a step of its algorithm can be tried. `None` if the bucket is full.
+    /// Slots and budgets need an owner for a step, so their state gets a report of [`READER`].
     pub(crate) fn state_to_ask(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<State> {
         let state = self.states.get(key);
         let report = Report { owner: READER, sequence: 1, held: Cost::default(), settled: SettledSums::default() };

@@ -67,8 +67,8 @@ pub(crate) struct Limit {
     /// The cost of a request that does not set a cost.
     pub cost: Cost,
     pub overridden: bool,
-    /// A text about the settings of the limit that come from credentials. `algorithm` has the defaults of these
-    /// settings. `None` if no setting comes from credentials.
+    /// A text about the settings of the limit that come from credentials. `None` without such settings. `algorithm`
+    /// has their defaults.
     pub claimed: Option<String>,
     /// The meter whose buckets this limit shares with other limits. `None` without a meter.
     pub meter: Option<String>,
@@ -82,10 +82,10 @@ fn slots_are_held() -> LookupError {
     LookupError { what: SLOTS_ARE_HELD.to_owned(), hint: Some(hint) }
 }
 
-/// Returns the buckets that an operator can reset, or give an amount back to: all but those of slots.
+/// Removes buckets of slots from the list, because an operator cannot change them.
 ///
 /// # Errors
-/// If all of them are buckets of slots.
+/// If all buckets of the list are buckets of slots.
 pub(crate) fn changeable(mut chosen: Vec<BucketSelection>) -> Result<Vec<BucketSelection>, LookupError> {
     let had_any = !chosen.is_empty();
     chosen.retain(|chosen| chosen.limit.as_ref().is_none_or(|limit| limit.algorithm.slots().is_none()));
@@ -113,10 +113,10 @@ pub(crate) fn amount(text: &str, chosen: &[BucketSelection]) -> Result<Cost, Loo
     amount.ok_or_else(|| format!("AMOUNT: must be {must}, {after}; is {}", QuotedText(text.as_bytes())).into())
 }
 
-/// Checks that no stored bucket is one of slots. Another gateway may have a limit that was removed here.
+/// Checks that no stored bucket has slots. The configuration here may lack the limit, so the stored states are checked.
 ///
 /// # Errors
-/// If a bucket is one of slots.
+/// If a bucket has slots.
 pub(crate) fn check_stored(levels: &Levels, keys: &[BucketKey]) -> Result<(), LookupError> {
     let is_slots = |key: &BucketKey| levels.state(key).is_some_and(|state| concurrency::is_stored(&state));
     if keys.iter().any(is_slots) { Err(slots_are_held()) } else { Ok(()) }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use base::time::{Micros, Timestamp};
 
-/// While a request is being answered, its connection counts as idle only after this time.
+/// A connection counts as idle only when the answer to its request takes longer than this time.
 const HEAD_START: Micros = Micros(1_000_000);
 
 /// The activity of a connection: it waits for a request, or a request is being answered.
@@ -26,8 +26,8 @@ pub(super) enum Admission {
     Evicted,
 }
 
-/// Bounds the number of open connections, which a map contains. Without a separate count, one evicted connection makes
-/// room for exactly one new connection.
+/// Bounds the number of open connections. Only the map counts them, so an evicted connection is not subtracted again
+/// when it closes.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     max: usize,
@@ -134,7 +134,7 @@ mod tests {
         let (first, admission) = slots.take(at(60));
         assert_eq!((admission, is_evicted(&silent)), (Admission::Evicted, true));
         assert!(!is_evicted(&unread) && !is_evicted(&kept));
-        // The connection that does not read its response began earlier, so it is evicted next.
+        // `unread` has been idle longer than `kept`.
         let (second, _) = slots.take(at(60));
         assert!(is_evicted(&unread) && !is_evicted(&kept));
         let (_third, _) = slots.take(at(60));

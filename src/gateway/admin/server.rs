@@ -75,7 +75,7 @@ impl AdminServer {
         }
     }
 
-    /// Serves the requests of a connection as long as they arrive and their responses are read.
+    /// Serves the requests of a connection until one arrives too late, or a response is not read in time.
     async fn serve(&self, stream: Stream, slot: &AdminSlot<'_>, shutdown: &ShutdownWatch) -> Option<Stream> {
         let (mut stream, mut settings, mut timeout) =
             (stream, None::<HttpPersistentSettings>, fixed_interval("admin_head", FIRST_HEAD));

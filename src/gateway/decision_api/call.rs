@@ -78,7 +78,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns whether the certificates in force now admit the call's connection. The connection may be older.
+    /// Returns whether the certificates in force now admit the call's connection. A reload may have changed them since
+    /// the handshake.
     pub(crate) fn admits_connection(&self, snapshot: &Snapshot) -> bool {
         let now = || self.api.gateway.clock.wall();
         self.connection.tls().is_none_or(|session| snapshot.admits_client(session, self.connection.listener(), now()))
@@ -99,8 +100,8 @@ impl<'a> Call<'a> {
         snapshot.access_log.is_some() || self.trace.is_sampled()
     }
 
-    /// Makes the record of a call that is logged or traced, if it is missing. Used for calls without a decision, such
-    /// as health checks.
+    /// Makes the record of a call without a decision, such as a health check. Does nothing if the call has a record, or
+    /// is neither logged nor traced.
     pub(crate) fn record_at_least(&mut self, snapshot: &Arc<Snapshot>, peer: IpAddr, door: Door) {
         if self.record.is_none() && self.is_recorded(snapshot) {
             let client = snapshot.config.client_ip.client(peer, &HeaderMap::new());

@@ -57,7 +57,7 @@ pub(super) async fn answer(
     };
     let caller = call.caller();
     let patience = Patience::AtOnce { answer_within: settings.answer_within };
-    // The certificate of this connection is for the other proxy's call, and not for the request's host.
+    // `Right`, because the client's TLS connection ends at the other proxy and cannot be compared with the host here.
     let (at, direction) = (call.started, Direction::Right);
     let arrival = Arrival { worker: api.worker, at, caller, direction, purpose, patience };
     let keep = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };

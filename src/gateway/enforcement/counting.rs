@@ -48,8 +48,8 @@ pub(super) fn count_not_at_door(snapshot: &Snapshot, limits: &[LimitId]) {
     }
 }
 
-/// Counts a request that costs more than a full bucket of at least one limit holds. All limits of the plan count the
-/// request, but only a limit with such a bucket counts it as too large.
+/// Counts a request that costs more than a full bucket holds. All limits of the plan count the request. A limit counts
+/// it as too large if the cost is more than a full bucket of this limit holds.
 pub(super) fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     for charge in &plan.enforced {
         let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };
@@ -60,8 +60,8 @@ pub(super) fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     }
 }
 
-/// Counts a request whose cost is unknown to limits on language models. All enforced limits of the plan count the
-/// request, but only these limits count it as unpriced.
+/// Counts a request whose cost is unknown to `limits`, which are limits on language models. All enforced limits of the
+/// plan count the request. `limits` also count it as unpriced.
 pub(super) fn count_unpriced(snapshot: &Snapshot, UnpricedRequest { plan, limits, .. }: &UnpricedRequest) {
     for charge in &plan.enforced {
         let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };

@@ -17,9 +17,9 @@ use ledger::cost::Cost;
 use rules::rule::Mode;
 use stores::Reservation;
 
-/// The slots that a request holds, in the store and in the counts of this process. Dropping this value settles the costs that
-/// are known only now, and gives the other slots back. So the request keeps this value until the request ends, in whatever way.
-/// Most requests hold no slots.
+/// What a request holds of concurrency limits and budgets, in the store and in the counts of this process. The request
+/// keeps this value until it ends. Dropping the value gives slots back, and settles the true costs at budgets. Most
+/// requests hold nothing.
 #[derive(Debug, Default)]
 #[must_use = "dropping it gives the slots back"]
 pub(crate) struct HeldSlots {
@@ -47,7 +47,7 @@ struct Counted {
 }
 
 impl HeldSlots {
-    /// Makes the guard of a request whose plan has this settlement. `reservation` is empty if the request was refused.
+    /// Notes what a request with this plan and settlement holds. `reservation` is empty if the request was refused.
     /// `model` is what is known of a request to a language model.
     pub(super) fn new(
         gateway: &GatewayState,

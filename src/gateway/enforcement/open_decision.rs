@@ -12,8 +12,8 @@ use request::identity::Identity;
 use request::request::Request;
 use rules::body_plan::NeededFromBody;
 
-/// A decision that waits for values from the body of its request. All stages before the rules have let the request
-/// pass, and no rule denies the request without its body.
+/// A decision that waits for values from the body of its request. The credentials are valid, and no rule denies the
+/// request by its head.
 #[derive(Debug)]
 pub(in crate::gateway) struct OpenDecision {
     identity: Identity,

@@ -1,8 +1,9 @@
 //! Decides about a request when the store did not answer, by the setting `on_store_failure` of each limit of the plan.
 //!
-//! If one limit has `deny`, the request is refused and nothing is charged. Limits with `local` are charged to this
-//! gateway's shares, all or none. Limits with `allow` let the request pass. Limits in shadow mode are skipped. If
-//! buckets are on several servers, the charges that some servers have granted are kept, unless the request is refused.
+//! If one limit has `deny`, the request is refused and nothing is charged. Limits with `local` are charged to buckets
+//! in this process, all or none. Such a bucket has this gateway's share of the limit. Limits with `allow` let the
+//! request pass. Limits in shadow mode are skipped. If buckets are on several servers, the charges that some servers
+//! have granted are kept, unless the request is refused.
 
 use smallvec::SmallVec;
 
@@ -33,7 +34,7 @@ pub(super) fn fall_back(
     let refusal = store_failure_refusal::refusal(rules, unanswered, snapshot.config.retry_after_jitter);
     for charge in &unanswered.enforced {
         let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
-        // The action that is taken for this limit. If one limit denies, the request is refused for all limits.
+        // If one limit denies, the request is refused, so every limit counts a denial.
         let action = if refusal.is_some() { OnStoreFailure::Deny } else { limit.on_store_failure };
         metrics.count_fallback(action, error);
         if limit.on_store_failure == OnStoreFailure::Deny {
@@ -57,8 +58,8 @@ pub(super) fn fall_back(
     })
 }
 
-/// Charges the limits with `local`. The levels of the other limits are unknown. A request that passes holds the slots of
-/// all limits, so that other gateways count them when the store answers again.
+/// Charges the limits with `local`. The levels of the other limits are unknown. A request that passes holds slots of
+/// the other limits too. The store learns of these slots when it answers again.
 fn take_locally(gateway: &GatewayState, worker: Worker, plan: &Plan, is_local: impl Fn(&Charge) -> bool) -> TakeReply {
     let (enforced, allowed): (SmallVec<[_; 2]>, SmallVec<[_; 2]>) =
         plan.enforced.iter().cloned().partition(|charge| is_local(charge));

@@ -26,7 +26,7 @@ use crate::gateway::upstream::{Choice, EndpointFailure, Retry, Turn, Upstream, W
 use base::endpoint_address::EndpointAddress;
 use base::time::{Micros, Timestamp};
 
-/// The shortest timeout of an attempt, even if less of the request's time is left.
+/// The shortest timeout of an attempt. It applies even if the request's deadline is nearer.
 const LEAST: Micros = Micros(1000);
 
 /// The attempts to send one request to its upstream: the values that all attempts share, and the last attempt.
@@ -52,8 +52,8 @@ pub(super) struct Attempts {
     /// Whether the request was repeated after an upstream had closed the connection or refused the request without processing
     /// it.
     repeated: bool,
-    /// The last time at which a used connection was closed without a response, or a request was refused. Connections that
-    /// were opened earlier are not used.
+    /// The last time at which a reused connection was closed without a response, or a request was refused. The next
+    /// attempt needs a connection that was opened later.
     connection_failed: Option<Timestamp>,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct UpstreamAttempt {
     pub timeouts: Timeouts,
 }
 
-/// How an attempt has ended, unless a fault ended the exchange with it.
+/// How an attempt has ended without a fault that ends the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttemptEnd {
     /// The response has been sent. The value says whether the client's connection is kept.

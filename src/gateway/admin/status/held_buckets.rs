@@ -1,5 +1,5 @@
-//! Lists the buckets whose slots or amounts the most requests of this process hold. For each bucket, gives a command
-//! that also shows what other processes hold.
+//! Lists the buckets of which requests of this process hold slots or amounts, those with the most requests first. The
+//! command in each row also shows what other processes hold.
 
 use std::net::SocketAddr;
 

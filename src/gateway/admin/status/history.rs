@@ -56,7 +56,7 @@ struct Totals {
     decisions: Histogram,
 }
 
-/// The counts of one part of the hour, mostly half a minute.
+/// The counts of one interval, usually half a minute.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     end: Timestamp,
@@ -81,10 +81,11 @@ pub(super) struct HourDocument {
     unlimited: Vec<u32>,
     /// The number of responses with status 5xx, of the gateway and of the upstream.
     errors: Vec<u32>,
-    /// The 99th percentile of the time of a decision in seconds, as a bound of the histogram; `None` without decisions.
+    /// The 99th percentile of the time of a decision in seconds, rounded up to a bound of the histogram. `None` without
+    /// decisions.
     decision_p99: Vec<Option<f64>>,
-    /// The allowed and refused requests of each point, by policy, rule and mode. The lists of a limit begin with its
-    /// ring.
+    /// The allowed and refused requests of each point, by policy, rule and mode. The first point of a limit is from the
+    /// time at which it got its ring.
     limits: BTreeMap<String, [Vec<u32>; 2]>,
 }
 
@@ -139,8 +140,8 @@ impl HistoryState {
         }
     }
 
-    /// Adds a point for each limit. Counts of removed limits are kept as long as the registry has them. So the old
-    /// counts of a limit that is added again do not appear as new.
+    /// Adds a point for each limit. The last counter values of a removed limit are kept as long as its series exist. If
+    /// the limit is added again, its old requests are not counted again.
     fn add_limits(&mut self, rules: &RuleSet, readings: Readings<'_>) {
         let in_force: HashSet<LimitName> = names(rules).collect();
         let counts = counts(readings);
@@ -202,7 +203,8 @@ impl HistoryState {
 }
 
 impl LimitHistory {
-    /// Returns the counts since the last point. A count that has fallen is new, because its limit was added again.
+    /// Returns the counts since the last point. A lower count than before has started again from 0, because the limit
+    /// was removed and added.
     fn since(&self, allowed: u64, refused: u64) -> [u32; 2] {
         let since = |now: u64, before: u64| narrow(now.checked_sub(before).unwrap_or(now));
         [since(allowed, self.allowed), since(refused, self.refused)]

@@ -139,7 +139,7 @@ impl Status {
                     Document::History => status.hour(&state),
                 });
                 let document = document.await.ok()?;
-                // The age counts from the end of the work, so that a slow machine is not always busy with documents.
+                // If the age counted from the start, a slow machine would make one document after another.
                 *cached = Some(CachedDocument { at: gateway.clock.now(), document: document.clone() });
                 document
             }

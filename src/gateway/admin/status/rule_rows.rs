@@ -73,7 +73,7 @@ struct LimitRow {
 #[derive(Debug, Serialize)]
 struct BudgetCells {
     unit: &'static str,
-    /// The sum of the costs that were settled since the rule has metrics.
+    /// The sum of the costs that were settled since the metrics of the rule began.
     spent: f64,
     /// What requests in flight hold. `None` in shadow mode.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ pub(super) fn busiest<'d>(
     (rows, left_out)
 }
 
-/// Returns the rows in the order of the file, in which [`rules::rule_set::RuleSet::compile`] numbers the limits.
+/// Returns the rows in the order of the file. [`rules::rule_set::RuleSet::compile`] numbers the limits in this order.
 fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> Vec<Row<'d>> {
     let counts = LimitCounts {
         asked: readings.by_limit("rate_limiter_requests_total"),

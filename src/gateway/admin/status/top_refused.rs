@@ -17,7 +17,7 @@ pub(super) struct TopRefusedDocument {
     /// The number of seconds over which refusals were counted.
     seconds: f64,
     buckets: Vec<RefusedRow>,
-    /// The number of refusals since the start that were not counted, because the tables were being read.
+    /// The number of refusals since the start that are missing from the tables, because a table was being read.
     skipped: u64,
 }
 

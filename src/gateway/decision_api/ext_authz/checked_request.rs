@@ -101,7 +101,7 @@ pub fn check_size(http: &HttpRequest, bounds: &Bounds) -> Result<(), Refusal> {
             _ => Ok(()),
         }
     };
-    // Pseudo-header fields are the host and the parts of the request line, which has been checked.
+    // Pseudo-header fields are skipped, because they repeat the host and the request line.
     match &http.header_map {
         Some(raw) => {
             for header in raw.headers.iter().filter(|header| !header.key.starts_with(':')) {

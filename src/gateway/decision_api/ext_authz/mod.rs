@@ -133,8 +133,8 @@ fn withheld_keys(config: &Config, request: &Request<'_>) -> (Vec<String>, Vec<St
     (headers, parameters)
 }
 
-/// Makes the answer that refuses a request. If the store did not answer, this is a gRPC error, for which the other
-/// proxy has a setting.
+/// Makes the answer that refuses a request. If the store did not answer, this is a gRPC error. Envoy's setting
+/// `failure_mode_allow` then says whether the request passes.
 fn denied(
     envoy: EnvoyCall<'_>,
     call: &mut Call<'_>,

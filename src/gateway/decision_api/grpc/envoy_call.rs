@@ -69,7 +69,7 @@ impl EnvoyCall<'_> {
         log::warn!(what, calls, request_id; "call of a door of Envoy answered with an error: it cannot be read");
     }
 
-    /// Returns the values with which the rules decide about the call. They say that no limit may delay the request.
+    /// Returns the values with which the rules decide about the call. Limits may not delay the request.
     pub(crate) fn arrival(&self, call: &Call<'_>, purpose: RequestPurpose) -> Arrival {
         let caller = call.caller();
         let patience = Patience::AtOnce { answer_within: Some(self.settings.answer_within.unwrap_or(ANSWER_WITHIN)) };

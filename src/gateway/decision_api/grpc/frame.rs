@@ -71,8 +71,7 @@ mod tests {
     #[test]
     fn a_message_is_read_as_it_was_written() {
         assert_eq!(read(&write(&request())), Ok(request()));
-        // The definition of the message requires this encoding. A field that is set to its default value is also
-        // encoded.
+        // Encoded by hand from the definition of the message. An optional field with the value 0 is encoded too.
         let encoded = b"\x0a\x04edge\x12\x0a\x0a\x06\x0a\x01a\x12\x01b\x1a\x00\x18\x03";
         assert_eq!(write(&request()).get(PREFIX..), Some(&encoded[..]));
     }

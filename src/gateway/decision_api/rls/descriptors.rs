@@ -23,8 +23,8 @@ pub struct AskedDescriptor<'m> {
     pub hits: Hits,
 }
 
-/// Returns the descriptors of a call, in their order. Bytes that are not text become U+FFFD, because Envoy would let
-/// the request pass after an error.
+/// Returns the descriptors of a call, in their order. Bytes that are not UTF-8 become U+FFFD. They are not an error,
+/// because Envoy lets a request pass after an error.
 pub fn descriptors(message: &RateLimitRequest) -> Vec<AskedDescriptor<'_>> {
     message.descriptors.iter().map(|descriptor| asked(message, descriptor)).collect()
 }
@@ -58,7 +58,7 @@ pub fn statuses(
             false => answer.verdict.is_refusal(),
         };
         if part.is_unlimited {
-            // The protocol's own service also sends this maximum. 0 would mean that nothing is left.
+            // Envoy's own rate limit service sends the same maximum. 0 would mean that nothing is left.
             return DescriptorStatus {
                 code: Code::Ok.into(),
                 limit_remaining: u32::MAX,
@@ -94,7 +94,7 @@ fn current_limit(algorithm: &Algorithm, name: &str, now: Timestamp) -> Option<Cu
         // The calendar's unit is used, whatever the length of the current period.
         (Some(CalendarUnit::Day), _) | (None, Some(86_400)) => Unit::Day,
         (Some(CalendarUnit::Week), _) | (None, Some(604_800)) => Unit::Week,
-        // 30 and 365 days, as the protocol's own service counts a month and a year.
+        // 30 and 365 days, as Envoy's own rate limit service counts a month and a year.
         (Some(CalendarUnit::Month), _) | (None, Some(2_592_000)) => Unit::Month,
         (Some(CalendarUnit::Year), _) | (None, Some(31_536_000)) => Unit::Year,
         (None, Some(1)) => Unit::Second,

@@ -1,9 +1,9 @@
 //! Settles the costs of a request that are known only when the request has ended.
 //!
-//! A request that a [budget](ledger::algorithm::budget) has admitted has one [`UnsettledCost`] for each such limit. An observer of the
-//! response reads what the request has cost, and notes it with [`UnsettledCosts::end`]. The guard of what the request holds
-//! ([`HeldSlots`](super::HeldSlots)) settles the costs when it is dropped, so they are settled exactly once, whatever the way out. A request
-//! about whose end nothing was noted was not sent, and costs nothing.
+//! A request has one [`UnsettledCost`] for each [budget](ledger::algorithm::budget) that has admitted it. An observer of
+//! the response reads what the request has cost, and notes it with [`UnsettledCosts::end`]. The drop of
+//! [`HeldSlots`](super::HeldSlots) settles the costs, so they are settled exactly once. If nothing was noted, the request
+//! was not sent, and costs nothing.
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,16 +26,16 @@ use rules::rule::Mode;
 use rules::settled_price::{SettledPrice, SettledSource, Unit, UpstreamResult, UpstreamResults};
 use stores::Reservation;
 
-/// The smallest estimate of tokens. It is above 0, because a response that was cut is never free.
+/// The smallest estimate of tokens. With 0, a client could read the beginning of responses for free.
 const LEAST_TOKENS: Cost = Cost::ONE;
-/// The smallest estimate of money, above 0 for the same reason.
+/// The smallest estimate of money.
 const LEAST_MONEY: Cost = Cost::from_thousandths(1);
 
 /// The costs of one request at budgets, and what is known of them.
 #[derive(Debug)]
 pub(crate) struct UnsettledCosts {
     costs: SmallVec<[UnsettledCost; 1]>,
-    /// The settings for requests to language models that hold for this request.
+    /// The settings for language models that apply to this request.
     pub llm: LlmSettings,
     model_tokens: Arc<ModelTokens>,
     /// The prices for this request. `None` if no limit on money charges the request.
@@ -52,10 +52,10 @@ pub(crate) struct UnsettledCost {
     pub limit: LimitId,
     pub price: SettledPrice,
     reserved: Cost,
-    /// A limit in shadow mode is not enforced, and changes neither the request nor its response.
+    /// `false` in shadow mode, in which the limit changes neither the request nor its response.
     is_enforced: bool,
     metrics: BudgetMetrics,
-    /// Learns the cost, for the reserves of later requests. `None` at a limit that does not learn.
+    /// Learns from the cost how much later requests reserve. `None` at a limit that does not learn.
     learner: Option<CostLearner>,
 }
 
@@ -71,10 +71,10 @@ pub(crate) struct RequestEnd {
     pub priced: Option<PricedUsage>,
 }
 
-/// What an upstream has made of a request.
+/// The result of a request at its upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestResult {
-    /// Nothing was sent to an upstream, as configured, or because of the client or the gateway.
+    /// Nothing was sent to an upstream, for example because the gateway itself answers, or the client has left.
     NotSent,
     /// No connection to an upstream could be made, or the upstream has said that it did not process the request.
     NotConnected,
@@ -93,11 +93,11 @@ pub(crate) enum RequestResult {
 pub(crate) enum ReadCost {
     /// The response names the cost.
     Named(Cost),
-    /// The configuration names the cost, if the upstream has done something.
+    /// The configuration names the cost. If the result is in `refund_on`, the request still costs nothing.
     Configured(Cost),
     /// The response names no cost, or a cost that cannot be read.
     Missing,
-    /// As [`ReadCost::Missing`], with an estimate from what passed.
+    /// The response names no cost. This estimate comes from the bytes that have passed.
     Estimated(Cost),
 }
 
@@ -248,8 +248,8 @@ impl UnsettledCosts {
 }
 
 impl UnsettledCost {
-    /// Returns the cost of a request that has ended in this way. If its result is in `refund_on` and the response names no
-    /// cost, the request costs nothing.
+    /// Returns the cost of a request with this result. If `result` is in `refund_on` and the response names no cost, the
+    /// request costs nothing.
     fn settled(&self, result: RequestResult, read: ReadCost, refund_on: &UpstreamResults) -> SettledCost {
         let named = |cost| SettledCost { cost, is_missing: false };
         let missing = |cost| SettledCost { cost, is_missing: true };
@@ -257,7 +257,7 @@ impl UnsettledCost {
         let is_cut = matches!(result, RequestResult::Cut(_) | RequestResult::Unanswered | RequestResult::TimedOut);
         match (&self.price.source, read) {
             _ if result == RequestResult::NotSent => named(Cost::default()),
-            // Without a result of the upstream, it is not known that the request does not count.
+            // A request counts if its result is in `count_on`, or if the upstream gave no result.
             (SettledSource::CountOn(results), _) if is_in(results) != Some(false) => named(self.reserved),
             (SettledSource::CountOn(_), _) => named(Cost::default()),
             (_, ReadCost::Named(cost)) => named(cost),
