@@ -185,7 +185,7 @@ struct Stages {
     gauges: ProtocolGauges,
     proxy_protocol: Option<Arc<ProxyProtocol>>,
     decision_clients: Option<Arc<DecisionClients>>,
-    /// The counters of HTTP/2 errors, on a listener with HTTP/2.
+    /// The counters of HTTP/2 errors. `None` on a listener without HTTP/2.
     http2_errors: Option<Arc<Http2Errors>>,
     tls: Option<Arc<TlsStage>>,
     write_backpressure: WriteBackpressure,

@@ -146,7 +146,7 @@ fn bounds(snapshot: &Snapshot, open: &OpenDecision, head: &Parts) -> ReadBounds 
     let bounds = &snapshot.config.bounds;
     let route = open.destination().forwarding.as_ref().map(|forwarding| &forwarding.overrides);
     let own = |bytes: Option<u64>| bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    // A value may be needed first, and the whole request to a model afterwards. The body is read once.
+    // The body is read once. So the larger bound applies even if the rules need only a value now.
     let may_need_model = snapshot.config.rules.counts_models() && format_of(head).is_some();
     let default = if may_need_model { MOST_OF_MODEL } else { MOST_OF_VALUES };
     let most = own(route.and_then(|route| route.inspect_bytes)).or(bounds.inspect_bytes).unwrap_or(default);

@@ -79,8 +79,8 @@ pub(super) struct DecidedExchange {
     pub field_changes: Option<Box<FieldChanges>>,
     /// The value by which the upstream selects the endpoint.
     pub balance_key: Option<BalanceKey>,
-    /// The slots that the request holds until the exchange is dropped, however it ended, or until the gateway's own response is
-    /// out.
+    /// The slots that the request holds. They are given back when the gateway's own response has been written, or else
+    /// when the exchange is dropped.
     pub held: HeldSlots,
     /// The body of the request, if the rules have read it. It is taken out when the request is forwarded.
     pub body: Option<Box<ReadBody>>,
@@ -166,8 +166,8 @@ impl<'f> Exchange<'f> {
         self.attempts.as_ref().is_some_and(|attempts| attempts.sent.is_some())
     }
 
-    /// Returns whether an upstream may have got any byte of the request. This includes an exchange that is dropped
-    /// during an attempt, which has not noted this yet.
+    /// Returns whether an upstream may have got any byte of the request. If the exchange is dropped during an attempt,
+    /// nothing was noted about the attempt, so the answer is yes.
     pub(super) fn sent_request(&self) -> SentRequest {
         let is_dropped = self.response.begun.is_none() && self.response.fault.is_none();
         let has_attempt = self.attempts.as_ref().is_some_and(|attempts| attempts.current.is_some());

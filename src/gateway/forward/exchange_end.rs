@@ -1,4 +1,4 @@
-//! Settles an exchange when it ends: tells the observer of the response, counts it, reports why it failed, and logs and traces it.
+//! Handles the end of an exchange: tells the observer of the response, and counts, logs and traces the request.
 //!
 //! Dropping an [`Exchange`] makes its [`EndedExchange`], whichever stage the exchange has reached.
 

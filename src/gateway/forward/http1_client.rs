@@ -79,8 +79,7 @@ impl ClientSide for Http1Client<'_> {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
-        // While the body is incomplete, bytes that were read ahead would hide the end of the connection. So this check
-        // waits until the body is complete.
+        // Bytes of the body that were read ahead would hide the end of the connection. So the body must be complete.
         if self.client.stream.is_complete() { self.client.stream.poll_client_gone(cx) } else { Poll::Pending }
     }
 

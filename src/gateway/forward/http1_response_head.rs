@@ -20,7 +20,7 @@ pub struct ResponseHead {
     pub content: Content,
 }
 
-/// What a response contains, as far as its timeouts depend on this.
+/// The content of a response. An event stream has other timeouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Content {
     /// An event stream (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), which may pause for long.
@@ -69,7 +69,7 @@ type Result<T> = std::result::Result<T, InvalidHead>;
 pub struct ResponseHeadParser {
     /// The index at which the current line begins; 0 for the status line.
     line: usize,
-    /// The index up to which the current line has been searched for its end, without success.
+    /// The index up to which the end of the current line has been searched.
     searched: usize,
     status: u16,
     reason: (usize, usize),
@@ -201,8 +201,8 @@ impl ResponseHeadParser {
             return Err(InvalidHead("Transfer-Encoding in HTTP/1.0"));
         }
         let body = match (self.length, self.chunked) {
-            // If there are chunks and a length, the chunks count (RFC 9112, section 6.3). Another recipient may believe the
-            // length, so no other response may follow on the connection.
+            // Chunks take precedence over a length (RFC 9112, section 6.3). Another recipient may believe the length,
+            // so no other response may follow on the connection.
             (_, true) => ResponseBody::Chunked,
             (Some(length), false) => ResponseBody::Length(length),
             (None, false) => ResponseBody::UntilClose,

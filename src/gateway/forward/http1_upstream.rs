@@ -73,7 +73,7 @@ impl Http1Upstream {
             }
             ResponseFraming::UntilClose => download.input.split().freeze(),
             ResponseFraming::Chunked(_) | ResponseFraming::Nothing => {
-                // The relay shows the part to the observer.
+                // Nothing is shown here, because the relay shows each part to the observer.
                 download.decode(|_| {})?;
                 Bytes::from(std::mem::take(&mut download.out))
             }

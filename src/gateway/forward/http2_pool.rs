@@ -58,7 +58,7 @@ struct Shared {
     is_swept: bool,
 }
 
-/// The connections with one key.
+/// The connections to one endpoint.
 #[derive(Debug, Default)]
 struct EndpointConnections {
     open: Vec<Arc<SharedConnection>>,
@@ -250,8 +250,7 @@ impl Http2Pool {
         }
     }
 
-    /// Removes unused connections at intervals. Ends when the pool has no connections. The h2 crate closes a connection
-    /// that nobody holds.
+    /// Removes unused connections at intervals. Ends when the pool has no connections.
     async fn sweep(self: Arc<Self>) {
         loop {
             sleep(SWEEP).await;
@@ -271,8 +270,8 @@ impl Http2Pool {
 }
 
 impl Shared {
-    /// Removes one connection without requests, which its own task then closes. Returns `false` if all connections have
-    /// requests.
+    /// Removes one connection without requests from the pool. The task of the connection then closes it. Returns
+    /// `false` if all connections have requests.
     fn close_idle(&mut self) -> bool {
         self.endpoints.values_mut().any(|EndpointConnections { open: connections, .. }| {
             let idle = connections.iter().position(|connection| connection.streams.load(Ordering::Relaxed) == 0);

@@ -57,8 +57,8 @@ pub(super) fn of_route(
     Ok(response)
 }
 
-/// Writes a response of the gateway to the client. Returns whether the connection is to be kept for another request. The
-/// rest of the request has to be read before it, if `rest` says so.
+/// Writes a response of the gateway to the client. Returns whether the connection is kept for another request. `rest`
+/// says whether the rest of this request can be read, which another request on the connection needs.
 pub(super) async fn write<C: RequestClient>(
     client: &mut C,
     received: &ReceivedExchange<'_>,

@@ -68,7 +68,7 @@ async fn client_leaves<C: RequestClient>(client: &mut C, received: &ReceivedExch
     }
 }
 
-/// Counts a request as waiting, until it is dropped.
+/// Counts a request as waiting until this value is dropped.
 struct WaitingCount<'m>(&'m Gauge);
 
 impl WaitingCount<'_> {

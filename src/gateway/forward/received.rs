@@ -119,7 +119,7 @@ async fn serve_client<C: ForwardingClient>(
         Ok(Decided::Answer(DecidedStage { received, decided, response: report, .. }, source, response)) => {
             drop(decided.body.take());
             let reuse = own_response::write(client, received, report, source, *response, Rest::Drained).await;
-            // The response is out, so its slot ends before the rest of the request is read.
+            // A slow client must not keep its slot while the rest of its request is read.
             drop(std::mem::take(&mut decided.held));
             Ok(if reuse == Reuse::Kept { client.read_rest().await } else { reuse })
         }
@@ -284,8 +284,8 @@ async fn fail<C: RequestClient>(client: &mut C, exchange: &mut Exchange<'_>, fau
         let format = exchange.received.error_format();
         let response = ProblemResponse { fields: exchange.rate_limits(), page, format, cors, ..response };
         let response = own_response::problem(&response, &exchange.received);
-        // If the upstream has seen the beginning of the request, the response counts as the upstream's, whatever the client
-        // did.
+        // If the upstream has got the beginning of the request, the response counts as the upstream's, even if the
+        // client caused the failure.
         let counts_as_upstream = exchange.was_sent() && matches!(status, 400 | 408 | 413);
         let source = if counts_as_upstream { ResponseSource::Upstream } else { ResponseSource::Gateway };
         let Exchange { received, response: report, .. } = exchange;

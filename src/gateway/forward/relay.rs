@@ -49,8 +49,8 @@ pub(super) struct Relay<'r, C, U> {
     pub usage_filter: Option<Box<UsageEventFilter>>,
 }
 
-/// Takes the usage event out of a part of a response. The filter keeps what may be the beginning of the event until the
-/// next part.
+/// Takes the usage event out of a part of a response. If the part ends with a possible beginning of the event, the
+/// filter keeps these bytes until the next part.
 fn take_usage_out(filter: &mut UsageEventFilter, part: &mut BodyPart) {
     let mut passed = Vec::with_capacity(part.data.len());
     filter.push(&part.data, &mut passed);
@@ -136,7 +136,7 @@ impl Uploading {
     }
 
     /// Ends the upload, because the upstream accepts no more of the request. This is not a fault, because the upstream
-    /// may have answered before.
+    /// may already have answered.
     fn break_off(&mut self, error: &str) {
         log::debug!(error; "no more of the request is sent");
         self.state = State::Broken;

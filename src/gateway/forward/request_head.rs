@@ -208,8 +208,8 @@ fn rewrite_fields(rewrite: &Rewrite, edit: &mut HeadEdit<'_>, trusted: bool) {
     }
 }
 
-/// Applies the field changes of a route. Fields whose names an upstream may turn into the same variable (`X_Tenant`,
-/// `X.Tenant`) are also removed.
+/// Applies the field changes of a route. If the route changes `X-Tenant`, the client's `X_Tenant` and `X.Tenant` are
+/// removed, because an upstream may take them for `X-Tenant`.
 fn apply(ResolvedChanges(changes): &ResolvedChanges, edit: &mut HeadEdit<'_>) {
     edit.retain(|name, _| {
         let Ok(name) = HeaderName::from_bytes(name) else { return Keep::Yes };

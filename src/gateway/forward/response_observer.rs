@@ -1,5 +1,4 @@
-//! Defines the observer of an upstream's response, which is shown the response while it passes. A cost that the response tells
-//! needs one.
+//! Defines the observer of an upstream's response. It sees the response while it passes, for example to read a cost.
 
 use std::fmt;
 
@@ -12,14 +11,14 @@ use super::head_edit::HeadEdit;
 ///
 /// The calls have this order: `head`, any number of `data`, `trailers`, `end`. Only `end` always comes, and it comes once.
 ///
-/// This is a trait, so that the reports of a response do not know what its observers are for.
+/// There are two observers: one reads costs, and one records responses for tests.
 pub(super) trait ResponseObserver: fmt::Debug + Send + Sync {
     /// Shows the head that is passed on. A response with the status 101 ends with its head, because the bytes of a tunnel
     /// are no response.
     fn head(&mut self, status: u16, fields: &HeadEdit<'_>);
 
-    /// Shows the next bytes of the body, without the sizes of chunks, in the buffer in which they pass. How they are split depends on
-    /// how they arrived.
+    /// Shows the next bytes of the body, without the sizes of chunks. How many bytes a call has depends on how they
+    /// arrived.
     fn data(&mut self, data: &[u8]);
 
     /// Shows the trailers. They come once, after all of the body, and only if there are any.

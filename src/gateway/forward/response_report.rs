@@ -39,7 +39,7 @@ pub(super) enum ResponseSource {
 /// How much of the upstream's response has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ReadResponse {
-    /// No head that is passed on.
+    /// The final head has not been read.
     #[default]
     Nothing,
     Head,

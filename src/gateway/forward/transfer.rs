@@ -229,8 +229,8 @@ impl Transfer<'_> {
         }
         // Before a tunnel is open, the client's connection is read only to notice its end.
         let is_closed_tunnel = self.client.is_tunnel && self.upload.state == UploadState::Idle;
-        // The rest of a broken upload is not needed, so here too the connection is read only to notice its end. The end
-        // is ignored after the head of the response, because the client may then close its sending side.
+        // The rest of a broken upload is not needed, so here too the connection is read only to notice its end. After
+        // the head of the response, a client may close its sending side, so an end is then ignored.
         let is_broken = self.upload.state == UploadState::Broken && self.upload.phase == UploadPhase::Asking;
         if (self.client.stream.is_complete() || is_closed_tunnel || is_broken)
             && let Poll::Ready(fault) = self.client.stream.poll_client_gone(cx)

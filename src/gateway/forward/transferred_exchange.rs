@@ -215,8 +215,7 @@ fn begin_response(
         transfer.client.stream.expect_no_body();
         transfer.upload.note_answered();
     }
-    // A body that lasts until the connection closes excludes another response. A response without a body ends with its
-    // head.
+    // No other response can follow a body that lasts until the connection closes.
     let persistence = if body == ResponseFraming::UntilClose { Persistence::Closed } else { head.persistence };
     Ok(PassedHead { reuse, client: framing, persistence })
 }

@@ -30,7 +30,7 @@ pub(super) struct Upload {
     coding: Coding,
     /// The rest of a body that is in memory. `None` if the body comes from the client.
     stored: Option<ReadBody>,
-    /// Whether the body can be sent again from memory, which holds it until a response begins.
+    /// Whether the body comes from memory, so that it can be sent again.
     is_stored: bool,
     data: Vec<u8>,
     trailers: Vec<u8>,

@@ -157,8 +157,8 @@ impl UpstreamPool {
 }
 
 impl Idle {
-    /// Closes the connection whose time ends first, so that idle connections to one upstream leave room for connections
-    /// to other upstreams. Returns `false` if the pool is empty.
+    /// Closes the connection whose idle timeout ends first. All upstreams share the room in the pool. Returns `false`
+    /// if the pool is empty.
     fn close_oldest(&mut self) -> bool {
         let first = |(key, connections): (&u64, &Vec<IdleConnection>)| Some((connections.first()?.until, *key));
         let Some((_, key)) = self.connections.iter().filter_map(first).min() else { return false };
@@ -181,7 +181,7 @@ impl std::fmt::Debug for UpstreamPool {
 
 /// Whether the upstream has neither closed a connection nor sent anything that no request asked for.
 ///
-/// The read ignores Tokio's task budget, because `Pending` for a used budget says nothing about the connection.
+/// The read ignores Tokio's task budget. When the budget is used up, even a closed connection would return `Pending`.
 fn is_unused(stream: &mut Stream) -> bool {
     let mut byte = [0; 1];
     let read = poll_fn(|cx| poll_read_some(stream, &mut &mut byte[..], cx));

@@ -8,7 +8,7 @@ use request::attribute::Attribute;
 use request::request::Request;
 use request::{cookie, query};
 
-/// Returns the attributes with the API key that the upstream does not get. Empty if the request carries no such key.
+/// Returns the attributes that contain an API key which the upstream must not get.
 fn carriers(request: &ForwardedRequest<'_, '_>) -> Vec<Attribute> {
     let Some(keys) = &request.upstream.withheld_keys else { return Vec::new() };
     let described = Request::new(&request.received.head, request.received.client);

@@ -1,7 +1,7 @@
 //! Transfers buckets in memory from one process to the next, so that an upgrade does not refill them.
 //!
 //! The previous process stops accepting connections, closes each open connection after the current request, and sends
-//! its buckets. Grants after a bucket was copied are lost. The next process accepts connections when it has the
+//! its buckets. Amounts taken after a bucket was copied are lost. The next process accepts connections when it has the
 //! buckets. If the next process ends before that, the previous process accepts connections again, see [`resume`].
 
 use std::io;
@@ -81,7 +81,7 @@ fn receive_buckets(gateway: &Arc<GatewayState>, inherited: &InheritedSockets) ->
     match received {
         Ok(buckets) => {
             log::info!(buckets; "buckets received from the previous process");
-            // A process that sends no buckets reports no slots either.
+            // This is reported only if buckets came, because a process without buckets reports no slots either.
             if let Err(error) = heard {
                 gateway.metrics.slot_handover_errors.increment(1);
                 log::warn!(error:%; "the previous process does not report which slots it holds");

@@ -64,7 +64,7 @@ impl ConfigWatch {
         }
         let path = &self.sources.first()?.path;
         if self.sources == self.in_force && self.sources.iter().all(Source::is_as_read) {
-            // The file of API keys is not checked here, because it has its own watch.
+            // The file of API keys may have changed. It is not among the sources, because it has its own watch.
             self.last_read = settled.then_some(fingerprints);
             return (trigger == Trigger::Operator).then_some(ConfigChange::Unchanged);
         }
@@ -74,7 +74,7 @@ impl ConfigWatch {
             self.last_seen = None;
             return None;
         }
-        // A newly named file has no fingerprint from before it was read, so all files are then read again.
+        // A file that was not named before has no fingerprint yet, so all files are read again at the next check.
         let same_files = loaded.sources.iter().map(|source| &source.path).eq(self.sources.iter().map(|old| &old.path));
         self.last_read = (settled && same_files).then_some(fingerprints);
         let is_new = loaded.sources != self.sources || trigger == Trigger::Operator;

@@ -50,17 +50,17 @@ pub(crate) async fn cut_tunnels(gateway: &GatewayState) {
 pub(crate) async fn end_slots(gateway: &GatewayState) {
     let reported = async {
         gateway.store.end_all_slots().await;
-        // The next process charges the costs that were settled since the buckets were handed over.
+        // Costs that were settled after the handover must reach the next process, which charges them.
         while gateway.store.local_buckets().is_some_and(|memory| memory.has_unsent_costs()) {
             tokio::time::sleep(POLL).await;
         }
     };
-    // A store that gives no answer frees the slots itself later, because nothing is reported any more.
+    // A store that gives no answer frees the slots later, when this process has reported nothing for some time.
     let _ = tokio::time::timeout(REPORT_TIMEOUT, reported).await;
 }
 
-/// Whether this process still tells the next process which slots the previous process holds. This happens after two
-/// quick upgrades.
+/// Whether this process still tells the next process which slots the previous process holds. After two quick upgrades,
+/// three processes run.
 fn reports_for_previous(gateway: &GatewayState) -> bool {
     gateway.lifecycle.is_handed_over() && gateway.store.local_buckets().is_some_and(|memory| memory.counts_elsewhere())
 }

@@ -47,7 +47,7 @@ pub(crate) enum LookOutcome<C> {
 }
 
 impl<W: Send + 'static, C: Send + 'static> FileLook<W, C> {
-    /// Makes a look for `watch`, whose files were read at the time `now`.
+    /// Begins with no check under way. The files of `watch` were read at the time `now`.
     pub(crate) fn new(watch: W, now: Timestamp) -> FileLook<W, C> {
         FileLook { watch: Some(watch), under_way: None, asked: false, ended: now }
     }

@@ -18,7 +18,7 @@ use crate::gateway::telemetry::events::EventKind;
 /// The shortest delay after a handover, in which clients with busy connections are asked to reconnect.
 const MIN_DELAY_AFTER_HANDOVER: Duration = Duration::from_secs(1);
 
-/// Handles the signals to the process. Pingora's wait for a shutdown ends when the process is about to exit.
+/// Handles the signals to the process. Pingora shuts down as soon as `recv` returns.
 pub(crate) struct SignalWatch {
     pub gateway: Arc<GatewayState>,
     pub upgrade: Upgrade,
@@ -66,7 +66,7 @@ impl ShutdownSignalWatch for SignalWatch {
 }
 
 impl SignalWatch {
-    /// Exits at once, after the last steps of [`drain::wait_and_exit`].
+    /// Ends tunnels and slots, saves the buckets, and lets Pingora exit without waiting for requests.
     async fn shut_down_fast(&self) -> ShutdownSignal {
         drain::cut_tunnels(&self.gateway).await;
         drain::end_slots(&self.gateway).await;
@@ -157,7 +157,7 @@ impl SignalWatch {
     /// Sends the buckets to the next process. `None` if that process ended before it had the buckets. This process then
     /// continues.
     async fn hand_over_buckets(&self, next: NextProcess, slots: SlotRequest) -> Option<Duration> {
-        // After this call, `/readyz` still answers 200.
+        // The next process will serve the address, so `/readyz` answers 200 even while this process drains.
         self.gateway.lifecycle.hand_over();
         match bucket_handover::send(&self.gateway, self.bucket_saver.as_ref(), &next, slots).await {
             Ok(buckets) => {

@@ -99,7 +99,7 @@ pub(super) fn receive(gateway: &Arc<GatewayState>, slots: PreviousSlots) -> io::
         }
     };
     count(&first);
-    // A process that has already ended is no parent any more.
+    // When the previous process has ended, this process has another parent.
     let is_running = move || parent_id() == process;
     let broken = move |error: &io::Error| {
         gateway.metrics.slot_handover_errors.increment(1);

@@ -35,7 +35,7 @@ const VARIABLE: &str = "TOLLGATE_HANDOVER";
 const WITH_BUCKETS: &str = "3";
 
 /// The environment variable that tells the next process that the previous process can also say which slots it holds.
-/// The value is the id of the process that has set the variable, because an older version passes the variable on.
+/// The value is the id of the process that has set it. A wrong id shows that an older version has only passed it on.
 const SLOTS_VARIABLE: &str = "TOLLGATE_HANDOVER_HOLDS";
 
 /// The longest time for one read or write of buckets.
@@ -231,7 +231,7 @@ pub(crate) enum SlotRequest {
     Stream,
 }
 
-/// Receives a message: its kind, and the descriptors in it.
+/// Receives a message: its kind, and the file descriptors in it.
 fn receive(stream: &UnixStream) -> io::Result<(u8, Vec<OwnedFd>)> {
     let mut kind = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_IN_MESSAGE))];

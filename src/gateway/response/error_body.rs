@@ -10,7 +10,7 @@ use decision::refusal::{ProblemType, Refusal};
 use rules::route::error_format::ErrorFormat;
 use rules::settled_price::Unit;
 
-/// The longest `Retry-After` for which a client should repeat the request itself, in seconds. The providers' libraries
+/// The longest `Retry-After`, in seconds, with which clients are asked to repeat the request. The providers' libraries
 /// wait no longer than this.
 const LONGEST_WAIT: u64 = 60;
 

@@ -110,7 +110,8 @@ impl RateLimitFields {
         fields
     }
 
-    /// Returns the numbers of the most restrictive limit that refuses the request. `None` if no limit that clients may see does.
+    /// Returns the numbers of the most restrictive limit that refuses the request, among the limits that clients may
+    /// see. `None` if none of these refuses it.
     pub(crate) fn refusing(&self) -> Option<Triple> {
         self.refusing
     }

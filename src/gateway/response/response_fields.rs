@@ -31,8 +31,8 @@ pub(crate) struct ProblemFields {
     pub challenge: Option<Challenge>,
     /// Whether the client should repeat the request, for formats that say so.
     pub should_retry: Option<bool>,
-    /// Whether `Retry-After` is also written in milliseconds, which the libraries of some providers prefer. It always is if requests in
-    /// flight hold a budget.
+    /// Whether `Retry-After` is also written in milliseconds, which the libraries of some providers prefer. A refusal
+    /// because requests in flight hold a budget always has milliseconds.
     pub in_milliseconds: bool,
 }
 

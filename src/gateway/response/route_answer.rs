@@ -69,8 +69,7 @@ fn apply(changes: &ResolvedChanges, fields: &mut FieldLines) {
     }
 }
 
-/// Whether the response must state a length. With the other status codes, a response ends with its head (RFC 9110,
-/// section 8.6).
+/// Whether the response must state a length. With status 204 or 304 it has no body (RFC 9110, section 8.6).
 fn has_length(status: u16) -> bool {
     !matches!(status, 204 | 304)
 }

@@ -112,8 +112,8 @@ impl FdBudget {
         connections.saturating_add(open.deciding.max(self.deciding)) <= self.files
     }
 
-    /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of
-    /// `open` yet. Files that are reserved for proxies that ask for decisions do not count. `rejecting` is the number
+    /// Returns whether the files suffice for `uncounted` connections, which were accepted but are not part of `open`
+    /// yet. They cannot have the files that are reserved for proxies that ask for decisions. `rejecting` is the number
     /// of connections that are being answered with 503.
     pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize) -> bool {
         let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);

@@ -6,7 +6,7 @@ use base::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
 pub(crate) struct LogThrottle {
-    /// The interval in which the last line was logged. Intervals are counted from the epoch.
+    /// The number of the interval in which the last line was logged, counted from the epoch.
     last_logged: AtomicU64,
     /// The number of lines that were suppressed since the last line.
     held_back: AtomicU64,

@@ -12,8 +12,8 @@ use base::time::{Micros, Timestamp};
 use base::tls::server::Session;
 use request::scheme::Scheme;
 
-/// The interval at which a request id is put into the HPACK table of a connection. Each new id is compared with every
-/// id in the table, so only few ids are put there.
+/// The interval at which a request id is put into the HPACK table of a connection, so that later ids need not repeat
+/// the name of the field. Each new id is compared with every id in the table, so only few ids are put there.
 const KEPT_REQUEST_ID: Micros = Micros(30_000_000);
 
 /// A handle to one connection. The server passes the handle to the application with every request.

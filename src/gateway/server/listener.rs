@@ -226,7 +226,7 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
 
 impl<A> SocketService<A> {
     /// Accepts while the phase is [`AcceptPhase::Open`] and the process is not `leaving`, and then closes `socket`. The
-    /// caller's duplicate keeps the queue of the socket.
+    /// caller has a duplicate of `socket`, so connections in its queue are not lost.
     async fn accept<S: ServerApp + Send + Sync + 'static>(
         &self,
         socket: TcpListener,

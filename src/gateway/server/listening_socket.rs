@@ -80,7 +80,7 @@ impl ListeningSocket {
         Ok(sockets)
     }
 
-    /// Returns another descriptor of this socket.
+    /// Returns another file descriptor of this socket.
     ///
     /// # Errors
     /// If the open-file limit is reached.
@@ -132,7 +132,7 @@ impl AsFd for ListeningSocket {
     }
 }
 
-/// Makes a listening socket of a descriptor, by the family of its address.
+/// Makes a listening socket of a file descriptor, by the family of its address.
 impl TryFrom<OwnedFd> for ListeningSocket {
     type Error = io::Error;
 

@@ -1,9 +1,9 @@
 //! Settles the costs of a request that are known only when the request has ended.
 //!
-//! A request has one [`UnsettledCost`] for each [budget](ledger::algorithm::budget) that has admitted it. An observer of
-//! the response reads what the request has cost, and notes it with [`UnsettledCosts::end`]. The drop of
-//! [`HeldSlots`](super::HeldSlots) settles the costs, so they are settled exactly once. If nothing was noted, the request
-//! was not sent, and costs nothing.
+//! A request has one [`UnsettledCost`] for each [budget](ledger::algorithm::budget) that has admitted it. An observer
+//! of the response reads what the request has cost, and notes it with [`UnsettledCosts::end`]. The drop of
+//! [`HeldSlots`](super::HeldSlots) settles the costs, so they are settled exactly once. If nothing was noted, the
+//! request was not sent, and costs nothing.
 
 use std::sync::{Arc, OnceLock};
 
@@ -248,8 +248,8 @@ impl UnsettledCosts {
 }
 
 impl UnsettledCost {
-    /// Returns the cost of a request with this result. If `result` is in `refund_on` and the response names no cost, the
-    /// request costs nothing.
+    /// Returns the cost of a request with this result. If `result` is in `refund_on` and the response names no cost,
+    /// the request costs nothing.
     fn settled(&self, result: RequestResult, read: ReadCost, refund_on: &UpstreamResults) -> SettledCost {
         let named = |cost| SettledCost { cost, is_missing: false };
         let missing = |cost| SettledCost { cost, is_missing: true };

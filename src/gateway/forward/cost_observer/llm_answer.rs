@@ -1,4 +1,4 @@
-//! Reads which tokens a request to a language model has used from the response, whole or streamed, also if it is cut.
+//! Counts the tokens that a request to a language model has used. The response may be whole, streamed or cut.
 
 use http::request::Parts;
 
@@ -58,8 +58,8 @@ impl LlmAnswer {
             return UsedTokens { usage, model: None, is_estimated: true };
         };
         match report.usage {
-            // The usage of a response that is not a stream includes all of its text, wherever the usage stands. A
-            // stream may begin with a usage of 0, which says nothing when the stream is cut.
+            // A usage in a stream counts only the text before it, so no text may follow. A usage of 0 is from the
+            // beginning of a stream that was cut.
             Some(usage) if !is_streamed || report.text_bytes_after_usage == 0 && usage != Usage::default() => {
                 UsedTokens { usage, model: report.model, is_estimated: false }
             }

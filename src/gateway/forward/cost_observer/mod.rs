@@ -22,7 +22,7 @@ use llm_answer::LlmAnswer;
 use rules::route::llm_settings::OtherRequests;
 use rules::settled_price::{JsonPlace, SettledSource, Unit, Weights};
 
-/// The observer of the response to a request whose costs the response tells.
+/// An observer that reads from a response what the request has cost.
 #[derive(Debug)]
 pub(super) struct CostObserver {
     costs: Arc<UnsettledCosts>,
@@ -45,16 +45,16 @@ enum CostReader {
     Tokens(Weights),
     /// The cost is what the tokens of the language model cost by the table of prices.
     Money,
-    /// The response does not matter.
+    /// The cost does not depend on the response.
     Known(ReadCost),
 }
 
 impl CostObserver {
-    /// Returns the observer of these costs of a request with this head.
+    /// Makes the observer for a request with this head. `costs` are the costs to be read.
     pub(super) fn new(costs: Arc<UnsettledCosts>, head: &Parts) -> CostObserver {
         let has_llm = costs.iter().any(|cost| cost.price.source.is_llm());
         let answer = costs.model.as_ref().filter(|_| has_llm).and_then(|model| LlmAnswer::of(head, model));
-        // The cost of a request in no known format.
+        // The cost if the request has no known format of a language model.
         let other = match other_requests(&head.method, &costs.llm) {
             OtherRequests::Refuse | OtherRequests::Free => Cost::default(),
             OtherRequests::Cost(cost) => cost,

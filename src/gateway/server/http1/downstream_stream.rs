@@ -34,7 +34,7 @@ const EARLY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct DownstreamStream {
     pub(super) inner: Stream,
-    /// Whether there may be something to read. The stream must read only when it is polled for reading.
+    /// Whether the socket has woken the task since the last read, so that there may be something to read.
     readable: PollOnWake,
     /// Counts the connection until it is closed.
     slot: Option<ConnectionSlot>,

@@ -1,4 +1,4 @@
-//! Writes the response of a connection on which no valid request has arrived, and closes the connection.
+//! Answers on a connection on which no valid request has arrived, and closes the connection.
 
 use std::time::Duration;
 

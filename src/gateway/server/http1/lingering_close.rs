@@ -43,7 +43,7 @@ pub(super) fn reset_at_close(stream: &Stream) -> io::Result<()> {
     socket2_raw::SockRef::from(&Descriptor((**stream).id())).set_linger(Some(Duration::ZERO))
 }
 
-/// The number of a stream's socket, as a type that implements `AsRawFd` for `socket2`.
+/// The file descriptor of a stream, as a type that implements `AsRawFd` for `socket2`.
 struct Descriptor(RawFd);
 
 impl AsRawFd for Descriptor {

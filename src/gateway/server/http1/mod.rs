@@ -90,7 +90,7 @@ impl<A: Http1Application> Http1Server<A> {
                 Some(stream) => stream,
                 None => return,
             };
-            // Checked here too, because a client that pipelines its requests never waits between them.
+            // Exclusion is checked here too, because a client that pipelines its requests never waits between them.
             if idle_timeout.is_client_excluded().await {
                 return;
             }

@@ -150,7 +150,7 @@ pub struct Chunks {
     extension_budget: ExtensionBudget,
 }
 
-/// The unit whose bytes of extensions are bounded.
+/// Whether the bytes of chunk extensions are bounded for the whole body, or for each chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExtensionBudget {
     Body,

@@ -1,7 +1,7 @@
 //! Parses the head of an HTTP/1.x request as its bytes arrive. A head that is accepted can be read in one way only.
 //!
-//! The result depends only on the bytes, never on how they were split. The parser is stricter than other parsers, so
-//! that no request is rejected for its syntax after it was charged.
+//! The result depends only on the bytes, never on how they were split. The parser is stricter than other parsers.
+//! Otherwise a later parser could reject a request that was already charged.
 
 use memchr::memchr;
 
@@ -153,7 +153,8 @@ impl HeadParser {
             self.method = method;
         }
         loop {
-            // The length is checked first, so that the result does not depend on whether the line's end has arrived.
+            // A line that is too long is an error before and after its end has arrived. So the result does not depend
+            // on how the bytes were split.
             let (last, error) = self.line_limit(size);
             let Some(found) = bytes.get(self.searched..).and_then(|rest| memchr(b'\n', rest)) else {
                 self.searched = bytes.len();

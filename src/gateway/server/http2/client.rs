@@ -155,7 +155,7 @@ impl Http2Client {
                 Poll::Ready(Ok(part))
             }
             Poll::Ready(Err(error)) => {
-                // After an error that the h2 crate has found, the stream is already reset.
+                // For errors that the h2 crate finds, it has already reset the stream.
                 if is_malformed(&error) {
                     self.reset_for(Reason::PROTOCOL_ERROR);
                 }

@@ -102,7 +102,7 @@ pub struct FrameCounter {
     is_continued: bool,
     /// The highest stream that the client has opened.
     last_stream: u32,
-    /// The block that may be trailers.
+    /// The counter of the current block of header fields, if the block may be trailers.
     block: Option<BlockCounter>,
     counts: Arc<FrameCounts>,
 }

@@ -20,7 +20,7 @@ const FRAMES_PER_TURN: u32 = 256;
 #[derive(Debug)]
 pub(super) struct FrameWatch {
     inner: Stream,
-    /// Whether there may be something to read. The stream must read only when it is polled for reading.
+    /// Whether the socket has woken the task since the last read, so that there may be something to read.
     readable: PollOnWake,
     /// The bytes that were read from the connection before this stream was made.
     prefix: Bytes,

@@ -18,7 +18,7 @@ pub(crate) fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Resul
     loop {
         match ready!(body.poll_part(cx)) {
             Some(Ok(data)) if body.is_at_end() => {
-                // The stream may also have failed. `poll_end` finds this out.
+                // The last part is returned together with the end. The end may also be a failure of the stream.
                 return Poll::Ready(match poll_end(body, cx) {
                     Poll::Ready(end) => end.map(|BodyPart { end, .. }| BodyPart { data, end }),
                     Poll::Pending => Ok(BodyPart::data(data)),
@@ -32,7 +32,7 @@ pub(crate) fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Resul
     }
 }
 
-/// Whether the message violates the protocol, and the gateway has found this, not the h2 crate.
+/// Whether the gateway has found that the message violates the protocol. `false` for errors that the h2 crate finds.
 pub(crate) fn is_malformed(error: &h2::Error) -> bool {
     error.reason() == Some(Reason::PROTOCOL_ERROR) && !error.is_reset() && !error.is_go_away()
 }

@@ -315,7 +315,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         let end = match (self.streams.open(), self.left_at) {
             (0, Some(left)) => self.streams.ended().max(left).plus(FAREWELL),
             (0, None) => self.streams.ended().plus(bounds.idle_timeout),
-            // Streams are open, so the connection is not closed at this moment, but only checked again.
+            // A connection with open streams is only checked again at this moment.
             _ => now.plus(bounds.idle_timeout),
         };
         self.block = self.frames.open_block().map(|number| match self.block {

@@ -135,7 +135,7 @@ impl Drop for State {
 
 impl State {
     fn take_out(&mut self, cx: &mut Context<'_>) {
-        // After the end of the body or an error, the reader polls the stream again.
+        // The end of the body or an error need not be kept, because the reader polls the stream itself.
         while let Poll::Ready(Some(Ok(part))) = self.stream.poll_data(cx) {
             self.push(part);
         }

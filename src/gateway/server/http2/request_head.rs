@@ -75,8 +75,8 @@ pub(super) fn check(
     Ok(length)
 }
 
-/// Returns the authority as a value for `Host`; `None` if a field `Host` already has it. Looks for that field only if
-/// `may_be_there`.
+/// Returns the authority as a value for `Host`. `None` if the head already has a field `Host`. `may_be_there` says
+/// whether the head may have this field.
 fn host(uri: &Uri, headers: &HeaderMap, may_be_there: bool) -> Result<Option<HeaderValue>, HeadError> {
     let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
     let hosts = may_be_there.then(|| headers.get_all(HOST).iter()).into_iter().flatten();

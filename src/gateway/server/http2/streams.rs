@@ -24,7 +24,7 @@ pub(crate) struct Streams(Arc<State>);
 #[derive(Debug)]
 struct State {
     open: AtomicUsize,
-    /// Whether the first stream is open. The connection and this stream are counted as one.
+    /// Whether an open stream is counted together with the connection, as one. There is at most one such stream.
     is_first_open: AtomicBool,
     /// The time at which the last stream ended, in microseconds.
     ended: AtomicU64,
@@ -123,7 +123,7 @@ impl StreamGuard {
         self.streams.0.exit.lock().get_or_insert_with(exit);
     }
 
-    /// Lends a timer to the stream, until [`StreamGuard::return_timer`]. It may still be set for an earlier stream.
+    /// Lends a timer to the stream, until [`StreamGuard::return_timer`]. The timer may still be set for an earlier stream.
     pub(crate) fn borrow_timer(&self) -> ReusableTimer {
         self.streams.0.timers.lock().pop().unwrap_or_else(ReusableTimer::coarse)
     }

@@ -60,7 +60,7 @@ fn begins_head(stream: &mut DownstreamStream, skipped: &mut bool) -> bool {
 
 /// Reads the bytes that have arrived by the end of the wait, because there may be a request among them.
 async fn read_what_arrived(stream: &mut DownstreamStream) {
-    // Before the task continues, the runtime looks at its sockets.
+    // The runtime looks at its sockets before this task continues.
     tokio::task::yield_now().await;
     // An error here is found again by the next read or write.
     let _ = poll_fn(|cx| Poll::Ready(stream.poll_read_ahead(cx))).await;

@@ -50,7 +50,7 @@ impl ReusableTimer {
                     if now >= deadline {
                         return Poll::Ready(());
                     }
-                    // If the recorded time were later than `deadline`, each poll would set the timer again.
+                    // The recorded time is never later than `deadline`. Otherwise each poll would set the timer again.
                     let left = deadline.since(now).min(LONGEST);
                     self.set = Some((now.plus(left), (self.timer)(left.max(SHORTEST).into())));
                     self.woken.rearm();
