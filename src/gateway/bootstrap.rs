@@ -100,12 +100,12 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Binds the sockets that the configuration names, or takes over those of the previous process, and makes the state that the
+/// Binds the sockets of the configuration, or takes them over from the previous process. Makes the state that the
 /// threads share. `sources` are the files from which the configuration was read.
 ///
 /// # Errors
-/// If an address or the file of the access log cannot be opened, another process uses the file of buckets, the handover fails,
-/// or a variable about traces is invalid.
+/// If an address or the file of the access log cannot be opened, or another process uses the file of buckets. Also if
+/// the handover fails, or a variable about traces is invalid.
 pub(crate) fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<BoundGateway, StartError> {
     let trace_settings = TraceSettings::read().map_err(StartError::Variables)?;
     let mut inherited = InheritedSockets::receive().map_err(StartError::Upgrade)?;

@@ -100,7 +100,6 @@ pub(super) fn warnings(report: &Report, names: &[String]) -> Vec<String> {
     warnings
 }
 
-/// One line of the table.
 #[derive(Default)]
 struct Row {
     label: String,

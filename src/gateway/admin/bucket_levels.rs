@@ -9,7 +9,7 @@ use ledger::cost::Cost;
 use ledger::holds::{Owner, Report, SettledSums};
 use ledger::store_time::StoreTime;
 
-/// An owner that no gateway has and that holds no slots. The level of a bucket is computed as for this owner.
+/// An owner that is no gateway and holds no slots. The steps with which levels are computed need an owner.
 const READER: Owner = Owner(u64::MAX);
 
 /// The states of some buckets at one moment, from which the remaining amounts are computed.

@@ -178,7 +178,6 @@ pub(crate) fn by_values(
 enum LimitSelector<'n> {
     /// Limits with this name, or limits of a rule with this name.
     Named(&'n str),
-    /// Limits of this meter.
     OfMeter(&'n str),
 }
 

@@ -1,6 +1,6 @@
 //! Runs `tollgate bucket` on the admin listener, for a command that has no configuration file.
 //!
-//! The rules, the key of pseudonyms and the store's login are those of the gateway. The query is in a header field, so
+//! The gateway uses its own rules, key of pseudonyms and login to the store. The query is in a header field, so
 //! that no URL contains a client's value.
 
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ use rules::explanation::Date;
 use rules::rule::Mode;
 use stores::memory::{PREVIOUS_PROCESS, PROCESS};
 
-/// Returns the name of a bucket in the access log, or a text that says that the key of the pseudonyms is not known.
+/// Returns the name of a bucket in the access log. If the key of the pseudonyms is not known, a text that says so.
 pub(crate) fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
     match names.is_known() {
         true => names.bucket(&key.0).to_string(),

@@ -1,8 +1,8 @@
 //! Shows buckets in memory on the admin listener, resets them, and gives back amounts to them.
 //!
 //! A bucket is named by its key in hexadecimal digits, so that no URL contains a client's value. The listener has no
-//! password, so unintended changes must be prevented: DELETE and PATCH need a field that a page in a browser cannot
-//! send to another site, and a host name that no other site can have.
+//! password, so a page in a browser could change buckets. To prevent this, DELETE and PATCH need a field that a page
+//! cannot send to another site, and a host name that no other site can have.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Classifies the host name in a request to the admin listener, so that no page of another site can read the answer
 //! through a browser.
 //!
-//! A site can point its own name at any address, also at an address that only the reader of its page can reach (DNS
-//! rebinding). The browser then sends the site's name in `Host`. This name has a dot, and is never an address or the
-//! name of this machine.
+//! A site can point its own name at any address, even one that only the reader of its page can reach (DNS rebinding).
+//! The browser then sends the site's name in `Host`. This name has a dot, and is never an address or the name of this
+//! machine.
 //!
 //! Other clients send various names: Prometheus the name of its target, kubelet an address or the `host` of its probe.
 //! So `/metrics`, `/livez` and `/readyz` accept any name.

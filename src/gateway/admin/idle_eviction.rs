@@ -95,7 +95,6 @@ impl AdminSlot<'_> {
         }
     }
 
-    /// Waits until this connection is evicted.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }

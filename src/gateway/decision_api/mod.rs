@@ -25,7 +25,7 @@ use super::telemetry::metrics::{DoorDecisions, RateLimitMetrics};
 use request::door::Door;
 use stores::Worker;
 
-/// The decision API, which answers other proxies. Each thread has one such value.
+/// The decision API of one thread. It answers other proxies.
 #[derive(Clone, Debug)]
 pub(super) struct DecisionApi {
     pub gateway: Arc<GatewayState>,

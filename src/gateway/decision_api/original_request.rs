@@ -130,7 +130,7 @@ fn by_path(call: &Parts) -> Result<Description<'_>, CallError> {
         Some(authority) => HeaderValue::from_str(authority.as_str()).map_err(|_| CallError::Unusable(HOST))?,
         None => only(&call.headers, HOST)?.clone(),
     };
-    // The scheme of the call itself is not used: many proxies with TLS call without TLS.
+    // The call may use another scheme than the client's request: many proxies with TLS call without TLS.
     let scheme = scheme::parse(only(&call.headers, FORWARDED_PROTO)?.as_bytes().trim_ascii());
     let scheme = scheme.ok_or(CallError::Unusable(FORWARDED_PROTO))?;
     Ok(Description { method: call.method.as_str().as_bytes(), authority, target: target.as_bytes(), scheme })

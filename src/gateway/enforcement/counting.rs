@@ -99,7 +99,7 @@ pub(super) fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeRep
 enum Group {
     Granted,
     Refused,
-    /// The bucket is only checked and not charged, whatever the result of the other charges.
+    /// The bucket is checked and not charged, even if the other charges are taken.
     Checked,
 }
 

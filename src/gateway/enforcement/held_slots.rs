@@ -1,4 +1,4 @@
-//! Keeps what a request holds until the request ends, and counts its slots meanwhile.
+//! Keeps and counts what a request holds, until the request ends.
 
 use std::sync::Arc;
 

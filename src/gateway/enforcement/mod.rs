@@ -85,7 +85,7 @@ impl RefusalResponse {
     }
 }
 
-/// The values besides the request itself on which a decision depends, such as the time of arrival and the client's patience.
+/// The values on which a decision depends, in addition to the request: for example the time of arrival.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub worker: Worker,

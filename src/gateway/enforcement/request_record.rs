@@ -1,4 +1,4 @@
-//! Keeps the values that the access log and the trace report about a request, from the decision to the end of the request.
+//! Keeps the values that the access log and the trace report about a request, until the request ends.
 //!
 //! A record holds the snapshot with which the request began, because the snapshot has the names of limits. A request that is
 //! neither logged nor traced has no record. Only reported values are pseudonymised.

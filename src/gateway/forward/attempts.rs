@@ -299,7 +299,6 @@ impl ForwardedRequest<'_, '_> {
         Ok(())
     }
 
-    /// Connects to an endpoint.
     async fn new_connection(&mut self, peer: &HttpPeer, key: u64) -> Result<UpstreamConnection, Fault> {
         self.count_connection()?;
         Ok(connect(self.received.forwarder, peer, key).await?)

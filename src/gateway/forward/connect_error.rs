@@ -39,8 +39,8 @@ pub(super) fn describe(error: &Error) -> String {
     let kind = error.etype().as_str();
     match error.root_cause().downcast_ref::<io::Error>() {
         Some(cause) => format!("{kind}: {}", certificate_error::of_server(&cause.to_string())),
-        // Pingora's text about a failed handshake contains no bytes of the peer except the names in its certificate, so it
-        // can be logged.
+        // Pingora's text about a failed handshake can be logged. Of the peer's bytes, it has only the names in the
+        // certificate.
         None if *error.etype() == ErrorType::TLSHandshakeFailure => {
             let said = certificate_error::of_server(tls_context(error));
             // Pingora's text before the reason only repeats the kind of the error.

@@ -83,7 +83,7 @@ impl Download {
     /// If the body is invalid.
     pub fn decode(&mut self, mut show: impl FnMut(&[u8])) -> Result<(), UpstreamFault> {
         while !self.input.is_empty() && self.body != ResponseFraming::Nothing {
-            // Decodes only as many bytes as the output buffer has room for, however large the input is.
+            // Decodes only as many bytes as the output buffer has room for.
             let Some(room @ 1..) = BUFFER.checked_sub(self.out.len()) else { return Ok(()) };
             let input = self.input.get(..room).unwrap_or(&self.input);
             let (kind, length, next) = match self.body {

@@ -169,7 +169,6 @@ impl<'e> EndedExchange<'e> {
         self.destination.upstream.as_ref()
     }
 
-    /// The last attempt.
     fn attempt(&self) -> Option<&'e Attempt> {
         self.attempts?.current.as_ref()
     }

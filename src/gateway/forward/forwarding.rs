@@ -164,8 +164,8 @@ impl ForwardingClient for Http2Client {
     }
 }
 
-/// How long both sides of a gRPC stream may pause; `None` for other requests. A request counts as gRPC only if it has
-/// the content type of gRPC, and also the method and the `TE` that every gRPC client sends.
+/// How long both sides of a gRPC stream may pause; `None` for other requests. A gRPC request has the content type of
+/// gRPC, the method `POST`, and `TE: trailers`.
 fn pause_of_grpc(request: &ForwardedRequest<'_, '_>) -> Option<Micros> {
     let head = &request.received.head;
     let accepts_trailers = |te: &HeaderValue| te.as_bytes().eq_ignore_ascii_case(b"trailers");

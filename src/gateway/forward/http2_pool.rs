@@ -2,8 +2,8 @@
 //!
 //! A connection takes as many requests as its server admits. This number is known when the server's settings have
 //! arrived. Until then, further requests wait, and open only as many connections as they need. A connection is closed
-//! when it has been idle for the upstream's idle timeout, when its server no longer answers pings, or when its server
-//! accepts no more requests. A connection never changes its thread.
+//! after the upstream's idle timeout. It is also closed when its server no longer answers pings, or accepts no more
+//! requests. A connection never changes its thread.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,8 +1,8 @@
 //! Handles a request: receives it, decides about it, forwards it, and reports its end.
 //!
-//! [`exchange::Exchange`] goes through these stages as a value. When it is dropped, the request is counted and logged, however it
-//! ended. Heads stay the bytes that arrived ([`head_edit`]). If both sides speak HTTP/1.1, a [`transfer`] moves the bytes; every
-//! other pair of protocols has a [`relay`].
+//! [`exchange::Exchange`] goes through these stages as a value. When it is dropped, the request is counted and logged.
+//! Heads are kept as the bytes that arrived ([`head_edit`]). If both sides speak HTTP/1.1, a [`transfer`] moves the
+//! bytes. Every other pair of protocols has a [`relay`].
 
 mod attempts;
 mod body_decision;

@@ -18,7 +18,7 @@ const CHECK: Duration = Duration::from_millis(500);
 /// Lets a request wait for its turn in the queue of a leaky bucket.
 ///
 /// # Errors
-/// If the client leaves meanwhile, or the process exits. The place in the queue is not given back.
+/// If the client leaves during the wait, or the process exits. The place in the queue is not given back.
 pub(super) async fn delay<C: RequestClient>(
     client: &mut C,
     DecidedStage { received, decided, .. }: &mut DecidedStage<'_, '_>,

@@ -167,7 +167,7 @@ async fn decide_about<'e, 'f, C: ForwardingClient>(
     let decide = decide(gateway, &snapshot, &with_body, arrival, payment);
     let (findings, body) = match client.until(WaitEnd::RequestEnds, decide).await? {
         Ok(findings) => (findings, None),
-        // Few requests are decided by their bodies, so this future is on the heap and does not enlarge the task of
+        // Few requests are decided by their bodies. This future is on the heap, so that it does not enlarge the task of
         // every request.
         Err(open) => Box::pin(decide_with_body(client, received, head, &snapshot, &request, open)).await?,
     };

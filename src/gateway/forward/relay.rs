@@ -1,4 +1,4 @@
-//! Moves one request to its upstream and the response to its client, both at the same time, whatever protocols they speak.
+//! Moves one request to its upstream and the response to its client, both at the same time, for any two protocols.
 //!
 //! Each side reads and writes parts of bodies: a [`ClientSide`] and an [`UpstreamSide`], each for HTTP/1.x and for
 //! HTTP/2. Memory is bounded: one part of each body is held here, and each writer and reader has one buffer. While a

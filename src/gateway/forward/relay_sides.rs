@@ -152,8 +152,8 @@ pub(super) trait UpstreamSide: Send + Sized {
     /// If the upstream fails.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, UpstreamFault>>;
 
-    /// Reads parts of the body that arrive while the client does not read, and holds them in memory, as far as flow control
-    /// permits.
+    /// Reads the parts of the body that arrive while the client does not read, and holds them in memory. Flow control
+    /// bounds these parts.
     fn poll_hold(&mut self, cx: &mut Context<'_>);
 
     /// Returns the number of bytes of the response that this side holds in memory.

@@ -5,9 +5,9 @@ use std::fmt;
 use super::fault::Fault;
 use super::head_edit::HeadEdit;
 
-/// An observer of the upstream's response to one request. It is shown the response as the upstream sent it, before the gateway
-/// edits it, and it changes and delays nothing. Only the response that is passed on is shown: no interim response, and nothing of
-/// an attempt that is followed by another.
+/// An observer of the upstream's response to one request. It is shown the response before the gateway edits it. It
+/// neither changes nor delays the response. Only the response that is passed on is shown: no interim response, and
+/// nothing of an attempt that is followed by another.
 ///
 /// The calls have this order: `head`, any number of `data`, `trailers`, `end`. Only `end` always comes, and it comes once.
 ///
@@ -33,8 +33,8 @@ pub(super) trait ResponseObserver: fmt::Debug + Send + Sync {
 pub(super) enum ResponseEnd<'e> {
     /// The upstream has sent all of it. The client may have left before it got the last bytes.
     Whole,
-    /// The head has been passed on, and this fault of the upstream, the client or the gateway ended the exchange before the end of
-    /// the body was read. `None` if the exchange was dropped, as by a panic.
+    /// The head has been passed on, and this fault ended the exchange before the end of the body was read. `None` if
+    /// the exchange was dropped, as by a panic.
     Cut(Option<&'e Fault>),
     /// The request may have been sent to an upstream, but no head was passed on. `None` if the exchange was dropped.
     Unanswered(Option<&'e Fault>),

@@ -30,7 +30,7 @@ mod record {
         /// The calls, in their order, without repetitions of `data`.
         calls: Vec<&'static str>,
         status: u16,
-        /// The fields of the head and those of the trailers, as `name: value`.
+        /// The fields of the head, as `name: value`. `trailers` has the same form.
         fields: Vec<String>,
         trailers: Vec<String>,
         pieces: usize,

@@ -1,4 +1,4 @@
-//! Writes the end of a chunked body, with those of its trailers that may be forwarded.
+//! Writes the end of a chunked body, and removes trailers that must not be forwarded.
 
 use http::HeaderName;
 
@@ -78,9 +78,9 @@ fn end(trailers: &[u8], out: &mut Vec<u8>, is_removed: impl Fn(&str) -> bool) {
     edit.write(out);
 }
 
-/// Whether a trailer with this name, in lower case, is removed. Removed are hop-by-hop fields, the gateway's own
-/// fields, and fields that say how the rest of the message is read or used (RFC 9110, section 6.5.1), because a
-/// recipient that merges trailers into the head would believe these fields.
+/// Whether a trailer with this name, in lower case, is removed. A recipient may merge trailers into the head. So
+/// hop-by-hop fields, the gateway's own fields, and fields that say how the message is read or used are removed
+/// (RFC 9110, section 6.5.1).
 fn is_no_trailer(name: &str) -> bool {
     const PREFIXES: [&str; 6] = ["x-tollgate-", "ratelimit", "x-ratelimit", "access-control-", "if-", "proxy-"];
     const NAMES: [&str; 30] = [

@@ -1,7 +1,7 @@
 //! Keeps idle HTTP/1.1 connections to upstreams for later requests of the same thread, and opens new connections.
 //!
-//! A connection is closed when it has been idle for the upstream's idle timeout, when the upstream has closed it or
-//! sent bytes that no request asked for, or when there are too many idle connections. A connection never changes its
+//! A connection is closed after the upstream's idle timeout, or when there are too many idle connections. It is also
+//! closed when the upstream has closed it, or has sent bytes that no request asked for. A connection never changes its
 //! thread.
 
 use std::collections::HashMap;
@@ -102,7 +102,7 @@ impl UpstreamPool {
     }
 
     /// Closes all idle connections with this key. Called when the upstream has closed a connection of this pool instead
-    /// of answering, because the upstream has probably closed the idle connections too.
+    /// of answering. The upstream has probably closed the idle connections too.
     pub(crate) fn discard(&self, key: u64) {
         let mut idle = self.idle.lock();
         if let Some(stale) = idle.connections.remove(&key) {

@@ -1,7 +1,7 @@
 //! Watches the file of API keys, and applies a changed file.
 //!
-//! A changed file is read when two checks in a row have found it the same, because a write may not be complete. An
-//! invalid file changes nothing.
+//! A write may not be complete. So a changed file is read when two checks in a row have found it the same. An invalid
+//! file changes nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -63,8 +63,7 @@ impl ApiKeyWatch {
             self.last_seen = None;
             return None;
         }
-        // If only one check has found the file in this form, the file may change again at once, so it is read again
-        // later.
+        // If only one check has found the file in this form, the file may change again at once. It is then read again.
         self.last_read = settled.then_some(fingerprint);
         let hash = bytes.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
         let is_new = std::mem::replace(&mut self.hash, hash) != hash;

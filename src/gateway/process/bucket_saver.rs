@@ -127,7 +127,7 @@ impl BucketSaver {
         loop {
             interval.tick().await;
             let (saver, gateway) = (Arc::clone(self), Arc::clone(gateway));
-            // A panic in the thread is logged, and the former content of the file stays.
+            // A panic in the thread is logged, and the file keeps its old content.
             let _ = tokio::task::spawn_blocking(move || saver.save(&gateway)).await;
         }
     }

@@ -1,7 +1,7 @@
 //! Watches the certificate files of a listener, and applies changed files.
 //!
-//! Changed files are read when two checks in a row have found all files the same, because a certificate and its key are
-//! written one after the other. If a file cannot be used, the former certificates stay in force.
+//! A certificate and its key are written one after the other. So changed files are read when two checks in a row have
+//! found all files the same. If a file cannot be used, the old certificates stay in force.
 
 use std::sync::Arc;
 
@@ -46,8 +46,7 @@ impl CertificateWatch {
             return None;
         }
         let reread = self.server.reread(now);
-        // A read is final only if two checks in a row have found the same files, because a file may change again at
-        // once.
+        // A file may change again at once. So a read is final only if two checks in a row have found the same files.
         self.last_read = (settled && self.fingerprints() == fingerprints).then_some(fingerprints);
         match reread {
             Ok(reread) => {

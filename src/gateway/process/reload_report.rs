@@ -8,7 +8,7 @@ use rules::number_changes::ChangedLimit;
 /// The maximum number of problems or limits that one log line names.
 const NAMED: usize = 10;
 
-/// The differences between the former configuration and the new one, for the log.
+/// The differences between the old and the new configuration, for the log.
 pub(crate) struct Changes {
     resets: Vec<Reset>,
     kept: Vec<ChangedLimit>,

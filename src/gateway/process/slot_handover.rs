@@ -1,5 +1,5 @@
-//! Tells the next process what the requests of this process hold and cost until this process ends, so that the next
-//! process counts these requests too.
+//! Tells the next process what the requests of this process hold and cost, so that the next process counts these
+//! requests too. This goes on until this process ends.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -148,8 +148,8 @@ mod tests {
     use ledger::bucket_key::BucketKey;
     use ledger::cost::Cost;
 
-    /// Sends one amount, and closes the stream. Returns the number of amounts that were last counted while the previous
-    /// process was running, the number after its end, and whether the stream was broken.
+    /// Sends one amount, and closes the stream. Returns the number of amounts that count while the previous process is
+    /// running, the number after its end, and whether the stream was broken.
     fn counted(ends_first: bool) -> (usize, usize, bool) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let held = HeldAmount {

@@ -302,8 +302,8 @@ impl NextProcess {
         Ok(BucketStream(stream))
     }
 
-    /// Sends one end of a new stream to the next process, and returns the other end, on which this process says which
-    /// slots it holds.
+    /// Sends one end of a new stream to the next process, and returns the other end. This process then writes to it
+    /// which slots it holds.
     ///
     /// # Errors
     /// If the next process has ended.

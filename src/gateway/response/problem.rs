@@ -126,7 +126,7 @@ impl<'a> ProblemResponse<'a> {
         self.with_fields(self.plain(request_id), request_id)
     }
 
-    /// Adds the fields that every response of the gateway has, whatever its body.
+    /// Adds the fields that every response of the gateway has.
     fn with_fields(&self, mut response: OwnResponse, request_id: &HeaderValue) -> OwnResponse {
         self.response_fields(request_id).write(&mut response.fields);
         response

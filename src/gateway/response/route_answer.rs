@@ -59,7 +59,6 @@ pub(crate) fn complete(
     ResponseFields { request_id, problem: None, rate_limits, cors }.write(&mut response.fields);
 }
 
-/// Applies the field changes of a route.
 fn apply(changes: &ResolvedChanges, fields: &mut FieldLines) {
     for (name, value) in &changes.0 {
         match value {

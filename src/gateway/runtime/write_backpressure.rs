@@ -72,8 +72,7 @@ impl WriteBackpressure {
         WriteBackpressure { own: Some(Arc::default()), client: Some(client), ..self.clone() }
     }
 
-    /// Returns whether so many responses are stalled that only little of each response may be read from the upstream in
-    /// advance.
+    /// Returns whether so many responses are stalled that responses must be read through the small receive window.
     pub(crate) fn is_above_threshold(&self) -> bool {
         let has_share = || self.own.as_ref().is_some_and(|own| own.load(Ordering::Relaxed) >= SHARE);
         self.all.load(Ordering::Relaxed) >= THRESHOLD

@@ -28,8 +28,7 @@ struct HandleState {
     /// `None` for a connection of HTTP/1.
     http2: Option<Http2State>,
     closing: AtomicBool,
-    /// The arrival of the last request whose id was put into the HPACK table, in HTTP/2; 0 before the first such
-    /// request.
+    /// The arrival of the last HTTP/2 request whose id was put into the HPACK table. 0 before the first one.
     kept_request_id: AtomicU64,
     /// The time at which requests were last accepted, in HTTP/2; 0 before the first request.
     accepted: AtomicU64,

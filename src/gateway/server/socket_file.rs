@@ -1,6 +1,6 @@
 //! Binds a Unix domain socket to its path, where an earlier process may have left its socket file.
 //!
-//! The kernel does not remove a socket file when its process ends, so the file is replaced if no process listens at it.
+//! The kernel leaves a socket file when its process ends. So the file is replaced if no process listens at it.
 //! A lock on the folder keeps two processes from doing this at the same time.
 
 use std::fs::{File, Permissions};

@@ -47,7 +47,7 @@ impl Destination {
         Destination { route, upstream: None, answer: None, forwarding: None }
     }
 
-    /// Returns the settings for requests to language models: those of the route, or else of the file.
+    /// Returns the route's settings for requests to language models. Without them, returns the settings of the file.
     pub(crate) fn llm<'s>(&'s self, config: &'s Config) -> &'s LlmSettings {
         self.forwarding.as_ref().and_then(|route| route.overrides.llm.as_ref()).unwrap_or(&config.llm)
     }

@@ -1,7 +1,7 @@
 //! Learns from the costs of requests what later requests may cost, for the budgets with `reserve: {learn: …}`.
 //!
-//! The memory is bounded: a limit has at most [`MOST_VALUES`] samples for single values and one sample for all other
-//! values, each of at most 16 KiB.
+//! The memory is bounded: a limit has at most [`MOST_VALUES`] samples for single values, and one sample for all other
+//! values. A sample takes at most 16 KiB.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,6 @@ pub(crate) struct LearnedCosts {
     limits: Vec<Option<Arc<LearnedLimit>>>,
 }
 
-/// The costs that one limit has learned.
 #[derive(Debug)]
 struct LearnedLimit {
     policy: String,

@@ -23,7 +23,7 @@ pub struct Lifecycle {
     draining: AtomicBool,
     handed_over: AtomicBool,
     accept_phase: watch::Sender<AcceptPhase>,
-    /// Each listening socket has a receiver of this channel while it accepts, so that a task can wait until no socket
+    /// Each listening socket has a receiver of this channel while it accepts. When no receiver is left, no socket
     /// accepts.
     accepting: watch::Sender<()>,
     reload: Notify,

@@ -243,7 +243,7 @@ mod tests {
         let second = |second: u64| clock.set(Timestamp((1_000 + second) * SECOND));
         let noted = || events.all().into_iter().map(|event| (event.detail, event.times, event.at)).collect::<Vec<_>>();
         events.note_names(EventKind::FallbackBegan, "a");
-        // The event is extended, however long it lasts.
+        // The event is extended even after a long time.
         second(2_000);
         events.extend_names(EventKind::FallbackBegan, "a, b");
         assert_eq!(noted(), [("a, b".to_owned(), 1, 3000.0)]);

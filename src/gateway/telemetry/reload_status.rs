@@ -26,7 +26,7 @@ impl File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileState {
     InForce,
-    /// The file was invalid when it was last read, so that its former content is in force.
+    /// The file was invalid when it was last read, so its old content is in force.
     Invalid,
 }
 

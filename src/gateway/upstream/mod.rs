@@ -68,7 +68,7 @@ pub(crate) struct Upstream {
     retry_budget: RetryBudget,
     /// Whether the first look-ups have ended, successfully or not.
     looked_up: watch::Sender<bool>,
-    /// `false` while a task that resolves the names must still be started.
+    /// `true` when a task that resolves the names is running, or when there are no names to resolve.
     has_resolver: AtomicBool,
     /// Whether a task checks the endpoints repeatedly.
     has_checks: AtomicBool,
@@ -210,8 +210,8 @@ impl Upstream {
         self.take_retry()
     }
 
-    /// Decides whether a request may be sent again because its connection was closed before the request was sent. A
-    /// permitted retry is counted, and may go to any endpoint. `max` means the same as in [`Upstream::retry`].
+    /// Decides whether a request may be sent again because the upstream closed a reused connection or refused the
+    /// request. A permitted retry is counted, and may go to any endpoint. `max` is as in [`Upstream::retry`].
     pub(crate) fn repeat(&self, max: Option<u32>) -> Retry {
         if max.unwrap_or(self.settings.retries.max) == 0 { Retry::No } else { self.take_retry() }
     }

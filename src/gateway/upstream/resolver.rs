@@ -93,7 +93,6 @@ impl Upstream {
         named.map(|(index, one)| (index, one.settings.host.clone(), one.settings.port)).collect()
     }
 
-    /// Applies the result of a look-up.
     fn apply_lookup(&self, index: usize, found: io::Result<Vec<SocketAddr>>) {
         let mut addresses = self.addresses.lock();
         let Some(one) = addresses.0.get_mut(index) else { return };

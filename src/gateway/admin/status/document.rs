@@ -96,7 +96,7 @@ struct WarningRow {
 struct ConfigInForce<'d> {
     hash: &'d str,
     loaded: f64,
-    /// Whether the current configuration is that of the files; `false` while a file is invalid.
+    /// Whether all files were valid when they were last read. `false` while a file is invalid.
     last_reload_successful: bool,
 }
 

@@ -26,7 +26,6 @@ pub(super) struct HeldRow {
     command: String,
 }
 
-/// What requests hold of a budget.
 #[derive(Debug, Serialize)]
 struct HeldAmount {
     held: f64,

@@ -1,8 +1,8 @@
 //! Keeps the counts of the last hour, one point for each half minute.
 //!
 //! Every half minute the counters are read, and the differences are added to rings (ring buffers of points). A limit or
-//! a rule that denies gets a ring at its first request, and loses the ring after an hour without requests, or when a
-//! reload removes it. The number of rings is limited. A restart begins with an empty history.
+//! a rule that denies gets a ring at its first request. The ring is removed after an hour without requests, or when a
+//! reload removes the limit or rule. The number of rings is limited. A restart begins with an empty history.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 

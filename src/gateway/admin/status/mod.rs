@@ -1,7 +1,7 @@
 //! Serves the status page for browsers, and the documents that the page loads.
 //!
-//! The page is one file that loads nothing from other sites; a content security policy enforces this. Its numbers are
-//! those of `/metrics`. Only the history of the last hour is kept here.
+//! The page is one file that loads nothing from other sites. A content security policy enforces this. The page shows
+//! the numbers of `/metrics`. Only the history of the last hour is kept here.
 
 mod document;
 mod endpoints;

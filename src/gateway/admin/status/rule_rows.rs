@@ -84,7 +84,6 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-/// The counts of each limit.
 struct LimitCounts {
     asked: Counts,
     allowed: Counts,

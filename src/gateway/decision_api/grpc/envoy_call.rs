@@ -26,7 +26,7 @@ use request::sent_descriptor::SentDescriptor;
 /// The longest time for an answer. Envoy waits 20 ms, and then decides by itself.
 const ANSWER_WITHIN: Micros = Micros(15_000);
 
-/// What is needed to answer a gRPC call besides its message: the decision API, the configuration, and the listener's settings.
+/// The values that are needed to answer a gRPC call, in addition to its message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EnvoyCall<'c> {
     pub api: &'c DecisionApi,

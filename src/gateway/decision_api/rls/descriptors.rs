@@ -91,7 +91,7 @@ fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
 fn current_limit(algorithm: &Algorithm, name: &str, now: Timestamp) -> Option<CurrentLimit> {
     let PolicyNumbers { quota, window, .. } = PolicyNumbers::of(algorithm, settled_price::Unit::Requests, now);
     let unit = match (calendar_unit(algorithm), window) {
-        // The calendar's unit is used, whatever the length of the current period.
+        // The unit of a calendar does not depend on the length of the current period, such as 28 or 31 days.
         (Some(CalendarUnit::Day), _) | (None, Some(86_400)) => Unit::Day,
         (Some(CalendarUnit::Week), _) | (None, Some(604_800)) => Unit::Week,
         // 30 and 365 days, as Envoy's own rate limit service counts a month and a year.

@@ -34,7 +34,6 @@ pub(super) struct CostObserver {
     readers: SmallVec<[CostReader; 1]>,
 }
 
-/// Reads one cost.
 #[derive(Debug)]
 enum CostReader {
     /// The cost is a number in this field of the head.
@@ -160,7 +159,7 @@ fn in_header(fields: &HeadEdit<'_>, name: &HeaderName) -> ReadCost {
     }
 }
 
-/// Returns what the upstream has made of a request that has ended in this way.
+/// Returns the result of a request whose response has ended in this way. `status` is `None` without a response.
 fn result(status: Option<u16>, end: ResponseEnd<'_>) -> RequestResult {
     match (status, end) {
         (Some(status), ResponseEnd::Whole) => RequestResult::Answered(status),
@@ -174,7 +173,7 @@ fn result(status: Option<u16>, end: ResponseEnd<'_>) -> RequestResult {
     }
 }
 
-/// Returns what the upstream has made of a request of which something may have been sent, and which has failed in this way.
+/// Returns the result of a request that may have been sent, and that has failed with this fault.
 fn unanswered(fault: &UpstreamFault) -> RequestResult {
     match fault.stage {
         Stage::Refused => RequestResult::NotConnected,

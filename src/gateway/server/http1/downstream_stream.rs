@@ -157,7 +157,6 @@ impl DownstreamStream {
         self.deadline = Some(deadline);
     }
 
-    /// Removes the deadline of the request.
     pub(crate) fn clear_deadline(&mut self) {
         self.deadline = None;
     }

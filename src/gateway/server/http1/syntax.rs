@@ -6,7 +6,7 @@ use base::byte_set::ByteSet;
 pub(crate) use base::http_method::is_token;
 use base::split::around;
 
-/// The bytes of a target: those of RFC 3986, and others that browsers send. Bytes that the `http` crate rejects in a
+/// The bytes of a target, as in RFC 3986, and other bytes that browsers send. Bytes that the `http` crate rejects in a
 /// path or a query are left out.
 const TARGET: ByteSet = ByteSet::letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~").and_beyond_ascii();
 /// The bytes of a host name or an IPv4 address (RFC 3986, section 3.2.2).

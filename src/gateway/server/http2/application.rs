@@ -24,7 +24,7 @@ pub(crate) struct ClientStream {
     /// The body; `None` for a request without one.
     pub body: Option<ReceivedBody>,
     pub respond: SendResponse<Bytes>,
-    /// How long the gateway waits for a client that sends no more of the request's body and reads no more of the response.
+    /// How long the gateway waits for a client that neither sends nor reads anything.
     pub client_timeout: Duration,
     /// The largest allowed body of the request, in bytes.
     pub body_bytes: u64,

@@ -138,7 +138,8 @@ impl Http2Client {
     /// Reads the next part of the body. Must not be called after the end of the body.
     ///
     /// # Errors
-    /// If the client sends no more of the body, or too much, if the deadline of the request passes, or if the process exits.
+    /// If the client sends no more of the body, or too much. Also if the deadline of the request passes or the process
+    /// exits.
     pub(crate) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, ClientFault>> {
         let Some(body) = &self.body else { return Poll::Ready(Ok(BodyPart::end(Vec::new()))) };
         match poll_part(body, cx) {
@@ -328,7 +329,7 @@ impl RequestClient for Http2Client {
 
     fn note_wait(&mut self) {}
 
-    /// Writes a response of the gateway. The rest of the request is discarded afterwards, whatever `Rest` says.
+    /// Writes a response of the gateway. In HTTP/2, the rest of the request is always discarded afterwards.
     async fn write_own(&mut self, request: AnsweredRequest<'_>, response: OwnResponse, _: Rest) -> WrittenResponse {
         if let (Reuse::Closed, Some(guard)) = (request.reuse, &self.guard) {
             guard.handle().close_when_done();

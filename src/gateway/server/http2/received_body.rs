@@ -1,6 +1,6 @@
 //! Holds the parts of a message's body that have arrived, until they are read.
 //!
-//! The h2 crate keeps every frame with some 270 bytes besides its content. So the loop of a connection [takes
+//! The h2 crate keeps some 270 bytes with the content of every frame. So the loop of a connection [takes
 //! out](WaitingBody::take_out) the parts of bodies that nobody reads yet, and small parts are joined. The parts count
 //! in the flow-control window until they are read.
 

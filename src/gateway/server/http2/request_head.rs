@@ -11,7 +11,7 @@ use crate::gateway::server::http1::request_head::{HeadError, LONGEST_NAME, Size}
 use crate::gateway::server::http1::syntax::{content_length, is_authority, is_disguised_framing, is_target};
 use base::http_method;
 
-/// The bytes of an HTTP/1.1 head besides method, target and fields: spaces, version and line ends.
+/// The number of bytes in an HTTP/1.1 head that are not in the method, the target or a field.
 const REQUEST_LINE: usize = " HTTP/1.1\r\n".len() + " ".len() + "\r\n".len();
 const FIELD_LINE: usize = ": \r\n".len();
 

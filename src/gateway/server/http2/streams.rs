@@ -107,7 +107,6 @@ pub(crate) struct StreamGuard {
 }
 
 impl StreamGuard {
-    /// The clock of the connection.
     pub(crate) fn clock(&self) -> &Clock {
         &self.streams.0.clock
     }
@@ -123,7 +122,7 @@ impl StreamGuard {
         self.streams.0.exit.lock().get_or_insert_with(exit);
     }
 
-    /// Lends a timer to the stream, until [`StreamGuard::return_timer`]. The timer may still be set for an earlier stream.
+    /// Lends a timer to the stream, until [`StreamGuard::return_timer`]. The timer may be set for an earlier stream.
     pub(crate) fn borrow_timer(&self) -> ReusableTimer {
         self.streams.0.timers.lock().pop().unwrap_or_else(ReusableTimer::coarse)
     }

@@ -44,7 +44,7 @@ impl ConfigMetrics {
         self.in_force(file);
     }
 
-    /// Counts a failed reload: a changed file is invalid, and its former content stays in force.
+    /// Counts a failed reload: a changed file is invalid, and its old content stays in force.
     pub(crate) fn rejected(&self, file: File) {
         self.rejected.increment(1);
         self.status.set(file, FileState::Invalid);

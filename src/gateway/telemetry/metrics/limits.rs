@@ -52,17 +52,17 @@ pub(crate) struct BudgetMetrics {
     pub unit: Unit,
     /// The number of requests whose cost was settled.
     pub settled: Counter,
-    /// The sum of these costs.
+    /// The sum of the settled costs.
     pub settled_cost: AmountCounter,
-    /// The number of these requests that have cost more than was reserved.
+    /// The number of settled requests that have cost more than was reserved.
     pub overrun: Counter,
-    /// The number of these requests whose response should have named the cost, and did not.
+    /// The number of settled requests whose response should have named the cost, and did not.
     pub usage_missing: Counter,
-    /// The number of these requests that a model without a price has answered. Only a limit on money has such requests.
+    /// The number of settled requests that a model without a price has answered. 0 for a limit that is not on money.
     pub model_unpriced: Counter,
     /// The number of requests that were refused only because of what other requests held.
     pub refused_by_holds: Counter,
-    /// The same requests in the metric of all refusals, `rate_limiter_rejected_total`.
+    /// Counts the requests of `refused_by_holds` in the metric of all refusals, `rate_limiter_rejected_total`.
     pub rejected_as_held: Counter,
     /// What requests of this process hold of an enforced limit.
     pub held: Gauge,
@@ -122,8 +122,8 @@ impl LimitMetrics {
         for policy in &rules.source().policies {
             let elsewhere = denying.iter().any(|other| *other != policy.name);
             for rule in &policy.rules {
-                // Without the store, one limit with `deny` refuses a request for all limits of the request. The limit
-                // with `deny` is in this rule or in another policy.
+                // Without the store, one limit with `deny` refuses the request, and all its limits count this denial.
+                // The limit with `deny` is in this rule or in another policy.
                 let count = usize::try_from(rule.limit_count()).unwrap_or(usize::MAX);
                 let Some((own, later)) = limits.split_at_checked(count) else { return metrics };
                 let denied = (elsewhere || own.iter().any(denies)).then_some(OnStoreFailure::Deny);
@@ -233,7 +233,6 @@ impl LimitMetrics {
     }
 }
 
-/// Returns the bit of an action.
 fn bit(action: OnStoreFailure) -> u8 {
     match action {
         OnStoreFailure::Local => 1,

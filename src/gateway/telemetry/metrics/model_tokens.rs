@@ -79,7 +79,7 @@ impl KindCounters {
     }
 }
 
-/// Returns whether a name may be a label: it is short, and no other name is written in the same way.
+/// Returns whether a name may be a label: it is short, and has no character that the exporter would change.
 fn is_label(name: &str) -> bool {
     name.len() <= LONGEST_NAME && name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
 }

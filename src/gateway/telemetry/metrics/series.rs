@@ -14,7 +14,7 @@ use super::histogram_cells::HistogramCells;
 
 /// The number of scrapes for which a removed series stays.
 const SCRAPES: u8 = 2;
-/// The number of removed series that may always wait for scrapes.
+/// The number of removed series that may wait for scrapes, even if fewer series are in force.
 const WAITING: usize = 200;
 
 /// All series of the process, by the name of their metric and their labels.
@@ -282,7 +282,7 @@ mod tests {
             assert_eq!(names(&table).len(), 300 + 100 * usize::try_from(config.min(3)).unwrap());
         }
         assert!(names(&table).contains(&"6-0") && !names(&table).contains(&"5-0"));
-        // The series that the last reload removed stay, whatever their number.
+        // All series that the last reload removed stay.
         reload(&mut table, 10, &["a"]);
         assert_eq!(names(&table).len(), 301);
         // Only some series of earlier reloads stay.

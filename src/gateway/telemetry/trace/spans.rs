@@ -34,7 +34,7 @@ pub(super) struct Attempt<'r> {
     to: Micros,
 }
 
-/// The values in which spans differ, besides their attributes. Times are counted from the arrival of the head.
+/// The values of one span, without its attributes. Times are counted from the arrival of the head.
 struct Outline {
     span: u64,
     parent: Option<u64>,

@@ -31,7 +31,7 @@ pub(super) struct Server {
     system: System,
 }
 
-/// The names that spans give to the database system and to a call of it.
+/// The names of the database system and of a call to it, in spans.
 #[derive(Clone, Copy, Debug)]
 struct System {
     name: &'static str,

@@ -1,7 +1,7 @@
 //! Timers of a connection that are set once for many requests.
 //!
-//! To make, register and drop a timer takes 1300 of the 90 000 instructions of a request, and nearly no timer fires. So
-//! each connection uses its timers again. Two parts make this possible:
+//! A timer that is made for one request takes 1300 of its 90 000 instructions, and nearly never fires. So each
+//! connection uses its timers again. Two parts make this possible:
 //!
 //! - [`reusable_timer`]: a timer for many requests. If it fires before the current deadline, it is set again.
 //! - [`poll_on_wake`]: polls a socket, a shutdown or a timer only if it has woken the task.

@@ -1,4 +1,4 @@
-//! Sends spans to the collector in batches, counts the results, and logs when sending begins to fail and when it works again.
+//! Sends spans to the collector in batches, counts the results, and logs the first failure and the next success.
 //!
 //! Only the final result of a batch is counted, not each attempt to send the batch.
 
