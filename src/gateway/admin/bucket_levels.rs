@@ -49,8 +49,8 @@ impl Levels {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
-    /// Returns the state of a bucket, on which a step of its algorithm can be tried. `None` if the bucket is full.
-    /// Slots and budgets need an owner for a step, so their state gets a report of [`READER`].
+    /// Returns the state of a bucket, on which a step of its algorithm can be tried. `None` if the bucket is full. A
+    /// bucket of slots or of a budget always has a state, with [`READER`] as an owner, because its steps need one.
     pub(crate) fn state_to_ask(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<State> {
         let state = self.states.get(key);
         let report = Report { owner: READER, sequence: 1, held: Cost::default(), settled: SettledSums::default() };

@@ -94,7 +94,7 @@ impl Fault {
     pub(super) fn status(&self) -> Option<u16> {
         match self {
             Fault::Client(ClientFault::Body(error)) => Some(error.status()),
-            // While a body is moved, this fault is replaced by one that names the side for which the gateway waited.
+            // A transfer or relay replaces this fault by one that names the side for which the gateway waited.
             Fault::Client(ClientFault::Expired) => Some(504),
             Fault::Client(ClientFault::Gone | ClientFault::Stalled | ClientFault::BuffersFull | ClientFault::Cut) => {
                 None

@@ -1,6 +1,6 @@
 //! Watches the file of API keys, and applies a changed file.
 //!
-//! A write may not be complete. So a changed file is read when two checks in a row have found it the same. An invalid
+//! A write may be incomplete. So a changed file is read when two checks in a row have found it the same. An invalid
 //! file changes nothing.
 
 use std::io;

@@ -1,6 +1,6 @@
 //! Watches gateway.yaml and the files that it names, and reads them when one has changed.
 //!
-//! A write may not be complete. So changed files are read when two checks in a row have found all files the same.
+//! A write may be incomplete. So changed files are read when two checks in a row have found all files the same.
 //! Files with the same content, or with the same fault as before, are not reported again.
 
 use std::path::PathBuf;

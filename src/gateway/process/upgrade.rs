@@ -302,7 +302,7 @@ impl NextProcess {
         Ok(BucketStream(stream))
     }
 
-    /// Sends one end of a new stream to the next process, and returns the other end. This process then writes to it
+    /// Sends one end of a new stream to the next process, and returns the other end. On that end, this process reports
     /// which slots it holds.
     ///
     /// # Errors

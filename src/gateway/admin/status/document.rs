@@ -71,8 +71,8 @@ struct Document<'d> {
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer>,
     top_refused: TopRefusedDocument,
-    /// The buckets with the largest numbers of holding requests in this process. `None` if no enforced limit has slots
-    /// or is a budget.
+    /// The buckets that requests of this process hold, those with the most requests first. `None` if no enforced limit
+    /// has slots or is a budget.
     held: Option<Vec<HeldRow>>,
     /// The events, the newest first.
     events: Vec<Event>,

@@ -89,7 +89,7 @@ impl Readings<'_> {
         self.0.amounts(name).iter().map(by_limit).collect()
     }
 
-    /// Returns the sum of a counter over some of its series: each label in `labels` begins with the prefix beside it.
+    /// Returns the sum of a counter over the series in which each label of `labels` begins with the prefix beside it.
     pub(super) fn with_prefixes(self, name: &str, labels: [(&str, &str); 2]) -> u64 {
         let has =
             |reading: &&Reading<u64>| labels.iter().all(|(label, prefix)| reading.label(label).starts_with(prefix));

@@ -93,7 +93,7 @@ pub(crate) enum RequestResult {
 pub(crate) enum ReadCost {
     /// The response names the cost.
     Named(Cost),
-    /// The configuration names the cost. If the result is in `refund_on`, the request still costs nothing.
+    /// The configuration names the cost. If the result is in `refund_on`, the request costs nothing.
     Configured(Cost),
     /// The response names no cost, or a cost that cannot be read.
     Missing,
