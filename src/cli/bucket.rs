@@ -101,7 +101,7 @@ struct Grant {
     /// The rule: `free`, `plan/free`, or `free.second` for one of several limits; or a meter, with all its rules
     #[arg(value_name = "RULE")]
     rule: String,
-    // If options followed them, clap could not find the boundary between keys and amount.
+    // The keys and the amount are one list. If they were two, and options followed, clap could not find the boundary.
     #[arg(value_name = "AMOUNT", num_args = 1.., required = true, hide = true)]
     keys_and_amount: Vec<String>,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-/// The error of a command. It is printed as one line, but for `Problems` and [`MultiLine`].
+/// The error of a command. It is printed as one line, except for `Problems` and [`MultiLine`].
 pub(super) type Failure = Box<dyn std::error::Error>;
 
 /// An error that is printed as several lines.

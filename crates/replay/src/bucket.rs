@@ -49,9 +49,9 @@ pub struct Bucket {
     pub newly_refused: u64,
     /// The number of requests to this bucket that the former file refuses. 0 without a former file.
     pub refused_before: u64,
-    /// The name of the client for the report, such as `ip:address 203.0.113.7`. In a replay of another program's log,
-    /// it has the values of the limit keys, and is `None` until the bucket refuses a request. In a replay of the
-    /// gateway's own log, it has pseudonyms of the values, and is `None` if the bucket's own pseudonym is the name.
+    /// The name of the client for the report, such as `ip:address 203.0.113.7`, or with pseudonyms in place of the
+    /// values. `None` for a bucket of another program's log that has refused no request. Also `None` if the bucket's
+    /// own pseudonym is the name.
     pub client: Option<String>,
 }
 

@@ -34,8 +34,8 @@ pub enum EntrySource {
 /// The format of a log.
 #[derive(Clone, Debug)]
 pub enum Format {
-    /// The format is detected for each line: a line that begins with `{` is of this gateway, any other line of nginx or
-    /// Apache.
+    /// The format is detected for each line. A line that begins with `{` is of this gateway. Any other line is of nginx
+    /// or Apache.
     Detect,
     Own,
     Combined,

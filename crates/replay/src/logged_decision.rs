@@ -134,8 +134,8 @@ impl<'c> LoggedDecisions<'c> {
         (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
     }
 
-    /// Whether the limit in the log belongs to this rule: its name is the full name of a limit of the rule, is the
-    /// rule's name, or begins with the rule's name and a `.`.
+    /// Whether the limit in the log belongs to this rule. It must have the name of one of the rule's limits, or the
+    /// rule's name, or the rule's name with a `.` and more text.
     fn is_of(&self, rule: &LoggedRule<'_>, charged: &LoggedCharge) -> bool {
         let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
         let part =
@@ -144,8 +144,8 @@ impl<'c> LoggedDecisions<'c> {
     }
 }
 
-/// Returns a text of everything in a policy that determines which rule applies and which buckets are charged, except
-/// for the numbers.
+/// Returns a text of all parts of a policy that determine which rule applies and which buckets are charged. Numbers are
+/// left out.
 fn choice(policy: &Policy) -> String {
     let rule = |rule: &Rule| {
         let (action, meters) = match &rule.action {

@@ -8,8 +8,8 @@ use super::entry::{Entry, Format, ReadResult};
 use super::line_reader::{Line, Lines};
 use super::merge::TOLERANCE;
 
-/// Reads a log to its end. Returns at most `most` requests that took longer than [`TOLERANCE`], each with the number of its
-/// line, in the order of the log.
+/// Reads a log to its end. Returns at most `most` requests that took longer than [`TOLERANCE`], in the order of the
+/// log. Each has the number of its line.
 ///
 /// # Errors
 /// When the log cannot be read.

@@ -29,8 +29,8 @@ pub(crate) struct OpenPart<'e> {
 }
 
 impl OpenPart<'_> {
-    /// Returns all attributes that may be needed to answer the question: those that the log lacks, and those of the
-    /// rules or exemptions in question. An attribute may occur twice.
+    /// Returns all attributes that may be needed to answer the question. The log lacks some of them, and the rules or
+    /// exemptions in question read the others. An attribute may occur twice.
     pub(crate) fn readable<'r>(&'r self, source: &'r RuleSource) -> impl Iterator<Item = &'r Attribute> {
         let rules = match self.question {
             OpenQuestion::Exemption => None,

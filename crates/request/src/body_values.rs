@@ -1,7 +1,6 @@
-//! Reads the values that rules need from the body of a request: a value in a JSON body, or a field of a form.
+//! Reads the values that rules need from the body of a request. A value is in a JSON body, or in a field of a form.
 //!
-//! A body that two readers could read in two ways is refused, because the upstream might read another value than the one
-//! that was checked.
+//! A body with more than one reading is refused. The upstream might read another value than the gateway has checked.
 
 use std::borrow::Cow;
 

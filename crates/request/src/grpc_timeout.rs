@@ -6,7 +6,7 @@ use http::request::Parts;
 
 use base::time::Micros;
 
-/// The longest delay is rounded down to a multiple of this time, so that requests at about the same moment have equal
+/// The longest delay is rounded down to a multiple of this time. Requests at about the same moment then have equal
 /// delays.
 const STEP: Micros = Micros(100_000);
 

@@ -137,7 +137,8 @@ pub fn bearer_value(value: &[u8]) -> Option<&[u8]> {
     is_bearer.then(|| value.get(scheme.len()..).unwrap_or_default().trim_ascii_start())
 }
 
-/// Whether a value is meant as a token where a key may also be: it has at least two dots (RFC 7515, section 7.1).
+/// Whether a value is a token, at a place where it could also be a key. A token has at least two dots (RFC 7515,
+/// section 7.1).
 pub fn is_token(value: &[u8]) -> bool {
     memchr_iter(b'.', value).nth(1).is_some()
 }

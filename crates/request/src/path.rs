@@ -3,9 +3,9 @@
 //! Rules match the normalised path, but the path is forwarded as it was sent. So no upstream may read the sent path
 //! differently. Characters that may be in a segment are unescaped, and all others are escaped. `.` and `..` are
 //! resolved, and empty segments are merged (RFC 3986 §6.2.2). Path parameters (`;…`, RFC 3986 §3.3) are removed from
-//! each segment. A path that servers read differently is refused: a path with `%2f`, `%5c`, `%00`, a broken escape, or
-//! dots before a `;` (Tomcat reads `/static/..;/admin` as `/admin`). An empty segment is refused at the beginning, or
-//! if `..` would remove it (`/x//../admin` is `/admin` for nginx).
+//! each segment. A path that servers read differently is refused: a path with `%2f`, `%5c`, `%00` or a broken escape.
+//! Dots before a `;` are refused, because Tomcat reads `/static/..;/admin` as `/admin`. An empty segment is refused at
+//! the beginning, or if `..` would remove it (`/x//../admin` is `/admin` for nginx).
 
 use std::borrow::Cow;
 use std::num::NonZeroU8;
@@ -76,7 +76,7 @@ fn is_capital_hex(digit: u8) -> bool {
     digit.is_ascii_hexdigit() && !digit.is_ascii_lowercase()
 }
 
-/// Detects the usual case without allocating memory: there is nothing to decode or escape, and no segment is empty or
+/// Detects the usual path without allocating memory. It has nothing to decode or escape, and no segment is empty or
 /// begins with a dot.
 fn is_normal(path: &[u8]) -> bool {
     let dull = |pair: &[u8]| match pair {

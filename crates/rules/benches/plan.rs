@@ -1,7 +1,7 @@
 //! Measures `RuleSet::plan`: `cargo bench -p tollgate-rules --bench plan`.
 //!
-//! To count instructions, run the binary under callgrind with two different numbers of rounds, and divide the
-//! difference of the instructions by the difference of the rounds: `valgrind --tool=callgrind
+//! To count instructions, run the binary under callgrind with two different numbers of rounds. Divide the difference of
+//! the instructions by the difference of the rounds: `valgrind --tool=callgrind
 //! --callgrind-out-file=/dev/null target/release/deps/plan-… SUBJECT ROUNDS`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 #![expect(clippy::unwrap_used, reason = "a benchmark reads what it has made itself")]

@@ -29,7 +29,7 @@ pub struct AmbiguityCheck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ambiguity {
     /// An attribute that rules read. The request repeats it, removes it with `Connection`, or has an attribute with a
-    /// similar name, which may be read as the same name. Or the request has two different API keys.
+    /// similar name. Upstreams may read both names as the same name. Or the request has two different API keys.
     Ambiguous,
     /// The path of the request can be read in more than one way.
     Path,

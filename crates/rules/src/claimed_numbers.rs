@@ -1,5 +1,5 @@
-//! Takes numbers of a limit from the credentials of a request: from a claim in its token, or from a column of the key
-//! file.
+//! Takes numbers of a limit from the credentials of a request. The source is a claim in its token, or a column of the
+//! key file.
 //!
 //! A number is parsed as a decimal text, never as a float, so it is exact. A number is limited to the bounds in the
 //! configuration. If it cannot be read, the default in the configuration applies.

@@ -105,8 +105,8 @@ impl CompiledLimit {
         self.variants.first().map_or("", Algorithm::name)
     }
 
-    /// Returns the limit's own settings as text, with the sources of the settings that come from credentials and of the costs of
-    /// a budget.
+    /// Returns the limit's own settings as text. The text names the sources of settings that come from credentials, and
+    /// of the costs of a budget.
     pub fn numbers_text(&self) -> String {
         let numbers = |numbers: &Algorithm| numbers.display(self.unit().format()).to_string();
         let numbers = self.variants.first().map(numbers).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Compares two rule sets, and finds the limits of the new rule set that cannot use the buckets of the old rule set.
+//! Compares two rule sets. Finds the limits of the new rule set that cannot use the buckets of the old rule set.
 //!
-//! A bucket is identified by its policy, rule, limit, mode, algorithm and set of limit keys, and by the values that the
-//! keys pick from a request. So a change of numbers, conditions or positions in the file keeps the amount spent. After
-//! a change of a name, the buckets start full again. The buckets of a meter have the meter's name in place of policy,
-//! rule and limit.
+//! A bucket is identified by its policy, rule, limit, mode, algorithm and set of limit keys. The values that the keys
+//! pick from a request also identify it. So a change of numbers, conditions or positions in the file keeps the amount
+//! spent. After a change of a name, the buckets start full again. The buckets of a meter have the meter's name in place
+//! of policy, rule and limit.
 
 use std::collections::HashSet;
 use std::fmt;

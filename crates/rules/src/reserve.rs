@@ -69,9 +69,9 @@ pub struct ExpectedTokens {
 }
 
 impl ExpectedTokens {
-    /// Returns the most tokens that a request and its response can have. `default_output` is the number of tokens for a
-    /// request without a maximum of output, and for content that the request only refers to. Returns `None` if this
-    /// number is needed and is `None`.
+    /// Returns the most tokens that a request and its response can have. `default_output` is used for a request without
+    /// a maximum of output, and for content that the request only refers to. Returns `None` if `default_output` is
+    /// needed and is `None`.
     pub fn most(request: &ModelRequest, default_output: Option<u64>) -> Option<ExpectedTokens> {
         let is_bounded = request.body.max_output.is_some() && !request.body.has_content_elsewhere;
         let default = if is_bounded { 0 } else { default_output? };

@@ -33,8 +33,8 @@ impl SettledPrice {
         !matches!(self.source, SettledSource::CountOn(_))
     }
 
-    /// Returns the most that these tokens can cost at a limit that counts tokens, and 0 at other limits. At a limit on
-    /// money, the most depends on the model, so it is determined together with the price of the model.
+    /// Returns the most that these tokens can cost at a limit that counts tokens, and 0 at other limits. A limit on
+    /// money depends on the model, so its most is determined with the price of the model.
     pub fn most_cost(&self, tokens: ExpectedTokens) -> Cost {
         match &self.source {
             SettledSource::LlmTokens(weights) => weights.most_cost(tokens),

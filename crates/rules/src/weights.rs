@@ -38,8 +38,8 @@ impl Weights {
 }
 
 impl Weights {
-    /// Returns the most that these tokens can cost together. Input may be read from a cache or written to a cache, so
-    /// the largest weight of these kinds counts for all input.
+    /// Returns the most that these tokens can cost together. Input may be read from a cache or written to a cache. So
+    /// the largest of these weights counts for all input.
     pub fn most_cost(&self, ExpectedTokens { input, output }: ExpectedTokens) -> Cost {
         let sent = self.input.max(self.cached).max(self.cache_write);
         Weights { input: sent, ..*self }.cost(&Usage { input, output, ..Usage::default() })

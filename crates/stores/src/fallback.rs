@@ -1,8 +1,8 @@
 //! Decides plans in memory while the store gives no answer, by this gateway's share of each limit.
 //!
-//! A share is the limit divided by the number of live gateways that the store last reported. A bucket starts with
-//! this gateway's part of the level that the store last showed, so an outage does not refill it. Charges during an
-//! outage are remembered until the next outage.
+//! A share is the limit divided by the number of live gateways that the store last reported. A bucket starts with this
+//! gateway's part of the level that the store last showed. So an outage does not refill it. Charges during an outage
+//! are remembered until the next outage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Stores of buckets. A store takes a plan atomically: all charges of the plan, or none.
 //!
 //! Every store answers with the time of its decision and the level of every bucket in the plan. A store writes no log
-//! and no metric: it returns the result of a call to the caller, and sends everything else as an [`Event`].
+//! and no metric. It returns the result of a call to the caller, and sends everything else as an [`Event`].
 //!
 //! ```
 //! use ledger::algorithm::Algorithm;

@@ -65,7 +65,8 @@ pub(super) fn unpriced(refusal: &Refusal) -> Answer {
     Answer::refused(refusal, detail, "charged nothing".to_owned())
 }
 
-/// Describes the answer to the proxy that asks this listener about the request. `None` if it is the client's answer.
+/// Describes the answer to the proxy that asks this listener about the request. `None` if the proxy gets the client's
+/// answer.
 pub(super) fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
     let settings = listener.decide.as_ref().filter(|settings| settings.refuse_with == RefuseWith::Forbidden)?;
     let code = answer.code.filter(|code| answer.verdict == Verdict::Refused && *code != 401)?;

@@ -234,7 +234,6 @@ async fn fetch(tokens: &Verifier) -> String {
     errors.into_inner().join("; ")
 }
 
-/// Returns the claims that the rules read.
 fn claims_read(config: &Config) -> Vec<&str> {
     let source = config.rules.source();
     let rules = || source.policies.iter().flat_map(|policy| &policy.rules);

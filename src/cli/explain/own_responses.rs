@@ -24,8 +24,8 @@ pub(super) fn preflight_answer(entry: usize) -> Answer {
     Answer { verdict: Verdict::Passes, code: Some(204), reason: None, retry_after: None, words }
 }
 
-/// Adds to the answer which entry of `error_pages` gives the text of a refusal, and whether a page can read the
-/// response.
+/// Adds to the answer which entry of `error_pages` gives the text of a refusal. Also adds whether a web page can read
+/// the response.
 pub(super) fn describe(answer: &mut Answer, config: &Config, request: &Request<'_>) {
     let route = (request.door == Door::Proxy).then(|| choose_route(&config.routes, request, |_| 0).ok()).flatten();
     let (route, upstream) = route.map_or(("", ""), |choice| config.destination(choice));

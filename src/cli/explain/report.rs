@@ -132,7 +132,7 @@ pub(super) struct Rule {
     /// The limits that charge nothing, because an override makes them unlimited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlimited: Vec<String>,
-    /// The limits of slots that charge nothing, because another proxy forwards the request.
+    /// The concurrency limits and budgets that charge nothing, because another proxy forwards the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_at_door: Vec<String>,
     /// The limits on language models that charge nothing, because the request is not for a language model.

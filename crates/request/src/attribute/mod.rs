@@ -259,8 +259,8 @@ impl Attribute {
         }
     }
 
-    /// Whether the upstream might read a different value than the rules: the request repeats the attribute, or removes
-    /// its header field with `Connection`.
+    /// Whether the upstream might read a different value than the rules. This is so if the request repeats the
+    /// attribute, or removes its header field with `Connection`.
     pub fn is_ambiguous(&self, request: &Request<'_>) -> bool {
         match self {
             Attribute::Header(name) => {

@@ -65,7 +65,8 @@ impl RuleSet {
         rules.take_while(|one| !std::ptr::eq(*one, rule)).map(Rule::limit_count).sum()
     }
 
-    /// Returns the charges of a rule for these values of its limit keys, at the cost of a request that names no cost.
+    /// Returns the charges of a rule for these values of its limit keys. The cost is that of a request that names no
+    /// cost.
     pub fn buckets_of<'a>(&'a self, rule: &'a Rule, picked: &[PickedKey<'a>], known: Knowledge<'a>) -> RuleCharges<'a> {
         // A price that depends on the request is replaced by its default, because there is no request.
         let mut see = |_: &Attribute| Observation::Missing;

@@ -1,5 +1,5 @@
-//! Splits the requests of a route over several upstreams by weight: at random, or always to the same upstream for each
-//! client.
+//! Splits the requests of a route over several upstreams by weight. The split is random, or a client always gets the
+//! same upstream.
 //!
 //! Clients are assigned by weighted rendezvous hashing. Every upstream gets a score from its name and the client's
 //! value, and the upstream with the best score is chosen. After a change of weights, clients move only from or to

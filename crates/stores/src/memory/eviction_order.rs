@@ -1,12 +1,12 @@
 //! Determines which bucket of a shard is evicted first.
 //!
-//! Full buckets are evicted first. After them, a bucket of the lowest [`SpentClass`] is evicted, so drained buckets
-//! are evicted last. The limit with the most buckets of that class loses its bucket that will be full first. Limits
-//! are sorted by their numbers of buckets. A limit is moved in this order only when its number has changed by more
-//! than an eighth, so almost no charge moves a limit.
+//! Full buckets are evicted first. After them, a bucket of the lowest [`SpentClass`] is evicted, so drained buckets are
+//! evicted last. The limit with the most buckets of that class loses its bucket that will be full first. Limits are
+//! sorted by their numbers of buckets. A limit is moved in this order only when its number has changed by more than an
+//! eighth. So almost no charge moves a limit.
 //!
-//! A limit with few buckets is spared: it loses none, so that a flood of new keys under another limit does not evict
-//! all of its buckets. Few are a sixteenth of the average number per limit, but at least two.
+//! A limit with few buckets is spared: it loses none. So a flood of new keys under another limit does not evict all of
+//! its buckets. Few are a sixteenth of the average number per limit, but at least two.
 //!
 //! No operation visits every limit, except when the number of spared buckets has to be doubled or halved.
 

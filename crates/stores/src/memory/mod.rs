@@ -111,8 +111,8 @@ impl Memory {
         self.time().now
     }
 
-    /// Returns the time of the store. Periods of a calendar end by the machine's clock, or by the clock of the process
-    /// if the machine's clock was set back.
+    /// Returns the time of the store. Periods of a calendar end by the machine's clock. If that clock was set back,
+    /// they end by the clock of the process.
     fn time(&self) -> StoreTime {
         let now = self.clock.now();
         match &self.store_clock {

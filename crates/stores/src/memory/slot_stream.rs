@@ -1,9 +1,9 @@
 //! Writes to a stream what requests hold, and reads the stream in the next process. So the limits of the next process
 //! also count the requests that the previous process still answers.
 //!
-//! A message has everything that is held: the number of buckets in 4 bytes, and for each bucket its key in 16 bytes
-//! and the four other fields of [`HeldAmount`] as integers of 8 bytes. Integers are little-endian. A later message
-//! replaces an earlier one.
+//! A message has everything that is held. It begins with the number of buckets in 4 bytes. Each bucket has its key in
+//! 16 bytes, and the four other fields of [`HeldAmount`] as integers of 8 bytes. Integers are little-endian. A later
+//! message replaces an earlier one.
 
 use std::io::{self, Read, Write};
 

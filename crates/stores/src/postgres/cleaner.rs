@@ -1,9 +1,9 @@
 //! Removes the rows of buckets that are full again, in small pieces, from one gateway at a time. Also measures the
 //! table.
 //!
-//! All rows are visited in the order of their keys. A row with an empty key records which gateway is cleaning, the
-//! last visited key, and when the next removal may begin. After an error, the next removal continues from the last
-//! visited key.
+//! All rows are visited in the order of their keys. A row with an empty key records which gateway is cleaning, and the
+//! last visited key. It also has the time at which the next removal may begin. After an error, the next removal
+//! continues from the last visited key.
 
 use std::time::Duration;
 

@@ -19,8 +19,8 @@ pub(crate) fn begin_statement(table: &TableName) -> String {
     )
 }
 
-/// Returns the SQL statement that visits the next rows, if it is still this gateway's turn, and notes the last visited
-/// key. The statement skips rows that a request has locked.
+/// Returns the SQL statement that visits the next rows, and notes the last visited key. It does nothing if it is not
+/// this gateway's turn any more. It skips rows that a request has locked.
 pub(crate) fn piece_statement(table: &TableName) -> String {
     let table = table.quoted();
     format!(

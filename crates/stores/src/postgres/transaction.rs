@@ -345,7 +345,7 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
     let milliseconds = |micros: Micros| Duration::from(micros).as_millis().clamp(1, 2_147_483_647);
     let (timeout, wait) = (milliseconds(settings.timeout), milliseconds(lock_wait(settings.timeout)));
     let commit = if commit == Commit::Durable && settings.durability == Durability::Sync { "on" } else { "off" };
-    // For a small table the planner prefers to read all rows, which takes longer, so other plans than index scans are
+    // For a small table the planner prefers to read all rows, which takes longer. So other plans than index scans are
     // disabled. JIT is off, because it takes longer than `timeout`.
     let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(

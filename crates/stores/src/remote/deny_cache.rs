@@ -206,7 +206,7 @@ mod tests {
         Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
     }
 
-    /// Makes a cache with a bucket of 1 per second, drained at 5 s of the store's clock and 1000 s of ours.
+    /// Makes a cache with a bucket of 1 per second. It was drained at 5 s of the store's clock and 1000 s of ours.
     fn drained() -> (DenyCache, Timestamp) {
         let (deny_cache, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
         let drained = plan([charge(1, 1000, 1, 1000)]);

@@ -4,9 +4,9 @@
 //! grant is refused without a call. Each worker has one connection and one queue, or shares them. Requests that arrive
 //! during a call are sent together in the next one.
 //!
-//! Invariants: a call whose bytes may have been sent is repeated only once, after a reply that proves that it did not
-//! run. No decision waits longer than `timeout`. A request that is abandoned before its bytes are written costs
-//! nothing.
+//! Invariants: a call whose bytes may have been sent is repeated only once. Before that, a reply must have proved that
+//! it did not run. No decision waits longer than `timeout`. A request that is abandoned before its bytes are written
+//! costs nothing.
 
 mod call_timer;
 pub(super) mod connection;

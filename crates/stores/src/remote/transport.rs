@@ -163,7 +163,7 @@ pub struct Reply {
     pub now: Timestamp,
     /// The number of *healed* buckets.
     pub healed: u64,
-    /// The settlement of each plan, in the order of the plans. `None` for a plan that was not charged: the call named
+    /// The settlement of each plan, in the order of the plans. `None` for a plan that was not charged. The call named
     /// another calendar period than that at `now`, a report was old, or the server had no memory.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,

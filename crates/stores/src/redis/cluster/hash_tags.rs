@@ -1,7 +1,7 @@
 //! Chooses the hash tags under which buckets are kept, and determines the tag of a bucket.
 //!
 //! Redis Cluster hashes the text between the first braces of a key to one of 16384 slots. All keys of a script call
-//! must be in one slot, so a store uses only few tags, each for many buckets. Tags are numbers whose slots are spread
+//! must be in one slot. So a store uses only few tags, each for many buckets. Tags are numbers whose slots are spread
 //! evenly over all slots.
 
 use super::settings::Place;

@@ -3,9 +3,9 @@
 //! Each bucket is under one of a few hash tags, so that one call serves many requests. Each worker has one connection
 //! and one queue for each node. When a node is lost, the other nodes decide as before.
 //!
-//! The cluster client of the redis crate is not used: it sends a command again after a timeout or a lost connection,
-//! which would charge twice. Here only a call with the reply MOVED, ASK or TRYAGAIN is sent again, which proves that
-//! it did not run.
+//! The cluster client of the redis crate is not used. It sends a command again after a timeout or a lost connection,
+//! which would charge twice. Here a call is sent again only after the reply MOVED, ASK or TRYAGAIN. Such a reply proves
+//! that the call did not run.
 
 mod apart;
 mod directory;

@@ -94,7 +94,8 @@ impl NodeServer {
         self.directory.links.get(self.id)
     }
 
-    /// Returns the prefix of the keys under one of this node's hash tags, or under the first tag if the node has no tag.
+    /// Returns the prefix of the keys under one of this node's hash tags. If the node has no tag, the first tag is
+    /// used.
     fn own_prefix(&self) -> String {
         let mut tags = self.directory.tags.iter();
         let own = tags.find(|(tag, _)| self.directory.owner(*tag) == Some(self.id));

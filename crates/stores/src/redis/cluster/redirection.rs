@@ -1,4 +1,4 @@
-//! Handles the redirections of a cluster, MOVED, ASK and TRYAGAIN: notes the new node in the directory, and sends the
+//! Handles the redirections of a cluster: MOVED, ASK and TRYAGAIN. Notes the new node in the directory, and sends the
 //! call again.
 
 use std::time::Duration;

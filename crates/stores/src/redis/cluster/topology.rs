@@ -56,7 +56,7 @@ pub(super) fn order(
     addresses
 }
 
-/// Reads the topology from one node after the other, each for at most `patience`, until a node names a master for
+/// Reads the topology from one node after the other, each for at most `patience`. Stops when a node names a master for
 /// every hash tag. If no node does, returns the answer that names a master for the most tags.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 //! The reply contains which requests were granted, and the state of each bucket before the call. The level of each
 //! bucket for each request is computed here, by the same step that every store uses. A reply that disagrees with the
 //! computed levels is rejected. So replies are short, and a broken server cannot grant one request the charge of
-//! another. The effect of the reports in a call, which say how many slots are held, is computed here in the same way.
+//! another. A call may have reports, which say how many slots are held. Their effect is computed here in the same way.
 
 mod reports;
 
@@ -36,7 +36,7 @@ pub struct Call<'p> {
     reports: Option<Reports<'p>>,
 }
 
-/// This number is added to the number of requests in a run if some charges of the run are only checked, not taken.
+/// This number is added to the number of requests in a run if some of its charges are only checked.
 const SOME_CHECKED: usize = 1 << 15;
 
 /// A run of consecutive equal requests.

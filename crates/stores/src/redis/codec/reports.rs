@@ -1,5 +1,5 @@
-//! Encodes the reports of a call, which say how much its owner holds of several buckets and has settled of budgets, and
-//! decodes which of them were accepted.
+//! Encodes the reports of a call, and decodes which of them were accepted. A report says how much its owner holds of a
+//! bucket and has settled of a budget.
 
 use redis::Value;
 

@@ -1,7 +1,7 @@
 //! Finds the master that sentinels name, and follows it when they promote another server.
 //!
-//! The `sentinel` module of the redis crate is not used: it has no deadline for each sentinel, does not report a new
-//! master, and opens connections without our TLS settings. RESP3 is used, so that one connection carries both
+//! The `sentinel` module of the redis crate is not used. It has no deadline for each sentinel, and does not report a
+//! new master. It also opens connections without our TLS settings. RESP3 is used, so that one connection carries both
 //! questions and announcements.
 
 mod link;

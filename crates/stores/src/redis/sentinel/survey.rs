@@ -1,6 +1,6 @@
 //! Asks sentinels for the master, one after the other, and checks the servers that the sentinels name.
 //!
-//! A sentinel may be out of date, so an address counts only if the server there reports the role of a master. Two
+//! A sentinel may be out of date. So an address counts only if the server there reports the role of a master. Two
 //! servers may report that role for a while. The right one has the higher [`Rank`].
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Collects requests into calls: requests that are queued during a call travel together in the next call.
 //!
-//! A further call is sent meanwhile if more is queued than one call may carry, or if the queued requests would
-//! otherwise miss their deadlines.
+//! A further call is sent meanwhile if more is queued than one call may carry. It is also sent if the queued requests
+//! would otherwise miss their deadlines.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;

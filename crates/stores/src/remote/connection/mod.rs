@@ -1,5 +1,5 @@
-//! Keeps one connection open and sends the queued requests. Normally one call is under way at a time. A further call
-//! is sent if more is queued than one call may carry, or if the call under way takes long.
+//! Keeps one connection open and sends the queued requests. Normally one call is under way at a time. A further call is
+//! sent if the queue does not fit into one call, or if the call under way takes long.
 //!
 //! A connection counts as down until it has been tested, and no request waits for a connection that is down.
 

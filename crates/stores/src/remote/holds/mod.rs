@@ -1,8 +1,8 @@
 //! Keeps the slots that the requests of one worker hold.
 //!
-//! A worker is an owner in the protocol of [`ledger::holds`]: its connection sends the reports, also after the
+//! A worker is an owner in the protocol of [`ledger::holds`]. Its connection sends the reports, also after the
 //! connection was made again. A cluster has several parts, its hash tags. The reports about each part have sequences of
-//! their own, and are sent on the connection to the node that has the part at that time. As long as no request of a
+//! their own. They are sent on the connection to the node that has the part at that time. As long as no request of a
 //! worker has held anything, each call only reads one flag here.
 
 mod part;
@@ -26,8 +26,8 @@ use ledger::cost::Cost;
 use ledger::holds::{MOST_SUMS, Owner, SlotTerms};
 pub(crate) use part::{ConnectionNumber, Held, PartHolds};
 
-/// The interval at which a connection checks the reports about parts of other servers, because such a part may move to
-/// the connection's server.
+/// The interval at which a connection checks the reports about parts of other servers. Such a part may move to the
+/// connection's server.
 const ELSEWHERE: Micros = Micros(250_000);
 
 /// The interval at which a process that is about to exit checks whether all its reports are answered.
@@ -56,8 +56,8 @@ pub(crate) struct GatewaySlots<'h, P> {
 }
 
 impl<P: Fn(&BucketKey) -> usize> GatewaySlots<'_, P> {
-    /// Holds the slots that a plan asks for without the store's grant, because the store gave no answer and the request
-    /// was let pass.
+    /// Holds the slots that a plan asks for, without the store's grant. The store gave no answer, and the request was
+    /// let pass.
     pub(crate) fn hold_all(&self, plan: &Plan) -> Reservation {
         let mut reservation = Reservation::default();
         for (_, charge, terms) in held_asks(plan) {

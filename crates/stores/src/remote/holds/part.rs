@@ -1,7 +1,7 @@
-//! Keeps the slots that the requests of one worker hold of the buckets in one part of a store, reports them to the store
-//! in calls, and gives granted slots to the requests.
+//! Keeps the slots that the requests of one worker hold in one part of a store. Reports them to the store in calls, and
+//! gives granted slots to the requests.
 //!
-//! The protocol is that of [`ledger::holds`]. This file adds locks and a timer to the protocol, and makes the
+//! The protocol is that of [`ledger::holds`]. This file adds locks and a timer to the protocol. It makes the
 //! reservations of requests from the answer to their call.
 
 use std::sync::Arc;
@@ -51,8 +51,8 @@ pub(crate) struct ConnectionNumber(pub u64);
 /// The result of one request of a call: the slots that it holds, or the reason why its answer does not count.
 pub(crate) type Held = Result<Reservation, OldReport>;
 
-/// The error of a request whose report about a bucket was too old: the store has ignored the report, or has answered a
-/// later report first. The request then has no decision.
+/// The error of a request whose report about a bucket was too old. The store has ignored the report, or has answered a
+/// later report first. The request has no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OldReport;
 
@@ -72,15 +72,15 @@ impl PartHolds {
         self.signals.is_used.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether a call that has no answer yet asks for slots of a bucket of which this plan also asks for slots.
+    /// Returns whether a call without an answer asks for slots of the same bucket as this plan.
     pub(crate) fn is_asked_already(&self, plan: &Plan) -> bool {
         let said = self.said.lock();
         plan.asks().any(|(_, charge, _)| said.holdings.unanswered(&charge.key) > Cost::default())
     }
 
     /// Makes the reports of a call that has these plans, and at most `most` reports about other buckets. `None` if the
-    /// call needs no reports. `has_asks` says whether one of the plans may ask for slots. If `connection` is not the one
-    /// of the last reports, all reports are sent again, because the server may not know them.
+    /// call needs no reports. `has_asks` says whether one of the plans may ask for slots. If the last reports were sent
+    /// on another connection than `connection`, all reports are sent again, because the server may not know them.
     pub(crate) fn begin(
         &self,
         plans: &[&Plan],
