@@ -35,7 +35,7 @@ pub(crate) enum Count {
     Output,
     /// The tokens of reasoning that are not in `Output`.
     Reasoning,
-    /// The results of tools that the server ran, which are not in `Input`.
+    /// The results of tools that the server ran. Their tokens are not in `Input`.
     ToolResults,
     Total,
     Cached,
@@ -72,7 +72,7 @@ impl Counts {
         }
     }
 
-    /// Returns the numbers without those that are 0.
+    /// Returns the numbers that are not 0.
     pub(crate) fn without_zeros(&self) -> Counts {
         Counts(self.0.map(|number| number.filter(|number| *number > 0)))
     }

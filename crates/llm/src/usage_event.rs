@@ -34,7 +34,8 @@ pub struct UsageEventFilter {
     last_return: LastReturn,
 }
 
-/// Whether the last byte was a carriage return that ended a line. A line feed after it belongs to the same line end.
+/// Whether the last byte was a carriage return that ended a line. A line feed after the carriage return belongs to the
+/// same line end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LastReturn {
     #[default]
@@ -178,7 +179,7 @@ mod tests {
         ] {
             check(&[event, DONE].concat(), &[event, DONE].concat());
         }
-        // A stream that was cut in its usage event has an event without an end, which is passed on.
+        // The stream was cut in its usage event. The incomplete event is passed on.
         let cut = USAGE.trim_end();
         assert_eq!(passed(cut, 7), cut);
     }

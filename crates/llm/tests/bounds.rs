@@ -101,7 +101,7 @@ fn no_body_takes_more_memory_than_the_bound() {
     ] {
         check_memory(JSON, start, repeated, small);
     }
-    // While a buffer grows, the old one is in memory too, with half of the size.
+    // While a buffer grows, the old buffer is in memory too, with half of the size.
     let event = EventStream::MAX_EVENT as u64 * 3 / 2 + small;
     for (start, repeated, most) in [
         ("", "data: x\n", event),

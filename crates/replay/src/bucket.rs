@@ -73,7 +73,8 @@ impl Buckets {
         self.0.iter()
     }
 
-    /// Counts a request that charges a bucket. `before` is the request's result under the former file, if there is one.
+    /// Counts a request that charges a bucket. `before` is the request's result under the former file. `None` without a
+    /// former file.
     pub fn count_asked(
         &mut self,
         charge: &BucketCharge,
@@ -86,7 +87,7 @@ impl Buckets {
     }
 
     /// Counts a request that a bucket refused. `names` says how to name the client. `before` is the request's result
-    /// under the former file, if there is one.
+    /// under the former file. `None` without a former file.
     pub fn count_refused(
         &mut self,
         charge: &BucketCharge,

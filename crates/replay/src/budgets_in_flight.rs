@@ -17,7 +17,7 @@ const SIMULATION: Owner = Owner(1);
 #[derive(Debug, Default)]
 pub(crate) struct BudgetsInFlight {
     held: HashMap<BucketId, Cost>,
-    /// What each of these requests holds, by its end. A number distinguishes requests that end at the same time.
+    /// What each request holds, ordered by its end. A number distinguishes requests that end at the same time.
     ends: BTreeMap<(Timestamp, u64), Spending>,
     number: u64,
 }

@@ -120,7 +120,6 @@ impl ForeignEntry {
         }
     }
 
-    /// Returns the words of a recorded claim.
     fn words(&self, claim: &Attribute, client: Option<ClientAddress>) -> RecordedValue<'_> {
         let split = |text: &[u8]| words(text).map(<[u8]>::to_vec).collect::<Vec<_>>();
         let words = match self.attribute(claim, client) {

@@ -73,7 +73,7 @@ use timeline::Timeline;
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'q> {
     pub file: &'q Config,
-    /// A second file, whose results are compared with the results of `file`. The logs were then written under `file`.
+    /// A second file, to compare its results with those of `file`. If it is set, the logs were written under `file`.
     pub against: Option<&'q Config>,
     /// The attributes that count as missing from a request if the log records no value.
     pub absent: &'q [Attribute],

@@ -75,7 +75,7 @@ struct Log {
 #[derive(Debug)]
 struct PendingEntry {
     entry: Entry,
-    /// A serial number, which keeps lines of equal times in the order in which they were read.
+    /// A serial number. Lines of equal times are in the order of their serial numbers.
     sequence: u64,
 }
 

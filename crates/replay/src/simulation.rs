@@ -1,8 +1,8 @@
 //! Simulates the decisions of one file about the requests of a log, with separate buckets.
 //!
 //! The simulation decides with the gateway's own functions: `decision`, `RuleSet::explain` and [`settle`]. The store,
-//! its caches and its outages are not simulated. A request that cannot be decided is counted as undecided, and is
-//! charged only as far as its charges are known.
+//! its caches and its outages are not simulated. A request that cannot be decided is counted as undecided. Only its
+//! known charges are made.
 
 use smallvec::SmallVec;
 

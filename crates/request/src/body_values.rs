@@ -57,7 +57,7 @@ impl BodyValues {
         self.find(attribute)?.as_deref()
     }
 
-    /// Whether the value of this attribute is known. It is also known if the body certainly has no such value.
+    /// Whether it is known which value this attribute has, or that it has none.
     pub fn knows(&self, attribute: &Attribute) -> bool {
         self.is_absent || self.find(attribute).is_some()
     }
@@ -156,7 +156,7 @@ pub fn is_coded(head: &http::request::Parts) -> bool {
     })
 }
 
-/// Whether the media type names no character encoding, or UTF-8, or ASCII, which is a part of UTF-8.
+/// Whether the media type names no other character encoding than UTF-8 and ASCII, a part of UTF-8.
 fn is_utf8(media_type: &[u8]) -> bool {
     let parameters = media_type.split(|byte| *byte == b';').skip(1);
     let mut charsets = parameters.filter_map(|parameter| {
@@ -180,7 +180,7 @@ fn json_values<'p>(
     let mut scanner = JsonScanner::new(&set, u64::MAX);
     scanner.push(body);
     scanner.finish().map_err(|_| AmbiguousBody)?;
-    // An array may be a batch of requests, of which a pointer would read only one.
+    // An array may be a batch of requests. A pointer would read only one of them.
     if scanner.value(count) == Lookup::Value(&Value::Array) {
         return Err(AmbiguousBody);
     }

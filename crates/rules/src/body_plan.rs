@@ -70,7 +70,7 @@ impl RuleSet {
     }
 }
 
-/// The attributes of one request, of which those in its body may be unknown.
+/// The attributes of one request. The attributes in its body may be unknown.
 struct UnreadValues<'s, 'r>(Values<'s, 'r>);
 
 impl UnreadValues<'_, '_> {

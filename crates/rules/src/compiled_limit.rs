@@ -120,7 +120,7 @@ impl CompiledLimit {
         self.claimed.as_ref().map(|claimed| claimed.claimed.to_string())
     }
 
-    /// Returns whether a request can cost more than a full bucket of the limit, or of one of its overrides, holds.
+    /// Returns whether a request can cost more than a full bucket of the limit holds, or of one of its overrides.
     pub fn may_be_too_large(&self) -> bool {
         let most = match &self.price {
             CompiledPrice::Fixed(cost) => Some(*cost),

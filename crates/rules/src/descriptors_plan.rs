@@ -1,4 +1,4 @@
-//! Plans a call that asks about several descriptors, whose costs are charged together or not at all.
+//! Plans a call that asks about several descriptors. Their costs are charged together or not at all.
 
 use std::ops::Range;
 

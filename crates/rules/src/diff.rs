@@ -22,7 +22,7 @@ pub struct ResetLimit {
     pub why: ResetCause,
 }
 
-/// A change of a limit, which gives other keys to the limit's buckets.
+/// A change of a limit that gives other keys to its buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResetCause {
     /// The old file has no limit of this name in a policy of this name.

@@ -24,7 +24,7 @@ pub(crate) struct PartOverrides {
     pub slot: Slot,
     fold: Fold,
     variants: HashMap<Arc<[u8]>, u32>,
-    /// The values of the overrides in the rule itself, without those in a separate file.
+    /// The values of the overrides in the rule itself. Overrides in a separate file are left out.
     in_rule: Vec<Arc<str>>,
 }
 

@@ -202,7 +202,7 @@ mod tests {
         assert!(many.ends_with(r#""a" and 2 more"#), "{many}");
     }
 
-    /// Checks an expectation of `path` for a request with the path `/a`, of which only the pseudonym is known.
+    /// Checks an expectation of `path`. The request has the path `/a`, but only the pseudonym of this path is known.
     #[track_caller]
     fn check(expectation: &Expectation, expected: impl Into<Option<bool>>) {
         let names = PseudonymKey::default();

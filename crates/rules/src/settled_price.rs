@@ -68,7 +68,7 @@ impl fmt::Display for SettledPrice {
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
-    /// Requests, or what the requests or their responses name as their cost.
+    /// Requests, or the costs that requests or their responses name.
     Requests,
     /// Tokens of language models, weighted by their kind.
     Tokens,
@@ -101,8 +101,8 @@ impl Unit {
         Cost::from_thousandths(money.0)
     }
 
-    /// Returns the cost of this number of units, which are USD at a limit that counts money. A cost that is too large
-    /// becomes the largest cost.
+    /// Returns the cost of this number of units. At a limit that counts money, a unit is one USD. A cost that is too
+    /// large becomes the largest cost.
     pub const fn times(self, number: Cost) -> Cost {
         match self {
             Unit::Requests | Unit::Tokens => number,

@@ -98,7 +98,7 @@ mod tests {
 
     const CEILING: u64 = 10_000;
 
-    /// The learned cost, and the texts of the header `X-A` of the requests for which it was learned.
+    /// A learned cost, and the values of the header `X-A` for which it was learned.
     #[derive(Debug)]
     struct Learned(u64, &'static [&'static str]);
 

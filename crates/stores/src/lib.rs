@@ -279,7 +279,7 @@ impl Store {
         self.local_buckets().is_none()
     }
 
-    /// Returns the number of buckets in this process, also of those that replace a shared store during an outage.
+    /// Returns the number of buckets in this process. Buckets that replace a shared store during an outage count too.
     pub fn buckets(&self) -> usize {
         match self {
             Store::Memory(memory) => memory.buckets(),

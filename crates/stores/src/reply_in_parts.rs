@@ -1,4 +1,4 @@
-//! Combines the reply to a plan from the replies for parts of it, which are charged one after the other.
+//! Combines the replies for the parts of a plan into one reply. The parts are charged one after the other.
 
 use smallvec::SmallVec;
 

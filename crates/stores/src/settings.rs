@@ -107,8 +107,8 @@ impl Settings {
         }
     }
 
-    /// Returns how both settings distribute buckets over the nodes of the same cluster. `None` if there is no
-    /// difference, or if the clusters differ.
+    /// Returns the places of both settings, if they distribute buckets over the same cluster in different ways. `None`
+    /// if the places are equal, or if the clusters differ.
     pub fn other_place(&self, other: &Settings) -> Option<(Place, Place)> {
         let (Endpoint::Redis { target, prefix }, Endpoint::Redis { target: other, prefix: other_prefix }) =
             (self.endpoint()?, other.endpoint()?)

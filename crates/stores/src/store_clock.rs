@@ -1,7 +1,7 @@
 //! Keeps the clock of a remote store, as the last reply showed it, for decisions that depend on the date.
 //!
-//! If a store has several servers, each has its own clock. The fallback uses the clock that is furthest ahead, which
-//! never goes back.
+//! If a store has several servers, each has its own clock. The fallback uses the clock that is furthest ahead, so its
+//! time never goes back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

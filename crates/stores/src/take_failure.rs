@@ -15,8 +15,8 @@ pub struct TakeFailure {
     pub partial: Option<Box<PartialTake>>,
 }
 
-/// A plan of which some servers have granted their part, and other servers gave no answer. Dropping this value gives
-/// the granted charges back.
+/// A plan that some servers have granted in part, while other servers gave no answer. Dropping this value gives the
+/// granted charges back.
 #[derive(Debug)]
 pub struct PartialTake {
     unanswered: Plan,
@@ -33,7 +33,7 @@ pub trait ProvisionalCharges: fmt::Debug + Send {
 
 impl PartialTake {
     /// Makes a partial take. `unanswered` are the charges without an answer, and `positions` their positions in the
-    /// whole plan. `reply` has the replies to the other charges, which `granted` gives back when it is dropped.
+    /// whole plan. `reply` has the replies to the other charges. `granted` gives these charges back when it is dropped.
     pub fn new(
         unanswered: Plan,
         positions: PartPositions,

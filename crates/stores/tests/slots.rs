@@ -129,7 +129,7 @@ impl Gateway {
         Ok(reply.settlement.is_granted().then_some(reply.reservation))
     }
 
-    /// Makes this number of requests. Returns the reservations of those that were granted.
+    /// Makes this number of requests. Returns the reservations of the granted requests.
     async fn take(&self, plan: &Plan, requests: usize) -> Vec<Reservation> {
         let mut held = Vec::new();
         for _ in 0..requests {

@@ -60,7 +60,7 @@ pub(super) struct Search<'s> {
     /// The place where buckets are read. `None` if they are not read.
     pub backend: Option<Backend>,
     pub json: bool,
-    /// Whether the logs are those that `file` names, so that their settings are known.
+    /// Whether `file` names these logs, so that their settings are known.
     pub are_of_file: bool,
 }
 
@@ -235,7 +235,6 @@ impl Search<'_> {
         self.position_of(found.ok().map(|(_, rule)| rule.position))
     }
 
-    /// Returns the position of the rule or policy that denied.
     fn denier_position(&self, policy: &str, rule: Option<&str>, config: &Config) -> String {
         let policy = config.rules.source().policies.iter().find(|known| known.name == policy);
         self.position_of(policy.and_then(|policy| match rule {

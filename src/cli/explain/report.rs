@@ -222,7 +222,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The costs of the request, and the time and the levels of the buckets for which the rules are explained.
+/// What the rules are explained for: the costs of the request, the time, and the levels of the buckets.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'l> {
     /// Returns the cost of the request at a limit. `None` if the limit does not count the request.

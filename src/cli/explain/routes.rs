@@ -91,7 +91,7 @@ fn answer(target: &Target, request: &Request<'_>) -> Option<String> {
     }
 }
 
-/// Describes the changes of a route to a request and its response, without values, which may be secret.
+/// Describes the changes of a route to a request and its response. Values are left out, because they may be secret.
 fn changes(forwarding: &Forwarding, request: &Request<'_>) -> Vec<String> {
     let Rewrite { path, stripped, host } = &forwarding.rewrite;
     let mut changes = Vec::new();

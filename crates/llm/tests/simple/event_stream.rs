@@ -7,7 +7,7 @@ use llm::event_stream::EventStream;
 /// The names, the data and the places of events.
 pub type Events = Vec<(String, String, Range<u64>)>;
 
-/// Reads a stream in pieces, and returns its events and the number of those that were too long.
+/// Reads a stream in pieces, and returns its events and the number of events that were too long.
 pub fn read<'p>(max_event: usize, pieces: impl IntoIterator<Item = &'p [u8]>) -> (Events, u64) {
     let mut stream = EventStream::new(max_event);
     let mut events = Vec::new();

@@ -112,8 +112,8 @@ pub fn pointers() -> PointerSet {
     PointerSet::new(POINTERS.map(|text| (Pointer::parse(text).unwrap(), Interest::Value)))
 }
 
-/// Compares the scanner, which gets these pieces, with serde_json, which gets the body. Returns the pointers with a
-/// value. `None` if the body is not JSON.
+/// Compares the scanner with serde_json. The scanner gets the pieces, and serde_json the whole body. Returns the
+/// pointers with a value. `None` if the body is not JSON.
 pub fn compare<'p>(body: &[u8], pieces: impl IntoIterator<Item = &'p [u8]>) -> Option<[bool; POINTERS.len()]> {
     let set = pointers();
     let mut scanner = JsonScanner::new(&set, u64::MAX);

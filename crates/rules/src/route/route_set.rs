@@ -25,7 +25,7 @@ use request::request::Request;
 #[derive(Clone, Debug)]
 pub struct Route {
     pub name: String,
-    /// The conditions, all of which a request must meet. Conditions of routes do not depend on credentials.
+    /// The conditions. A request must meet all of them. Conditions of routes do not depend on credentials.
     pub conditions: Vec<Condition>,
     pub target: Target,
     /// The changes to requests and responses; `None` if the route changes nothing.

@@ -19,7 +19,7 @@ use request::attribute::Attribute;
 pub struct Split {
     /// The upstreams with their weights, at least one, in the order of the file.
     shares: Vec<Share>,
-    /// The attributes that decide: the first one that has a value is used. If `None`, requests are split at random.
+    /// The attributes that choose the upstream. The first with a value is used. `None`: requests are split at random.
     by: Option<LimitKey>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) enum PartialShare {
 }
 
 impl Split {
-    /// Makes a split of `shares`, of which there must be at least one. `by` names the attributes that decide: the first
-    /// one that has a value is used. `None`: requests are split at random.
+    /// Makes a split of `shares`, of which there must be at least one. `by` names the attributes that choose the
+    /// upstream. The first with a value is used. `None`: requests are split at random.
     pub fn new(shares: Vec<Share>, by: Option<LimitKey>) -> Split {
         Split { shares, by }
     }
@@ -111,8 +111,8 @@ impl Split {
         best.map_or(UpstreamId(0), |share| share.upstream)
     }
 
-    /// Returns the upstream with the largest weight, or the first of several. It gets clients that cannot be
-    /// distinguished.
+    /// Returns the upstream with the largest weight, or the first of several. This upstream gets the clients that
+    /// cannot be distinguished.
     fn largest(&self) -> UpstreamId {
         let largest = self.shares.iter().rev().max_by_key(|share| share.weight);
         largest.map_or(UpstreamId(0), |share| share.upstream)

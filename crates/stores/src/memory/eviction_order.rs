@@ -95,7 +95,6 @@ impl EvictionOrder {
         self.limits.len()
     }
 
-    /// Returns the item at this position of a queue.
     pub(super) fn get(&self, queue: QueueId, position: usize) -> Option<Item> {
         self.limits.get(&queue.limit())?.class(queue.class()).get(position)
     }

@@ -64,7 +64,6 @@ impl FullQueue {
         }
     }
 
-    /// Removes the item at this position.
     pub(super) fn remove(&mut self, position: usize, moved: impl FnMut(u32, usize)) {
         let removed = self.0.swap_remove(position).map(Item::from);
         if let Some((removed, item)) = removed.zip(self.get(position)) {

@@ -1,4 +1,4 @@
-//! Counts what requests hold of buckets in memory, such as slots, and charges the plans of such requests.
+//! Counts what requests hold of buckets in memory, such as slots. Charges the plans of requests that hold something.
 //!
 //! The fallback of a shared store also uses this code, with slots that are kept elsewhere ([`SlotBook`]).
 //!
@@ -140,7 +140,6 @@ pub(crate) trait SlotBook {
     /// Each cost is returned only once.
     fn count_settled(&self, key: &BucketKey) -> Cost;
 
-    /// Holds a slot of a bucket.
     fn hold(&self, key: BucketKey, terms: SlotTerms) -> Reservation;
 }
 
@@ -328,7 +327,7 @@ impl Memory {
         match own.and_then(|own| own.budget.as_deref()) {
             _ if holders.is_empty() => kept,
             Some(budget) => Some(budget.state(kept.as_deref(), &holders, time.of(&Algorithm::Budget(*budget)))),
-            // Only another process holds some of this budget, whose limit is not known here.
+            // Only another process holds some of this budget, and the budget's limit is not known here.
             None if elsewhere.is_some_and(|elsewhere| elsewhere.is_budget) => kept,
             None => Some(concurrency::state(&holders, time.now)),
         }

@@ -3,7 +3,7 @@
 /// A vector that stores its elements in segments. Each segment but the last has `SEGMENT` elements.
 #[derive(Debug)]
 pub(crate) struct SegmentedVec<T, const SEGMENT: usize> {
-    /// The segments, none of which is empty.
+    /// The segments. No segment is empty.
     segments: Vec<Vec<T>>,
     len: usize,
 }

@@ -182,7 +182,6 @@ impl Shard {
     }
 }
 
-/// Returns the hash of the key of the bucket in this slot.
 fn hash_of(slot: u32, buckets: &Buckets, hasher: &RandomState) -> u64 {
     buckets.get(to_index(slot)).map_or(0, |bucket| hasher.hash_one(bucket.key))
 }

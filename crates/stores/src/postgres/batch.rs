@@ -83,7 +83,7 @@ impl<'p> Batch<'p> {
     ///
     /// # Errors
     ///
-    /// When the rows are not those of the batch's buckets.
+    /// When the rows do not belong to the batch's buckets.
     pub(super) fn decide(&self, rows: Vec<StoredBucket>, now: Timestamp) -> Result<BatchDecision, Fault> {
         if !rows.iter().map(|row| &row.key).eq(&self.keys) {
             return Err(unexpected_reply("the lock of the buckets"));

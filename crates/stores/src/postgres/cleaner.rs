@@ -26,14 +26,14 @@ use base::interval::fixed_interval;
 const EVERY: Duration = Duration::from_secs(30);
 /// The shortest pause between two removals, as a fraction of [`every`].
 const SHORTEST_PAUSE: f64 = 0.75;
-/// The pause between two pieces of a removal, in which requests can run.
+/// The pause between two pieces of a removal. Requests can run in this time.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The longest time that one piece may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Begins the transaction of one piece of a removal. It waits only briefly, because its locks block requests. The
-/// commit does not wait for a replica, because a lost removal is repeated. A stricter isolation level would cause
-/// conflicts with requests.
+/// Begins the transaction of one piece of a removal. The transaction waits only briefly, because its locks block
+/// requests. The commit does not wait for a replica, because a lost removal is repeated. A stricter isolation level
+/// would cause conflicts with requests.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off; \
                      SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '10s'";
 

@@ -62,8 +62,8 @@ impl Database {
 impl Transport for Database {
     type Link = Link;
 
-    // A larger transaction would hold its locks for longer. A connection has one transaction at a time, so it has one
-    // call at a time.
+    // A larger transaction would hold its locks for longer. A connection has only one transaction at a time, and so
+    // only one call.
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, at_once: 1, parted: false };
 
     // A login does not show that calls succeed. Only the answer of a call does.

@@ -74,7 +74,7 @@ impl Resolver {
         }
     }
 
-    /// Waits until the sentinels name another server than the one at `address`. Returns this change as a fault.
+    /// Waits until the sentinels name a server that is not at `address`. Returns this change as a fault.
     pub(super) async fn replaced(&self, address: &HostPort) -> Fault {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,

@@ -9,7 +9,8 @@ use crate::remote::login::Login;
 use base::host_port::HostPort;
 use base::time::Micros;
 
-/// The length of the longest prefix of keys, in bytes. The whole key then fits into an allocation of 32 bytes.
+/// The length of the longest prefix of keys, in bytes. With a longer prefix, the whole key would not fit into an
+/// allocation of 32 bytes.
 pub const LONGEST_PREFIX: usize = 11;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl Target {
         }
     }
 
-    /// Whether both targets have the same buckets, by their settings.
+    /// Whether both targets lead to the same buckets, as far as their settings show.
     pub(crate) fn is_same_server(&self, other: &Target) -> bool {
         match (self, other) {
             (Target::Sentinel(sentinels), Target::Sentinel(others)) => sentinels.is_same_master(others),

@@ -1,5 +1,5 @@
 //! Reports the result of a call to the breaker. A call without an answer counts as one failure for each `timeout`,
-//! however many requests travel in it. Of calls that are unanswered at the same moment, the breaker counts one.
+//! however many requests travel in it. The breaker counts calls that are unanswered at the same moment as one failure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -45,7 +45,7 @@ struct ShortBucket {
     epoch: u64,
 }
 
-/// The time at which a call was sent, and the cache's number of invalidations then.
+/// The time at which a call was sent, and the cache's number of invalidations at that time.
 #[derive(Clone, Copy, Debug)]
 pub struct SendStamp {
     at: Timestamp,
@@ -290,7 +290,7 @@ mod tests {
         // A request has charged both limits together.
         deny_cache.expect_undone_charges_of(&of(alone));
         assert_eq!(is_refused(), [false, false]);
-        // Another configuration was loaded, without such limits.
+        // Another configuration was loaded, whose charges are never undone.
         deny_cache.expect_undone_charges(HashSet::new());
         assert_eq!(is_refused(), [true, true]);
     }

@@ -112,7 +112,6 @@ fn plan() -> Plan {
 
 type Store<const AT_ONCE: usize = 1> = Arc<Remote<Fake<AT_ONCE>>>;
 
-/// Makes a store with one worker, and returns the store and its events.
 async fn running(behaviour: Behaviour) -> (Store, Arc<Mutex<Vec<Event>>>) {
     running_within(TIMEOUT, behaviour).await
 }

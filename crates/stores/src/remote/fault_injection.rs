@@ -115,10 +115,10 @@ mod flaw {
     /// The place where a request for a short bucket is refused.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Refusals {
-        /// This process refuses it, by its deny cache.
+        /// This process refuses the request, by its deny cache.
         #[default]
         Local,
-        /// Redis refuses it.
+        /// Redis refuses the request.
         ByRedis,
     }
 
@@ -133,7 +133,7 @@ mod flaw {
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Flaw {
-        /// The gateway's clock, which is ahead by this much. The time of a bucket may then go back.
+        /// The gateway's clock, which is ahead by this much. So the time of a bucket may go back.
         ClientTime { ahead: Micros },
         /// Every bucket is kept for a second after it was charged.
         FixedExpiry,

@@ -35,8 +35,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Returns the reason why there is no connection for calls.
     fn connect(&self) -> impl Future<Output = Result<DrivenLink<Self::Link>, Fault>> + Send;
 
-    /// Decides the plans of one call, and returns a reply for each of its parts, in their order. Only with
-    /// [`CallLimits::parted`] a call has several parts. `near` is an estimate of the time on the server's clock.
+    /// Decides the plans of one call, and returns a reply for each of its parts, in their order. A call has several
+    /// parts only with [`CallLimits::parted`]. `near` is an estimate of the time on the server's clock.
     ///
     /// A call may be repeated only if its reply proves that it did not run.
     ///
@@ -94,8 +94,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         smallvec![0]
     }
 
-    /// Whether the buckets of a part may be on two servers at present. Each plan and each report is then a call of its
-    /// own.
+    /// Whether the buckets of a part may be on two servers at present. If so, each plan and each report is a call of
+    /// its own.
     fn is_split(&self, _part: usize) -> bool {
         false
     }
@@ -108,7 +108,8 @@ pub struct CallPart<'p> {
     pub index: usize,
     pub plans: &'p [&'p Plan],
     pub route: Route,
-    /// How many slots of which buckets the worker holds. The server stores the reports even if it refuses all plans.
+    /// The reports: how many slots the worker holds of each bucket. The server stores the reports even if it refuses
+    /// all plans.
     pub reports: Option<holds::Call>,
 }
 
@@ -184,7 +185,7 @@ pub enum ReportResult {
     OutsidePeriod,
 }
 
-/// Returns whether a bucket is *short* after this charge: only time can make it able to pay the same charge.
+/// Returns whether a bucket is *short* after this charge: it can pay the same charge only after time has refilled it.
 pub(crate) fn is_short(charge: &Charge, outcome: &Outcome) -> bool {
     match charge.algorithm {
         // What other requests hold of a budget can become free at any time, so the remaining amount proves nothing.

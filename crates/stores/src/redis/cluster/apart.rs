@@ -320,8 +320,8 @@ async fn answered_within<T>(patience: Micros, asking: impl Future<Output = T>) -
     }
 }
 
-/// Returns the charges of a plan that spend: of several charges to one bucket, the last one. Slots and budgets are not
-/// among them.
+/// Returns the charges of a plan that spend. Of several charges to one bucket, only the last is returned. Slots and
+/// budgets are left out.
 fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
     let all = plan.enforced.iter().enumerate();
     let spends = |(index, charge): &(usize, &Charge)| !plan.is_only_checked(*index) && !charge.algorithm.is_held();

@@ -64,7 +64,7 @@ impl Health {
         Health { workers, events, reports: Mutex::new(reports) }
     }
 
-    /// Returns the sink for the events of one node, which reports them as events of the whole store.
+    /// Returns the sink for the events of one node. The sink reports them as events of the whole store.
     pub(crate) fn events_of(
         health: &Arc<Health>,
         node: NodeId,
@@ -301,7 +301,6 @@ mod tests {
         std::mem::take(&mut *log.lock()).into_iter().map(name).collect()
     }
 
-    /// Returns the event at the end of a call.
     fn ended(error: Option<StoreError>, any_decided: bool) -> Event {
         Event::CallEnded(CallReport {
             requests: 1,
@@ -313,7 +312,6 @@ mod tests {
         })
     }
 
-    /// Makes a [`Health`] with one node, and the sink for the events of the node.
     fn one_node() -> (Arc<Health>, EventSink) {
         let health = Arc::new(Health::new(2, EventSink::new(|_| ())));
         let (node, address) = (NodeId(0), HostPort::new("n", 1));

@@ -11,7 +11,7 @@ pub const DEFAULT_PORT: u16 = 26379;
 pub struct Settings {
     /// The name of the master in the sentinels' configuration.
     pub master: String,
-    /// The addresses of sentinels, at least one. The other sentinels are learnt from those that answer.
+    /// The addresses of sentinels, at least one. The other sentinels are learnt from the sentinels that answer.
     pub nodes: Vec<HostPort>,
     pub login: Login,
 }

@@ -65,7 +65,7 @@ impl<T: Transport> Connection<T> {
             if up {
                 ended_by = Some(fault.error);
             }
-            // The server was replaced, and the new one may be ready.
+            // The server was replaced, and the new server may be ready.
             let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
             if !is_replaced {
                 // The queued requests are answered now instead of at their deadlines.

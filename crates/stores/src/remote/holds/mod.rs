@@ -45,7 +45,7 @@ pub struct WorkerHolds {
 }
 
 /// The slots that the requests of all workers of a gateway hold. A decision without the store counts all these slots,
-/// and adds the slots that it grants to those of one worker.
+/// and adds the slots that it grants to the slots of one worker.
 pub(crate) struct GatewaySlots<'h, P> {
     pub workers: &'h [Arc<WorkerHolds>],
     /// The worker whose request is decided about.

@@ -13,12 +13,11 @@ use ledger::holds::MOST_REPORTS;
 /// The maximum number of reports that a call sends separately, because their buckets may be on two servers.
 const MOST_SEPARATE: usize = 32;
 
-/// The parts of a call.
 pub(super) type CallParts<'p> = SmallVec<[CallPart<'p>; 1]>;
 
 impl<T: Transport> Connection<T> {
-    /// Makes the parts of a call with these plans, which are sorted by their parts. `routes` are those of the plans,
-    /// and `has_asks` says whether one of the plans asks for slots.
+    /// Makes the parts of a call with these plans, which are sorted by their parts. `routes` are the routes of the
+    /// plans, and `has_asks` says whether one of the plans asks for slots.
     pub(super) fn parts<'p>(
         &self,
         plans: &'p [&'p Plan],
