@@ -1,4 +1,5 @@
-//! `tollgate bucket show|reset|grant`: shows the level of a client's bucket, resets it to full, or gives back an amount.
+//! `tollgate bucket show|reset|grant`: shows the level of a client's bucket, resets it to full, or gives back an
+//! amount.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! `tollgate check`: reports every problem of a file, or its warnings and `ok`. With `--against`, also reports the effects of
-//! a change on buckets, limits, routes and upstreams.
+//! `tollgate check`: reports every problem of a file, or its warnings and `ok`. With `--against`, also reports the
+//! effects of a change on buckets, limits, routes and upstreams.
 
 use std::path::{Path, PathBuf};
 

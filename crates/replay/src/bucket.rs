@@ -105,7 +105,8 @@ impl Buckets {
         }
     }
 
-    /// Returns the states of the buckets of these charges, in the order of the charges. A bucket without a state is full.
+    /// Returns the states of the buckets of these charges, in the order of the charges. A bucket without a state is
+    /// full.
     pub fn states<'c>(&self, charges: impl Iterator<Item = &'c BucketCharge>) -> SmallVec<[Option<State>; 2]> {
         charges.map(|charge| self.0.get(&charge.bucket).and_then(|bucket| bucket.state.clone())).collect()
     }

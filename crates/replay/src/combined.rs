@@ -12,8 +12,8 @@ use request::percent_encoding::hex_pair;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Reads a line `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`. The last
-/// field occurs only in nginx's format `main`. Text after this field is ignored.
+/// Reads a line `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`. The
+/// last field occurs only in nginx's format `main`. Text after this field is ignored.
 ///
 /// # Errors
 /// If the line has another format. The error says what the line must have.

@@ -80,8 +80,8 @@ impl Counts {
         }
     }
 
-    /// Adds to `lacking` the attributes that the request lacks and that could answer its open questions. Only the first request
-    /// with a question is examined. `lacks` returns whether the request lacks an attribute.
+    /// Adds to `lacking` the attributes that the request lacks and that could answer its open questions. Only the first
+    /// request with a question is examined. `lacks` returns whether the request lacks an attribute.
     pub(crate) fn note_lacking(
         &mut self,
         rules: &RuleSource,

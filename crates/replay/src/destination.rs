@@ -41,7 +41,8 @@ impl<'c> Destination<'c> {
         Destination::Chosen { route: "", upstream: Some("") }
     }
 
-    /// Returns the destination of a request that took the route `name`. [`Destination::Unknown`] if the file has no such route.
+    /// Returns the destination of a request that took the route `name`. [`Destination::Unknown`] if the file has no
+    /// such route.
     pub(crate) fn named(config: &'c Config, name: &str) -> Destination<'c> {
         config.routes.named(name).map_or(Destination::Unknown, |choice| Destination::of(config, choice))
     }

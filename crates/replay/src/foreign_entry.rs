@@ -136,7 +136,8 @@ impl ForeignEntry {
         matches!(self.log, LogFields::Common | LogFields::Combined)
     }
 
-    /// Returns the request as far as the log records it. The request has no credentials, and its client address is unspecified.
+    /// Returns the request as far as the log records it. The request has no credentials, and its client address is
+    /// unspecified.
     pub fn request(&self) -> Request<'_> {
         let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);
         Request::new(&self.head, nobody)

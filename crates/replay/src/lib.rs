@@ -79,8 +79,8 @@ pub struct Question<'q> {
     pub absent: &'q [Attribute],
 }
 
-/// Replays the logs under one file, or under two files for a comparison. `progress` is called at intervals, with the counts of
-/// lines and the time of the last request.
+/// Replays the logs under one file, or under two files for a comparison. `progress` is called at intervals, with the
+/// counts of lines and the time of the last request.
 ///
 /// # Errors
 /// If a log cannot be read, or if the gateway's own log is replayed and the `hash_key` of a file is not known.

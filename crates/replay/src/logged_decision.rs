@@ -39,8 +39,8 @@ struct LoggedRule<'c> {
 }
 
 impl<'c> LoggedDecisions<'c> {
-    /// Finds the decisions that can be copied for `rules`. `before` is the rule set under which the log was written, or `None`
-    /// if the log was written under `rules`.
+    /// Finds the decisions that can be copied for `rules`. `before` is the rule set under which the log was written, or
+    /// `None` if the log was written under `rules`.
     pub(crate) fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> LoggedDecisions<'c> {
         let mut next = 0;
         let mut rule = |rule: &'c Rule| {
@@ -84,8 +84,8 @@ impl<'c> LoggedDecisions<'c> {
         self.policies.get(policy).is_some_and(|policy| policy.denies && policy.chooses_as_before)
     }
 
-    /// Returns the charges of a request by these rules of a policy, on the assumption that the logged rule applies again.
-    /// `None` if the log does not determine the charges.
+    /// Returns the charges of a request by these rules of a policy, on the assumption that the logged rule applies
+    /// again. `None` if the log does not determine the charges.
     pub(crate) fn charges(&self, policy: usize, rules: RuleRange, logged: &OwnEntry) -> Option<Vec<BucketCharge>> {
         // The log records no charges for a denied request.
         let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;

@@ -121,8 +121,8 @@ impl Merge {
         Ok(())
     }
 
-    /// Returns the next request in the order of time, or `None` at the end. Times never decrease: a late request gets the time
-    /// of the request before it.
+    /// Returns the next request in the order of time, or `None` at the end. Times never decrease: a late request gets
+    /// the time of the request before it.
     ///
     /// # Errors
     /// When a log cannot be read.

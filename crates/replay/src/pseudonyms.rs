@@ -79,7 +79,8 @@ impl Pseudonyms {
         }
     }
 
-    /// Returns what a line says about an attribute. The pseudonym of a text in the configuration is replaced by the text.
+    /// Returns what a line says about an attribute. The pseudonym of a text in the configuration is replaced by the
+    /// text.
     pub(crate) fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
         if let Some((_, value)) = logged.values.iter().find(|(known, _)| known == attribute) {
             return Observation::Value(Cow::Borrowed(value.as_bytes()));

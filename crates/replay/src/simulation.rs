@@ -83,8 +83,8 @@ impl<'c> Simulation<'c> {
         self.config.hash_key.is_known()
     }
 
-    /// Decides one request and charges its buckets. `before` is the result of the request under the former file, or `None`
-    /// without a former file.
+    /// Decides one request and charges its buckets. `before` is the result of the request under the former file, or
+    /// `None` without a former file.
     pub fn decide(&mut self, entry: &Entry, before: Option<SimulatedResult>) -> SimulatedResult {
         let result = match &entry.source {
             EntrySource::Foreign(foreign) => self.decide_foreign(foreign, entry.at, before),
@@ -263,8 +263,8 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Returns whether the limit of this charge counts the request. At a budget, notes in the charge what the request reserves and
-    /// costs. A request whose line does not tell its cost is added to `left_out`.
+    /// Returns whether the limit of this charge counts the request. At a budget, notes in the charge what the request
+    /// reserves and costs. A request whose line does not tell its cost is added to `left_out`.
     fn counts_request(
         &mut self,
         BucketCharge { charge, settled, .. }: &mut BucketCharge,

@@ -24,7 +24,8 @@ const MONTHS: [&[u8]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
 impl LogTimestamp {
-    /// Parses a time as logs write it: a number since the epoch, nginx's format, or RFC 3339. `None` for any other text.
+    /// Parses a time as logs write it: a number since the epoch, nginx's format, or RFC 3339. `None` for any other
+    /// text.
     pub(crate) fn parse(text: &str) -> Option<LogTimestamp> {
         let text = text.trim();
         number(text).or_else(|| nginx(text.as_bytes())).or_else(|| date_and_time(text))
@@ -38,7 +39,8 @@ fn date_and_time(text: &str) -> Option<LogTimestamp> {
     Some(LogTimestamp { at, grain })
 }
 
-/// Parses the time format of nginx and Apache, as in `21/Nov/2026:14:51:52 +0100`, without brackets. `None` for any other text.
+/// Parses the time format of nginx and Apache, as in `21/Nov/2026:14:51:52 +0100`, without brackets. `None` for any
+/// other text.
 pub(crate) fn nginx(text: &[u8]) -> Option<LogTimestamp> {
     let [
         d0,

@@ -74,8 +74,8 @@ impl BodyValues {
     /// Reads the values of these attributes from a body.
     ///
     /// # Errors
-    /// If the body is not what its media type says, is a JSON array, or has a name twice that an attribute reads. Also if a
-    /// text in JSON is longer than [`Value::MAX_BYTES`], or if a field of a form is not UTF-8.
+    /// If the body is not what its media type says, is a JSON array, or has a name twice that an attribute reads. Also
+    /// if a text in JSON is longer than [`Value::MAX_BYTES`], or if a field of a form is not UTF-8.
     pub fn read(&mut self, kind: BodyKind, body: &[u8], attributes: &[Attribute]) -> Result<(), AmbiguousBody> {
         if body.is_empty() {
             return self.note_missing(attributes);
@@ -111,8 +111,8 @@ impl BodyKind {
     /// Returns the kind of body that the media type of a request announces.
     ///
     /// # Errors
-    /// If the request has several media types, or names another encoding than UTF-8. If no attribute reads bodies of these
-    /// types, there is no error.
+    /// If the request has several media types, or names another encoding than UTF-8. If no attribute reads bodies of
+    /// these types, there is no error.
     pub fn of(head: &http::request::Parts) -> Result<BodyKind, AmbiguousBody> {
         let mut types = head.headers.get_all(CONTENT_TYPE).iter();
         let Some(written) = types.next() else { return Ok(BodyKind::Other) };

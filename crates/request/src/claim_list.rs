@@ -23,8 +23,8 @@ enum Split {
 }
 
 impl<'r> ClaimList<'r> {
-    /// Returns the members of a claim that is a list. `None` if the claim is not a list, is empty, or has a member that is
-    /// neither a text nor an integer.
+    /// Returns the members of a claim that is a list. `None` if the claim is not a list, is empty, or has a member that
+    /// is neither a text nor an integer.
     pub fn members(claim: &'r Value) -> Option<ClaimList<'r>> {
         let members = claim.as_array()?;
         let usable = !members.is_empty() && members.iter().all(is_text_or_integer);

@@ -9,16 +9,16 @@ use super::percent_encoding;
 use super::request::Request;
 use base::split::split_once;
 
-/// Returns the value of a cookie, without quotes around it and with escapes decoded once. `None` if the cookie is absent or
-/// empty.
+/// Returns the value of a cookie, without quotes around it and with escapes decoded once. `None` if the cookie is
+/// absent or empty.
 pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
     let (_, value) = pairs(request).find(|(found, _)| *found == name)?;
     let value = unquoted(value);
     (!value.is_empty()).then(|| percent_encoding::decode(value))
 }
 
-/// Whether upstreams might read a different value than [`value`]: the cookie is repeated, or has characters that upstreams read
-/// differently.
+/// Whether upstreams might read a different value than [`value`]: the cookie is repeated, or has characters that
+/// upstreams read differently.
 pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
     let mut values = pairs(request).filter(|(found, _)| *found == name || without_edges(found) == name);
     // Some frameworks unescape `\141`. Some remove the first and the last character if the first is a quote: npm's

@@ -50,8 +50,8 @@ pub struct NetworkList {
 }
 
 impl TextList {
-    /// Parses the content of the file with the path `file`. `form` normalises an entry in the same way as the values that are
-    /// looked up. For an invalid entry, `form` returns what an entry must be.
+    /// Parses the content of the file with the path `file`. `form` normalises an entry in the same way as the values
+    /// that are looked up. For an invalid entry, `form` returns what an entry must be.
     ///
     /// # Errors
     /// If a line is invalid. Returns the first invalid lines.

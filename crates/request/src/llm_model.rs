@@ -10,8 +10,8 @@ use llm::formats::{Endpoint, Format};
 
 use super::path;
 
-/// Returns the format of a request to a language model. `None` for another method or path, and for a path that can be read in
-/// more than one way.
+/// Returns the format of a request to a language model. `None` for another method or path, and for a path that can be
+/// read in more than one way.
 pub fn format_of(head: &Parts) -> Option<Format> {
     if head.method != Method::POST {
         return None;

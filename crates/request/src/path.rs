@@ -31,8 +31,8 @@ pub fn normalise(path: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
     resolve_dots(&spell(path)?).map(Cow::Owned)
 }
 
-/// Returns the segment of a normalised path with this number, counted from 1. `None` if the path has fewer segments. A slash at
-/// the end begins no segment.
+/// Returns the segment of a normalised path with this number, counted from 1. `None` if the path has fewer segments. A
+/// slash at the end begins no segment.
 pub fn segment(normalised: &[u8], number: NonZeroU8) -> Option<&[u8]> {
     let segments = normalised.strip_prefix(b"/")?;
     let segment = segments.split(|byte| *byte == b'/').nth(usize::from(number.get()) - 1)?;

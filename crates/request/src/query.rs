@@ -7,8 +7,8 @@ use super::percent_encoding;
 use super::request::Request;
 use base::split::split_once;
 
-/// Returns the decoded value of a parameter: `+` becomes a space, and an invalid escape stays as it was sent. `None` if the
-/// parameter is absent or empty.
+/// Returns the decoded value of a parameter: `+` becomes a space, and an invalid escape stays as it was sent. `None` if
+/// the parameter is absent or empty.
 pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
     let (_, value) =
         pairs(request).map(name_and_value).find(|(found, _)| *percent_encoding::decode_form(found) == *name)?;

@@ -45,8 +45,8 @@ fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
     parse(value.as_bytes().trim_ascii())
 }
 
-/// Parses a scheme in a header field that a proxy has set. `wss` means `https`, and `ws` means `http`. `None` for any other
-/// value, also for a scheme with spaces around it.
+/// Parses a scheme in a header field that a proxy has set. `wss` means `https`, and `ws` means `http`. `None` for any
+/// other value, also for a scheme with spaces around it.
 pub fn parse(value: &[u8]) -> Option<Scheme> {
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));
     // Traefik sends `wss` and `ws` for WebSockets.

@@ -25,8 +25,8 @@ enum EntryOrder {
     Map,
 }
 
-/// Returns the name under which rules read an entry with this key. `before` is the number of earlier entries with the same key:
-/// the second `k` is `k#2`.
+/// Returns the name under which rules read an entry with this key. `before` is the number of earlier entries with the
+/// same key: the second `k` is `k#2`.
 pub fn attribute_name(key: &str, before: usize) -> Cow<'_, str> {
     match before {
         0 => Cow::Borrowed(key),

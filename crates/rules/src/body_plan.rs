@@ -36,12 +36,12 @@ struct Unread {
 }
 
 impl RuleSet {
-    /// Determines what a request has to pay, as [`RuleSet::plan`] does, if enough is known of its body. `learned` are the costs
-    /// of earlier requests.
+    /// Determines what a request has to pay, as [`RuleSet::plan`] does, if enough is known of its body. `learned` are
+    /// the costs of earlier requests.
     ///
     /// # Errors
-    /// Returns what must be read from the body. Each of the attributes belongs to a rule, a policy or an exemption whose
-    /// other conditions hold. A request that is denied without these attributes needs no attribute.
+    /// Returns what must be read from the body. Each of the attributes belongs to a rule, a policy or an exemption
+    /// whose other conditions hold. A request that is denied without these attributes needs no attribute.
     pub fn plan_or_needs(
         &self,
         request: &Request<'_>,

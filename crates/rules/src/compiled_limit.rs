@@ -32,7 +32,8 @@ pub struct CompiledLimit {
     /// The limit's own settings, and after them the settings of each override. For an override that charges nothing,
     /// these are the limit's own settings.
     pub variants: Vec<Algorithm>,
-    /// The settings that come from credentials; `None` if all settings are fixed. The settings of overrides are always fixed.
+    /// The settings that come from credentials; `None` if all settings are fixed. The settings of overrides are always
+    /// fixed.
     pub claimed: Option<CompiledNumbers>,
     pub(super) price: CompiledPrice,
     pub(super) seed: KeySeed,

@@ -21,7 +21,8 @@ pub struct Denier {
 }
 
 impl Denier {
-    /// Returns the name of the rule as a label of metrics. For a policy's `otherwise` the name is empty, which means no label.
+    /// Returns the name of the rule as a label of metrics. For a policy's `otherwise` the name is empty, which means no
+    /// label.
     pub fn rule_name(&self) -> &str {
         self.rule.as_deref().unwrap_or_default()
     }

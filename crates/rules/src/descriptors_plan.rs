@@ -43,8 +43,8 @@ pub struct DescriptorPart {
 }
 
 impl RuleSet {
-    /// Plans the charges of a call that asks about these descriptors. Each descriptor counts as a separate request. `at` is the
-    /// time for calendars and for rules that expire.
+    /// Plans the charges of a call that asks about these descriptors. Each descriptor counts as a separate request.
+    /// `at` is the time for calendars and for rules that expire.
     pub fn plan_call<'r>(
         &self,
         descriptors: impl IntoIterator<Item = (Request<'r>, Hits)>,

@@ -96,7 +96,8 @@ impl Reserve {
         }
     }
 
-    /// Returns the largest amount that a request may reserve, even if a full bucket holds less. `None` if there is no bound.
+    /// Returns the largest amount that a request may reserve, even if a full bucket holds less. `None` if there is no
+    /// bound.
     pub fn most(&self) -> Option<Cost> {
         match self {
             Reserve::Fixed(cost) => Some(*cost),

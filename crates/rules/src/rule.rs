@@ -150,7 +150,8 @@ pub struct Limit {
     pub name: String,
     /// The meter whose buckets the limit shares with other rules. `None` if the limit has its own buckets.
     pub meter: Option<String>,
-    /// The algorithm with the limit's settings. If settings come from credentials, the algorithm has their default values.
+    /// The algorithm with the limit's settings. If settings come from credentials, the algorithm has their default
+    /// values.
     pub algorithm: Algorithm,
     /// The settings that come from credentials. `None` if all settings are fixed.
     pub claimed: Option<ClaimedNumbers>,
@@ -167,8 +168,9 @@ pub struct Limit {
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Other settings of a limit, for one value of one attribute. If a limit key has several attributes to choose from, only
-/// a value of this attribute gets the settings. So an unverified value never gets the settings of a verified value.
+/// Other settings of a limit, for one value of one attribute. If a limit key has several attributes to choose from,
+/// only a value of this attribute gets the settings. So an unverified value never gets the settings of a verified
+/// value.
 #[derive(Clone, Debug)]
 pub struct Override {
     pub part: Arc<KeyPart>,

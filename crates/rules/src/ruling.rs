@@ -10,8 +10,8 @@ use ledger::charge::{Charge, LimitId, Plan};
 #[derive(Clone, Debug)]
 pub struct Ruling {
     pub answer: Answer,
-    /// Whether a rule with `action: allow`, an unlimited override or `exempt` applied. Other policies may still limit the
-    /// request.
+    /// Whether a rule with `action: allow`, an unlimited override or `exempt` applied. Other policies may still limit
+    /// the request.
     pub is_unlimited: bool,
     /// The policies that let the request pass, because none of their rules applied.
     pub unmatched: SmallVec<[PolicyId; 2]>,

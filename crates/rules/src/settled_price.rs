@@ -17,8 +17,8 @@ pub use super::weights::Weights;
 pub struct SettledPrice {
     pub source: SettledSource,
     pub reserve: Reserve,
-    /// The cost of a request whose response names no cost. May be 0. `None` for the sources of language models if the file has
-    /// no `default_cost`: then an estimate is the cost.
+    /// The cost of a request whose response names no cost. May be 0. `None` for the sources of language models if the
+    /// file has no `default_cost`: then an estimate is the cost.
     pub default_cost: Option<Cost>,
 }
 

@@ -46,8 +46,8 @@ struct Observation {
 }
 
 impl FallbackShare {
-    /// Makes the shares for a store. `at_least` is the number of gateways from the configuration, and `store_clock` shows the
-    /// time of the store.
+    /// Makes the shares for a store. `at_least` is the number of gateways from the configuration, and `store_clock`
+    /// shows the time of the store.
     pub fn new(at_least: u64, clock: Clock, store_clock: Arc<StoreClock>) -> FallbackShare {
         FallbackShare::bounded(&memory::Settings::default(), at_least, clock, store_clock)
     }
@@ -67,8 +67,8 @@ impl FallbackShare {
         }
     }
 
-    /// Sets the number of gateways among which the limits are divided, and returns this number. It is the number of live
-    /// gateways, but at least the number from the configuration.
+    /// Sets the number of gateways among which the limits are divided, and returns this number. It is the number of
+    /// live gateways, but at least the number from the configuration.
     pub(crate) fn set_gateways(&self, gateways: u64) -> u64 {
         let gateways = gateways.max(self.at_least);
         self.gateways.store(gateways, Ordering::Relaxed);
@@ -79,8 +79,8 @@ impl FallbackShare {
         self.gateways.load(Ordering::Relaxed)
     }
 
-    /// Remembers the state of a bucket in the store. `decided` is the time of that state on the store's clock, and `at` the
-    /// same time on this process's clock. The bucket is full again after `reset_after`.
+    /// Remembers the state of a bucket in the store. `decided` is the time of that state on the store's clock, and `at`
+    /// the same time on this process's clock. The bucket is full again after `reset_after`.
     pub fn observe(&self, key: BucketKey, state: State, decided: Timestamp, reset_after: Micros, at: Timestamp) {
         if reset_after >= MIN_RESET_AFTER {
             self.observed.insert(key, Observation { state, decided, at });

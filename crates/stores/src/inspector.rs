@@ -22,8 +22,8 @@ pub enum Inspector {
 }
 
 impl Inspector {
-    /// Reads the states of these buckets. Returns the time at which they were read, and the states in the order of the keys.
-    /// `None` means that the bucket is full.
+    /// Reads the states of these buckets. Returns the time at which they were read, and the states in the order of the
+    /// keys. `None` means that the bucket is full.
     ///
     /// # Errors
     ///
@@ -100,7 +100,8 @@ impl Inspector {
         }
     }
 
-    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited so far.
+    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited
+    /// so far.
     ///
     /// # Errors
     ///

@@ -75,8 +75,8 @@ pub enum Store {
 }
 
 impl Store {
-    /// Opens a store for a gateway with this number of workers. A remote store is not connected yet: [`Store::run`] connects
-    /// it.
+    /// Opens a store for a gateway with this number of workers. A remote store is not connected yet: [`Store::run`]
+    /// connects it.
     pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
         let hooks = Hooks::default();
         match settings {

@@ -46,7 +46,8 @@ pub enum Attribute {
     Scheme,
     /// The name of the listener on which the request arrived.
     Listener,
-    /// The way in which the request reaches the decision: the gateway proxies the request, or another proxy asks about it.
+    /// The way in which the request reaches the decision: the gateway proxies the request, or another proxy asks about
+    /// it.
     Door,
     /// The name that the client asked for in the TLS handshake (SNI).
     TlsServerName,

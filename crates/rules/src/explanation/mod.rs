@@ -31,8 +31,8 @@ use request::attribute::Attribute;
 pub use words::Date;
 
 impl RuleSet {
-    /// Explains what the rules decide about a request, with the outcome of every policy and rule. `see` returns what is known
-    /// about an attribute's value, and may be called several times for the same attribute.
+    /// Explains what the rules decide about a request, with the outcome of every policy and rule. `see` returns what is
+    /// known about an attribute's value, and may be called several times for the same attribute.
     pub fn explain<'a>(
         &'a self,
         see: &mut dyn FnMut(&'a Attribute) -> Observation<'a>,

@@ -165,6 +165,7 @@ pub enum Exemption<'a> {
     None,
     By(&'a [Condition]),
     Undecidable(Vec<&'a Attribute>),
-    /// Exemptions were not checked, because a rule or policy denies the request. A denial also applies to exempt requests.
+    /// Exemptions were not checked, because a rule or policy denies the request. A denial also applies to exempt
+    /// requests.
     NotChecked,
 }

@@ -208,8 +208,8 @@ impl RouteSet {
         Some(compiled.choice)
     }
 
-    /// Chooses the first route whose conditions a request meets, as far as the known attributes determine this. `observe`
-    /// returns what is known about an attribute.
+    /// Chooses the first route whose conditions a request meets, as far as the known attributes determine this.
+    /// `observe` returns what is known about an attribute.
     pub fn choose_partially<'s, 'a>(
         &'s self,
         observe: &mut impl FnMut(&'s Attribute) -> Observation<'a>,

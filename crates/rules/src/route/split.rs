@@ -60,8 +60,8 @@ impl Split {
         self.shares.iter().map(|share| u64::from(share.weight)).sum()
     }
 
-    /// Chooses the upstream for a request. `value` resolves an attribute of the request. `draw` returns a random number below
-    /// its argument.
+    /// Chooses the upstream for a request. `value` resolves an attribute of the request. `draw` returns a random number
+    /// below its argument.
     pub fn choose<'v>(
         &self,
         value: impl Fn(&Attribute) -> Option<Cow<'v, [u8]>>,
@@ -75,8 +75,8 @@ impl Split {
         }
     }
 
-    /// Chooses the upstream for a request whose attributes are only partly known. `observe` returns what is known about an
-    /// attribute.
+    /// Chooses the upstream for a request whose attributes are only partly known. `observe` returns what is known about
+    /// an attribute.
     pub(crate) fn choose_partially<'s, 'v>(
         &'s self,
         observe: &mut impl FnMut(&'s Attribute) -> Observation<'v>,

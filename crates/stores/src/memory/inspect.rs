@@ -21,8 +21,8 @@ impl Memory {
         (self.time(), states)
     }
 
-    /// Removes these buckets, which makes them full. What requests hold stays held. Returns the time, and the states that
-    /// the buckets had.
+    /// Removes these buckets, which makes them full. What requests hold stays held. Returns the time, and the states
+    /// that the buckets had.
     pub fn remove(&self, keys: &[BucketKey]) -> (StoreTime, Vec<Option<State>>) {
         let forget = |key| {
             let removed = self.shard(self.shard_of(key)).lock().remove(key);

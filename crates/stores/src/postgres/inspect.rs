@@ -55,8 +55,8 @@ impl Inspector {
         Ok(Inspector { client: ready.client, settings })
     }
 
-    /// Reads the states of these buckets. Returns the time at which they were read, and the states in the order of the keys.
-    /// `None` means that the bucket is full.
+    /// Reads the states of these buckets. Returns the time at which they were read, and the states in the order of the
+    /// keys. `None` means that the bucket is full.
     ///
     /// # Errors
     ///
@@ -107,7 +107,8 @@ impl Inspector {
         Ok((now, given))
     }
 
-    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited so far.
+    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited
+    /// so far.
     ///
     /// # Errors
     ///

@@ -34,8 +34,8 @@ impl PrimaryWatch {
         PrimaryWatch { search: watch::Sender::new(search), wanted: Notify::new() }
     }
 
-    /// Searches for the primary whenever a connection needs it, and repeats the search until the primary is found. Never
-    /// returns.
+    /// Searches for the primary whenever a connection needs it, and repeats the search until the primary is found.
+    /// Never returns.
     pub(super) async fn run(&self, settings: &Settings, login: &CurrentLogin, events: &EventSink) {
         loop {
             self.wanted.notified().await;

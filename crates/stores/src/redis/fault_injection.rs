@@ -37,8 +37,8 @@ impl Hooks {
         }
     }
 
-    /// Returns the approximate time on the server's clock: `heard`, the time in the server's last reply. With a flaw, a test
-    /// gets `ours`, the time on the gateway's clock.
+    /// Returns the approximate time on the server's clock: `heard`, the time in the server's last reply. With a flaw, a
+    /// test gets `ours`, the time on the gateway's clock.
     pub fn near(&self, heard: Timestamp, ours: impl FnOnce() -> Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientPeriod) = self.flaw {

@@ -16,8 +16,8 @@ const SCRIPT: &str = include_str!("gateway_heartbeat.lua");
 /// The maximum length of a host name, or of the hash of a configuration, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// Sends one heartbeat, and returns the live gateways. `None` if the next heartbeat must load the script again. `sha` is the
-/// name of the script on the server, and is empty before the first heartbeat.
+/// Sends one heartbeat, and returns the live gateways. `None` if the next heartbeat must load the script again. `sha`
+/// is the name of the script on the server, and is empty before the first heartbeat.
 ///
 /// # Errors
 /// When the connection fails, or the server refuses the script or answers with something else.

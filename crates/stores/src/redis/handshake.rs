@@ -20,8 +20,8 @@ impl From<RedisError> for Fault {
     }
 }
 
-/// Connects for a gateway that will run the script `text`, and loads this script. Also returns the SHA-1 hash that names the
-/// script on the server. Each step may take [`STEP`].
+/// Connects for a gateway that will run the script `text`, and loads this script. Also returns the SHA-1 hash that
+/// names the script on the server. Each step may take [`STEP`].
 ///
 /// # Errors
 ///

@@ -72,8 +72,8 @@ impl Inspector {
         Inspector { connection: self.connection.clone(), prefix: prefix.to_owned() }
     }
 
-    /// Reads the states of these buckets. Returns the time at which they were read, and the states in the order of the keys.
-    /// `None` means that the bucket is full.
+    /// Reads the states of these buckets. Returns the time at which they were read, and the states in the order of the
+    /// keys. `None` means that the bucket is full.
     ///
     /// # Errors
     ///
@@ -98,8 +98,8 @@ impl Inspector {
         self.each(keys, &commands).await
     }
 
-    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and after
-    /// that.
+    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and
+    /// after that.
     ///
     /// # Errors
     ///
@@ -131,7 +131,8 @@ impl Inspector {
         Ok((moment(time)?, pairs.collect::<Result<_, Fault>>()?))
     }
 
-    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited so far.
+    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited
+    /// so far.
     ///
     /// # Errors
     ///

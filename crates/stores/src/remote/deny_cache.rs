@@ -86,8 +86,8 @@ impl DenyCache {
         SendStamp { at, epoch: self.epoch.load(Ordering::Acquire) }
     }
 
-    /// Removes the entry of a bucket after a charge to the bucket was undone. Replies to calls that were sent before `now`
-    /// make no new entry.
+    /// Removes the entry of a bucket after a charge to the bucket was undone. Replies to calls that were sent before
+    /// `now` make no new entry.
     pub fn forget(&self, key: BucketKey, now: Timestamp) {
         self.undone.add(key, now);
         self.short.remove(&key);

@@ -54,8 +54,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Cancels the server's work on a call without an answer, if it could take long. Does not wait for the server.
     fn give_up(&self, _link: &Self::Link) {}
 
-    /// Records that this gateway is alive, under its random name, and returns the live gateways. `None` if only the next
-    /// heartbeat can return them.
+    /// Records that this gateway is alive, under its random name, and returns the live gateways. `None` if only the
+    /// next heartbeat can return them.
     ///
     /// # Errors
     ///

@@ -156,7 +156,8 @@ impl Health {
             || (0..self.workers).any(|worker| reports.fault_of(worker).is_some())
     }
 
-    /// Whether a node is lost: a worker has no connection to it, its breaker is open, or it is cut off from its cluster.
+    /// Whether a node is lost: a worker has no connection to it, its breaker is open, or it is cut off from its
+    /// cluster.
     pub(super) fn is_lost(&self, node: NodeId) -> bool {
         let is_lost = |report: &NodeReport| {
             report.breaker == Breaker::Open || report.is_cut_off() || report.down.iter().any(Option::is_some)

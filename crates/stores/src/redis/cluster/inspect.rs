@@ -92,8 +92,8 @@ impl Inspector {
         self.each_tag(keys, |key| *key, async |node, keys| node.remove(keys).await).await
     }
 
-    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and after
-    /// that.
+    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and
+    /// after that.
     ///
     /// # Errors
     ///
@@ -106,7 +106,8 @@ impl Inspector {
         self.each_tag(buckets, |(key, _)| *key, async |node, buckets| node.give_back(buckets, amount).await).await
     }
 
-    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited so far.
+    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited
+    /// so far.
     ///
     /// # Errors
     ///

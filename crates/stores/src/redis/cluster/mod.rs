@@ -168,7 +168,8 @@ impl Cluster {
         self.nodes.replace(settings);
     }
 
-    /// Converts a time of this process's clock to the clocks of the nodes. If these clocks differ, the latest time is returned.
+    /// Converts a time of this process's clock to the clocks of the nodes. If these clocks differ, the latest time is
+    /// returned.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.nodes.state.store_clock.at(ours)
     }

@@ -98,7 +98,8 @@ fn uncovered(ranges: &[SlotRange], tags: &HashTags) -> Vec<u16> {
     slots.filter(|slot| !ranges.iter().any(|range| (range.first..=range.last).contains(slot))).collect()
 }
 
-/// Returns the fault to report for `uncovered`, the hash slots without a master. `None` if every hash slot has a master.
+/// Returns the fault to report for `uncovered`, the hash slots without a master. `None` if every hash slot has a
+/// master.
 pub(crate) fn fault_of(uncovered: &[u16]) -> Option<Fault> {
     let (first, others) = uncovered.split_first()?;
     let detail = match others.len() {

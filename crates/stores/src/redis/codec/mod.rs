@@ -92,9 +92,9 @@ impl<'p> Call<'p> {
         Call { runs, tables, requests, reports }
     }
 
-    /// Returns the Redis command of the call. `sha` names the script that the server has loaded, and `near` is about the time
-    /// on the server's clock. `now` is the time that a test chooses for the script. It is ignored without the feature
-    /// `test-hooks`.
+    /// Returns the Redis command of the call. `sha` names the script that the server has loaded, and `near` is about
+    /// the time on the server's clock. `now` is the time that a test chooses for the script. It is ignored without the
+    /// feature `test-hooks`.
     pub fn command(&self, sha: &str, prefix: &str, near: Timestamp, now: Option<Timestamp>) -> Cmd {
         let Tables { keys, limits, .. } = &self.tables;
         let mut text = Vec::with_capacity(2 + 42 * limits.len() + self.requests.len());
@@ -214,8 +214,8 @@ pub fn add_grant(text: &mut Vec<u8>, kind: AlgorithmKind, amount: Cost) {
     add_given_back(text, kind, amount, Timestamp(0));
 }
 
-/// Appends to `text` a charge that is to be undone, in the encoding that `give_back.lua` describes. `charged` is the time
-/// of the charge, and `near` is about the time on the server's clock.
+/// Appends to `text` a charge that is to be undone, in the encoding that `give_back.lua` describes. `charged` is the
+/// time of the charge, and `near` is about the time on the server's clock.
 pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near: Timestamp) {
     let Charge { algorithm, cost, .. } = charge;
     add_given_back(text, algorithm.kind(), *cost, charged);
@@ -326,8 +326,8 @@ fn integer(value: &Value) -> Result<u64, StoreError> {
     }
 }
 
-/// Decodes the state of a bucket: integers of eight bytes, little-endian. `None` for a full bucket, which is not stored. The
-/// algorithm checks whether the integers are a valid state.
+/// Decodes the state of a bucket: integers of eight bytes, little-endian. `None` for a full bucket, which is not
+/// stored. The algorithm checks whether the integers are a valid state.
 ///
 /// # Errors
 /// When the value is not a list of such integers.

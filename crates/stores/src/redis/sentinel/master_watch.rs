@@ -20,7 +20,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two rounds. Until the master is found, requests are decided without the store.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Finds the master that the sentinels name, and notices when it changes. All connections of a gateway share this watch.
+/// Finds the master that the sentinels name, and notices when it changes. All connections of a gateway share this
+/// watch.
 #[derive(Debug)]
 pub(crate) struct MasterWatch {
     found: watch::Sender<RoundResult>,

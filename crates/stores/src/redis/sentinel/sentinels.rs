@@ -70,7 +70,8 @@ impl CurrentSentinels {
 }
 
 impl Sentinels {
-    /// Makes the sentinels of the master with this name. `switched` is notified when one of them announces another master.
+    /// Makes the sentinels of the master with this name. `switched` is notified when one of them announces another
+    /// master.
     pub(super) fn new(master: &str, current: Arc<CurrentSentinels>, switched: Arc<Notify>) -> Sentinels {
         Sentinels { master: master.to_owned(), current, configured: Arc::default(), nodes: Vec::new(), switched }
     }
@@ -88,8 +89,8 @@ impl Sentinels {
         0..self.nodes.len()
     }
 
-    /// Asks one sentinel for the master, over its open connection if that still works. If the future is dropped before the
-    /// answer arrives, the connection is kept.
+    /// Asks one sentinel for the master, over its open connection if that still works. If the future is dropped before
+    /// the answer arrives, the connection is kept.
     ///
     /// # Errors
     ///

@@ -85,12 +85,13 @@ impl Survey {
         Survey { sentinels, login, found: None, rank: Rank::default(), unconfirmed: 0 }
     }
 
-    /// Asks one sentinel after the other, until one names a server that reports the role of a master. Returns this server.
+    /// Asks one sentinel after the other, until one names a server that reports the role of a master. Returns this
+    /// server.
     ///
     /// # Errors
     ///
-    /// When no sentinel names such a server. The fault has the answers of all sentinels, and the most informative kind of
-    /// error.
+    /// When no sentinel names such a server. The fault has the answers of all sentinels, and the most informative kind
+    /// of error.
     pub(super) async fn find(&mut self) -> Result<HostPort, Fault> {
         let (mut faults, mut rejected) = (Vec::new(), Vec::new());
         // `silent`: servers that have not reported a role yet. `outdated`: servers with a lower rank than the last

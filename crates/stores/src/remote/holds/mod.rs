@@ -167,8 +167,8 @@ impl WorkerHolds {
         }
     }
 
-    /// Returns how long it takes until a call must be made to send reports. 0 if it must be made now. `None` if no reports
-    /// will be needed.
+    /// Returns how long it takes until a call must be made to send reports. 0 if it must be made now. `None` if no
+    /// reports will be needed.
     fn next_reports(
         &self,
         own: impl Fn() -> PartIndices,

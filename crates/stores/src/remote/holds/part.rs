@@ -22,8 +22,8 @@ use ledger::holds::{
     Call, EARLY, Ending, Holdings, Owner, ReportAnswer, ReservationOwner, SettledCost, SlotId, SlotTerms,
 };
 
-/// How long reports wait after a call without an answer, unless a request is sent with them. Without this pause, a server
-/// that answers with errors would be called all the time.
+/// How long reports wait after a call without an answer, unless a request is sent with them. Without this pause, a
+/// server that answers with errors would be called all the time.
 const PAUSE: Micros = Micros(100_000);
 
 /// The slots that the requests of one worker hold of the buckets in one part of a store.
@@ -212,8 +212,8 @@ impl PartHolds {
         if self.is_used() { self.said.lock().holdings.count_settled(key) } else { Cost::default() }
     }
 
-    /// Returns how long it takes until a call must be made to send reports. 0 if it must be made now. `None` if no reports
-    /// will be needed.
+    /// Returns how long it takes until a call must be made to send reports. 0 if it must be made now. `None` if no
+    /// reports will be needed.
     pub(super) fn next_reports(&self, connection: Option<ConnectionNumber>, now: Timestamp) -> Option<Micros> {
         if !self.is_used() {
             return None;
