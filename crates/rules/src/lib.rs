@@ -41,6 +41,7 @@ pub mod denier;
 pub mod descriptors_plan;
 pub mod diff;
 pub mod explanation;
+pub mod grpc_status;
 pub mod index;
 mod json_place;
 pub mod number_changes;

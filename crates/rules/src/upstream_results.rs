@@ -5,11 +5,16 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
+use super::grpc_status::GrpcStatus;
+
 /// How a request to an upstream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UpstreamResult {
     /// The upstream's last response has this status.
     Status(StatusCode),
+    /// The upstream's last response to a gRPC call has this HTTP status. `grpc` is `None` if the response ended without
+    /// a status of gRPC.
+    Grpc { status: StatusCode, grpc: Option<GrpcStatus> },
     /// No connection to the upstream could be opened, so the request was not sent.
     Connect,
     /// The request was sent, and the upstream did not respond in time.
@@ -23,23 +28,25 @@ pub struct UpstreamResults(Arc<Vec<ResultPattern>>);
 /// One entry of a set of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ResultPattern {
-    Result(UpstreamResult),
+    Connect,
+    Timeout,
+    Status(StatusCode),
     /// All statuses with this first digit, from 1 to 5.
     Class(u16),
+    /// The status of a gRPC call. A response to such a call that ended without a status of gRPC is in the set too.
+    Grpc(GrpcStatus),
 }
 
 impl UpstreamResults {
-    /// Parses one entry: `429`, `5xx`, `connect` or `timeout`. Adds the entry to the set. `None` for any other text.
+    /// Parses one entry: `429`, `5xx`, `connect`, `timeout` or `UNAUTHENTICATED`. Adds the entry to the set. `None` for any other text.
     pub fn add(&mut self, text: &str) -> Option<()> {
         let pattern = match text {
-            "connect" => ResultPattern::Result(UpstreamResult::Connect),
-            "timeout" => ResultPattern::Result(UpstreamResult::Timeout),
+            "connect" => ResultPattern::Connect,
+            "timeout" => ResultPattern::Timeout,
             _ => match (text.as_bytes(), text) {
                 ([digit @ b'1'..=b'5', b'x', b'x'], _) => ResultPattern::Class(u16::from(digit - b'0')),
-                ([b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'], code) => {
-                    ResultPattern::Result(UpstreamResult::Status(code.parse().ok()?))
-                }
-                _ => return None,
+                ([b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'], code) => ResultPattern::Status(code.parse().ok()?),
+                (_, name) => ResultPattern::Grpc(GrpcStatus::parse_name(name)?),
             },
         };
         if !self.0.contains(&pattern) {
@@ -49,10 +56,17 @@ impl UpstreamResults {
     }
 
     pub fn contains(&self, result: UpstreamResult) -> bool {
-        self.0.iter().any(|pattern| match (pattern, result) {
-            (ResultPattern::Class(class), UpstreamResult::Status(status)) => status.as_u16() / 100 == *class,
-            (ResultPattern::Class(_), _) => false,
-            (ResultPattern::Result(own), result) => *own == result,
+        let (status, grpc) = match result {
+            UpstreamResult::Connect => return self.0.contains(&ResultPattern::Connect),
+            UpstreamResult::Timeout => return self.0.contains(&ResultPattern::Timeout),
+            UpstreamResult::Status(status) => (status, None),
+            UpstreamResult::Grpc { status, grpc } => (status, Some(grpc)),
+        };
+        self.0.iter().any(|pattern| match pattern {
+            ResultPattern::Connect | ResultPattern::Timeout => false,
+            ResultPattern::Status(own) => *own == status,
+            ResultPattern::Class(class) => status.as_u16() / 100 == *class,
+            ResultPattern::Grpc(own) => grpc.is_some_and(|grpc| grpc.is_none_or(|grpc| grpc == *own)),
         })
     }
 }
@@ -60,10 +74,11 @@ impl UpstreamResults {
 impl fmt::Display for ResultPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ResultPattern::Result(UpstreamResult::Status(status)) => write!(f, "{}", status.as_u16()),
-            ResultPattern::Result(UpstreamResult::Connect) => f.write_str("connect"),
-            ResultPattern::Result(UpstreamResult::Timeout) => f.write_str("timeout"),
+            ResultPattern::Connect => f.write_str("connect"),
+            ResultPattern::Timeout => f.write_str("timeout"),
+            ResultPattern::Status(status) => write!(f, "{}", status.as_u16()),
             ResultPattern::Class(class) => write!(f, "{class}xx"),
+            ResultPattern::Grpc(status) => write!(f, "{status}"),
         }
     }
 }
@@ -93,5 +108,22 @@ mod tests {
         for wrong in ["", "6xx", "0xx", "600", "99", "5x", "5XX", "4294967725", "reset", " 429"] {
             assert_eq!(set.add(wrong), None, "{wrong}");
         }
+    }
+    #[test]
+    fn a_grpc_call_without_a_status_is_in_each_set_with_a_status_of_grpc() {
+        let mut names = UpstreamResults::default();
+        for text in ["UNAUTHENTICATED", "404"] {
+            names.add(text).unwrap();
+        }
+        let call = |status, name: &str| UpstreamResult::Grpc {
+            status: StatusCode::from_u16(status).unwrap(),
+            grpc: GrpcStatus::parse_name(name),
+        };
+        assert_eq!(names.to_string(), "[UNAUTHENTICATED, 404]");
+        assert!([call(200, "UNAUTHENTICATED"), call(200, ""), call(404, "OK")].iter().all(|one| names.contains(*one)));
+        assert!(!names.contains(call(200, "OK")) && !names.contains(UpstreamResult::Status(StatusCode::OK)));
+        let mut failures = UpstreamResults::default();
+        failures.add("5xx").unwrap();
+        assert!(!failures.contains(call(200, "")));
     }
 }

@@ -1,5 +1,6 @@
 //! Budgets: limits whose costs the response tells, from outside.
 
+mod counted_calls;
 mod ends;
 mod lost_gateways;
 mod model_requests;

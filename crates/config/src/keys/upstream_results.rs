@@ -20,10 +20,14 @@ const REFUNDED: ValueKind<ParseText<String>> = ValueKind::new(
 const REFUNDED_MUST: &str = "be connect, a status like 429, or a class of statuses like 5xx";
 
 const COUNTED: ValueKind<ParseText<String>> = ValueKind::new(
-    "`connect`, `timeout`, status, `5xx`",
+    "`connect`, `timeout`, status, `5xx`, status of gRPC",
     Shape::Either {
         of: &[
-            Shape::Text(Text::new(Scalars::Spelling, &["^(connect|timeout|[1-5][0-9][0-9]|[1-5]xx)$"], COUNTED_MUST)),
+            Shape::Text(Text::new(
+                Scalars::Spelling,
+                &["^(connect|timeout|[1-5][0-9][0-9]|[1-5]xx)$", GRPC],
+                COUNTED_MUST,
+            )),
             Shape::whole(100, 599),
         ],
         must: Some(COUNTED_MUST),
@@ -31,7 +35,11 @@ const COUNTED: ValueKind<ParseText<String>> = ValueKind::new(
     |text| Some(text.to_owned()),
 );
 
-const COUNTED_MUST: &str = "be connect, timeout, a status like 401, or a class of statuses like 5xx";
+const COUNTED_MUST: &str =
+    "be connect, timeout, a status like 401, a class of statuses like 5xx, or a status of gRPC like UNAUTHENTICATED";
+
+/// The names of the statuses of gRPC.
+const GRPC: &str = "^(OK|CANCELLED|UNKNOWN|INVALID_ARGUMENT|DEADLINE_EXCEEDED|NOT_FOUND|ALREADY_EXISTS|PERMISSION_DENIED|RESOURCE_EXHAUSTED|FAILED_PRECONDITION|ABORTED|OUT_OF_RANGE|UNIMPLEMENTED|INTERNAL|UNAVAILABLE|DATA_LOSS|UNAUTHENTICATED)$";
 
 /// The results that cost nothing.
 pub(crate) const REFUND_ON: ValueKind<ReadField<UpstreamResults>> = ValueKind::new(
@@ -42,7 +50,7 @@ pub(crate) const REFUND_ON: ValueKind<ReadField<UpstreamResults>> = ValueKind::n
 
 /// The results that cost something.
 pub(crate) const COUNT_ON: ValueKind<ReadField<UpstreamResults>> = ValueKind::new(
-    "list of `connect`, `timeout`, statuses and classes (`5xx`)",
+    "list of `connect`, `timeout`, statuses, classes (`5xx`) and statuses of gRPC",
     Shape::List(List::non_empty(&COUNTED.shape, "have at least one result")),
     |field| results(&field, COUNTED),
 );

@@ -21,6 +21,7 @@ use ledger::cost::Cost;
 use llm::request::UsageQuestion;
 use llm::usage::Usage;
 use request::model_request::{ModelBody, ModelRequest};
+use rules::grpc_status::GrpcStatus;
 use rules::route::llm_settings::LlmSettings;
 use rules::rule::Mode;
 use rules::settled_price::{SettledPrice, SettledSource, Unit, UpstreamResult, UpstreamResults};
@@ -86,6 +87,9 @@ pub(crate) enum RequestResult {
     Answered(u16),
     /// The upstream has responded with this status, and the response was cut.
     Cut(u16),
+    /// The upstream has responded to a gRPC call with this HTTP status. `grpc` is `None` if the response ended without a
+    /// status of gRPC, whole or cut.
+    AnsweredCall { status: u16, grpc: Option<GrpcStatus> },
 }
 
 /// What is known of a cost when the request has ended.
@@ -283,6 +287,9 @@ impl RequestResult {
             RequestResult::TimedOut => Some(UpstreamResult::Timeout),
             RequestResult::Answered(status) | RequestResult::Cut(status) => {
                 StatusCode::from_u16(status).ok().map(UpstreamResult::Status)
+            }
+            RequestResult::AnsweredCall { status, grpc } => {
+                StatusCode::from_u16(status).ok().map(|status| UpstreamResult::Grpc { status, grpc })
             }
         }
     }

@@ -109,6 +109,15 @@ fn only_the_counted_results_cost_what_was_reserved() {
     for result in [NotSent, NotConnected, TimedOut, Answered(200), Answered(404), Cut(200)] {
         check(&guesses, result, Missing, 0, false);
     }
+    let call = |status, name| RequestResult::AnsweredCall { status, grpc: GrpcStatus::parse_name(name) };
+    let calls = unsettled(count_on(&["UNAUTHENTICATED"]), None);
+    for (result, cost) in
+        [(call(200, "OK"), 0), (call(200, "UNAUTHENTICATED"), 5), (call(200, ""), 5), (Answered(401), 0)]
+    {
+        check(&calls, result, Missing, cost, false);
+    }
+    check(&guesses, call(401, "UNAUTHENTICATED"), Missing, 5, false);
+    check(&guesses, call(200, "UNAUTHENTICATED"), Missing, 0, false);
     let failures = unsettled(count_on(&["connect", "timeout"]), None);
     for (result, cost) in [(NotConnected, 5), (TimedOut, 5), (NotSent, 0), (Answered(500), 0)] {
         check(&failures, result, Missing, cost, false);

@@ -19,6 +19,8 @@ use ledger::cost::{Cost, ExtraDecimals};
 use llm::answer::AnswerReader;
 use llm::json::{JsonScanner, Lookup, PointerSet};
 use llm_answer::LlmAnswer;
+use request::grpc_timeout::is_grpc;
+use rules::grpc_status::GrpcStatus;
 use rules::route::llm_settings::OtherRequests;
 use rules::settled_price::{JsonPlace, SettledSource, Unit, Weights};
 
@@ -28,10 +30,19 @@ pub(super) struct CostObserver {
     costs: Arc<UnsettledCosts>,
     /// The status of the response. `None` before its head.
     status: Option<u16>,
+    /// The response to a gRPC call; `None` for another request.
+    call: Option<GrpcCall>,
     /// The reader of a language model's response. `None` if no cost depends on this response.
     answer: Option<Box<LlmAnswer>>,
     /// A reader for each of the costs, in their order.
     readers: SmallVec<[CostReader; 1]>,
+}
+
+/// What is known of the response to a gRPC call.
+#[derive(Debug, Default)]
+struct GrpcCall {
+    /// The status in the trailers, or in the head of a response without a body.
+    status: Option<GrpcStatus>,
 }
 
 #[derive(Debug)]
@@ -69,7 +80,19 @@ impl CostObserver {
             SettledSource::CountOn(_) => CostReader::Known(ReadCost::Missing),
         };
         let readers = costs.iter().map(|cost| reader(&cost.price.source)).collect();
-        CostObserver { costs, status: None, answer, readers }
+        let call = is_grpc(head).then(GrpcCall::default);
+        CostObserver { costs, status: None, call, answer, readers }
+    }
+}
+
+impl GrpcCall {
+    fn read(&mut self, fields: &HeadEdit<'_>) {
+        let mut values = fields.values("grpc-status");
+        self.status = match (values.next(), values.next()) {
+            (None, _) => self.status,
+            (Some(value), None) => Some(GrpcStatus::of_field(value)),
+            (Some(_), Some(_)) => Some(GrpcStatus::UNKNOWN),
+        };
     }
 }
 
@@ -119,6 +142,9 @@ impl CostReader {
 impl ResponseObserver for CostObserver {
     fn head(&mut self, status: u16, fields: &HeadEdit<'_>) {
         self.status = Some(status);
+        if let Some(call) = &mut self.call {
+            call.read(fields);
+        }
         if let Some(answer) = &mut self.answer {
             answer.head(fields);
         }
@@ -136,16 +162,26 @@ impl ResponseObserver for CostObserver {
         }
     }
 
-    fn trailers(&mut self, _: &HeadEdit<'_>) {}
+    fn trailers(&mut self, fields: &HeadEdit<'_>) {
+        if let Some(call) = &mut self.call {
+            call.read(fields);
+        }
+    }
 
     fn end(self: Box<Self>, end: ResponseEnd<'_>) {
-        let CostObserver { costs, status, answer, readers } = *self;
+        let CostObserver { costs, status, call, answer, readers } = *self;
         let is_whole = end == ResponseEnd::Whole;
         let tokens = answer.map(|answer| answer.finish());
         let priced = tokens.as_ref().and_then(|tokens| costs.price(tokens));
         let finish = |reader: CostReader| reader.finish(is_whole, tokens.as_ref(), priced.as_ref());
         let read = readers.into_iter().map(finish).collect();
-        costs.end(RequestEnd { result: result(status, end), read, tokens, priced });
+        let result = match (status, call) {
+            (Some(status), Some(call)) => {
+                RequestResult::AnsweredCall { status, grpc: call.status.or_else(|| GrpcStatus::of_http(status)) }
+            }
+            (status, _) => result(status, end),
+        };
+        costs.end(RequestEnd { result, read, tokens, priced });
     }
 }
 
