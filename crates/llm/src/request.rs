@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 use crate::formats::{Format, RequestRole, RequestTable};
-use crate::json::{JsonError, JsonScanner, Lookup, PointerSet, Value};
+use crate::json::{JsonError, JsonScanner, Lookup, Number, PointerSet, Value};
 
 /// The reader of one request. It keeps no body, only the model and numbers.
 ///
@@ -70,6 +70,8 @@ pub enum InvalidRequest {
     NotAnObject,
     /// A name on the way to this setting occurs twice in its object, and readers differ about which one counts.
     Twice(&'static str),
+    /// A name on the way to this setting is in another case, and some readers take it for the setting.
+    OtherCase(&'static str),
 }
 
 impl fmt::Display for InvalidRequest {
@@ -78,6 +80,7 @@ impl fmt::Display for InvalidRequest {
             InvalidRequest::Json(error) => error.fmt(out),
             InvalidRequest::NotAnObject => out.write_str("must be a JSON object"),
             InvalidRequest::Twice(what) => write!(out, "must name {what} once"),
+            InvalidRequest::OtherCase(what) => write!(out, "must name {what} in its own case"),
         }
     }
 }
@@ -99,7 +102,8 @@ impl RequestReader {
     /// Ends the body.
     ///
     /// # Errors
-    /// If the body is not a JSON object in Unicode, is too long or too deep, or names a setting twice.
+    /// If the body is not a JSON object in Unicode, is too long or too deep, or names a setting twice or in another
+    /// case.
     pub fn finish(mut self) -> Result<LlmRequest, InvalidRequest> {
         self.scanner.finish().map_err(InvalidRequest::Json)?;
         if !matches!(self.scanner.value(RequestTable::ROOT), Lookup::Value(Value::Object)) {
@@ -120,18 +124,21 @@ impl RequestReader {
         };
         let mut usage = UsagePlaces { root: self.scanner.offset(RequestTable::ROOT), ..UsagePlaces::default() };
         for (index, role) in self.table.roles.iter().enumerate() {
+            if self.scanner.has_other_case(index) {
+                return Err(InvalidRequest::OtherCase(role.name()));
+            }
             let value = match self.scanner.value(index) {
                 Lookup::Twice => return Err(InvalidRequest::Twice(role.name())),
                 Lookup::Value(value) => Some(value),
                 Lookup::Missing => None,
             };
-            let number = value.and_then(Value::as_number).and_then(|number| number.ceil(0));
+            let number = value.and_then(most_that_is_read);
             let is_true = value == Some(&Value::Bool(true));
             match role {
                 RequestRole::Model => request.model = value.and_then(Value::as_text).map(str::to_owned),
                 RequestRole::MaxOutput => request.max_output = request.max_output.max(number),
                 RequestRole::Answers => request.answers = request.answers.max(number.unwrap_or(1)),
-                RequestRole::Stream => request.is_stream = is_true,
+                RequestRole::Stream => request.is_stream = value.is_some_and(may_be_true),
                 RequestRole::StreamOptions => {
                     usage.options = value.zip(self.scanner.offset(index)).map(|(value, at)| (value.clone(), at));
                 }
@@ -149,6 +156,29 @@ impl RequestReader {
             request.usage_question = usage.question();
         }
         Ok(request)
+    }
+}
+
+/// The largest number that a server may read in a value: some take a text such as `"100"` for its number. `None` if no
+/// server reads a number in it.
+fn most_that_is_read(value: &Value) -> Option<u64> {
+    match value {
+        Value::Number(number) => number.ceil(0),
+        Value::Text(text) => Number::in_text(text)?.ceil(0),
+        Value::TooLong => Some(u64::MAX),
+        Value::Null | Value::Bool(_) | Value::Array | Value::Object => None,
+    }
+}
+
+/// Whether some server may read the value as `true`: some take a number or a text for it.
+fn may_be_true(value: &Value) -> bool {
+    match value {
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.ceil(0) != Some(0),
+        Value::Text(text) => {
+            ["true", "t", "1", "yes", "y", "on"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
+        }
+        Value::Null | Value::TooLong | Value::Array | Value::Object => false,
     }
 }
 

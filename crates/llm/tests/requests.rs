@@ -65,15 +65,37 @@ fn each_format_names_its_model_and_its_maximum() {
 
 #[test]
 fn numbers_that_are_none_are_as_if_they_were_missing() {
-    for wrong in [json!(null), json!("5"), json!(-5), json!([5]), json!({"a": 5}), json!(true)] {
-        let read = request(Format::OpenAiChat, json!({"max_tokens": wrong, "n": wrong, "model": wrong, "stream": 1}));
+    for wrong in [json!(null), json!("five"), json!(-5), json!([5]), json!({"a": 5}), json!(true)] {
+        let read =
+            request(Format::OpenAiChat, json!({"max_tokens": wrong, "n": wrong, "model": wrong, "stream": wrong}));
         let model = wrong.as_str().map(str::to_owned);
-        assert_eq!((read.max_output, read.answers, read.model, read.is_stream), (None, 1, model, false), "{wrong}");
+        assert_eq!((read.max_output, read.answers, read.model), (None, 1, model), "{wrong}");
     }
     let rounded = read(Format::OpenAiChat, r#"{"max_tokens":1.5,"n":0}"#).unwrap();
     assert_eq!((rounded.max_output, rounded.answers), (Some(2), 1));
     let huge = read(Format::OpenAiChat, r#"{"max_tokens":1e99,"n":1e99}"#).unwrap();
     assert_eq!(huge.most_output(1), u64::MAX);
+}
+
+#[test]
+fn what_lenient_servers_read_as_a_number_counts_as_it() {
+    for text in ["100000", " 100000\n", "+100000", "0100000", "100_000", "1e5", "100000.", "99999.5"] {
+        let read = request(Format::OpenAiChat, json!({"max_tokens": 5, "max_completion_tokens": text, "n": text}));
+        assert_eq!((read.max_output, read.answers), (Some(100_000), 100_000), "{text:?}");
+    }
+    for text in ["-5", "5 tokens", "0x10", "", "_", ".", "1e", "inf", "--5", "+-5", "5,000"] {
+        let read = request(Format::OpenAiChat, json!({"max_tokens": text, "n": text}));
+        assert_eq!((read.max_output, read.answers), (None, 1), "{text:?}");
+    }
+    // The digits after the point are too many to be kept.
+    let long = read(Format::OpenAiChat, &format!(r#"{{"max_tokens":1.{}1e5}}"#, "0".repeat(2000))).unwrap();
+    assert_eq!(long.most_output(1), u64::MAX);
+    for (stream, is_stream) in
+        [(json!("True"), true), (json!(1), true), (json!("on"), true), (json!(0), false), (json!("false"), false)]
+    {
+        let read = request(Format::OpenAiChat, json!({"stream": stream}));
+        assert_eq!((read.is_stream, read.tells_usage(false)), (is_stream, !is_stream), "{stream}");
+    }
 }
 
 #[test]
@@ -175,4 +197,25 @@ fn what_can_be_read_in_two_ways_is_refused() {
     assert_eq!(long.finish().unwrap_err(), InvalidRequest::Json(JsonError::TooLong));
     // What no setting is read from may be twice.
     assert!(read(Format::OpenAiChat, r#"{"user":"a","user":"b"}"#).is_ok());
+}
+
+#[test]
+fn a_name_in_another_case_is_refused() {
+    for (body, what) in [
+        (r#"{"MODEL":"a"}"#, "the model"),
+        (r#"{"model":"a","Model":"b"}"#, "the model"),
+        (r#"{"max_tokens":1,"Max_Tokens":100000}"#, "the maximum of output tokens"),
+        (r#"{"max_to\u212Aens":100000}"#, "the maximum of output tokens"),
+        (r#"{"ſtream":true}"#, "stream"),
+        (r#"{"N":9}"#, "the number of answers"),
+        (r#"{"Stream_options":{"include_usage":true}}"#, "stream_options"),
+        (r#"{"stream_options":{"Include_Usage":true}}"#, "stream_options"),
+        (r#"{"messages":[{"content":[{"image_URL":{"url":"https://a/b"}}]}]}"#, "the place of content"),
+    ] {
+        assert_eq!(read(Format::OpenAiChat, body), Err(InvalidRequest::OtherCase(what)), "{body}");
+    }
+    let gemini = read(Format::Gemini, r#"{"generationConfig":{"MaxOutputTokens":9}}"#);
+    assert_eq!(gemini, Err(InvalidRequest::OtherCase("the maximum of output tokens")));
+    // Names of other objects, and names that no setting is read from, may be in any case.
+    assert!(read(Format::OpenAiChat, r#"{"USER":"a","metadata":{"Model":"b"},"messages":[{"Model":"c"}]}"#).is_ok());
 }

@@ -74,8 +74,9 @@ impl BodyValues {
     /// Reads the values of these attributes from a body.
     ///
     /// # Errors
-    /// If the body is not what its media type says, is a JSON array, or has a name twice that an attribute reads. Also
-    /// if a text in JSON is longer than [`Value::MAX_BYTES`], or if a field of a form is not UTF-8.
+    /// If the body is not what its media type says, is a JSON array, or has a name twice or in another case that an
+    /// attribute reads. Also if a text in JSON is longer than [`Value::MAX_BYTES`], or if a field of a form is not
+    /// UTF-8.
     pub fn read(&mut self, kind: BodyKind, body: &[u8], attributes: &[Attribute]) -> Result<(), AmbiguousBody> {
         if body.is_empty() {
             return self.note_missing(attributes);
@@ -186,6 +187,7 @@ fn json_values<'p>(
     }
     let value = |index| {
         Ok(match scanner.value(index) {
+            _ if scanner.has_other_case(index) => return Err(AmbiguousBody),
             Lookup::Twice | Lookup::Value(Value::TooLong) => return Err(AmbiguousBody),
             Lookup::Value(Value::Text(text)) => Some(text.as_bytes().to_vec()).filter(|text| !text.is_empty()),
             Lookup::Value(Value::Bool(value)) => Some(if *value { b"true".to_vec() } else { b"false".to_vec() }),
@@ -259,6 +261,16 @@ mod tests {
         let found = read(BodyKind::Json, body, &names).unwrap();
         let found: Vec<&str> = found.iter().map(|value| value.as_deref().unwrap_or("-")).collect();
         assert_eq!(found, ["x", "-3", "true", "-", "-", "-", "-", "-", "-", "-"]);
+    }
+
+    #[test]
+    fn a_name_in_another_case_is_refused() {
+        let names = ["llm:model", "request_json:/a/b", "request_json:/A/b"];
+        for body in [r#"{"Model":"m"}"#, r#"{"model":"m","MODEL":"n"}"#, r#"{"a":{"B":1}}"#] {
+            assert_eq!(read(BodyKind::Json, body.as_bytes(), &names), Err(AmbiguousBody), "{body}");
+        }
+        let found = read(BodyKind::Json, br#"{"a":{"b":1},"A":{"b":2},"c":{"Model":3}}"#, &names).unwrap();
+        assert_eq!(found, [None, Some("1".to_owned()), Some("2".to_owned())]);
     }
 
     #[test]

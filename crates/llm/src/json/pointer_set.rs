@@ -106,6 +106,13 @@ impl PointerSet {
         children.iter().find(|child| child.name.as_bytes() == name).map(|child| child.node)
     }
 
+    /// The nodes of members whose names differ from this name only in case.
+    pub(super) fn members_in_other_case(&self, parent: NodeId, name: &[u8]) -> impl Iterator<Item = NodeId> {
+        let children = self.nodes.get(parent).map_or(&[][..], |node| &node.children);
+        let named = children.iter().filter(|child| folded(child.name.as_bytes()).eq(folded(name)));
+        named.map(|child| child.node)
+    }
+
     /// The node of an element of an array. A node for this number is preferred to one for every element.
     pub(super) fn element(&self, parent: NodeId, number: u64) -> Option<NodeId> {
         let node = self.nodes.get(parent)?;
@@ -136,4 +143,20 @@ impl PointerSet {
             }
         }
     }
+}
+
+/// The bytes of a name without case, as encoding/json of Go compares names: also the long s (U+017F) is an `s`, and the
+/// Kelvin sign (U+212A) is a `k`.
+fn folded(name: &[u8]) -> impl Iterator<Item = u8> {
+    let mut rest = name;
+    std::iter::from_fn(move || {
+        let (byte, after) = match rest {
+            [0xC5, 0xBF, after @ ..] => (b's', after),
+            [0xE2, 0x84, 0xAA, after @ ..] => (b'k', after),
+            [byte, after @ ..] => (byte.to_ascii_lowercase(), after),
+            [] => return None,
+        };
+        rest = after;
+        Some(byte)
+    })
 }

@@ -89,6 +89,12 @@ impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
         }
     }
 
+    /// Whether a name on the way to the value is in the body in another case, such as `Model` for `model`. Some servers
+    /// read both as the same name.
+    pub fn has_other_case(&self, index: usize) -> bool {
+        self.walk.found.get(index).is_some_and(|found| found.has_other_case)
+    }
+
     /// The number of bytes that were counted at the pointer with this index.
     pub fn bytes(&self, index: usize) -> u64 {
         self.walk.found.get(index).map_or(0, |found| found.bytes)
@@ -146,6 +152,7 @@ struct Walk<S> {
 struct Found {
     value: Option<Value>,
     is_twice: bool,
+    has_other_case: bool,
     bytes: u64,
     media: u64,
     all_bytes_before: u64,
@@ -372,7 +379,8 @@ impl<S: Deref<Target = PointerSet>> Listener for Walk<S> {
         if self.ignored > 0 {
             return;
         }
-        if self.name.len() + part.len() > self.pointers.longest_name() {
+        // A letter in another case may have up to three bytes.
+        if self.name.len() + part.len() > self.pointers.longest_name().saturating_mul(3) {
             self.is_name_too_long = true;
         } else {
             self.name.extend_from_slice(part);
@@ -384,22 +392,29 @@ impl<S: Deref<Target = PointerSet>> Listener for Walk<S> {
         let is_too_long = std::mem::take(&mut self.is_name_too_long);
         if self.ignored == 0
             && !is_too_long
-            && let Some(Level { node, place: Place::Object(object) }) = self.path.last()
-            && let Some(member) = self.pointers.member(*node, &self.name)
+            && let Some(Level { node, place: Place::Object(object) }) = self.path.last().copied()
         {
-            self.member = Some(member);
-            let object = *object;
-            if let Some(visited_in) = self.visited_in.get_mut(member)
-                && std::mem::replace(visited_in, object) == object
-            {
+            self.member = self.pointers.member(node, &self.name);
+            if let Some(member) = self.member {
+                let visited_in = self.visited_in.get_mut(member);
+                if visited_in.is_some_and(|visited_in| std::mem::replace(visited_in, object) == object) {
+                    let found = &mut self.found;
+                    self.pointers.each_below(member, &mut |index| note(found, index, |found| found.is_twice = true));
+                }
+            } else {
                 let found = &mut self.found;
-                self.pointers.each_below(member, &mut |index| {
-                    if let Some(found) = found.get_mut(index) {
-                        found.is_twice = true;
-                    }
-                });
+                for member in self.pointers.members_in_other_case(node, &self.name) {
+                    self.pointers
+                        .each_below(member, &mut |index| note(found, index, |found| found.has_other_case = true));
+                }
             }
         }
         self.name.clear();
+    }
+}
+
+fn note(found: &mut [Found], index: usize, change: impl FnOnce(&mut Found)) {
+    if let Some(found) = found.get_mut(index) {
+        change(found);
     }
 }

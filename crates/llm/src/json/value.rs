@@ -1,5 +1,7 @@
 //! The value at a pointer: at most [`Value::MAX_BYTES`] of it are kept.
 
+use super::number::{NumberPlace, NumberStep};
+
 /// A value of JSON, without the contents of arrays and objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -41,6 +43,37 @@ impl Number {
     /// `text` must be a number by RFC 8259, section 6.
     pub(crate) fn new(text: String) -> Number {
         Number(text)
+    }
+
+    /// Returns the number that a lenient reader finds in a text: white space around it, a plus sign, zeros before it
+    /// and underscores between its digits do not matter. `None` if the text is no number.
+    ///
+    /// ```
+    /// use llm::json::Number;
+    ///
+    /// assert_eq!(Number::in_text(" +0100_000 ").and_then(|number| number.ceil(0)), Some(100_000));
+    /// assert_eq!(Number::in_text("many"), None);
+    /// ```
+    pub fn in_text(text: &str) -> Option<Number> {
+        let text = text.trim();
+        let (sign, digits) = match text.strip_prefix('-') {
+            Some(digits) => ("-", digits),
+            None => ("", text.strip_prefix('+').unwrap_or(text)),
+        };
+        let digits = digits.replace('_', "");
+        let digits = match digits.trim_start_matches('0') {
+            after if after.starts_with(|digit: char| digit.is_ascii_digit()) => after.to_owned(),
+            after if digits.len() > after.len() || after.starts_with('.') && after.len() > 1 => format!("0{after}"),
+            _ => return None,
+        };
+        let digits = digits.strip_suffix('.').unwrap_or(&digits);
+        let mut bytes = digits.bytes();
+        let mut place = NumberPlace::first(bytes.next()?)?;
+        for byte in bytes {
+            let NumberStep::More(next) = place.next(byte) else { return None };
+            place = next;
+        }
+        place.can_end().then(|| Number(format!("{sign}{digits}")))
     }
 
     pub fn as_str(&self) -> &str {
