@@ -101,6 +101,7 @@ impl ForeignEntry {
             Attribute::Route
             | Attribute::Upstream
             | Attribute::RequestJson(_)
+            | Attribute::JsonAmount(_)
             | Attribute::RequestForm(_)
             | Attribute::Model
             | Attribute::Scheme

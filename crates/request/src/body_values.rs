@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use llm::json::{Interest, JsonScanner, Lookup, Pointer, PointerSet, Value};
+use llm::json::{Interest, JsonScanner, Lookup, Number, Pointer, PointerSet, Value};
 
 use super::attribute::Attribute;
 use super::model_request::ModelBody;
@@ -15,11 +15,14 @@ use super::query;
 /// What is known of a request's body. By default, nothing is known.
 #[derive(Clone, Debug, Default)]
 pub struct BodyValues {
-    values: Vec<(Attribute, Option<Vec<u8>>)>,
+    values: Vec<ReadValue>,
     /// Whether the request has no body, so that every value is missing.
     is_absent: bool,
     model: ModelBody,
 }
+
+/// An attribute with its value, or `None` if the body has no such value.
+type ReadValue = (Attribute, Option<Vec<u8>>);
 
 /// The kind of a body, by the media type of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +87,7 @@ impl BodyValues {
         let mut pointers = Vec::new();
         for attribute in attributes {
             match attribute {
-                Attribute::RequestJson(pointer) if kind == BodyKind::Json => {
+                Attribute::RequestJson(pointer) | Attribute::JsonAmount(pointer) if kind == BodyKind::Json => {
                     pointers.push((attribute, pointer.clone()));
                 }
                 Attribute::Model if kind == BodyKind::Json => {
@@ -97,8 +100,7 @@ impl BodyValues {
             }
         }
         if !pointers.is_empty() {
-            let values = json_values(body, pointers.iter().map(|(_, pointer)| pointer))?;
-            self.values.extend(pointers.iter().map(|(attribute, _)| (*attribute).clone()).zip(values));
+            self.values.extend(json_values(body, &pointers)?);
         }
         Ok(())
     }
@@ -141,7 +143,7 @@ impl BodyKind {
     /// Whether a body of this kind may have a value for one of the attributes.
     pub fn may_have_any(self, attributes: &[Attribute]) -> bool {
         attributes.iter().any(|attribute| match attribute {
-            Attribute::RequestJson(_) | Attribute::Model => self == BodyKind::Json,
+            Attribute::RequestJson(_) | Attribute::JsonAmount(_) | Attribute::Model => self == BodyKind::Json,
             Attribute::RequestForm(_) => self == BodyKind::Form,
             _ => false,
         })
@@ -169,37 +171,42 @@ fn is_utf8(media_type: &[u8]) -> bool {
         && charsets.all(|charset| matches!(&*charset, b"utf-8" | b"\"utf-8\"" | b"utf8" | b"\"utf8\"" | b"us-ascii"))
 }
 
-/// Returns the values at these pointers. `None` for a value that is missing, empty, or not a text, integer or boolean.
-fn json_values<'p>(
-    body: &[u8],
-    pointers: impl ExactSizeIterator<Item = &'p Pointer>,
-) -> Result<Vec<Option<Vec<u8>>>, AmbiguousBody> {
-    let count = pointers.len();
+/// Returns the values of these attributes, each at its pointer. `None` for a value that is missing, empty, or not a
+/// text, integer or boolean.
+fn json_values(body: &[u8], pointers: &[(&Attribute, Pointer)]) -> Result<Vec<ReadValue>, AmbiguousBody> {
     let root = Pointer::parse("").map_err(|_| AmbiguousBody)?;
-    let all = pointers.cloned().chain([root]);
+    let all = pointers.iter().map(|(_, pointer)| pointer.clone()).chain([root]);
     let set = PointerSet::new(all.map(|pointer| (pointer, Interest::Value)));
     let mut scanner = JsonScanner::new(&set, u64::MAX);
     scanner.push(body);
     scanner.finish().map_err(|_| AmbiguousBody)?;
     // An array may be a batch of requests. A pointer would read only one of them.
-    if scanner.value(count) == Lookup::Value(&Value::Array) {
+    if scanner.value(pointers.len()) == Lookup::Value(&Value::Array) {
         return Err(AmbiguousBody);
     }
-    let value = |index| {
-        Ok(match scanner.value(index) {
+    let value = |(index, (attribute, _)): (usize, &(&Attribute, Pointer))| {
+        let value = match scanner.value(index) {
             _ if scanner.has_other_case(index) => return Err(AmbiguousBody),
             Lookup::Twice | Lookup::Value(Value::TooLong) => return Err(AmbiguousBody),
             Lookup::Value(Value::Text(text)) => Some(text.as_bytes().to_vec()).filter(|text| !text.is_empty()),
             Lookup::Value(Value::Bool(value)) => Some(if *value { b"true".to_vec() } else { b"false".to_vec() }),
+            Lookup::Value(Value::Number(number)) if matches!(attribute, Attribute::JsonAmount(_)) => decimal(number),
             Lookup::Value(Value::Number(number)) => {
                 let digits = number.as_str().strip_prefix('-').unwrap_or(number.as_str());
                 let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
                 is_integer.then(|| number.as_str().as_bytes().to_vec())
             }
             Lookup::Missing | Lookup::Value(Value::Null | Value::Array | Value::Object) => None,
-        })
+        };
+        Ok(((*attribute).clone(), value))
     };
-    (0..count).map(value).collect()
+    pointers.iter().enumerate().map(value).collect()
+}
+
+/// Returns the number without an exponent, rounded up to thousandths. `None` if it is negative.
+fn decimal(number: &Number) -> Option<Vec<u8>> {
+    let thousandths = number.ceil(3)?;
+    Some(format!("{}.{:03}", thousandths / 1000, thousandths % 1000).into_bytes())
 }
 
 /// Returns the decoded value of a form's field. `None` if the field is absent or empty.
@@ -261,6 +268,29 @@ mod tests {
         let found = read(BodyKind::Json, body, &names).unwrap();
         let found: Vec<&str> = found.iter().map(|value| value.as_deref().unwrap_or("-")).collect();
         assert_eq!(found, ["x", "-3", "true", "-", "-", "-", "-", "-", "-", "-"]);
+    }
+
+    #[test]
+    fn an_amount_is_a_decimal_without_an_exponent() {
+        let amount = |body: &str| {
+            let attribute = Attribute::JsonAmount(Pointer::parse("/n").unwrap());
+            let mut values = BodyValues::default();
+            values.read(BodyKind::Json, body.as_bytes(), std::slice::from_ref(&attribute)).unwrap();
+            values.value(&attribute).map(|value| String::from_utf8(value.to_vec()).unwrap())
+        };
+        for (body, value) in [
+            ("{\"n\":7}", "7.000"),
+            ("{\"n\":1.5}", "1.500"),
+            ("{\"n\":1.0001}", "1.001"),
+            ("{\"n\":2.5e3}", "2500.000"),
+            ("{\"n\":\"1.5\"}", "1.5"),
+            ("{\"n\":\"many\"}", "many"),
+        ] {
+            assert_eq!(amount(body).as_deref(), Some(value), "{body}");
+        }
+        for body in ["{\"n\":-7}", "{\"n\":null}", "{\"n\":[1]}", "{\"n\":\"\"}", "{}"] {
+            assert_eq!(amount(body), None, "{body}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod ambiguous_bodies;
 mod bounds;
+mod costs;
 mod forwarding;
 mod http2_bodies;
 mod json_bodies;

@@ -147,6 +147,7 @@ pub(crate) fn never_missing(attribute: &Attribute) -> bool {
         // A request has no upstream if its route answers it.
         Attribute::Upstream
         | Attribute::RequestJson(_)
+        | Attribute::JsonAmount(_)
         | Attribute::RequestForm(_)
         | Attribute::Model
         | Attribute::Claim(_)

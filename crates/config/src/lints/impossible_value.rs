@@ -285,6 +285,7 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         }],
         Attribute::Claim(_)
         | Attribute::RequestJson(_)
+        | Attribute::JsonAmount(_)
         | Attribute::RequestForm(_)
         | Attribute::Model
         | Attribute::Descriptor(_)

@@ -58,6 +58,7 @@ impl File<'_> {
             Attribute::Query(_)
             | Attribute::Cookie(_)
             | Attribute::RequestJson(_)
+            | Attribute::JsonAmount(_)
             | Attribute::RequestForm(_)
             | Attribute::Model
             | Attribute::KeyId

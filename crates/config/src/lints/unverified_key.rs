@@ -93,7 +93,7 @@ impl File<'_> {
             | Attribute::Method => {
                 matches!(chosen, ClientChoice::Target)
             }
-            Attribute::RequestJson(_) | Attribute::RequestForm(_) => true,
+            Attribute::RequestJson(_) | Attribute::JsonAmount(_) | Attribute::RequestForm(_) => true,
             Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_) => !self.is_known_key(attribute),
             _ => false,
         }

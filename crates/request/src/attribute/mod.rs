@@ -60,6 +60,9 @@ pub enum Attribute {
     Upstream,
     /// A text, integer or boolean in a JSON body.
     RequestJson(Pointer),
+    /// A number in a JSON body, as the cost of the request. Its value is the number as a decimal without an exponent. A
+    /// text is unchanged.
+    JsonAmount(Pointer),
     /// A field of a form in the body.
     RequestForm(String),
     /// The model that a request to a language model asks for.
@@ -234,7 +237,9 @@ impl Attribute {
             },
             Attribute::Route => filled(request.route.as_bytes()),
             Attribute::Upstream => filled(request.upstream.as_bytes()),
-            Attribute::RequestJson(_) | Attribute::RequestForm(_) => self.in_body(request.body),
+            Attribute::RequestJson(_) | Attribute::JsonAmount(_) | Attribute::RequestForm(_) => {
+                self.in_body(request.body)
+            }
             Attribute::Model => match ModelPlace::of(head) {
                 ModelPlace::Path(model) => Some(model),
                 ModelPlace::Body => self.in_body(request.body),
@@ -249,7 +254,10 @@ impl Attribute {
 
     /// Returns whether the value can be in the body of a request.
     pub fn needs_body(&self) -> bool {
-        matches!(self, Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model)
+        matches!(
+            self,
+            Attribute::RequestJson(_) | Attribute::JsonAmount(_) | Attribute::RequestForm(_) | Attribute::Model
+        )
     }
 
     /// Returns whether the value of a request with this head can only be in its body.
@@ -291,6 +299,7 @@ impl Attribute {
             | Attribute::Upstream
             // A name that occurs twice in a body is refused when the body is read.
             | Attribute::RequestJson(_)
+            | Attribute::JsonAmount(_)
             | Attribute::RequestForm(_)
             | Attribute::Model
             // A second entry `k` of a descriptor has the name `k#2`, or the call is rejected.
@@ -322,7 +331,7 @@ impl fmt::Display for Attribute {
             Attribute::PathSegment(number) => write!(f, "path_segment:{number}"),
             Attribute::Route => f.write_str("route"),
             Attribute::Upstream => f.write_str("upstream"),
-            Attribute::RequestJson(pointer) => write!(f, "request_json:{pointer}"),
+            Attribute::RequestJson(pointer) | Attribute::JsonAmount(pointer) => write!(f, "request_json:{pointer}"),
             Attribute::RequestForm(name) => write!(f, "request_form:{name}"),
             Attribute::Model => f.write_str("llm:model"),
             Attribute::Descriptor(name) => write!(f, "descriptor:{name}"),

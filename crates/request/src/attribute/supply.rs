@@ -19,7 +19,9 @@ impl Attribute {
             // No route is chosen for another proxy's request.
             Attribute::Route | Attribute::Upstream => door == Door::Proxy,
             // Another proxy sends no body of its client.
-            Attribute::RequestJson(_) | Attribute::RequestForm(_) | Attribute::Model => door == Door::Proxy,
+            Attribute::RequestJson(_) | Attribute::JsonAmount(_) | Attribute::RequestForm(_) | Attribute::Model => {
+                door == Door::Proxy
+            }
             // The connection is that of the asking proxy. With `ext_authz`, the proxy may report the TLS properties of
             // its client.
             Attribute::TlsServerName | Attribute::TlsClient(_) => matches!(door, Door::Proxy | Door::ExtAuthz),

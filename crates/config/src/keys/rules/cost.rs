@@ -35,30 +35,43 @@ impl CostSource {
         }
     }
 
-    /// Parses a source that is known before the request is sent: `fixed`, `header:<name>` or `query:<name>`. `None` for any
-    /// other text.
+    /// Parses a source that is known before the request is sent: `fixed`, `header:<name>`, `query:<name>` or
+    /// `request_json:<pointer>`. `None` for any other text.
     pub(crate) fn of_request(text: &str) -> Option<CostSource> {
         match Attribute::parse(text) {
             _ if text == "fixed" => Some(CostSource::Fixed),
             Ok(attribute @ (Attribute::Header(_) | Attribute::Query(_))) => Some(CostSource::Request(attribute)),
+            Ok(Attribute::RequestJson(pointer)) => Some(CostSource::Request(Attribute::JsonAmount(pointer))),
             _ => None,
         }
     }
 }
 
+/// The sources of a cost that is known before the request is sent.
+pub(crate) const REQUEST_SPELLINGS: [&str; 4] = ["fixed", "header:<name>", "query:<name>", "request_json:<pointer>"];
+
+/// The pattern of a source that the request names.
+pub(crate) const OF_REQUEST: &str = r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S]|request_json:/([^~]|~[01])*$)";
+
+/// Returns what is wrong with the JSON pointer of a source. `None` if the source has no pointer.
+pub(crate) fn pointer_hint(text: &str) -> Option<String> {
+    let (source @ ("request_json" | "response_json"), _) = text.split_once(':')? else { return None };
+    Some(format!("a JSON pointer begins with /, as in {source}:/usage/total"))
+}
+
 /// The source of a cost at a limit that cannot be a budget.
 const SOURCE: ValueKind<ParseText<CostSource>> = ValueKind::reporting(
-    "`fixed`, `header:<name>`, `query:<name>`",
+    "`fixed`, `header:<name>`, `query:<name>`, `request_json:<pointer>`",
     Shape::Text(Text::new(
         Scalars::Text,
-        &["^fixed$", r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S])"],
-        "be fixed, header:<name> or query:<name>",
+        &["^fixed$", OF_REQUEST],
+        "be fixed, header:<name>, query:<name> or request_json:<pointer>",
     )),
     CostSource::of_request,
     |field, must| {
         let text = field.text_if_any().unwrap_or_default();
-        let similar = || nearest_spelling(text, &["fixed", "header:<name>", "query:<name>"]);
-        field.must_hinting(must, hint_for_budget(text).or_else(similar));
+        let similar = || nearest_spelling(text, &REQUEST_SPELLINGS);
+        field.must_hinting(must, hint_for_budget(text).or_else(|| pointer_hint(text)).or_else(similar));
     },
 );
 

@@ -21,10 +21,11 @@ use rules::rule::Price;
 use rules::settled_price::{InputEstimate, JsonPlace, Reserve, SettledPrice, SettledSource, UpstreamResults, Weights};
 
 /// All forms of `cost_source` of a limit that may be a budget.
-const SPELLINGS: [&str; 7] = [
+const SPELLINGS: [&str; 8] = [
     "fixed",
     "header:<name>",
     "query:<name>",
+    "request_json:<pointer>",
     "response_header:<name>",
     "response_json:<pointer>",
     "llm_tokens",
@@ -33,25 +34,22 @@ const SPELLINGS: [&str; 7] = [
 
 /// The source of a cost, at a limit that may be a budget.
 const SOURCE: ValueKind<ParseText<CostSource>> = ValueKind::reporting(
-    "`fixed`, `header:<name>`, `query:<name>`, `response_header:<name>`, `response_json:<pointer>`, `llm_tokens`, `llm_cost`",
+    "`fixed`, `header:<name>`, `query:<name>`, `request_json:<pointer>`, `response_header:<name>`, `response_json:<pointer>`, `llm_tokens`, `llm_cost`",
     Shape::Text(Text::new(
         Scalars::Text,
         &[
             "^fixed$",
-            r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S])",
+            cost::OF_REQUEST,
             "^response_header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$",
             r"^response_json:/[\s\S]*$",
             "^llm_(tokens|cost)$",
         ],
-        "be fixed, header:<name>, query:<name>, response_header:<name>, response_json:<pointer>, llm_tokens or llm_cost",
+        "be fixed, header:<name>, query:<name>, request_json:<pointer>, response_header:<name>, response_json:<pointer>, llm_tokens or llm_cost",
     )),
     parse,
     |field, must| {
         let text = field.text_if_any().unwrap_or_default();
-        let hint = match text.strip_prefix("response_json:") {
-            Some(_) => Some("a JSON pointer begins with /, as in response_json:/usage/total".to_owned()),
-            None => nearest_spelling(text, &SPELLINGS),
-        };
+        let hint = cost::pointer_hint(text).or_else(|| nearest_spelling(text, &SPELLINGS));
         field.must_hinting(must, hint);
     },
 );
