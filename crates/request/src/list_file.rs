@@ -121,6 +121,12 @@ impl TextList {
         usize::try_from(hash & (self.table.len() as u64 - 1)).unwrap_or_default()
     }
 
+    /// Returns the texts in the order of the file. A text that the file has twice is returned twice.
+    pub fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        let texts = self.texts.strip_suffix(b"\n");
+        texts.into_iter().flat_map(|texts| texts.split(|byte| *byte == b'\n'))
+    }
+
     pub fn entries(&self) -> usize {
         self.entries
     }

@@ -90,6 +90,7 @@ fn parse_for(purpose: Purpose, bytes: &[u8]) -> Result<Config, Problems> {
         }
         Some("wrong-overrides.yaml") => Ok(b"acme: {rps: 5}\nother: 7\nacme: {rate: 3/s}\n".to_vec()),
         Some("wrong-list.txt") => Ok(b"10.0.0.0/8\n/v1/*\n*.example.com\n".to_vec()),
+        Some("models.txt") => Ok(b"o7 # new\ngpt-4o-mini\no1\no2\no3\no4\no5\no6\n".to_vec()),
         Some("prices.csv") => Ok(PRICES.as_bytes().to_vec()),
         Some("wrong-prices.csv") => Ok(b"model,input,output\ngpt-4o,2.50\ngpt-4o*,$2,10\n".to_vec()),
         Some("password.txt") => Ok(b"secret\n".to_vec()),
