@@ -1,6 +1,6 @@
 //! Formats the gateway's answer to a request, from the rules and the levels of the buckets.
 
-use super::report::{Answer, Verdict, all};
+use super::report::{Answer, Verdict, all, is_of_body};
 use crate::gateway::bucket_levels::Levels;
 use base::time::Micros;
 use config::{Config, Listener, RefuseWith};
@@ -161,6 +161,18 @@ fn unit(config: &Config, charge: &Charge) -> Unit {
     config.rules.limit(charge.limit).map_or(Unit::Requests, CompiledLimit::unit)
 }
 
+/// Displays what a request needs at a limit: its cost, or what is reserved.
+fn need(config: &Config, charge: &Charge) -> String {
+    if is_unknown(config, charge) {
+        return "its worst case, which depends on the body and its model".to_owned();
+    }
+    unit(config, charge).amount(charge.cost).to_string()
+}
+
+fn is_unknown(config: &Config, charge: &Charge) -> bool {
+    is_of_body(config.rules.limit(charge.limit).and_then(CompiledLimit::settled_price), charge.cost)
+}
+
 fn too_large(refusal: &Refusal, plan: &Plan, config: &Config) -> Answer {
     let each = plan.enforced.iter().filter(|charge| charge.is_too_large()).map(|charge| {
         let [cost, most] = [charge.cost, charge.algorithm.ceiling()].map(|amount| unit(config, charge).amount(amount));
@@ -176,10 +188,7 @@ fn without_levels(plan: &Plan, config: &Config) -> Answer {
     if plan.enforced.is_empty() {
         return Answer::passes(vec!["PASSES: only shadows apply".to_owned()]);
     }
-    let needs = plan
-        .enforced
-        .iter()
-        .map(|charge| format!("{} holds {}", name(config, charge), unit(config, charge).amount(charge.cost)));
+    let needs = plan.enforced.iter().map(|charge| format!("{} holds {}", name(config, charge), need(config, charge)));
     let words = vec![
         format!("PASSES if {}", needs.collect::<Vec<_>>().join(" and ")),
         "the store was not read: --live shows what the buckets hold".to_owned(),
@@ -198,8 +207,11 @@ fn by_levels(plan: &Plan, config: &Config, levels: &Levels) -> Answer {
 
 fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Levels) -> Answer {
     let left = |(charge, outcome): (&Charge, &Outcome)| {
-        let [cost, left] = [charge.cost, outcome.remaining].map(|amount| unit(config, charge).amount(amount));
-        format!("{} would pay {cost}, and hold {left} then", name(config, charge))
+        let (name, left) = (name(config, charge), unit(config, charge).amount(outcome.remaining));
+        match is_unknown(config, charge) {
+            true => format!("{name} holds {left}, and the request needs {}", need(config, charge)),
+            false => format!("{name} would pay {}, and hold {left} then", need(config, charge)),
+        }
     };
     let left: Vec<String> = plan.enforced.iter().zip(&settlement.enforced).map(left).collect();
     let first = if left.is_empty() { "only shadows apply".to_owned() } else { left.join("; ") };
@@ -208,7 +220,13 @@ fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Level
         Micros(0) => String::new(),
         delay => format!(" after {} ms", delay.0.div_ceil(1000)),
     };
-    Answer::passes(vec![format!("PASSES{after}: {first}"), rest])
+    match plan.enforced.iter().any(|charge| is_unknown(config, charge)) {
+        true => Answer {
+            verdict: Verdict::Depends,
+            ..Answer::passes(vec![format!("PASSES{after} if the cost fits: {first}"), rest])
+        },
+        false => Answer::passes(vec![format!("PASSES{after}: {first}"), rest]),
+    }
 }
 
 fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Levels) -> Answer {

@@ -54,7 +54,7 @@ impl Columns {
             for charge in &rule.charges {
                 columns.name = columns.name.max(length(&charge.limit).min(WIDEST_NAME));
                 columns.key = columns.key.max(length(&keys(rule)).min(WIDEST_NAME));
-                columns.cost = columns.cost.max(length(&charge.cost.to_string()));
+                columns.cost = columns.cost.max(length(&price(charge)));
                 columns.numbers = columns.numbers.max(length(&numbers(charge)).min(WIDEST_NAME));
             }
         }
@@ -164,6 +164,10 @@ fn numbers(charge: &Charge) -> String {
     format!("{}{}{ends}{settled}", charge.numbers, if charge.overridden { " (override)" } else { "" })
 }
 
+fn price(charge: &Charge) -> String {
+    charge.cost.map_or_else(|| "not known without the body".to_owned(), |cost| cost.to_string())
+}
+
 fn charged(charge: &Charge, keys: &str, columns: &Columns) -> String {
     let level = charge.level.as_ref().map_or_else(String::new, |level| format!("  {} left", level.left));
     let pays = charge.level.as_ref().is_none_or(|level| level.pays);
@@ -174,7 +178,7 @@ fn charged(charge: &Charge, keys: &str, columns: &Columns) -> String {
         (Mode::Shadow, false) => "  shadow: would refuse",
     };
     let Columns { key, cost, numbers: wide, .. } = columns;
-    let (price, numbers) = (charge.cost.to_string(), numbers(charge));
+    let (price, numbers) = (price(charge), numbers(charge));
     let meter = charge.meter.as_ref().map_or_else(String::new, |meter| format!(" of meter {meter}"));
     let bucket = format!("bucket {}{meter}", charge.bucket);
     format!("key {keys:<key$}  cost {price:<cost$}  {numbers:<wide$}  {bucket}{level}{word}")

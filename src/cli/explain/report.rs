@@ -16,7 +16,7 @@ use rules::explanation::{
 };
 use rules::partial_evaluation::Observation;
 use rules::rule::{Action, Condition, Mode, Otherwise};
-use rules::settled_price::{SettledPrice, Unit};
+use rules::settled_price::{Reserve, SettledPrice, Unit};
 
 /// The report on one explained decision.
 #[derive(Debug, Serialize)]
@@ -160,7 +160,8 @@ pub(super) struct Charge {
     /// The name of the limit, such as `free`, or `free.second` if the rule has several.
     pub limit: String,
     pub mode: Mode,
-    pub cost: Amount,
+    /// The cost, or what is reserved until the cost is known. `None` if the body of the request decides it.
+    pub cost: Option<Amount>,
     pub numbers: String,
     /// The settings of the limit that come from credentials, with a remark on each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -367,7 +368,7 @@ fn charge(explained: &ExplainedCharge<'_>, cost: Cost, config: &Config, terms: T
     Charge {
         limit: explained.name.to_owned(),
         mode: explained.mode,
-        cost: unit.amount(cost),
+        cost: (!is_of_body(explained.settled, cost)).then(|| unit.amount(cost)),
         numbers: charge.algorithm.display(unit.format()).to_string(),
         claimed: explained.claimed.iter().map(ToString::to_string).collect(),
         ends,
@@ -377,6 +378,13 @@ fn charge(explained: &ExplainedCharge<'_>, cost: Cost, config: &Config, terms: T
         bucket: bucket_name(&config.hash_key, &charge.key),
         level,
     }
+}
+
+/// Whether only the body of the request, with the prices of the model that it names, says what is reserved. Without a
+/// body, the worst case in money is 0.
+pub(super) fn is_of_body(price: Option<&SettledPrice>, cost: Cost) -> bool {
+    let is_worst = |price: &SettledPrice| matches!(price.reserve, Reserve::Worst { .. });
+    cost == Cost::default() && price.is_some_and(|price| price.unit() == Unit::Dollars && is_worst(price))
 }
 
 /// Joins the elements of lists to one text; `None` without elements.

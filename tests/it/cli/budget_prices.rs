@@ -154,3 +154,32 @@ fn an_explanation_has_the_form_of_a_reserve_and_its_amount_without_the_body() {
         assert!(page.contains(part), "{part}: {page}");
     }
 }
+
+#[test]
+fn an_explanation_says_that_a_worst_case_in_money_depends_on_the_body() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("prices.csv"), "model,input,output\nm,1,2\n").unwrap();
+    let rules = "
+upstream: http://127.0.0.1:9000
+prices: {file: prices.csv}
+rules:
+  - name: spend
+    limit_keys: [ip:address]
+    limits:
+      month: {algorithm: fixed_window, limit: 250.00, window: month, cost_source: llm_cost, reserve: {worst: {default_output: 200}}}
+      day: {algorithm: fixed_window, limit: 25.00, window: day, cost_source: llm_cost, reserve: 0.50}
+";
+    let [file] = written(&folder, [rules]);
+    let page = tollgate(&["explain", "-c", &file, "-X", "POST", "/v1/chat/completions"]).out;
+    for part in [
+        "cost not known without the body  250.00 USD/month",
+        "cost 0.50 USD                    25.00 USD/day",
+        "PASSES if spend.month holds its worst case, which depends on the body and its model and spend.day holds 0.50 USD",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let json = tollgate(&["explain", "-c", &file, "--json", "-X", "POST", "/v1/chat/completions"]).out;
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let costs = &report["policies"][0]["rules"][0]["charges"];
+    assert_eq!([&costs[0]["cost"], &costs[1]["cost"]], [&serde_json::Value::Null, &serde_json::json!(0.5)], "{json}");
+}
