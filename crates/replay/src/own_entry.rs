@@ -20,6 +20,8 @@ pub struct OwnEntry {
     pub limits: Vec<LoggedCharge>,
     /// The tokens that a language model has used. `None` if no limit counted them.
     pub usage: Option<UsedTokens>,
+    /// The language model that has answered. `None` if the log does not name it.
+    pub model: Option<Box<str>>,
     /// The way in which the request reached the gateway. `None` for a way that this version does not know.
     pub door: Option<Door>,
     /// The name of the route that the request took.
@@ -42,6 +44,8 @@ pub struct LoggedCharge {
     pub cost: Cost,
     /// What the request has cost a budget. `None` for other limits, and if the request was refused.
     pub settled: Option<Cost>,
+    /// Whether the costs are amounts of money.
+    pub is_money: bool,
     pub bucket: Pseudonym,
 }
 
@@ -71,6 +75,7 @@ impl OwnEntry {
                 mode: Mode::Enforce,
                 cost: line.cost?,
                 settled: line.settled,
+                is_money: line.unit.is_some(),
                 bucket: line.bucket?,
             })
         };
@@ -80,6 +85,7 @@ impl OwnEntry {
             mode: limit.mode,
             cost: limit.cost,
             settled: limit.settled,
+            is_money: limit.unit.is_some(),
             bucket: limit.bucket,
         });
         let attributes = line.attributes.iter();
@@ -100,6 +106,7 @@ impl OwnEntry {
                 },
                 is_estimated: used.estimated,
             }),
+            model: line.model.as_deref().map(Into::into),
             attributes: attributes
                 .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, value.clone())))
                 .collect(),

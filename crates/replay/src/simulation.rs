@@ -272,7 +272,7 @@ impl<'c> Simulation<'c> {
     ) -> bool {
         let limit = self.config.rules.limit(charge.limit);
         let Some((limit, price)) = limit.and_then(|limit| Some((limit, limit.settled_price()?))) else { return true };
-        match LoggedCost::of(limit, price, charge.cost, logged) {
+        match LoggedCost::of(limit, price, charge.cost, logged, self.config.prices.as_deref()) {
             LoggedCost::Known { reserved, settled: cost } => {
                 (charge.cost, *settled) = (reserved, Some(cost));
                 true

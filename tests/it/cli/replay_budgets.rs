@@ -4,6 +4,15 @@ use serde_json::{Value, json};
 
 use super::replay::{json as found, play, reported, text};
 
+/// A token of `m-1` costs 0.01 USD in the request, and 0.02 USD in the response.
+const PRICES: &str = "model,input,output\nm-1,10000,20000\n";
+
+/// A budget of money for all clients together, in USD.
+fn money(limit: &str, keys: &str) -> String {
+    let file = budget(1, keys).replace("limit: 1,", &format!("limit: {limit},")).replace("llm_tokens", "llm_cost");
+    format!("prices: {{file: prices.csv}}\n{file}")
+}
+
 /// A budget of tokens for all clients together.
 fn budget(limit: u64, keys: &str) -> String {
     let numbers = format!("limit: {limit}, window: 1d, cost_source: llm_tokens, {keys}");
@@ -45,7 +54,12 @@ fn with_usage(mut line: Value, input: u64, output: u64, is_estimated: bool) -> V
 #[track_caller]
 fn refused(log: &str, files: [&str; 2]) -> ([u64; 2], [Value; 2]) {
     let [one, other] = files;
-    let inputs = [("gateway.yaml", one.as_bytes()), ("other.yaml", other.as_bytes()), ("a.log", log.as_bytes())];
+    let inputs = [
+        ("gateway.yaml", one.as_bytes()),
+        ("other.yaml", other.as_bytes()),
+        ("prices.csv", PRICES.as_bytes()),
+        ("a.log", log.as_bytes()),
+    ];
     let found = found(&play(&inputs, "--against other.yaml --json a.log", b""));
     let of = |file: usize, key: &str| found["files"][file][key].clone();
     ([0, 1].map(|file| of(file, "refused").as_u64().unwrap()), [0, 1].map(|file| of(file, "left_out")))
@@ -134,4 +148,47 @@ fn lines_without_a_cost_and_lines_of_other_logs_are_left_out_and_counted() {
     let nginx = "203.0.113.7 - - [21/Nov/2026:12:00:00 +0000] \"POST / HTTP/1.1\" 200 5 \"-\" \"-\"\n".repeat(2);
     let (count, [left_out, _]) = refused(&nginx, [&file, &file]);
     assert_eq!((count, left_out), ([0, 0], json!([{"name": "default/tokens", "lines": 2}])));
+}
+
+#[test]
+fn a_new_limit_on_money_is_priced_by_the_tokens_in_the_log() {
+    // Each request costs 20 × 0.01 + 30 × 0.02 = 0.80 USD.
+    let log: String = (0..5).map(|number| line(number * 10, 1, &with_usage(settled(10, 50), 20, 30, false))).collect();
+    let (tokens, spent) = (budget(1000, "reserve: 10"), money("2.40", "reserve: 0.01"));
+    assert_eq!(refused(&log, [&tokens, &spent]), ([0, 2], [Value::Null, Value::Null]));
+    // The reservation is at least the price of the output by default: 20 × 0.01 + 100 × 0.02 = 2.20 USD.
+    let worst = money("2.40", "reserve: {worst: {default_output: 100}}");
+    assert_eq!(refused(&log, [&tokens, &worst]), ([0, 4], [Value::Null, Value::Null]));
+    // Estimated tokens are priced too. A request that cost nothing costs nothing.
+    let estimated = |settled: Value| line(0, 1, &with_usage(settled, 200, 30, true));
+    let rest = line(10, 1, &with_usage(settled(10, 50), 20, 30, false));
+    assert_eq!(refused(&(estimated(settled(10, 230)) + &rest), [&tokens, &spent]).0, [0, 1]);
+    assert_eq!(refused(&(estimated(settled(10, 0)) + &rest), [&tokens, &spent]).0, [0, 0]);
+}
+
+#[test]
+fn a_limit_on_money_leaves_out_lines_without_tokens_and_models_without_a_price() {
+    let without = line(0, 1, &settled(10, 50));
+    let mut other = with_usage(settled(10, 50), 20, 30, false);
+    other["model"] = "m-2".into();
+    let log = without + &line(10, 1, &other) + &line(20, 1, &with_usage(settled(10, 50), 20, 30, false));
+    let (tokens, spent) = (budget(1000, "reserve: 10"), money("2.40", "reserve: 0.01"));
+    let left_out = json!([{"name": "default/tokens", "lines": 2}]);
+    assert_eq!(refused(&log, [&tokens, &spent]), ([0, 0], [Value::Null, left_out]));
+    // With a price for all models, only the line without tokens is left out.
+    let all = spent.replace("prices.csv}", "prices.csv, default: m-1}");
+    let left_out = json!([{"name": "default/tokens", "lines": 1}]);
+    assert_eq!(refused(&log, [&tokens, &all]), ([0, 0], [Value::Null, left_out]));
+}
+
+#[test]
+fn what_a_limit_on_money_has_cost_has_the_prices_of_the_file() {
+    let mut paid = settled(0, 0);
+    (paid["cost"], paid["settled"], paid["unit"]) = (json!(10_000), json!(800_000), json!("usd-millionths"));
+    let log: String = (0..5).map(|number| line(number * 10, 1, &with_usage(paid.clone(), 20, 30, false))).collect();
+    let (same, more) = (money("3.30", "reserve: 0.01"), money("1.70", "reserve: 0.01"));
+    assert_eq!(refused(&log, [&same, &more]).0, [0, 2]);
+    // Without tokens in the log, the cost is as logged.
+    let without: String = (0..5).map(|number| line(number * 10, 1, &paid)).collect();
+    assert_eq!(refused(&without, [&same, &more]), ([0, 2], [Value::Null, Value::Null]));
 }
