@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Many callers spend one small budget of tokens: how much beyond it is spent, and how early is a call refused without need?
 
-    cargo build --release && python3 benches/budgets.py [--rounds 5] [--callers 16 64] [--only NAME]
+    cargo build --release && python3 benches/budgets.py [--rounds 12] [--callers 4 16 64] [--only NAME]
+    python3 benches/budgets_picture.py
 
 A mix is a list of calls of a model with their tokens, from the distribution in `MIXES` and a fixed seed. A budget is 200 times the
 mean of its mix. Callers take the calls in turn; one that is refused sends the same call again after 100 ms. A round ends when nothing
-has run for 2 s. The upstream names the tokens of a call as OpenAI does, and counts them by itself.
+has run for 2 s. The upstream names the tokens of a call as OpenAI does, and counts them by itself. Rounds with few callers are
+played together, each with its own budget, as long as they have at most 64 callers in all.
 
 - `over` is what the upstream has counted beyond the limit, as a share of the limit.
 - `false at` is what the calls that had ended had cost at the first false refusal, as a share of the limit. A refusal is false if the
@@ -13,21 +15,20 @@ has run for 2 s. The upstream names the tokens of a call as OpenAI does, and cou
   it really costs. A call counts as admitted from the moment at which it is sent.
 - `unspent` is what is left of the limit in the end.
 
-Each is the median of the rounds, and `over` has the largest in brackets. The error output has each round. Tollgate runs as two gateways on one Redis, LiteLLM as two processes on
+Each is the median of the rounds, and has the worst round in brackets. The error output has each round, and the rounds of a row are
+kept in target/budgets.json until the row is measured again. Tollgate runs as two gateways on one Redis, LiteLLM as two processes on
 one Redis with `tpm_limit` of a key and a window of an hour. The rows that begin with `model:` are no programs: they are the rules
-below, `Kuadrant` and `ChargeAfter`, in this process.
+below, `Kuadrant` and `ChargeAfter`, in this process. benches/budgets_calculated.py has the same numbers without any program.
 
 Needs redis-server; LiteLLM comes from the Python package index.
 """
 
 import argparse
 import asyncio
-import contextlib
+import datetime
 import itertools
 import json
 import os
-import random
-import re
 import statistics
 import subprocess
 import sys
@@ -35,20 +36,13 @@ import tempfile
 import time
 
 import rig
+from budget_calls import MIXES, Mix, SEED, Upstream, body_of
 from rig import free_port
 from slots import listening
 
-# In tokens: the median and the spread (sigma of the logarithm) of the prompts, the same of the answers, the `max_tokens` that
-# each request names, and the share of the calls that are streamed.
-MIXES = {
-    "short chats": {"input": (150, 0.5), "output": (120, 0.6), "max_tokens": 512, "streamed": 0.5},
-    "long streams": {"input": (600, 0.5), "output": (1200, 0.4), "max_tokens": 4096, "streamed": 1.0},
-    # One answer in twenty is ten times as long as the median.
-    "mixed": {"input": (200, 0.8), "output": (150, 1.4), "max_tokens": 4096, "streamed": 0.7},
-}
-SEED, MEAN_CALLS = 20, 200
-# How an upstream answers: a moment for the prompt, and then one for each token.
-FIRST, EACH = 0.03, 0.0003
+KEPT = rig.TARGET / "budgets.json"
+# The most callers of all rounds that are played together.
+MOST_CALLERS = 64
 # How long a caller waits that was refused, and how long nothing runs before a round ends.
 AGAIN, IDLE = 0.1, 2
 
@@ -81,112 +75,6 @@ router_settings: {{num_retries: 0, disable_cooldowns: true, redis_host: 127.0.0.
 """
 
 
-class Mix:
-    """The calls of a mix: (tokens of the prompt, tokens of the answer, whether it is streamed)."""
-
-    def __init__(self, name):
-        self.name, self.key, self.of = name, name.replace(" ", "-"), MIXES[name]
-        costs = [sum(call[:2]) for call in itertools.islice(self.calls(SEED), 20000)]
-        self.mean = round(statistics.mean(costs))
-        self.limit = MEAN_CALLS * self.mean
-        self.worst = max(call[0] for call in itertools.islice(self.calls(SEED), 20000)) + self.of["max_tokens"]
-
-    def calls(self, seed):
-        draw = random.Random(f"{self.name} {seed}")
-
-        def tokens(name):
-            median, spread = self.of[name]
-            return max(1, min(round(median * draw.lognormvariate(0, spread)), self.of["max_tokens"]))
-
-        while True:
-            yield tokens("input"), tokens("output"), draw.random() < self.of["streamed"]
-
-
-def body_of(call, mix):
-    prompt, written, streamed = call
-    # Four bytes for each token of the prompt. It begins with what the upstream must know.
-    text = f"{prompt} {written} ".ljust(4 * prompt, "a")
-    request = {"model": "fake", "max_tokens": mix.of["max_tokens"], "messages": [{"role": "user", "content": text}]}
-    if streamed:
-        request |= {"stream": True, "stream_options": {"include_usage": True}}
-    return json.dumps(request).encode()
-
-
-async def body(reader, head):
-    if length := re.search(rb"(?i)content-length: *(\d+)", head):
-        return await reader.readexactly(int(length[1]))
-    whole = b""
-    while size := int(await reader.readline(), 16):
-        whole += (await reader.readexactly(size + 2))[:-2]
-    await reader.readline()
-    return whole
-
-
-class Upstream:
-    """Answers each call with as many tokens as its message says, and counts them."""
-
-    async def start(self):
-        self.tokens = self.running = 0
-        self.ended = time.monotonic()
-        server = await asyncio.start_server(self.serve, "127.0.0.1", 0, backlog=1024)
-        self.port, self.server = server.sockets[0].getsockname()[1], server
-
-    async def serve(self, reader, writer):
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                if not head.startswith(b"POST"):
-                    # A proxy may ask which models there are.
-                    writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-                    continue
-                request = json.loads(await body(reader, head))
-                self.running += 1
-                try:
-                    await self.answer(request, writer)
-                finally:
-                    self.running -= 1
-                    self.ended = time.monotonic()
-                if b"connection: close" in head.lower():
-                    break
-        writer.close()
-
-    async def answer(self, request, writer):
-        content = request["messages"][0]["content"]
-        if not isinstance(content, str):
-            content = content[0]["text"]
-        prompt, written = map(int, content.split()[:2])
-        self.tokens += prompt + written
-        usage = {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
-        base = {"id": "c", "created": 1, "model": "fake"}
-        await asyncio.sleep(FIRST)
-        if not request.get("stream"):
-            await asyncio.sleep(EACH * written)
-            choices = [{"index": 0, "message": {"role": "assistant", "content": "abcd" * written}, "finish_reason": "stop"}]
-            body = json.dumps({**base, "object": "chat.completion", "choices": choices, "usage": usage}).encode()
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            return await writer.drain()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-
-        def event(data):
-            data = b"data: " + data + b"\n\n"
-            writer.write(b"%x\r\n%s\r\n" % (len(data), data))
-
-        def chunk(choices, **more):
-            event(json.dumps({**base, "object": "chat.completion.chunk", "choices": choices, **more}).encode())
-
-        # At most 40 events.
-        size = max(1, written // 40)
-        for first in range(0, written, size):
-            tokens = min(size, written - first)
-            await asyncio.sleep(EACH * tokens)
-            chunk([{"index": 0, "delta": {"role": "assistant", "content": "abcd" * tokens}, "finish_reason": None}])
-            await writer.drain()
-        chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}])
-        chunk([], usage=usage)
-        event(b"[DONE]")
-        writer.write(b"0\r\n\r\n")
-        await writer.drain()
-
-
 async def post(port, fields, body):
     """The status of a whole answer. 0 if the connection failed."""
     try:
@@ -209,7 +97,7 @@ class Programs:
 
     def begin(self, mix, name):
         async def ask(number, call):
-            return await post(self.ports[number % len(self.ports)], self.fields(mix, name), body_of(call, mix))
+            return await post(self.ports[number % len(self.ports)], self.fields(mix, name), body_of(call, mix, name))
         return ask
 
 
@@ -219,7 +107,7 @@ class Kuadrant:
     def __init__(self, upstream):
         self.upstream = upstream
 
-    def begin(self, mix, _name):
+    def begin(self, mix, name):
         spent = 0
 
         async def ask(_number, call):
@@ -228,7 +116,7 @@ class Kuadrant:
             await asyncio.sleep(0.001)
             if spent >= mix.limit:
                 return 429
-            status = await post(self.upstream.port, {}, body_of(call, mix))
+            status = await post(self.upstream.port, {}, body_of(call, mix, name))
             spent += sum(call[:2])
             return status
         return ask
@@ -240,7 +128,7 @@ class ChargeAfter:
     def __init__(self, upstream):
         self.upstream = upstream
 
-    def begin(self, mix, _name):
+    def begin(self, mix, name):
         known, new, told = 0, [0, 0], time.monotonic()
 
         async def ask(number, call):
@@ -250,7 +138,7 @@ class ChargeAfter:
                 known, new[:], told = known + sum(new), [0, 0], time.monotonic()
             if known + new[gateway] >= mix.limit:
                 return 429
-            status = await post(self.upstream.port, {}, body_of(call, mix))
+            status = await post(self.upstream.port, {}, body_of(call, mix, name))
             new[gateway] += sum(call[:2])
             return status
         return ask
@@ -259,24 +147,24 @@ class ChargeAfter:
 class Round:
     """What the callers saw: calls that were admitted, and refusals."""
 
-    def __init__(self, mix, callers, seed, upstream):
-        self.mix, self.callers, self.calls, self.upstream = mix, callers, mix.calls(seed), upstream
+    def __init__(self, mix, callers, seed, counts):
+        self.mix, self.callers, self.calls, self.counts = mix, callers, mix.calls(seed), counts
         # (sent, ended, tokens), and (refused, tokens).
         self.admitted, self.refused = [], []
 
     async def play(self, ask):
-        self.upstream.ended = time.monotonic()
         await asyncio.gather(*[self.caller(number, ask) for number in range(self.callers)])
         return self
 
     async def caller(self, number, ask):
         call, errors = next(self.calls), 0
-        while self.upstream.running or time.monotonic() - self.upstream.ended < IDLE:
+        while self.counts.idle() < IDLE:
             sent = time.monotonic()
             status = await ask(number, call)
             now, tokens = time.monotonic(), sum(call[:2])
             if status == 200:
                 self.admitted.append((sent, now, tokens))
+                self.counts.active = now
                 call = next(self.calls)
             elif status == 429:
                 self.refused.append((now, tokens))
@@ -310,21 +198,28 @@ def percent(share):
 async def measure(name, system, arguments, upstream, count):
     """By the mix and the number of callers: `over`, `false at` and `unspent` of the rounds."""
     found = {}
+
+    async def one(mix, callers, seed):
+        own, begun = f"{next(count)}", time.monotonic()
+        played = await Round(mix, callers, f"{SEED} {seed}", upstream.counts[own]).play(system.begin(mix, own))
+        counted = upstream.counts[own].tokens
+        if counted != played.over() + mix.limit:
+            sys.exit(f"{name}, {mix.name}: the upstream counted {counted}, the callers {played.over() + mix.limit}")
+        at = played.false_at()
+        at = None if at is None else at / mix.limit
+        over, left = max(0, played.over()) / mix.limit, max(0, -played.over()) / mix.limit
+        print(f"# {name}, {mix.name}, {callers}: {len(played.admitted)} admitted, {len(played.refused)} refused, "
+              f"{time.monotonic() - begun:.1f} s, over {percent(over)}, false at {percent(at)}, unspent {percent(left)}",
+              file=sys.stderr, flush=True)
+        return over, at, left
+
     for mix in map(Mix, MIXES):
         for callers in arguments.callers:
-            rounds = found[mix.name, callers] = []
-            for seed in range(arguments.rounds):
-                before, begun = upstream.tokens, time.monotonic()
-                played = await Round(mix, callers, f"{SEED} {seed}", upstream).play(system.begin(mix, f"{next(count)}"))
-                counted = upstream.tokens - before
-                if counted != played.over() + mix.limit:
-                    sys.exit(f"{name}, {mix.name}: the upstream counted {counted}, the callers {played.over() + mix.limit}")
-                at = played.false_at()
-                at = None if at is None else at / mix.limit
-                rounds.append((max(0, played.over()) / mix.limit, at, max(0, -played.over()) / mix.limit))
-                print(f"# {name}, {mix.name}, {callers}: {len(played.admitted)} admitted, {len(played.refused)} refused, "
-                      f"{time.monotonic() - begun:.1f} s, over {percent(rounds[-1][0])}, false at {percent(at)}, unspent "
-                      f"{percent(rounds[-1][2])}", file=sys.stderr, flush=True)
+            together = max(1, MOST_CALLERS // callers)
+            rounds = found[f"{mix.name}, {callers}"] = []
+            for first in range(0, arguments.rounds, together):
+                seeds = range(first, min(first + together, arguments.rounds))
+                rounds += await asyncio.gather(*[one(mix, callers, seed) for seed in seeds])
     return found
 
 
@@ -336,18 +231,20 @@ def over(rounds):
 def false_at(rounds):
     # A round without a false refusal is above all others.
     shares = sorted((at for _, at, _ in rounds), key=lambda at: (at is None, at or 0))
-    return percent(shares[len(shares) // 2])
+    return f"{percent(shares[len(shares) // 2])} ({percent(shares[0])})"
 
 
 def unspent(rounds):
-    return percent(statistics.median(left for _, _, left in rounds))
+    shares = [left for _, _, left in rounds]
+    return f"{percent(statistics.median(shares))} ({percent(max(shares))})"
 
 
-def print_table(title, cell, found, callers):
-    print(f"\n{title}:\n\n| | {' | '.join(f'{mix}, {number}' for mix in MIXES for number in callers)} |")
-    print(f"|---|{'---|' * (len(MIXES) * len(callers))}")
-    for name, cells in found.items():
-        print(f"| {name} | {' | '.join(cell(cells[mix, number]) for mix in MIXES for number in callers)} |")
+def print_table(title, cell, kept):
+    columns = [f"{mix}, {number}" for mix in MIXES for number in sorted({int(key.split(", ")[1]) for row in kept.values()
+                                                                         for key in row["rounds"]})]
+    print(f"\n{title}:\n\n| | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
+    for name, row in kept.items():
+        print(f"| {name} | {' | '.join(cell(row['rounds'][column]) if column in row['rounds'] else '' for column in columns)} |")
 
 
 def policies(reserve):
@@ -396,8 +293,8 @@ def litellms(folder, upstream, redis, environment):
 
 async def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--callers", type=int, nargs="+", default=[16, 64])
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--callers", type=int, nargs="+", default=[4, 16, 64])
     parser.add_argument("--only", help="the rows whose names have this part")
     arguments = parser.parse_args()
     upstream = Upstream()
@@ -411,7 +308,8 @@ async def main():
         rows["model: Kuadrant, checks before, counts after"] = lambda: ([], Kuadrant(upstream))
         rows["model: two counters that meet each second"] = lambda: ([], ChargeAfter(upstream))
         print("Means: " + ", ".join(f"{mix.name} {mix.mean} tokens, at most {mix.worst}" for mix in map(Mix, MIXES)) + ".")
-        count, found = itertools.count(), {}
+        kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+        count = itertools.count()
         try:
             for name, start in rows.items():
                 if not arguments.only or arguments.only in name:
@@ -422,17 +320,20 @@ async def main():
                             ask, calls = system.begin(mix, "warm"), mix.calls("warm")
                             for _ in range(16):
                                 await asyncio.gather(*[ask(number, next(calls)) for number in range(8)])
-                        found[name] = await measure(name, system, arguments, upstream, count)
+                        rounds = await measure(name, system, arguments, upstream, count)
                     finally:
                         for process in processes:
                             process.kill()
                             process.wait()
+                    kept[name] = {"date": f"{datetime.date.today()}", "rounds": rounds}
+                    kept = {name: kept[name] for name in rows if name in kept}
+                    KEPT.write_text(json.dumps(kept), encoding="utf-8")
         finally:
             server.kill()
             server.wait()
-    print_table("Over the limit, by the mix and the number of callers", over, found, arguments.callers)
-    print_table("Spent at the first false refusal", false_at, found, arguments.callers)
-    print_table("Unspent in the end", unspent, found, arguments.callers)
+    print_table("Over the limit, by the mix and the number of callers", over, kept)
+    print_table("Spent at the first false refusal", false_at, kept)
+    print_table("Unspent in the end", unspent, kept)
 
 
 if __name__ == "__main__":
