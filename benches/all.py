@@ -41,6 +41,7 @@ BENCHMARKS = {
     "tokens": "python3 benches/tokens.py --rounds 5 --seconds 1",
     "access-log": "python3 benches/log_cost.py --rounds 5 --seconds 1",
     "traces": "python3 benches/trace_cost.py --rounds 5 --seconds 1",
+    "event-streams": "python3 benches/event_streams.py --rounds 12",
     "memory": "python3 benches/memory.py",
     "buckets": "python3 benches/buckets.py",
     "keys": "python3 benches/keys.py --keys 200000",
@@ -69,7 +70,7 @@ OMITTED_ROWS = {
 # Benchmarks of which it has no table: the summary and the comparison of the stores show them.
 SUMMARY_ALONE = {"allocations", "decision", "keys", "routes", "store"}
 # Benchmarks whose rows with a budget it keeps beside the others.
-WHOLE = {"algorithms", "lists", "rules"}
+WHOLE = {"algorithms", "event-streams", "lists", "rules"}
 
 
 def build():
@@ -162,8 +163,8 @@ def comparison(printed):
 HEADINGS = {
     "proxy": "a-proxied-request", "tls": "tls-and-http2", "decision": "a-decision-for-another-proxy",
     "envoy": "a-decision-for-another-proxy", "redis": "a-limit-in-redis", "store": "the-store-alone", "algorithms": "other-algorithms",
-    "rules": "a-long-file", "routes": "a-long-file", "memory": "a-bucket-of-each-algorithm", "cluster": "a-redis-cluster",
-    "postgres": "postgresql",
+    "rules": "a-long-file", "routes": "a-long-file", "event-streams": "a-stream-of-a-language-model",
+    "memory": "a-bucket-of-each-algorithm", "cluster": "a-redis-cluster", "postgres": "postgresql",
 }
 
 

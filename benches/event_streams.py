@@ -10,6 +10,7 @@ and takes the event out again. CPU is the kernel's accounting of the gateway. Ra
 
 import argparse
 import asyncio
+import datetime
 import json
 import statistics
 import tempfile
@@ -18,6 +19,7 @@ import rig
 from rig import median
 
 EVENTS = 500
+BUDGET = 1.25
 PAUSE = 0.001
 TEXT = 'data: {"id":"c-1","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":" word"}}]}\n\n'
 USAGE = 'data: {"id":"c-1","model":"m","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":500}}\n\n'
@@ -30,7 +32,8 @@ rules:
 """
 BODY = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "say five hundred words"}]}
 ASKING = {**BODY, "stream_options": {"include_usage": True}}
-CASES = {"no limit": ("", ASKING), "a limit on tokens": (LIMIT, ASKING), "a limit, the gateway asks for the usage": (LIMIT, BODY)}
+CASES = {"a stream without a limit": ("", ASKING), "a stream with a limit on tokens": (LIMIT, ASKING),
+         "the same, and the gateway asks for the usage": (LIMIT, BODY)}
 
 
 async def answer(reader, writer):
@@ -94,13 +97,13 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as path:
         costs = asyncio.run(measure(arguments, rig.Folder(path)))
-    print(f"{arguments.rounds} rounds of {arguments.streams} streams at once, {EVENTS} events each\n")
-    print("| | CPU µs per stream | ratio | middle half |\n|---|---|---|---|")
-    base = costs["no limit"]
+    print(f"{datetime.date.today()}, {arguments.rounds} rounds of {arguments.streams} streams at once, {EVENTS} events each\n")
+    print("| | CPU µs per stream | ratio | middle half | budget |\n|---|---|---|---|---|")
+    base = costs["a stream without a limit"]
     for name, own in costs.items():
         ratios = [one / other for one, other in zip(own, base)]
         low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        print(f"| {name} | {median(own):.0f} | {middle:.3f} | {low:.3f} to {high:.3f} |")
+        print(f"| {name} | {median(own):.0f} | {middle:.3f} | {low:.3f} to {high:.3f} | {BUDGET if own is not base else ''} |")
 
 
 if __name__ == "__main__":
