@@ -21,6 +21,8 @@ MIXES = {
 SEED, MEAN_CALLS = 20, 200
 # How an upstream answers: a moment for the prompt, and then one for each token.
 FIRST, EACH = 0.03, 0.0003
+# How long a caller waits that was refused, and how long nothing runs before a round ends.
+AGAIN, IDLE = 0.1, 2
 
 
 class Mix:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Many callers spend one small budget of tokens: how much beyond it is spent, and how early is a call refused without need?
 
-    cargo build --release && python3 benches/budgets.py [--rounds 12] [--callers 4 16 64] [--only NAME]
+    cargo build --release && python3 benches/budgets.py [--rounds 12] [--callers 4 16 64] [--only NAME] [--mix NAME]
     python3 benches/budgets_picture.py
 
 A mix is a list of calls of a model with their tokens, from the distribution in `MIXES` and a fixed seed. A budget is 200 times the
@@ -16,7 +16,7 @@ played together, each with its own budget, as long as they have at most 64 calle
 - `unspent` is what is left of the limit in the end.
 
 Each is the median of the rounds, and has the worst round in brackets. The error output has each round, and the rounds of a row are
-kept in target/budgets.json until the row is measured again. Tollgate runs as two gateways on one Redis, LiteLLM as two processes on
+kept in target/budgets.json until they are measured again. Tollgate runs as two gateways on one Redis, LiteLLM as two processes on
 one Redis with `tpm_limit` of a key and a window of an hour. The rows that begin with `model:` are no programs: they are the rules
 below, `Kuadrant` and `ChargeAfter`, in this process. benches/budgets_calculated.py has the same numbers without any program.
 
@@ -36,16 +36,13 @@ import tempfile
 import time
 
 import rig
-from budget_calls import MIXES, Mix, SEED, Upstream, body_of
+from budget_calls import AGAIN, IDLE, MIXES, SEED, Mix, Upstream, body_of
 from rig import free_port
 from slots import listening
 
 KEPT = rig.TARGET / "budgets.json"
 # The most callers of all rounds that are played together.
 MOST_CALLERS = 64
-# How long a caller waits that was refused, and how long nothing runs before a round ends.
-AGAIN, IDLE = 0.1, 2
-
 TOLLGATE = """listen: 127.0.0.1:{port}
 upstream: http://127.0.0.1:{upstream}
 store: {{redis: {{url: 'redis://127.0.0.1:{redis}', timeout: 1s}}, gateways: 2}}
@@ -196,8 +193,7 @@ def percent(share):
 
 
 async def measure(name, system, arguments, upstream, count):
-    """By the mix and the number of callers: `over`, `false at` and `unspent` of the rounds."""
-    found = {}
+    """Yields the mix and the number of callers, with `over`, `false at` and `unspent` of the rounds."""
 
     async def one(mix, callers, seed):
         own, begun = f"{next(count)}", time.monotonic()
@@ -213,14 +209,14 @@ async def measure(name, system, arguments, upstream, count):
               file=sys.stderr, flush=True)
         return over, at, left
 
-    for mix in map(Mix, MIXES):
+    for mix in map(Mix, arguments.mix):
         for callers in arguments.callers:
             together = max(1, MOST_CALLERS // callers)
-            rounds = found[f"{mix.name}, {callers}"] = []
+            rounds = []
             for first in range(0, arguments.rounds, together):
                 seeds = range(first, min(first + together, arguments.rounds))
                 rounds += await asyncio.gather(*[one(mix, callers, seed) for seed in seeds])
-    return found
+            yield f"{mix.name}, {callers}", rounds
 
 
 def over(rounds):
@@ -252,13 +248,20 @@ def policies(reserve):
     return "".join(POLICY.format(name=mix.key, mix=mix.key, limit=mix.limit, reserve=reserve(mix)) for mix in map(Mix, MIXES))
 
 
+
+
+def learned(quantile, mix):
+    return f"{{learn: {quantile}, by: llm:model, min: 10, max: {mix.worst}, default: {mix.mean}}}"
+
+
 # By the name of the row: the reservation of a mix, and how many bytes of a prompt count as a token.
 RESERVES = {
     "Tollgate, `reserve: 0`": (lambda mix: 0, 4),
     "Tollgate, the mean as `reserve`": (lambda mix: mix.mean, 4),
     "Tollgate, `worst`": (lambda mix: "{worst: {default_output: 4096}}", 4),
     "Tollgate, `worst` with `bytes_per_token: 1`": (lambda mix: "{worst: {default_output: 4096}}", 1),
-    "Tollgate, `learn: 95%`": (lambda mix: f"{{learn: 95%, by: llm:model, min: 10, max: {mix.worst}, default: {mix.mean}}}", 4),
+    "Tollgate, `learn: 95%`": (lambda mix: learned("95%", mix), 4),
+    "Tollgate, `learn: 90%`": (lambda mix: learned("90%", mix), 4),
 }
 # By the name of the row: the environment.
 LITELLMS = {
@@ -295,6 +298,7 @@ async def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--callers", type=int, nargs="+", default=[4, 16, 64])
+    parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES))
     parser.add_argument("--only", help="the rows whose names have this part")
     arguments = parser.parse_args()
     upstream = Upstream()
@@ -320,14 +324,15 @@ async def main():
                             ask, calls = system.begin(mix, "warm"), mix.calls("warm")
                             for _ in range(16):
                                 await asyncio.gather(*[ask(number, next(calls)) for number in range(8)])
-                        rounds = await measure(name, system, arguments, upstream, count)
+                        async for column, rounds in measure(name, system, arguments, upstream, count):
+                            row = kept.setdefault(name, {"rounds": {}})
+                            row["date"], row["rounds"][column] = f"{datetime.date.today()}", rounds
+                            kept = {name: kept[name] for name in rows if name in kept}
+                            KEPT.write_text(json.dumps(kept), encoding="utf-8")
                     finally:
                         for process in processes:
                             process.kill()
                             process.wait()
-                    kept[name] = {"date": f"{datetime.date.today()}", "rounds": rounds}
-                    kept = {name: kept[name] for name in rows if name in kept}
-                    KEPT.write_text(json.dumps(kept), encoding="utf-8")
         finally:
             server.kill()
             server.wait()

@@ -14,10 +14,9 @@ import heapq
 import itertools
 import statistics
 
-from budget_calls import EACH, FIRST, MEAN_CALLS, MIXES, Mix, SEED
+from budget_calls import AGAIN, EACH, FIRST, IDLE, MEAN_CALLS, MIXES, SEED, Mix
 
 QUANTILES = [0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1]
-AGAIN, IDLE = 0.1, 2
 SAMPLE = 20_000
 
 

@@ -9,6 +9,7 @@ mix, medians over rounds. The picture stands for itself, as docs/performance.svg
 
 import html
 import json
+import math
 import statistics
 
 import rig
@@ -76,7 +77,7 @@ def median_of(values):
 
 def main():
     kept = json.loads((rig.TARGET / "budgets.json").read_text(encoding="utf-8"))
-    never = 1.08
+    never = 1.15
 
     def curves(mix, value):
         found = {}
@@ -89,10 +90,9 @@ def main():
 
     overs = {mix: curves(mix, lambda rounds: statistics.median(over for over, _, _ in rounds)) for mix in MIXES}
     falses = {mix: curves(mix, lambda rounds: median_of([never if at is None else at for _, at, _ in rounds])) for mix in MIXES}
-    step = 0.2
-    highest = step
-    while highest < max(share for mix in overs.values() for curve in mix.values() for share in curve.values()):
-        highest += step
+    most = max(share for mix in overs.values() for curve in mix.values() for share in curve.values())
+    step = 0.5 if most > 1 else 0.2
+    highest = step * max(1, math.ceil(most / step))
     dates = sorted({row["date"] for row in kept.values()})
     drawn = [text(MARGIN, 36, "Spent beyond the limit, by the number of callers", "ink title"),
              text(MARGIN, TOPS[1] - 30, "Spent at the first false refusal, by the number of callers", "ink title")]
