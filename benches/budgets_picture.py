@@ -103,11 +103,11 @@ def main():
         drawn += panel(left, TOPS[0], overs[mix], highest, marks)
         marks = [(share, f"{100 * share:.0f} %") for share in (0, 0.25, 0.5, 0.75, 1)] + [(never, "never")]
         drawn += panel(left, TOPS[1], falses[mix], never, marks)
-    for place, (row, (name, label, _, _, dashes)) in enumerate(SERIES.items()):
+    for place, (name, label, _, _, dashes) in enumerate(series for row, series in SERIES.items() if row in kept):
         x, y = MARGIN + 226 * (place % 4), HEIGHT - 84 + 22 * (place // 4)
         dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
         drawn.append(f'<polyline points="{x},{y - 4} {x + 28},{y - 4}" class="{name}-line"{dashed}/>')
-        drawn.append(text(x + 36, y, label if row in kept else f"{label} (not measured)"))
+        drawn.append(text(x + 36, y, label))
     rounds = min(len(rounds) for row in kept.values() for rounds in row["rounds"].values())
     drawn.append(text(MARGIN, HEIGHT - 22, f"{' to '.join(sorted({dates[0], dates[-1]}))} · a limit of 200 mean calls · medians of "
                                            f"{rounds} rounds · two gateways, one Redis", "soft"))
