@@ -2,7 +2,7 @@
 
 use crate::event_stream::{Event, EventStream};
 use crate::formats::{Format, Reading, Table};
-use crate::json::{JsonScanner, PointerSet};
+use crate::json::{JsonError, JsonScanner, PointerSet};
 use crate::usage::{Counts, Usage};
 
 /// The reader of one answer, whole or streamed.
@@ -19,7 +19,11 @@ pub struct AnswerReader {
 #[derive(Clone, Debug)]
 enum Body {
     /// The body is one JSON value.
-    Whole,
+    Whole {
+        /// The number of bytes of the body.
+        bytes: u64,
+        is_readable: bool,
+    },
     Events(EventStream),
 }
 
@@ -30,6 +34,7 @@ struct Sum {
     model: Option<String>,
     text_bytes: u64,
     text_bytes_after: u64,
+    unread_bytes: u64,
 }
 
 /// The contents of an answer that matter for its cost.
@@ -44,6 +49,9 @@ pub struct Report {
     pub text_bytes: u64,
     /// The number of bytes of text after the last usage. Without a usage, the number of bytes of all text.
     pub text_bytes_after_usage: u64,
+    /// The number of bytes, after the last usage, of what cannot be read: events that are too long or are not JSON, or an answer
+    /// without usage that is too long or is not JSON. Bytes of text that was read before the mistake are left out.
+    pub unread_bytes: u64,
     /// The number of events that were too long, and were skipped.
     pub skipped_events: u64,
 }
@@ -59,7 +67,7 @@ impl AnswerReader {
         let (body, table, max_bytes) = if essence.eq_ignore_ascii_case(b"text/event-stream") {
             (Body::Events(EventStream::new(EventStream::MAX_EVENT)), format.event(), u64::MAX)
         } else {
-            (Body::Whole, format.whole(), max_whole)
+            (Body::Whole { bytes: 0, is_readable: true }, format.whole(), max_whole)
         };
         AnswerReader { format, body, scanner: JsonScanner::new(&table.pointers, max_bytes), sum: Sum::default() }
     }
@@ -68,8 +76,11 @@ impl AnswerReader {
     pub fn push(&mut self, piece: &[u8]) {
         let AnswerReader { format, body, scanner, sum } = self;
         match body {
-            Body::Whole => scanner.push(piece),
-            Body::Events(stream) => stream.push(piece, &mut |event| sum.add(*format, &event, scanner)),
+            Body::Whole { bytes, .. } => {
+                *bytes = bytes.saturating_add(piece.len() as u64);
+                scanner.push(piece);
+            }
+            Body::Events(stream) => stream.push(piece, &mut |event| sum.add(*format, &event, IsCut::No, scanner)),
         }
     }
 
@@ -77,8 +88,11 @@ impl AnswerReader {
     pub fn finish(mut self) -> Report {
         let AnswerReader { format, body, scanner, sum } = &mut self;
         match body {
-            Body::Whole => _ = scanner.finish(),
-            Body::Events(stream) => stream.finish(&mut |event| sum.add(*format, &event, scanner)),
+            Body::Whole { is_readable, .. } => {
+                // What came of a body that was cut is readable.
+                *is_readable = matches!(scanner.finish(), Ok(()) | Err(JsonError::Incomplete));
+            }
+            Body::Events(stream) => stream.finish(&mut |event| sum.add(*format, &event, IsCut::Perhaps, scanner)),
         }
         self.report()
     }
@@ -86,13 +100,16 @@ impl AnswerReader {
     /// Reports what was read so far, without the event that has not ended.
     pub fn report(&self) -> Report {
         let report = match &self.body {
-            Body::Whole => {
+            Body::Whole { bytes, is_readable } => {
                 let reading = self.format.whole().read(&self.scanner);
+                let usage = reading.counts.as_ref().and_then(|counts| self.format.usage(counts));
+                let is_unread = usage.is_none() && !is_readable;
                 Report {
-                    usage: reading.counts.as_ref().and_then(|counts| self.format.usage(counts)),
+                    usage,
                     model: reading.model.map(str::to_owned),
                     text_bytes: reading.text_bytes,
                     text_bytes_after_usage: reading.text_bytes_after,
+                    unread_bytes: if is_unread { bytes.saturating_sub(reading.text_bytes) } else { 0 },
                     skipped_events: 0,
                 }
             }
@@ -101,6 +118,7 @@ impl AnswerReader {
                 model: self.sum.model.clone(),
                 text_bytes: self.sum.text_bytes,
                 text_bytes_after_usage: self.sum.text_bytes_after,
+                unread_bytes: self.sum.unread_bytes.saturating_add(stream.skipped_bytes()),
                 skipped_events: stream.skipped(),
             },
         };
@@ -112,19 +130,34 @@ impl AnswerReader {
     }
 }
 
+/// Whether the end of an event may be missing, because the stream has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IsCut {
+    No,
+    Perhaps,
+}
+
 impl Sum {
-    fn add(&mut self, format: Format, event: &Event<'_>, scanner: &mut JsonScanner<&'static PointerSet>) {
+    fn add(&mut self, format: Format, event: &Event<'_>, cut: IsCut, scanner: &mut JsonScanner<&'static PointerSet>) {
         scanner.reset();
         scanner.push(event.data);
+        let is_readable = match scanner.finish() {
+            Ok(()) => true,
+            Err(JsonError::Incomplete) => cut == IsCut::Perhaps,
+            // The event that ends a stream of OpenAI.
+            Err(_) => event.data == b"[DONE]",
+        };
         let table: &Table = format.event();
         let Reading { counts, model, event_type, text_bytes, .. } = table.read(scanner);
         if format.has_text(event_type) {
             self.text_bytes = self.text_bytes.saturating_add(text_bytes);
             self.text_bytes_after = self.text_bytes_after.saturating_add(text_bytes);
         }
+        let unread = if is_readable { 0 } else { (event.data.len() as u64).saturating_sub(text_bytes) };
+        self.unread_bytes = self.unread_bytes.saturating_add(event.skipped_bytes).saturating_add(unread);
         if let Some(counts) = counts {
             format.update(&mut self.counts, &counts);
-            self.text_bytes_after = 0;
+            (self.text_bytes_after, self.unread_bytes) = (0, 0);
         }
         if let Some(model) = model
             && self.model.as_deref() != Some(model)
@@ -136,12 +169,13 @@ impl Sum {
 
 impl Report {
     /// Estimates the usage of an answer that may have been cut: the last usage that it names, and one token of output for each
-    /// `bytes_per_token` bytes of text after that usage. If the answer names no usage, or only a usage of 0, the prompt counts
+    /// `bytes_per_token` bytes of text, or of what cannot be read, after that usage. If the answer names no usage, or only a usage of 0, the prompt counts
     /// as `prompt_estimate` tokens.
     pub fn estimate(&self, prompt_estimate: u64, bytes_per_token: u64) -> Usage {
         let told = self.usage.filter(|usage| *usage != Usage::default());
         let usage = told.unwrap_or(Usage { input: prompt_estimate, ..Usage::default() });
-        let after = self.text_bytes_after_usage.div_ceil(bytes_per_token.max(1));
+        let bytes = self.text_bytes_after_usage.saturating_add(self.unread_bytes);
+        let after = bytes.div_ceil(bytes_per_token.max(1));
         Usage { output: usage.output.saturating_add(after), ..usage }
     }
 }

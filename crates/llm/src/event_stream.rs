@@ -16,6 +16,8 @@ pub struct Event<'e> {
     pub data: &'e [u8],
     /// The place of the event in the stream, in bytes, from its first line to the end of its blank line.
     pub range: Range<u64>,
+    /// The number of bytes of the events right before this one that were too long, and were skipped.
+    pub skipped_bytes: u64,
 }
 
 /// Takes the events out of a stream whose bytes come in pieces.
@@ -45,6 +47,8 @@ pub struct EventStream {
     /// The number of bytes that were read.
     offset: u64,
     skipped: u64,
+    /// The number of bytes of the events that were skipped since the last event.
+    skipped_bytes: u64,
 }
 
 /// How much of a line was read.
@@ -97,12 +101,18 @@ impl EventStream {
             is_too_long: false,
             offset: 0,
             skipped: 0,
+            skipped_bytes: 0,
         }
     }
 
     /// The number of events that were too long.
     pub fn skipped(&self) -> u64 {
         self.skipped
+    }
+
+    /// The number of bytes of the events since the last one that were too long.
+    pub fn skipped_bytes(&self) -> u64 {
+        self.skipped_bytes
     }
 
     /// The memory in bytes of the event that has not ended yet, a little more than `max_event` at most.
@@ -240,8 +250,10 @@ impl EventStream {
         self.start = self.offset;
         if std::mem::take(&mut self.is_too_long) {
             self.skipped += 1;
+            self.skipped_bytes += range.end - range.start;
         } else if let Some((_, data)) = self.data.split_last() {
-            on_event(Event { name: &self.name, data, range });
+            let skipped_bytes = std::mem::take(&mut self.skipped_bytes);
+            on_event(Event { name: &self.name, data, range, skipped_bytes });
         }
         for buffer in [&mut self.name, &mut self.data] {
             buffer.clear();

@@ -44,6 +44,8 @@ pub struct LlmRequest {
     pub media: u64,
     /// Whether the request refers to content that it does not contain, such as by an address or an id.
     pub has_content_elsewhere: bool,
+    /// Whether the model works on after the response has ended. Then a response that is not a stream has no usage.
+    pub is_background: bool,
     /// Where the body can be changed so that it asks for its usage. `None` if the request asks already, or if its
     /// format has no such setting.
     pub usage_question: Option<UsageQuestion>,
@@ -120,6 +122,7 @@ impl RequestReader {
             text_bytes: self.scanner.bytes(RequestTable::TEXT),
             media: self.scanner.media(RequestTable::TEXT),
             has_content_elsewhere: false,
+            is_background: false,
             usage_question: None,
         };
         let mut usage = UsagePlaces { root: self.scanner.offset(RequestTable::ROOT), ..UsagePlaces::default() };
@@ -139,6 +142,7 @@ impl RequestReader {
                 RequestRole::MaxOutput => request.max_output = request.max_output.max(number),
                 RequestRole::Answers => request.answers = request.answers.max(number.unwrap_or(1)),
                 RequestRole::Stream => request.is_stream = value.is_some_and(may_be_true),
+                RequestRole::Background => request.is_background = value.is_some_and(may_be_true),
                 RequestRole::StreamOptions => {
                     usage.options = value.zip(self.scanner.offset(index)).map(|(value, at)| (value.clone(), at));
                 }
@@ -151,7 +155,9 @@ impl RequestReader {
                 RequestRole::Medium | RequestRole::Body => {}
             }
         }
-        if request.is_stream {
+        if !request.is_stream {
+            request.tells_usage = !request.is_background;
+        } else {
             request.tells_usage = !usage.is_known || usage.is_asked;
             request.usage_question = usage.question();
         }
@@ -239,6 +245,7 @@ impl RequestRole {
             RequestRole::MaxOutput => "the maximum of output tokens",
             RequestRole::Answers => "the number of answers",
             RequestRole::Stream => "stream",
+            RequestRole::Background => "background",
             RequestRole::StreamOptions | RequestRole::AsksForUsage => "stream_options",
             RequestRole::Elsewhere => "the place of content",
             RequestRole::Medium => "a medium",

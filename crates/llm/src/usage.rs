@@ -16,6 +16,9 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// One token of input: the least that a request has sent.
+    pub const ONE_INPUT: Usage = Usage { input: 1, output: 0, cached: 0, cache_write: 0 };
+
     /// The number of tokens that were sent, from a cache or not, at most [`u64::MAX`].
     pub fn prompt(&self) -> u64 {
         self.input.saturating_add(self.cached).saturating_add(self.cache_write)

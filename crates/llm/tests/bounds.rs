@@ -28,6 +28,36 @@ fn an_event_that_is_too_long_is_counted_and_the_next_is_read() {
     assert_eq!((report.usage.is_some(), report.skipped_events), (true, 1));
 }
 
+/// An estimate of an answer that cannot be read is made from all of its bytes.
+#[test]
+fn what_cannot_be_read_counts_by_its_bytes() {
+    let chat = |content_type, pieces: &[&[u8]]| {
+        let report = read(Format::OpenAiChat, content_type, 1000, pieces);
+        (report.estimate(7, 4), report.unread_bytes)
+    };
+    let estimated = |input, output, unread| (Usage { input, output, ..Usage::default() }, unread);
+    let text = br#"{"choices":[{"message":{"content":"12345678"}}]"#;
+    assert_eq!(chat(JSON, &[b"no JSON at all, but many words"]), estimated(7, 8, 30));
+    assert_eq!(chat(JSON, &[text, b"}]"]), estimated(7, 13, 41));
+    assert_eq!(chat(JSON, &[text, b",\"a\":\"", &[b'x'; 2000], b"\"}"]), estimated(7, 514, 2047));
+    // The beginning of JSON is only cut.
+    assert_eq!(chat(JSON, &[text]), estimated(7, 2, 0));
+    let long = [b"data: {\"choices\":[{\"delta\":{\"content\":\"", &*vec![b'x'; EventStream::MAX_EVENT], b"\"}}]}\n\n"];
+    let (long, event) = (long.concat(), b"data: {\"choices\":[{\"delta\":{\"content\":\"12345678\"}}]}\n\n");
+    let bytes = long.len() as u64;
+    assert_eq!(chat(STREAM, &[&long]), estimated(7, bytes.div_ceil(4), bytes));
+    assert_eq!(
+        chat(STREAM, &[event, &long, event, b"data: [DONE]\n\n"]),
+        estimated(7, (bytes + 16).div_ceil(4), bytes)
+    );
+    assert_eq!(chat(STREAM, &[b"data: plain text\n\ndata: {\"a\"\n\n", event]), estimated(7, 6, 14));
+    assert_eq!(chat(STREAM, &[event, b"data: {\"choices\":[{\"delta\":{\"content\":\"1234"]), estimated(7, 3, 0));
+    // A later usage counts it all.
+    let usage = b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n";
+    assert_eq!(chat(STREAM, &[&long, b"data: text\n\n", usage, b"data: [DONE]\n\n"]), estimated(3, 2, 0));
+    assert_eq!(chat(STREAM, &[usage, b"data: text\n\n", &long]), estimated(3, 2 + (bytes + 4).div_ceil(4), bytes + 4));
+}
+
 #[test]
 fn a_whole_answer_is_read_up_to_its_bound() {
     let body = br#"{"content":[{"text":"0123456789"}],"usage":{"input_tokens":1,"output_tokens":2}}"#;

@@ -52,6 +52,7 @@ fn recording(path: &Path) -> Recording {
             model: file["model"].as_str().map(str::to_owned),
             text_bytes: number("text_bytes"),
             text_bytes_after_usage: number("text_bytes_after_usage"),
+            unread_bytes: 0,
             skipped_events: 0,
         },
     }

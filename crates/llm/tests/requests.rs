@@ -36,6 +36,7 @@ fn plain(model: Option<&str>, text_bytes: u64) -> LlmRequest {
         text_bytes,
         media: 0,
         has_content_elsewhere: false,
+        is_background: false,
         usage_question: None,
     }
 }
@@ -61,6 +62,18 @@ fn each_format_names_its_model_and_its_maximum() {
     // Embeddings have no output.
     let embeddings = request(Format::OpenAiEmbeddings, json!({"model": "e", "input": "abc"}));
     assert_eq!(embeddings, LlmRequest { max_output: Some(0), ..plain(Some("e"), 14) });
+}
+
+#[test]
+fn a_response_in_the_background_tells_its_usage_only_as_a_stream() {
+    let read = |stream, background| {
+        let body = json!({"stream": stream, "background": background});
+        let read = request(Format::OpenAiResponses, body);
+        (read.is_background, read.tells_usage)
+    };
+    assert_eq!([read(false, true), read(true, true)], [(true, false), (true, true)]);
+    assert_eq!([read(false, false), read(true, false)], [(false, true); 2]);
+    assert!(!request(Format::OpenAiChat, json!({"background": true})).is_background);
 }
 
 #[test]

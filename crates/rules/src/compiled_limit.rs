@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::slice;
+use std::sync::Arc;
 
 use super::claimed_numbers::ClaimedNumbers;
 use super::compiled_rule::Slot;
@@ -59,6 +60,11 @@ impl CompiledLimit {
 
     /// Returns the price of a budget, whose costs are known only when a request has ended. `None` for all other limits.
     pub fn settled_price(&self) -> Option<&SettledPrice> {
+        self.shared_price().map(AsRef::as_ref)
+    }
+
+    /// Returns the same price as [`CompiledLimit::settled_price`], for a request that must keep it.
+    pub fn shared_price(&self) -> Option<&Arc<SettledPrice>> {
         match &self.price {
             CompiledPrice::Settled { price, .. } => Some(price),
             CompiledPrice::Fixed(_) | CompiledPrice::FromRequest { .. } => None,
@@ -161,7 +167,7 @@ pub(crate) enum CompiledPrice {
         max: Option<Cost>,
     },
     Settled {
-        price: SettledPrice,
+        price: Arc<SettledPrice>,
         /// The slots of the attributes that the reserve reads, in their order.
         slots: SmallVec<[Slot; 1]>,
     },

@@ -4,6 +4,7 @@
 //! list, the slot. So an attribute is resolved at most once for each request.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -237,7 +238,7 @@ impl RuleSet {
             Price::Fixed(cost) => CompiledPrice::Fixed(*cost),
             Price::Settled(price) => {
                 let slots = price.reserve.attributes().iter().map(|attribute| self.slot(attribute)).collect();
-                CompiledPrice::Settled { price: price.clone(), slots }
+                CompiledPrice::Settled { price: Arc::new(price.clone()), slots }
             }
             Price::FromRequest { attribute, default, min, max } => {
                 CompiledPrice::FromRequest { slot: self.slot(attribute), default: *default, min: *min, max: *max }

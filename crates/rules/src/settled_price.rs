@@ -6,6 +6,7 @@ use http::HeaderName;
 use ledger::cost::Cost;
 use ledger::money::{self, Amount, AmountFormat};
 use llm::prices::NanoDollars;
+use request::model_request::ModelRequest;
 
 pub use super::json_place::JsonPlace;
 pub use super::reserve::{ExpectedTokens, InputEstimate, LearnedCosts, LearnedReserve, Reserve};
@@ -31,6 +32,15 @@ impl SettledPrice {
     /// result of the request only decides whether this cost counts.
     pub fn is_told_by_response(&self) -> bool {
         !matches!(self.source, SettledSource::CountOn(_))
+    }
+
+    /// Returns the tokens that an estimate counts for content that a request only refers to, and for a maximum of output that it
+    /// does not name. The reserve counts as many.
+    pub fn default_output(&self) -> u64 {
+        match self.reserve {
+            Reserve::Worst { default_output } => default_output,
+            Reserve::Fixed(_) | Reserve::FromRequest { .. } | Reserve::Learned(_) => ModelRequest::DEFAULT_OUTPUT,
+        }
     }
 
     /// Returns the most that these tokens can cost at a limit that counts tokens, and 0 at other limits. A limit on

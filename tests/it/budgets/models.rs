@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use super::{LIMIT, RESERVE, budget_with};
-use crate::support::{Client, Gateway, Response, Upstream, access_log, eventually};
+use crate::support::{Client, Gateway, Response, Upstream, access_log, eventually, tollgate};
 
 const REQUEST: &str = r#"{"model":"m","messages":[{"role":"user","content":"Hi there"}]}"#;
 
@@ -40,6 +40,18 @@ fn model() -> Upstream {
                 r#"{"model":"m-1","choices":[{"message":{"content":"long"}}],"usage":{"prompt_tokens":20,"completion_tokens":30}}"#,
             ),
             "without" => json(stream, 200, r#"{"model":"m-1","choices":[{"message":{"content":"12345678"}}]}"#),
+            "missing" => json(stream, 404, r#"{"error":{"message":"there is no such model"}}"#),
+            "wrong" => json(stream, 400, r#"{"error":{},"usage":{"prompt_tokens":3,"completion_tokens":0}}"#),
+            "moved" => json(stream, 302, "<html>found elsewhere</html>"),
+            "words" => json(stream, 200, "plain words, which are not JSON"),
+            "long-event" => {
+                let text = "x".repeat(1 << 20);
+                events(
+                    stream,
+                    &[EVENTS[0], &format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")],
+                );
+                let _ = stream.write_all(b"0\r\n\r\n");
+            }
             "busy" => json(stream, 429, r#"{"error":{}}"#),
             "stream" => {
                 events(stream, &EVENTS);
@@ -70,10 +82,14 @@ fn begin(gateway: &Gateway, mode: &str) -> Client {
 }
 
 fn begin_at(gateway: &Gateway, path: &str, mode: &str) -> Client {
+    begin_with(gateway, path, mode, "application/json")
+}
+
+fn begin_with(gateway: &Gateway, path: &str, mode: &str, content_type: &str) -> Client {
     let mut client = gateway.client();
     let length = REQUEST.len();
     client.write(&format!(
-        "POST {path} HTTP/1.1\r\nHost: a\r\nX-User: ann\r\nX-Mode: {mode}\r\nAccept-Encoding: gzip, br\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{REQUEST}"
+        "POST {path} HTTP/1.1\r\nHost: a\r\nX-User: ann\r\nX-Mode: {mode}\r\nAccept-Encoding: gzip, br\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n{REQUEST}"
     ));
     client
 }
@@ -155,11 +171,81 @@ fn a_response_without_usage_costs_an_estimate() {
     gateway.expect("tollgate_llm_tokens_total", &["model=\"unnamed\"", "kind=\"input\""], 0.0);
 }
 
+/// The model has not answered, and `refund_on` does not have the status.
+#[test]
+fn a_failed_response_without_usage_costs_one_token_or_the_default() {
+    let upstream = model();
+    for (keys, cost) in
+        [("", 1), (", weights: {input: 4, output: 8}", 4), (", default_cost: 2", 2), (", default_cost: 0", 0)]
+    {
+        let gateway = Gateway::start(&upstream, &budget_with(&format!("cost_source: llm_tokens{keys}")));
+        for (sent, (mode, status)) in [("missing", 404), ("moved", 302)].into_iter().enumerate() {
+            assert_eq!(ask(&gateway, mode).status, status);
+            becomes(&gateway, cost * (sent as u64 + 1));
+        }
+        gateway.expect("rate_limiter_usage_missing_total", &["rule=\"spend\""], 2.0);
+    }
+    let gateway = Gateway::start(&upstream, &tokens());
+    assert_eq!(ask(&gateway, "wrong").status, 400);
+    becomes(&gateway, 3);
+}
+
+/// A response that cannot be read is estimated from all bytes that have passed.
+#[test]
+fn a_response_that_cannot_be_read_costs_its_bytes() {
+    let upstream = model();
+    let gateway = Gateway::start(&upstream, &budget_with("cost_source: llm_tokens").replace("1000", "1000000"));
+    let used = || {
+        let level = ask(&gateway, "nothing").field("ratelimit").unwrap();
+        let left = level.split(";r=").nth(1).unwrap().split(';').next().unwrap();
+        1_000_000 - RESERVE - left.parse::<u64>().unwrap()
+    };
+    assert_eq!(ask(&gateway, "words").status, 200);
+    let words = input() + "plain words, which are not JSON".len().div_ceil(4) as u64;
+    eventually("the words are counted", || used() == words);
+    assert_eq!(ask(&gateway, "long-event").status, 200);
+    let bytes = (1 << 20) + "data: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n".len() as u64 + 8;
+    eventually("the long event is counted", || used() == words + input() + bytes.div_ceil(4));
+}
+
+/// What stands for content elsewhere is the same when it is reserved and when it is estimated.
+#[test]
+fn content_elsewhere_is_estimated_as_it_is_reserved() {
+    let upstream = model();
+    let limit = |reserve: &str| {
+        format!("{{algorithm: fixed_window, limit: 100000, window: 366d, cost_source: llm_tokens, reserve: {reserve}}}")
+    };
+    let [small, usual] = [limit("{worst: {default_output: 70}}"), limit("9")];
+    let rules = format!("rules: [{{name: spend, limit_keys: [], limits: {{small: {small}, usual: {usual}}}}}]");
+    let gateway = Gateway::start(&upstream, &rules);
+    let body = r#"{"previous_response_id":"r","max_output_tokens":9}"#;
+    let fields = [("X-Mode", "words"), ("Content-Type", "application/json")];
+    let response = gateway.client().send("POST", "/v1/responses", &fields, body);
+    assert_eq!(response.status, 200);
+    let known = "previous_response_idrmax_output_tokens9".len().div_ceil(4)
+        + "plain words, which are not JSON".len().div_ceil(4);
+    let admin = gateway.admin.to_string();
+    for (rule, elsewhere) in [("spend.small", 70), ("spend.usual", 4096)] {
+        let spent = format!("{} spent, 0 held", known + elsewhere);
+        eventually(&spent, || tollgate(&["bucket", "show", "--admin", &admin, rule]).out.contains(&spent));
+    }
+}
+
 #[test]
 fn a_stream_that_the_upstream_cuts_costs_an_estimate() {
     let upstream = model();
     let gateway = Gateway::start(&upstream, &tokens());
     assert!(begin(&gateway, "cut").response("POST").is_err());
+    becomes(&gateway, input() + 4);
+}
+
+/// The content type of the request is the client's choice.
+#[test]
+fn a_cut_stream_costs_an_estimate_whatever_the_content_type_of_the_request() {
+    let upstream = model();
+    let gateway = Gateway::start(&upstream, &budget_with("cost_source: llm_tokens, default_cost: 0"));
+    let mut running = begin_with(&gateway, "/v1/chat/completions", "cut", "application/grpc+json");
+    assert!(running.response("POST").is_err());
     becomes(&gateway, input() + 4);
 }
 

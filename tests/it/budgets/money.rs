@@ -36,6 +36,9 @@ fn model() -> Upstream {
         match request.field("x-mode").unwrap_or_default() {
             "dear" => json(stream, &ANSWER.replace("\"m\"", "\"dear-2\"")),
             "unknown" => json(stream, &ANSWER.replace("\"m\"", "\"other\"")),
+            "missing" => {
+                let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone");
+            }
             "without" => json(stream, r#"{"model":"m","choices":[{"message":{"content":"12345678"}}]}"#),
             "cut" => {
                 let event = "data: {\"model\":\"m\",\"choices\":[{\"delta\":{\"content\":\"12345678\"}}]}\n\n";
@@ -122,11 +125,16 @@ fn an_estimate_is_money_too() {
     becomes(&gateway, "7.00");
     assert!(begin(&gateway, "cut", &request("m")).response("POST").is_err());
     becomes(&gateway, "14.00");
-    gateway.expect("rate_limiter_usage_missing_total", &["rule=\"spend\"", "unit=\"usd\""], 2.0);
+    // A failed response costs one token of input of the model that was asked for.
+    assert_eq!(ask(&gateway, "missing").status, 404);
+    becomes(&gateway, "14.50");
+    gateway.expect("rate_limiter_usage_missing_total", &["rule=\"spend\"", "unit=\"usd\""], 3.0);
     // By `default_cost` a whole response without usage costs this.
     let gateway = before(&upstream, &config(", default_cost: 0.25")).start();
     assert_eq!(ask(&gateway, "without").status, 200);
     becomes(&gateway, "0.25");
+    assert_eq!(ask(&gateway, "missing").status, 404);
+    becomes(&gateway, "0.50");
 }
 
 /// The request of 10 tokens may have 7 tokens of output: at the prices of `m`, 12 USD.

@@ -58,12 +58,10 @@ impl Recording {
         reader.finish()
     }
 
-    /// Whether the cost of the first bytes is the usage in them. What came after the usage is estimated, and so is a response
-    /// without one.
-    fn is_exact(&self, bytes: usize) -> bool {
-        let Report { usage, text_bytes_after_usage, .. } = self.report(bytes);
-        let is_streamed = self.content_type.starts_with("text/event-stream");
-        usage.is_some_and(|usage| tokens(usage) > 0) && (!is_streamed || text_bytes_after_usage == 0)
+    /// Returns the cost of the first bytes, if they have a usage: this usage, and an estimate of the text after it.
+    fn cost(&self, bytes: usize) -> Option<u64> {
+        let report = self.report(bytes);
+        report.usage.filter(|usage| tokens(*usage) > 0).map(|_| tokens(report.estimate(0, 4)))
     }
 
     fn request(&self) -> (&'static str, &'static str) {
@@ -156,14 +154,14 @@ fn used(gateway: &Gateway, user: &str) -> u64 {
 /// The user has soon spent what the first bytes of the recording say, and holds nothing.
 #[track_caller]
 fn settles(gateway: &Gateway, user: &str, recording: &Recording, bytes: usize) {
-    let read = recording.report(bytes).usage.map_or(0, tokens);
-    let most = if recording.is_exact(bytes) { read } else { read + 100 + bytes as u64 };
+    let least = recording.cost(bytes).unwrap_or(1);
+    let most = recording.cost(bytes).unwrap_or(100 + bytes as u64);
     let mut spent = 0;
     // A second time, so that the reservation is not counted any more.
     for _ in 0..2 {
         eventually(user, || {
             spent = used(gateway, user);
-            (read.max(1)..=most).contains(&spent)
+            (least..=most).contains(&spent)
         });
     }
 }
@@ -177,7 +175,7 @@ fn recorded_responses_pass_unchanged_and_cost_their_usage() {
         assert_eq!(response.body, String::from_utf8_lossy(&recording.body), "{name}");
         settles(&gateway, name, recording, recording.body.len());
         if let Some(usage) = recording.usage
-            && recording.is_exact(recording.body.len())
+            && recording.cost(recording.body.len()) == Some(tokens(usage))
         {
             // The request before may still hold its reservation.
             eventually(name, || used(&gateway, name) == tokens(usage));

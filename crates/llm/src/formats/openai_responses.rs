@@ -53,6 +53,7 @@ pub(super) const REQUEST: &[(&str, RequestRole)] = &[
     ("/model", RequestRole::Model),
     ("/max_output_tokens", RequestRole::MaxOutput),
     ("/stream", RequestRole::Stream),
+    ("/background", RequestRole::Background),
     ("/previous_response_id", RequestRole::Elsewhere),
     ("/conversation", RequestRole::Elsewhere),
     ("/prompt/id", RequestRole::Elsewhere),

@@ -12,6 +12,8 @@ pub(crate) enum RequestRole {
     /// How many answers are asked for.
     Answers,
     Stream,
+    /// Whether the model works on after the response has ended.
+    Background,
     /// The object that contains [`RequestRole::AsksForUsage`].
     StreamOptions,
     /// Whether a stream is to end with its usage.

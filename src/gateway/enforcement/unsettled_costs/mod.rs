@@ -51,7 +51,7 @@ pub(crate) struct UnsettledCosts {
 pub(crate) struct UnsettledCost {
     bucket: BucketKey,
     pub limit: LimitId,
-    pub price: SettledPrice,
+    pub price: Arc<SettledPrice>,
     reserved: Cost,
     /// `false` in shadow mode, in which the limit changes neither the request nor its response.
     is_enforced: bool,
@@ -138,7 +138,7 @@ impl UnsettledCosts {
                 Some(UnsettledCost {
                     bucket: charge.key,
                     limit: charge.limit,
-                    price: limit.settled_price()?.clone(),
+                    price: Arc::clone(limit.shared_price()?),
                     reserved: charge.cost,
                     is_enforced: limit.mode == Mode::Enforce,
                     metrics: metrics.budget.clone()?,
@@ -184,8 +184,9 @@ impl UnsettledCosts {
     }
 
     /// Returns what these tokens cost by the table of prices. `None` if no limit on money charges the request.
-    pub(crate) fn price(&self, tokens: &UsedTokens) -> Option<PricedUsage> {
-        self.prices.as_ref()?.price(&tokens.usage, tokens.model.as_deref())
+    /// `answered` is the model that the response names.
+    pub(crate) fn price(&self, usage: &Usage, answered: Option<&str>) -> Option<PricedUsage> {
+        self.prices.as_ref()?.price(usage, answered)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &UnsettledCost> {
@@ -258,7 +259,6 @@ impl UnsettledCost {
         let named = |cost| SettledCost { cost, is_missing: false };
         let missing = |cost| SettledCost { cost, is_missing: true };
         let is_in = |results: &UpstreamResults| result.of_upstream().map(|result| results.contains(result));
-        let is_cut = matches!(result, RequestResult::Cut(_) | RequestResult::Unanswered | RequestResult::TimedOut);
         match (&self.price.source, read) {
             _ if result == RequestResult::NotSent => named(Cost::default()),
             // A request counts if its result is in `count_on`, or if the upstream gave no result.
@@ -270,7 +270,7 @@ impl UnsettledCost {
             (_, ReadCost::Estimated(cost)) => {
                 let least = if self.price.unit() == Unit::Dollars { LEAST_MONEY } else { LEAST_TOKENS };
                 let cost = cost.max(least);
-                missing(self.price.default_cost.filter(|_| !is_cut).unwrap_or(cost))
+                missing(self.price.default_cost.filter(|_| !result.is_cut()).unwrap_or(cost))
             }
             (_, ReadCost::Missing) => missing(self.price.default_cost.unwrap_or(self.reserved)),
         }
@@ -278,6 +278,22 @@ impl UnsettledCost {
 }
 
 impl RequestResult {
+    /// Returns whether the upstream has surely not done what was asked: it was not reached, or says so by its status.
+    pub(crate) fn has_failed(self) -> bool {
+        match self {
+            RequestResult::Answered(status) | RequestResult::AnsweredCall { status, .. } => {
+                !(200..300).contains(&status)
+            }
+            RequestResult::NotSent | RequestResult::NotConnected => true,
+            RequestResult::Cut(_) | RequestResult::Unanswered | RequestResult::TimedOut => false,
+        }
+    }
+
+    /// Returns whether the request was sent, and its response is missing or not whole.
+    pub(crate) fn is_cut(self) -> bool {
+        matches!(self, RequestResult::Cut(_) | RequestResult::Unanswered | RequestResult::TimedOut)
+    }
+
     /// Returns the result as `refund_on` and `count_on` name it. `None` if the exchange ended before the upstream gave
     /// a result.
     fn of_upstream(self) -> Option<UpstreamResult> {

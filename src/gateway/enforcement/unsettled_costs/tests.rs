@@ -20,7 +20,7 @@ fn count_on(entries: &[&str]) -> SettledSource {
 
 fn unsettled(source: SettledSource, default_cost: Option<u64>) -> UnsettledCost {
     let default_cost = default_cost.map(Cost::from_tokens);
-    let price = SettledPrice { source, reserve: Reserve::Fixed(RESERVED), default_cost };
+    let price = Arc::new(SettledPrice { source, reserve: Reserve::Fixed(RESERVED), default_cost });
     let metrics = BudgetMetrics::noop();
     UnsettledCost {
         bucket: BucketKey([1; 16]),

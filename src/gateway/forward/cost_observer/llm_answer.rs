@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use crate::gateway::enforcement::unsettled_costs::UsedTokens;
+use crate::gateway::enforcement::unsettled_costs::RequestResult;
 use crate::gateway::forward::head_edit::HeadEdit;
 use llm::answer::AnswerReader;
 use llm::formats::Format;
@@ -19,20 +19,49 @@ pub(super) struct LlmAnswer {
     is_streamed: bool,
     /// The number of bytes of the body.
     bytes: u64,
-    /// The estimated number of tokens of the request.
+    /// The estimated number of tokens of the request, without content that the request only refers to.
     input_estimate: u64,
     bytes_per_token: u64,
+    unknown: UnknownTokens,
+}
+
+/// What an estimate cannot take from the request and the response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct UnknownTokens {
+    has_content_elsewhere: bool,
+    /// Whether the model works on after the response.
+    is_background: bool,
+    /// The request's own maximum of output.
+    max_output: Option<u64>,
+}
+
+/// The tokens of a response that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AnsweredTokens {
+    /// Without `unknown`.
+    usage: Usage,
+    pub model: Option<String>,
+    pub is_estimated: bool,
+    unknown: UnknownTokens,
 }
 
 impl LlmAnswer {
     /// Returns the reader of the response to the request `model`, which has this head. `None` if the path belongs to no
     /// known format.
     pub(super) fn of(head: &Parts, model: &ModelRequest) -> Option<Box<LlmAnswer>> {
-        let format = format_of(head)?;
-        let bytes_per_token = model.bytes_per_token.get();
-        let input_estimate = model.input_estimate(ModelRequest::DEFAULT_OUTPUT);
-        let (reader, is_streamed, bytes) = (None, false, 0);
-        Some(Box::new(LlmAnswer { format, reader, is_streamed, bytes, input_estimate, bytes_per_token }))
+        Some(Box::new(LlmAnswer {
+            format: format_of(head)?,
+            reader: None,
+            is_streamed: false,
+            bytes: 0,
+            input_estimate: model.input_estimate(0),
+            bytes_per_token: model.bytes_per_token.get(),
+            unknown: UnknownTokens {
+                has_content_elsewhere: model.body.has_content_elsewhere,
+                is_background: model.body.is_background,
+                max_output: model.body.max_output,
+            },
+        }))
     }
 
     pub(super) fn head(&mut self, fields: &HeadEdit<'_>) {
@@ -50,24 +79,54 @@ impl LlmAnswer {
         }
     }
 
-    /// Ends the response, whether it was whole or was cut.
-    pub(super) fn finish(self) -> UsedTokens {
-        let LlmAnswer { reader, is_streamed, bytes, input_estimate, bytes_per_token, .. } = self;
+    /// Ends the response. If the request has failed and the response has no usage, it counts as one token of input.
+    pub(super) fn finish(self, result: RequestResult) -> AnsweredTokens {
+        let has_failed = result.has_failed();
+        let LlmAnswer { reader, is_streamed, bytes, input_estimate, bytes_per_token, unknown, .. } = self;
         let Some(report) = reader.map(AnswerReader::finish) else {
             let usage = Usage { input: input_estimate, output: bytes.div_ceil(bytes_per_token), ..Usage::default() };
-            return UsedTokens { usage, model: None, is_estimated: true };
+            return AnsweredTokens::estimated(usage, None, unknown).unless(has_failed);
         };
+        let told = report.usage.filter(|usage| *usage != Usage::default());
+        let is_all_read = report.text_bytes_after_usage == 0 && report.unread_bytes == 0;
         match report.usage {
             // A usage in a stream counts only the text before it, so no text may follow. A usage of 0 is from the
-            // beginning of a stream that was cut.
-            Some(usage) if !is_streamed || report.text_bytes_after_usage == 0 && usage != Usage::default() => {
-                UsedTokens { usage, model: report.model, is_estimated: false }
+            // beginning of a stream that was cut. An array of Gemini is such a stream too, if it was cut.
+            Some(usage) if is_all_read && told.is_some() || !is_streamed && (is_all_read || !result.is_cut()) => {
+                let unknown = UnknownTokens::default();
+                AnsweredTokens { usage, model: report.model, is_estimated: false, unknown }
             }
             _ => {
                 let usage = report.estimate(input_estimate, bytes_per_token);
-                UsedTokens { usage, model: report.model, is_estimated: true }
+                // The usage that the stream has told includes content elsewhere.
+                let has_content_elsewhere = unknown.has_content_elsewhere && told.is_none();
+                let unknown = UnknownTokens { has_content_elsewhere, ..unknown };
+                AnsweredTokens::estimated(usage, report.model, unknown).unless(has_failed && told.is_none())
             }
         }
+    }
+}
+
+impl AnsweredTokens {
+    fn estimated(usage: Usage, model: Option<String>, unknown: UnknownTokens) -> AnsweredTokens {
+        AnsweredTokens { usage, model, is_estimated: true, unknown }
+    }
+
+    /// Returns one token of input in place of this estimate if the response `has_failed`.
+    fn unless(self, has_failed: bool) -> AnsweredTokens {
+        match has_failed {
+            true => AnsweredTokens { usage: Usage::ONE_INPUT, unknown: UnknownTokens::default(), ..self },
+            false => self,
+        }
+    }
+
+    /// Returns the tokens. `default_output` stands for content that the request only refers to, and for a maximum of output that it
+    /// does not name.
+    pub(super) fn usage(&self, default_output: u64) -> Usage {
+        let UnknownTokens { has_content_elsewhere, is_background, max_output } = self.unknown;
+        let input = if has_content_elsewhere { default_output } else { 0 };
+        let output = if is_background { max_output.unwrap_or(default_output) } else { 0 };
+        Usage { input: self.usage.input.saturating_add(input), output: self.usage.output.max(output), ..self.usage }
     }
 }
 
@@ -78,7 +137,11 @@ mod tests {
     use super::*;
     use llm::request::RequestReader;
 
-    fn used(path: &str, content_type: &str, pieces: &[&str]) -> UsedTokens {
+    fn used(path: &str, content_type: &str, pieces: &[&str]) -> AnsweredTokens {
+        ended(path, content_type, pieces, RequestResult::Cut(200))
+    }
+
+    fn ended(path: &str, content_type: &str, pieces: &[&str], result: RequestResult) -> AnsweredTokens {
         let request = http::Request::post(path).body(()).unwrap().into_parts().0;
         let mut body = RequestReader::new(Format::OpenAiChat, 1000);
         body.push(format!("{{\"input\":\"{}\"}}", "x".repeat(395)).as_bytes());
@@ -88,7 +151,7 @@ mod tests {
         let head = format!("HTTP/1.1 200 OK\r\n{content_type}\r\n\r\n");
         answer.head(&HeadEdit::new(head.as_bytes()));
         pieces.iter().for_each(|piece| answer.data(piece.as_bytes()));
-        answer.finish()
+        answer.finish(result)
     }
 
     const STREAM: &str = "Content-Type: Text/Event-Stream; charset=utf-8";
@@ -102,7 +165,7 @@ mod tests {
             format!(r#"{{"model":"m-1",{usage},"choices":[{{"message":{{"content":"a long text"}}}}]}}"#),
             format!(r#"{{"choices":[{{"message":{{"content":"a long text"}}}}],"model":"m-1",{usage}}}"#),
         ] {
-            let UsedTokens { usage, model, is_estimated } = used("/v1/chat/completions", JSON, &[&body]);
+            let AnsweredTokens { usage, model, is_estimated, .. } = used("/v1/chat/completions", JSON, &[&body]);
             assert_eq!((usage, model.as_deref(), is_estimated), (expected, Some("m-1"), false));
         }
         let last = format!("data: {{\"choices\":[],{usage}}}\n\n");
@@ -121,7 +184,9 @@ mod tests {
         };
         assert_eq!(used(STREAM, &[text, text, "data: {\"cho"]), estimated(100, 3));
         assert_eq!(used(STREAM, &[]), estimated(100, 0));
-        assert_eq!(used(JSON, &["not JSON"]), estimated(100, 0));
+        // All bytes of a body that is not JSON count as text.
+        assert_eq!(used(JSON, &["not JSON"]), estimated(100, 2));
+        assert_eq!(used(STREAM, &["data: not JSON\n\n", text]), estimated(100, 4));
         // A compressed body cannot be read, so all of its bytes count as text.
         assert_eq!(used("Content-Encoding: gzip", &["12345678"]), estimated(100, 2));
     }
@@ -137,8 +202,58 @@ mod tests {
         };
         assert_eq!(tokens(&[start, text]), (9, 3, true));
         assert_eq!(tokens(&[start, text, end]), (9, 7, false));
+        // A stream of Gemini may be a JSON array.
+        let first = r#"[{"candidates":[{"content":{"parts":[{"text":"12345678"}]}}],"usageMetadata":{"promptTokenCount":9,"candidatesTokenCount":2}},"#;
+        let second = r#"{"candidates":[{"content":{"parts":[{"text":"abcdefgh"#;
+        let array = |pieces: &[&str]| {
+            let used = used("/v1beta/models/g:streamGenerateContent", JSON, pieces);
+            (used.usage.input, used.usage.output, used.is_estimated)
+        };
+        assert_eq!([array(&[first]), array(&[first, second])], [(9, 2, false), (9, 4, true)]);
+        // In a whole one the usage counts all, whatever its place.
+        let last = r#"[{"usageMetadata":{"promptTokenCount":9},"candidates":[{"content":{"parts":[{"text":"a"}]}}]}]"#;
+        let whole = ended("/v1beta/models/g:streamGenerateContent", JSON, &[last], RequestResult::Answered(200));
+        assert_eq!((whole.usage.input, whole.usage.output, whole.is_estimated), (9, 0, false));
         // Some servers name a usage of 0 at the beginning of a stream, so the tokens are estimated.
         let nothing = start.replace(":9,", ":0,").replace(":1}", ":0}");
         assert_eq!(tokens(&[&nothing]), (100, 0, true));
+    }
+
+    #[test]
+    fn a_failed_response_without_usage_is_one_token() {
+        let failed = |content_type, body: &str| {
+            let result = RequestResult::Answered(404);
+            let AnsweredTokens { usage, is_estimated, .. } =
+                ended("/v1/chat/completions", content_type, &[body], result);
+            (usage.input, usage.output, is_estimated)
+        };
+        for content_type in [JSON, STREAM, "Content-Encoding: gzip", "Content-Type: text/html"] {
+            assert_eq!(failed(content_type, "<h1>Not found</h1>"), (1, 0, true), "{content_type}");
+        }
+        assert_eq!(failed(JSON, r#"{"error":{"message":"no such model"}}"#), (1, 0, true));
+        let usage = r#"{"error":{},"usage":{"prompt_tokens":9,"completion_tokens":2}}"#;
+        assert_eq!(failed(JSON, usage), (9, 2, false));
+    }
+
+    #[test]
+    fn what_goes_on_in_the_background_is_estimated_by_the_maximum() {
+        let answered = |body: &str, response: &str, status| {
+            let head = http::Request::post("/v1/responses").body(()).unwrap().into_parts().0;
+            let mut reader = RequestReader::new(Format::OpenAiResponses, 1000);
+            reader.push(body.as_bytes());
+            let bytes_per_token = NonZeroU64::new(4).unwrap();
+            let model = ModelRequest { body: reader.finish().unwrap(), bytes_per_token, media: 0 };
+            let mut answer = LlmAnswer::of(&head, &model).unwrap();
+            answer.head(&HeadEdit::new(format!("HTTP/1.1 200 OK\r\n{JSON}\r\n\r\n").as_bytes()));
+            answer.data(response.as_bytes());
+            answer.finish(RequestResult::Answered(status)).usage(700).output
+        };
+        let queued = r#"{"status":"queued","usage":null}"#;
+        assert_eq!(answered(r#"{"background":true,"max_output_tokens":90}"#, queued, 200), 90);
+        assert_eq!(answered(r#"{"background":true}"#, queued, 200), 700);
+        assert_eq!(answered(r#"{"background":false}"#, queued, 200), 0);
+        assert_eq!(answered(r#"{"background":true}"#, r#"{"error":{}}"#, 404), 0);
+        let told = r#"{"usage":{"input_tokens":2,"output_tokens":3}}"#;
+        assert_eq!(answered(r#"{"background":true}"#, told, 200), 3);
     }
 }

@@ -14,15 +14,14 @@ use super::response_observer::{ResponseEnd, ResponseObserver};
 use crate::gateway::enforcement::unsettled_costs::{ReadCost, RequestEnd, RequestResult, UnsettledCosts, UsedTokens};
 use crate::gateway::telemetry::labels::UpstreamError;
 use decision::model_requests::other_requests;
-use decision::request_prices::PricedUsage;
 use ledger::cost::{Cost, ExtraDecimals};
 use llm::answer::AnswerReader;
 use llm::json::{JsonScanner, Lookup, PointerSet};
-use llm_answer::LlmAnswer;
+use llm_answer::{AnsweredTokens, LlmAnswer};
 use request::grpc_timeout::is_grpc;
 use rules::grpc_status::GrpcStatus;
 use rules::route::llm_settings::OtherRequests;
-use rules::settled_price::{JsonPlace, SettledSource, Unit, Weights};
+use rules::settled_price::{JsonPlace, SettledPrice, SettledSource, Unit, Weights};
 
 /// An observer that reads from a response what the request has cost.
 #[derive(Debug)]
@@ -51,10 +50,11 @@ enum CostReader {
     Header { name: HeaderName, read: ReadCost },
     /// The cost is a number in the JSON body.
     Json(Box<JsonScanner<Arc<PointerSet>>>),
-    /// The cost is the number of tokens that a language model has used, with these weights.
-    Tokens(Weights),
+    /// The cost is the number of tokens that a language model has used, with these weights. `default_output`
+    /// stands for what an estimate cannot know.
+    Tokens { weights: Weights, default_output: u64 },
     /// The cost is what the tokens of the language model cost by the table of prices.
-    Money,
+    Money { default_output: u64 },
     /// The cost does not depend on the response.
     Known(ReadCost),
 }
@@ -69,18 +69,21 @@ impl CostObserver {
             OtherRequests::Refuse | OtherRequests::Free => Cost::default(),
             OtherRequests::Cost(cost) => cost,
         };
-        let reader = |source: &SettledSource| match source {
+        let reader = |price: &SettledPrice| match &price.source {
             SettledSource::ResponseHeader(name) => CostReader::Header { name: name.clone(), read: ReadCost::Missing },
             SettledSource::ResponseJson(place) => CostReader::json(place),
             SettledSource::LlmTokens(_) | SettledSource::LlmCost if answer.is_none() => {
-                CostReader::Known(ReadCost::Configured(source.unit().times(other)))
+                CostReader::Known(ReadCost::Configured(price.unit().times(other)))
             }
-            SettledSource::LlmTokens(weights) => CostReader::Tokens(*weights),
-            SettledSource::LlmCost => CostReader::Money,
+            SettledSource::LlmTokens(weights) => {
+                CostReader::Tokens { weights: *weights, default_output: price.default_output() }
+            }
+            SettledSource::LlmCost => CostReader::Money { default_output: price.default_output() },
             SettledSource::CountOn(_) => CostReader::Known(ReadCost::Missing),
         };
-        let readers = costs.iter().map(|cost| reader(&cost.price.source)).collect();
-        let call = is_grpc(head).then(GrpcCall::default);
+        let readers = costs.iter().map(|cost| reader(&cost.price)).collect();
+        // The content type is the client's choice, so it does not change what a language model has answered.
+        let call = (answer.is_none() && is_grpc(head)).then(GrpcCall::default);
         CostObserver { costs, status: None, call, answer, readers }
     }
 }
@@ -113,11 +116,19 @@ impl CostReader {
         }
     }
 
-    /// Ends the response. `tokens` is what a language model has used, and `priced` is what these tokens cost.
-    fn finish(self, is_whole: bool, tokens: Option<&UsedTokens>, priced: Option<&PricedUsage>) -> ReadCost {
+    /// Returns the tokens that stand for what an estimate cannot know. 0 if the cost does not depend on them.
+    fn default_output(&self) -> u64 {
+        match self {
+            CostReader::Tokens { default_output, .. } | CostReader::Money { default_output } => *default_output,
+            CostReader::Header { .. } | CostReader::Json(_) | CostReader::Known(_) => 0,
+        }
+    }
+
+    /// Ends the response. `tokens` is what a language model has used. `costs` has the prices.
+    fn finish(self, is_whole: bool, tokens: Option<&AnsweredTokens>, costs: &UnsettledCosts) -> ReadCost {
         let read = |cost| match tokens {
-            Some(UsedTokens { is_estimated: false, .. }) => ReadCost::Named(cost),
-            Some(UsedTokens { is_estimated: true, .. }) => ReadCost::Estimated(cost),
+            Some(AnsweredTokens { is_estimated: false, .. }) => ReadCost::Named(cost),
+            Some(AnsweredTokens { is_estimated: true, .. }) => ReadCost::Estimated(cost),
             None => ReadCost::Missing,
         };
         match self {
@@ -131,10 +142,14 @@ impl CostReader {
                 };
                 number.map_or(ReadCost::Missing, |number| ReadCost::Named(Cost::from_thousandths(number)))
             }
-            CostReader::Tokens(weights) => {
-                tokens.map_or(ReadCost::Missing, |UsedTokens { usage, .. }| read(weights.cost(usage)))
+            CostReader::Tokens { weights, default_output } => {
+                tokens.map_or(ReadCost::Missing, |tokens| read(weights.cost(&tokens.usage(default_output))))
             }
-            CostReader::Money => priced.map_or(ReadCost::Missing, |priced| read(Unit::cost_of(priced.cost))),
+            CostReader::Money { default_output } => {
+                let priced =
+                    tokens.and_then(|tokens| costs.price(&tokens.usage(default_output), tokens.model.as_deref()));
+                priced.map_or(ReadCost::Missing, |priced| read(Unit::cost_of(priced.cost)))
+            }
         }
     }
 }
@@ -170,17 +185,23 @@ impl ResponseObserver for CostObserver {
 
     fn end(self: Box<Self>, end: ResponseEnd<'_>) {
         let CostObserver { costs, status, call, answer, readers } = *self;
-        let is_whole = end == ResponseEnd::Whole;
-        let tokens = answer.map(|answer| answer.finish());
-        let priced = tokens.as_ref().and_then(|tokens| costs.price(tokens));
-        let finish = |reader: CostReader| reader.finish(is_whole, tokens.as_ref(), priced.as_ref());
-        let read = readers.into_iter().map(finish).collect();
         let result = match (status, call) {
             (Some(status), Some(call)) => {
                 RequestResult::AnsweredCall { status, grpc: call.status.or_else(|| GrpcStatus::of_http(status)) }
             }
             (status, _) => result(status, end),
         };
+        let tokens = answer.map(|answer| answer.finish(result));
+        // The log has one estimate for all limits.
+        let default_output = readers.iter().map(CostReader::default_output).max().unwrap_or_default();
+        let finish = |reader: CostReader| reader.finish(end == ResponseEnd::Whole, tokens.as_ref(), &costs);
+        let read = readers.into_iter().map(finish).collect();
+        let tokens = tokens.map(|tokens| UsedTokens {
+            usage: tokens.usage(default_output),
+            model: tokens.model,
+            is_estimated: tokens.is_estimated,
+        });
+        let priced = tokens.as_ref().and_then(|tokens| costs.price(&tokens.usage, tokens.model.as_deref()));
         costs.end(RequestEnd { result, read, tokens, priced });
     }
 }
