@@ -4,11 +4,11 @@ use super::reason::Reason;
 use identity::jwt::Invalid;
 use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
-use ledger::money::Amount;
 use request::key_places::KeyPlace;
 use rules::ambiguity::Ambiguity;
 use rules::rule::Expose;
 use rules::rule_set::RuleSet;
+use rules::settled_price::Unit;
 
 /// The answer to a refused request: its status and reason, and further values for the response and the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,15 +23,26 @@ pub struct Refusal {
     pub resets_at: Option<String>,
     /// The reason why the token does not verify. It is logged, and never sent to the client.
     pub invalid_token: Option<Invalid>,
-    /// The largest cost that every full bucket can pay, if the request costs more. `None` for other refusals, and if clients may
-    /// not see the limits.
-    pub fits: Option<Amount>,
+    /// The limit that can never pay the cost of the request. `None` for other refusals, and if clients may not see the limit.
+    pub fits: Option<Box<Fits>>,
     /// What requests in flight hold of the budget that refuses the request. `None` if no budget refuses it.
     pub held: Option<Cost>,
     /// Whether a budget refuses the request because of what is spent of it, so that the client's quota is used up.
     pub is_budget_spent: bool,
     /// How a client can authenticate. A refusal with status 401 has a challenge.
     pub challenge: Option<Challenge>,
+}
+
+/// A limit whose full bucket holds less than a request costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fits {
+    /// The name of the limit.
+    pub limit: String,
+    pub unit: Unit,
+    /// The largest cost that a full bucket can pay.
+    pub most: Cost,
+    /// The cost of the request at this limit.
+    pub cost: Cost,
 }
 
 /// A challenge of `WWW-Authenticate`, which a response with status 401 must have (RFC 9110, section 15.5.2).
@@ -143,13 +154,25 @@ impl Refusal {
         Refusal::new(429, Reason::CostTooLarge)
     }
 
-    /// Adds the largest cost that the limits of this plan can pay, as far as clients may see the limits.
+    /// Adds the limit of this plan that can never pay its cost, as far as clients may see it. Of several limits it is the first,
+    /// or one with the same unit that can pay less: amounts in different units cannot be compared.
     #[must_use]
     pub fn with_fits(self, rules: &RuleSet, plan: &Plan) -> Refusal {
         let exposed = |charge: &Charge| rules.limit(charge.limit).filter(|limit| limit.expose == Expose::Yes);
         let too_large = plan.enforced.iter().filter(|charge| charge.is_too_large());
-        let most = |charge: &Charge| Some(exposed(charge)?.unit().amount(charge.algorithm.ceiling()));
-        Refusal { fits: too_large.filter_map(most).min(), ..self }
+        let fits = too_large.filter_map(|charge| {
+            let limit = exposed(charge)?;
+            Some(Fits {
+                limit: limit.name.clone(),
+                unit: limit.unit(),
+                most: charge.algorithm.ceiling(),
+                cost: charge.cost,
+            })
+        });
+        let less = |known: Fits, next: Fits| {
+            if next.unit == known.unit && next.most < known.most { next } else { known }
+        };
+        Refusal { fits: fits.reduce(less).map(Box::new), ..self }
     }
 
     /// Makes the refusal of a request whose cost at a limit on language models would not be known.

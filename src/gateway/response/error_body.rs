@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use decision::ratelimit_numbers::Triple;
 use decision::reason::Reason;
-use decision::refusal::{ProblemType, Refusal};
+use decision::refusal::{Fits, ProblemType, Refusal};
 use rules::route::error_format::ErrorFormat;
 use rules::settled_price::Unit;
 
@@ -110,13 +110,13 @@ impl ReportedError<'_> {
                 ProblemType::QuotaExceeded { violated } | ProblemType::ReducedCapacity { violated } => {
                     self.of_limits(violated)
                 }
-                ProblemType::Blank => of_reason(refusal.reason, self.status).to_owned(),
+                ProblemType::Blank => match &refusal.fits {
+                    Some(fits) => too_large(fits),
+                    None => of_reason(refusal.reason, self.status).to_owned(),
+                },
             },
             None => of_status(self.status).to_owned(),
         };
-        if let Some(most) = self.refusal.and_then(|refusal| refusal.fits) {
-            let _ = write!(message, " At most {most} fits.");
-        }
         if let Some(seconds) = self.retry_after() {
             // A write to a text cannot fail.
             let _ = write!(message, " Please try again in {seconds} s.");
@@ -150,6 +150,13 @@ impl ReportedError<'_> {
     }
 }
 
+/// Returns why a request can never be admitted. What the limit has spent and held does not matter, and is not known: the store
+/// was not asked.
+fn too_large(Fits { limit, unit, most, cost }: &Fits) -> String {
+    let [most, cost] = [most, cost].map(|amount| unit.amount(*amount));
+    format!("The request may cost {cost}, more than the limit {limit} can ever have left. At most {most} fits.")
+}
+
 /// Returns a number of a limit as text. The number of a limit on money is in US cents.
 fn in_words(number: u64, unit: Unit) -> String {
     match unit {
@@ -170,7 +177,9 @@ fn of_reason(reason: Reason, status: u16) -> &'static str {
         Reason::KeyInvalid => "The API key is not valid.",
         Reason::AmbiguousRequest => "The request can be read in more than one way, or has two different API keys.",
         Reason::Unpriced => "The cost of this request would not be known.",
-        Reason::UsageRequired => "The request must ask for the usage of its stream (stream_options.include_usage).",
+        Reason::UsageRequired => {
+            "The response would not tell its usage: ask for it with stream_options.include_usage, or leave out background."
+        }
         Reason::NoRoute => "There is nothing at this address.",
         Reason::BadRequest => of_status(status),
     }

@@ -15,7 +15,7 @@ use config::{Config, RefuseWith};
 use decision::cors::CorsAnswer;
 use decision::error_pages::{ErrorPage, PlaceholderValues};
 use decision::reason::Reason;
-use decision::refusal::{ProblemType, Refusal};
+use decision::refusal::{Fits, ProblemType, Refusal};
 use request::grpc_timeout::is_grpc;
 use rules::route::error_format::ErrorFormat;
 
@@ -215,8 +215,10 @@ impl<'a> ProblemResponse<'a> {
             ProblemType::Blank => {
                 let title = title(status);
                 let fits = match self.cause {
-                    Cause::Refusal(Refusal { fits: Some(most), .. }) => {
-                        format!(r#""fits":{},"#, serde_json::to_string(most).unwrap_or_default())
+                    Cause::Refusal(Refusal { fits: Some(fits), .. }) => {
+                        let Fits { limit, unit, most, .. } = &**fits;
+                        let (most, unit) = (serde_json::to_string(&unit.amount(*most)), unit.name());
+                        format!(r#""policy":"{limit}","unit":"{unit}","fits":{},"#, most.unwrap_or_default())
                     }
                     _ => String::new(),
                 };

@@ -107,9 +107,64 @@ fn a_request_that_can_cost_more_than_the_budget_learns_what_fits() {
     let refused = post(&gateway, "/v1/chat/completions", "ann", r#"{"max_tokens":60000}"#);
     assert_eq!((refused.status, refused.field("x-tollgate-reason").as_deref()), (429, Some("cost_too_large")));
     assert_eq!(refused.json()["fits"].as_u64(), Some(LIMIT), "{refused:?}");
+    assert_eq!(
+        (&refused.json()["policy"], &refused.json()["unit"]),
+        (&"spend".into(), &"tokens".into()),
+        "{refused:?}"
+    );
     assert_eq!(upstream.count(), 0);
     // Nothing is held afterwards.
     eventually("all is free", || {
         post(&gateway, "/v1/chat/completions", "ann", r#"{"max_tokens":49900}"#).status == 200
     });
+}
+
+/// Limits in tokens and in money that are both too small: what fits belongs to the limit that is named, in its unit.
+#[test]
+fn what_fits_is_in_the_unit_of_the_limit_that_is_named() {
+    let (upstream, _finish) = upstream::start();
+    let limit = |name: &str, numbers: &str| {
+        format!(
+            "{name}: {{algorithm: fixed_window, window: 366d, {numbers}, reserve: {{worst: {{default_output: 50}}}}}}"
+        )
+    };
+    let [money, many, few] = [
+        limit("money", "limit: 0.25, cost_source: llm_cost"),
+        limit("many", "limit: 900, cost_source: llm_tokens"),
+        limit("few", "limit: 100, cost_source: llm_tokens"),
+    ];
+    for (limits, policy, unit, fits, words) in [
+        (
+            [&money, &many, &few].map(String::as_str).join(", "),
+            "spend.money",
+            "usd",
+            0.25,
+            "The request may cost 4.02 USD, more than the limit spend.money can ever have left. At most 0.25 USD fits.",
+        ),
+        (
+            [&many, &money, &few].map(String::as_str).join(", "),
+            "spend.few",
+            "tokens",
+            100.0,
+            "The request may cost 2010, more than the limit spend.few can ever have left. At most 100 fits.",
+        ),
+    ] {
+        for format in ["", "error_format: openai, "] {
+            let rule = format!("name: spend, limit_keys: [header:x-user], expose: true, limits: {{{limits}}}");
+            let config =
+                format!("llm: {{{format}bytes_per_token: 2}}\nprices: {{file: prices.csv}}\nrules: [{{{rule}}}]");
+            let gateway =
+                Gateway::before(&upstream).with(&config).file("prices.csv", "model,input,output\nm,2000,2000\n");
+            let body = r#"{"model":"m","max_tokens":2000}"#;
+            let refused = post(&gateway.start(), "/v1/chat/completions", "ann", body);
+            assert_eq!(refused.field("x-tollgate-reason").as_deref(), Some("cost_too_large"));
+            let json = refused.json();
+            if format.is_empty() {
+                let named = (json["policy"].as_str(), json["unit"].as_str(), json["fits"].as_f64());
+                assert_eq!(named, (Some(policy), Some(unit), Some(fits)), "{json}");
+            } else {
+                assert_eq!(json["error"]["message"], words);
+            }
+        }
+    }
 }
