@@ -38,13 +38,20 @@ fn the_next_process_charges_what_requests_of_the_previous_one_cost() {
     shows(&gateway, "ann", 7 + 10);
     gateway.signal("USR2");
     let next = Orphan::of(&gateway, 1);
+    let admin = gateway.admin.to_string();
+    let show = || tollgate(&["bucket", "show", "--admin", &admin, "spend", "header:x-user=ann"]).out;
+    // No request of this process has told it the numbers of the limit.
+    let shown = show();
+    assert!(
+        shown.contains("7 spent, 10 held, 983 left") && shown.contains("the previous process holds 10 "),
+        "{shown}"
+    );
     // Held in the previous process, and counted in the next one.
     shows(&gateway, "ann", 7 + 10);
     finish.send(()).unwrap();
     shows(&gateway, "ann", 7 + 5 + 90);
-    let admin = gateway.admin.to_string();
-    let shown = tollgate(&["bucket", "show", "--admin", &admin, "spend", "header:x-user=ann"]);
-    assert!(shown.out.contains("97 spent"), "{shown:?}");
+    let shown = show();
+    assert!(shown.contains("97 spent"), "{shown}");
     finish.send(()).unwrap();
     for client in &mut running {
         assert_eq!(client.response("GET").unwrap().status, 200);

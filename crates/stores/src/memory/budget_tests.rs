@@ -179,7 +179,8 @@ fn costs_that_are_settled_after_a_hand_over_are_charged_by_the_next_process_once
         first.write_buckets(&mut stream).unwrap();
         assert_eq!(second.read_buckets(&*stream).unwrap(), 1);
         tell(&first, &second);
-        // 3 are spent, 20 are held by the previous process.
+        // 3 are spent, 20 are held by the previous process. Of the 3, no request has charged 2 yet, so they count as held.
+        assert_eq!(books(&second, budget), (1, 22));
         assert_eq!(take(&second, budget, 78).1, Verdict::Held);
         assert_eq!((take(&second, budget, 98).1, books(&second, budget).0), (Verdict::Deny, 3));
         settle(three, 30);
@@ -187,6 +188,8 @@ fn costs_that_are_settled_after_a_hand_over_are_charged_by_the_next_process_once
         tell(&first, &second);
         tell(&first, &second);
         assert!(!first.has_unsent_costs());
+        // What was settled is held until a request charges it.
+        assert_eq!(books(&second, budget), (3, 30 + 10));
         // The second process hands over before it has charged the costs of the first.
         second.hand_over();
         let mut stream = Vec::new();

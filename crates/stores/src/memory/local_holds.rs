@@ -19,7 +19,7 @@ use super::{LockedShards, Memory, States};
 use crate::reply::{Source, TakeReply};
 use crate::reservation::{Reservation, SlotKeeper, granted_asks};
 use base::time::Timestamp;
-use ledger::algorithm::budget::Budget;
+use ledger::algorithm::budget::{self, Budget};
 use ledger::algorithm::concurrency::{self, Holder};
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::{BucketKey, LimitTag};
@@ -117,6 +117,17 @@ impl Held {
         while let Some(ended) = self.slots.end_overdue(now) {
             self.lower(ended);
         }
+    }
+
+    /// Returns what the previous process holds of a bucket, for an operator. What it has settled is held until the next request
+    /// charges it to the bucket.
+    fn held_elsewhere(&self, key: &BucketKey) -> Option<HeldBucket> {
+        let running = self.elsewhere.get(key).map(|held| (held.amount, held.since, held.is_budget));
+        let settled = self.uncharged.get(key).filter(|_| !self.is_handing_over).map(|kept| (kept.cost, kept.at, true));
+        let both = running.into_iter().chain(settled);
+        let (amount, since, is_budget) =
+            both.reduce(|one, other| (one.0.plus(other.0), one.1.min(other.1), other.2))?;
+        Some(HeldBucket { amount, since, is_budget, budget: None })
     }
 
     fn of(&self, key: &BucketKey) -> Cost {
@@ -318,17 +329,19 @@ impl Memory {
         let mut held = holds.0.lock();
         held.end_overdue(time.now);
         let holder = |owner, held: &HeldBucket| Holder { owner, held: held.amount, since: held.since };
-        let (own, elsewhere) = (held.buckets.get(key), held.elsewhere.get(key));
+        let (own, elsewhere) = (held.buckets.get(key), held.held_elsewhere(key));
         let holders: SmallVec<[Holder; 2]> = own
             .map(|held| holder(PROCESS, held))
             .into_iter()
-            .chain(elsewhere.map(|held| holder(PREVIOUS_PROCESS, held)))
+            .chain(elsewhere.as_ref().map(|held| holder(PREVIOUS_PROCESS, held)))
             .collect();
         match own.and_then(|own| own.budget.as_deref()) {
             _ if holders.is_empty() => kept,
             Some(budget) => Some(budget.state(kept.as_deref(), &holders, time.of(&Algorithm::Budget(*budget)))),
             // Only another process holds some of this budget, and the budget's limit is not known here.
-            None if elsewhere.is_some_and(|elsewhere| elsewhere.is_budget) => kept,
+            None if elsewhere.is_some_and(|elsewhere| elsewhere.is_budget) => {
+                Some(budget::state_of_any(kept.as_deref(), &holders, time.date))
+            }
             None => Some(concurrency::state(&holders, time.now)),
         }
     }

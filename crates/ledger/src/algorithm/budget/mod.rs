@@ -31,6 +31,9 @@ pub const WAIT: Micros = Micros(1_000_000);
 /// The number of words of a state that say what is spent.
 const SPENT_WORDS: usize = 3;
 
+/// The words of a bucket of which nothing is spent, as a token bucket and as a window whose period has ended.
+const NOTHING_SPENT: [u64; SPENT_WORDS] = [0, 1, 2];
+
 /// The smallest amount that must be free to admit a request that reserves nothing.
 const LEAST: Cost = Cost::from_thousandths(1);
 
@@ -265,6 +268,13 @@ pub fn kind_of(state: &[u64]) -> Option<AlgorithmKind> {
         true if token_bucket::valid(spent).is_some() => Some(AlgorithmKind::TokenBudget),
         _ => None,
     }
+}
+
+/// Returns a state as [`Budget::state`] does, for a caller that knows only the key of the bucket.
+pub fn state_of_any(spent: Option<&[u64]>, holders: &[Holder], now: Timestamp) -> State {
+    let mut state = Budget::excerpt(spent.unwrap_or(&NOTHING_SPENT));
+    OwnerEntries::of_holders(EntryKind::Budget, holders, now).pack_into(&mut state);
+    state
 }
 
 /// Returns the entry with these owners. `spent` is the part that says what is spent.
