@@ -12,8 +12,8 @@ use request::client_address::ClientAddress;
 use request::matcher::Expectation;
 use request::request::Request;
 use rules::rule::{
-    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price,
-    RefusalStatus, Rule, RuleSource,
+    Action, Condition, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
+    RuleSource,
 };
 use rules::rule_set::RuleSet;
 
@@ -49,11 +49,10 @@ pub fn limit(burst: u64) -> Limit {
 
 /// Makes a policy with one rule, whose limit key is `ip:address`. The policy and the rule are both named `name`.
 pub fn policy(name: &str, action: Action) -> Policy {
-    let part = KeyPart { attribute: Attribute::Address, fold: Fold::Exact };
     let rule = Rule {
         name: name.to_owned(),
         conditions: Vec::new(),
-        keys: vec![LimitKey { text: "ip:address".to_owned(), alternatives: vec![part] }],
+        keys: vec![LimitKey { text: "ip:address".to_owned(), alternatives: vec![Attribute::Address] }],
         mode: Mode::Enforce,
         action,
         until: None,

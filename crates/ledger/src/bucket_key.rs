@@ -134,7 +134,7 @@ impl Descriptor {
     /// Adds the value of an attribute. `alternative` is the index of the attribute in its limit key. A claim is added
     /// together with the `issuer` of its token, if gateway.yaml trusts several issuers.
     pub fn push_value(&mut self, alternative: u8, attribute: &Attribute, issuer: Option<&str>, value: &[u8]) {
-        if let Some(issuer) = issuer.filter(|_| matches!(attribute, Attribute::Claim(_))) {
+        if let Some(issuer) = issuer.filter(|_| matches!(attribute.source(), Attribute::Claim(_))) {
             self.push(alternative, issuer.as_bytes());
         }
         self.push(alternative, value);

@@ -91,7 +91,7 @@ impl Counts {
         for part in open.iter().filter(|part| !self.open.contains_key(&part.question)) {
             for attribute in part.readable(rules).filter(|attribute| lacks(attribute)) {
                 // The words and the amount of a claim are read from the same field as the claim.
-                let field = match attribute {
+                let field = match attribute.source() {
                     Attribute::Words(claim) | Attribute::ClaimedAmount(claim) => Attribute::Claim(claim.clone()),
                     other => other.clone(),
                 };

@@ -69,6 +69,7 @@ impl<'c> Destination<'c> {
             name => Observation::Value(Cow::Borrowed(name.as_bytes())),
         };
         match (attribute, self) {
+            (Attribute::Folded(folding, source), _) => Some(self.observe(source)?.folded(*folding)),
             (Attribute::Route, Destination::Chosen { route, .. }) => Some(value(route)),
             (Attribute::Upstream, Destination::Chosen { upstream: Some(upstream), .. }) => Some(value(upstream)),
             (Attribute::Route | Attribute::Upstream, _) => Some(Observation::Unknown),

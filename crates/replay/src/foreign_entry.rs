@@ -9,7 +9,7 @@ use http::request::Parts;
 
 use super::field_map::FieldMap;
 use identity::client_ip;
-use request::attribute::Attribute;
+use request::attribute::{Attribute, Folding};
 use request::claim_list::words;
 use request::client_address::ClientAddress;
 use request::request::Request;
@@ -55,6 +55,23 @@ pub enum RecordedValue<'a> {
     Unknown,
 }
 
+impl<'a> RecordedValue<'a> {
+    fn folded(self, folding: Folding) -> RecordedValue<'a> {
+        let of = |value: Cow<'a, [u8]>| folding.of_value(value);
+        match self {
+            RecordedValue::Value(value) => of(value).map_or(RecordedValue::Missing, RecordedValue::Value),
+            RecordedValue::List(elements) => {
+                let elements = elements.into_iter().filter_map(|element| Some(of(element.into())?.into_owned()));
+                match elements.collect::<Vec<_>>() {
+                    elements if elements.is_empty() => RecordedValue::Missing,
+                    elements => RecordedValue::List(elements),
+                }
+            }
+            other @ (RecordedValue::Missing | RecordedValue::Unknown) => other,
+        }
+    }
+}
+
 impl ForeignEntry {
     pub fn client(&self, settings: &client_ip::Settings) -> Option<ClientAddress> {
         Some(settings.client(self.peer?, &self.head.headers))
@@ -70,6 +87,9 @@ impl ForeignEntry {
         }
         if let Attribute::ClaimedAmount(name) = attribute {
             return self.attribute(&Attribute::Claim(name.clone()), client);
+        }
+        if let Attribute::Folded(folding, source) = attribute {
+            return self.attribute(source, client).folded(*folding);
         }
         if let Attribute::Words(name) = attribute {
             return self.words(&Attribute::Claim(name.clone()), client);
@@ -117,7 +137,8 @@ impl ForeignEntry {
             | Attribute::KeyPlan
             | Attribute::KeyColumn(_)
             | Attribute::ClaimedAmount(_)
-            | Attribute::Cookie(_) => RecordedValue::Unknown,
+            | Attribute::Cookie(_)
+            | Attribute::Folded(..) => RecordedValue::Unknown,
         }
     }
 

@@ -39,7 +39,7 @@ impl OpenPart<'_> {
         let rules = rules.into_iter().flatten().enumerate();
         let rules = rules.filter(|(index, _)| self.rules.contains(*index)).map(|(_, rule)| rule);
         let of_rules = rules.flat_map(|rule| {
-            let keys = rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);
+            let keys = rule.keys.iter().flat_map(|key| &key.alternatives);
             rule.conditions.iter().map(|condition| &condition.attribute).chain(keys)
         });
         let exempt = if self.question == OpenQuestion::Exemption { source.exempt.as_slice() } else { &[] };

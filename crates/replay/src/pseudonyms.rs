@@ -28,12 +28,12 @@ impl Pseudonyms {
             |policy: &'r Policy| policy.conditions.iter().chain(policy.rules.iter().flat_map(|rule| &rule.conditions));
         let conditions = source.exempt.iter().flatten().chain(source.policies.iter().flat_map(rule_conditions));
         for Condition { attribute, expectation } in conditions {
-            names.add(attribute, expectation, key);
+            names.add(attribute.source(), expectation, key);
         }
         for rule in source.policies.iter().flat_map(|policy| &policy.rules) {
             let Action::Charge(limits) = &rule.action else { continue };
             for Override { part, value, .. } in limits.iter().flat_map(|limit| &limit.overrides) {
-                names.add_text(&part.attribute, value.as_bytes(), key);
+                names.add_text(part.source(), value.as_bytes(), key);
             }
         }
         names
@@ -82,6 +82,9 @@ impl Pseudonyms {
     /// Returns what a line says about an attribute. The pseudonym of a text in the configuration is replaced by the
     /// text.
     pub(crate) fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
+        if let Attribute::Folded(folding, source) = attribute {
+            return self.observe(source, logged).folded(*folding);
+        }
         if let Some((_, value)) = logged.values.iter().find(|(known, _)| known == attribute) {
             return Observation::Value(Cow::Borrowed(value.as_bytes()));
         }

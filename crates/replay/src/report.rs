@@ -14,7 +14,6 @@ use super::timeline::Timeline;
 use base::time::{Micros, Timestamp};
 use ledger::charge::LimitId;
 use request::attribute::Attribute;
-use rules::rule::KeyPart;
 
 /// The largest number of buckets that are listed.
 const MOST_NAMED: usize = 10;
@@ -212,7 +211,7 @@ impl Simulation<'_> {
     fn mixes_issuers(&self) -> bool {
         let several = self.config.jwt.as_ref().is_some_and(|jwt| jwt.issuers.len() > 1);
         let mut rules = self.config.rules.source().policies.iter().flat_map(|policy| &policy.rules);
-        let claim = |part: &KeyPart| matches!(part.attribute, Attribute::Claim(_));
+        let claim = |part: &Attribute| matches!(part.source(), Attribute::Claim(_));
         several && rules.any(|rule| rule.keys.iter().flat_map(|key| &key.alternatives).any(claim))
     }
 

@@ -109,7 +109,7 @@ impl<'c> Simulation<'c> {
             RecordedValue::Unknown if !is_absent(absent, attribute) => Observation::Unknown,
             RecordedValue::Missing if entry.is_as_sent() => Observation::Missing,
             RecordedValue::Missing | RecordedValue::Unknown => {
-                push_new(&mut missing, attribute);
+                push_new(&mut missing, attribute.source());
                 Observation::Missing
             }
         };
@@ -154,7 +154,7 @@ impl<'c> Simulation<'c> {
         let mut see = |attribute| match pseudonyms.observe(attribute, entry) {
             Observation::Unknown if !is_absent(absent, attribute) => Observation::Unknown,
             Observation::Missing | Observation::Unknown => {
-                push_new(&mut missing, attribute);
+                push_new(&mut missing, attribute.source());
                 Observation::Missing
             }
             observed => observed,
@@ -375,6 +375,7 @@ impl<'c> Simulation<'c> {
 
 /// Whether the attribute counts as missing. If a claim is missing, its words and its amount are missing too.
 fn is_absent(absent: &[Attribute], attribute: &Attribute) -> bool {
+    let attribute = attribute.source();
     let is_its_claim = |claim: &Attribute| match (claim, attribute) {
         (Attribute::Claim(claim), Attribute::Words(name) | Attribute::ClaimedAmount(name)) => claim == name,
         _ => false,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use super::attribute::Folding;
 use super::claim_list::ClaimList;
 use super::matcher::Expectation;
 
@@ -21,7 +22,19 @@ impl<'r> From<Option<Cow<'r, [u8]>>> for AttributeValue<'r> {
     }
 }
 
-impl AttributeValue<'_> {
+impl<'r> AttributeValue<'r> {
+    /// Returns the value with each of its elements changed.
+    pub(crate) fn folded(self, folding: Folding) -> AttributeValue<'r> {
+        match self {
+            AttributeValue::Missing => AttributeValue::Missing,
+            AttributeValue::Single(value) => folding.of_value(value).into(),
+            AttributeValue::List(list) => {
+                let list = list.folded(folding);
+                if list.any(|_| true) { AttributeValue::List(list) } else { AttributeValue::Missing }
+            }
+        }
+    }
+
     /// Returns the single value, which a limit key can count by. `None` if the value is missing or a list.
     pub fn single(&self) -> Option<&[u8]> {
         match self {

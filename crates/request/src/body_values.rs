@@ -55,14 +55,15 @@ impl BodyValues {
         self.model = model;
     }
 
-    /// Returns the value of an attribute. `None` if the body has no such value, or the value is not known.
+    /// Returns the value of an attribute that is not folded. `None` if the body has no such value, or the value is not
+    /// known.
     pub fn value(&self, attribute: &Attribute) -> Option<&[u8]> {
         self.find(attribute)?.as_deref()
     }
 
     /// Whether it is known which value this attribute has, or that it has none.
     pub fn knows(&self, attribute: &Attribute) -> bool {
-        self.is_absent || self.find(attribute).is_some()
+        self.is_absent || self.find(attribute.source()).is_some()
     }
 
     /// Notes that the body has no value for these attributes.
@@ -142,7 +143,7 @@ impl BodyKind {
 
     /// Whether a body of this kind may have a value for one of the attributes.
     pub fn may_have_any(self, attributes: &[Attribute]) -> bool {
-        attributes.iter().any(|attribute| match attribute {
+        attributes.iter().any(|attribute| match attribute.source() {
             Attribute::RequestJson(_) | Attribute::JsonAmount(_) | Attribute::Model => self == BodyKind::Json,
             Attribute::RequestForm(_) => self == BodyKind::Form,
             _ => false,

@@ -6,11 +6,15 @@ use std::borrow::Cow;
 
 use serde_json::{Number, Value};
 
+use super::attribute::Folding;
+
 /// The elements of a claim: the members of a list, or words. There is at least one element.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimList<'r> {
     claim: &'r Value,
     split: Split,
+    /// How each element is changed.
+    folding: Folding,
 }
 
 /// How a claim is split into elements.
@@ -28,7 +32,7 @@ impl<'r> ClaimList<'r> {
     pub fn members(claim: &'r Value) -> Option<ClaimList<'r>> {
         let members = claim.as_array()?;
         let usable = !members.is_empty() && members.iter().all(is_text_or_integer);
-        usable.then_some(ClaimList { claim, split: Split::Members })
+        usable.then_some(ClaimList { claim, split: Split::Members, folding: Folding::default() })
     }
 
     /// Returns the words of a claim: the words of a text, or of each member of a list. An integer or a boolean is one
@@ -38,12 +42,21 @@ impl<'r> ClaimList<'r> {
             Value::Array(members) => members.iter().all(is_text_or_integer),
             one => scalar_text(one).is_some(),
         };
-        let list = ClaimList { claim, split: Split::Words };
+        let list = ClaimList { claim, split: Split::Words, folding: Folding::default() };
         (usable && list.any(|_| true)).then_some(list)
+    }
+
+    /// Returns the same list with each element changed. An element of which nothing is left is not in the list.
+    pub(crate) fn folded(self, folding: Folding) -> ClaimList<'r> {
+        ClaimList { folding, ..self }
     }
 
     /// Whether `is_it` returns `true` for at least one element.
     pub fn any(&self, mut is_it: impl FnMut(&[u8]) -> bool) -> bool {
+        let mut is_it = |element: &[u8]| match self.folding.is_none() {
+            true => is_it(element),
+            false => self.folding.of_value(Cow::Borrowed(element)).is_some_and(|element| is_it(&element)),
+        };
         match self.claim {
             Value::Array(members) => members.iter().any(|member| self.any_of(member, &mut is_it)),
             one => self.any_of(one, &mut is_it),

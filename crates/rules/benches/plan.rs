@@ -24,8 +24,8 @@ use request::matcher::{Expectation, Text};
 use request::request::Request;
 use rules::claimed_numbers::{ClaimedNumber, ClaimedNumbers, NumberKind};
 use rules::rule::{
-    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override,
-    OverrideNumbers, Policy, Price, RefusalStatus, Rule, RuleSource,
+    Action, Condition, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override, OverrideNumbers, Policy,
+    Price, RefusalStatus, Rule, RuleSource,
 };
 use rules::rule_set::RuleSet;
 
@@ -89,7 +89,7 @@ fn thousand_plans() -> RuleSource {
 
 /// Makes rules with prices, overrides, a candidate and numbers from claims.
 fn everything() -> RuleSource {
-    let part = Arc::new(KeyPart { attribute: attribute("jwt:sub"), fold: Fold::Exact });
+    let part = Arc::new(attribute("jwt:sub"));
     let large = Override { part, value: "acme".into(), numbers: OverrideNumbers::Limited(bucket(100)), index: 0 };
     let burst = ClaimedNumber {
         format: AmountFormat::Number,
@@ -161,7 +161,7 @@ fn rule(name: &str, plans: &[&str], keys: &[&str], limits: Vec<Limit>) -> Rule {
 }
 
 fn key(text: &str) -> LimitKey {
-    LimitKey { text: text.to_owned(), alternatives: vec![KeyPart { attribute: attribute(text), fold: Fold::Exact }] }
+    LimitKey { text: text.to_owned(), alternatives: vec![attribute(text)] }
 }
 
 fn attribute(text: &str) -> Attribute {

@@ -45,7 +45,7 @@ impl AmbiguityCheck {
     }
 
     pub fn add(&mut self, attributes: impl IntoIterator<Item = Attribute>) {
-        for attribute in attributes {
+        for attribute in attributes.into_iter().map(|attribute| attribute.source().clone()) {
             let repeatable = matches!(attribute, Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_));
             self.reads_path |= matches!(attribute, Attribute::Path | Attribute::PathSegment(_) | Attribute::Model);
             if repeatable && !self.repeatable.contains(&attribute) {
@@ -120,7 +120,7 @@ fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<At
         policy.conditions.iter().for_each(|condition| add(&condition.attribute));
         for rule in policy.rules.iter().filter(|rule| rule.mode == Mode::Enforce) {
             rule.conditions.iter().for_each(|condition| add(&condition.attribute));
-            rule.keys.iter().flat_map(|key| &key.alternatives).for_each(|part| add(&part.attribute));
+            rule.keys.iter().flat_map(|key| &key.alternatives).for_each(&mut add);
             if let Action::Charge(limits) = &rule.action {
                 for limit in limits {
                     limit.price.attributes().for_each(&mut add);

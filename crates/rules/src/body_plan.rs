@@ -61,7 +61,7 @@ impl RuleSet {
         }
         let mut attributes: Vec<Attribute> = Vec::new();
         for slot in slots {
-            let attribute = values.0.attribute(slot);
+            let attribute = values.0.attribute(slot).source();
             if !attributes.contains(attribute) {
                 attributes.push(attribute.clone());
             }
@@ -128,7 +128,7 @@ impl<'s> Facts<'s> for UnreadValues<'s, '_> {
             // The first alternative that has a value counts, so an unknown alternative before it must be read.
             let open = unknown.len();
             let mut has_value = false;
-            for (slot, _) in &key.parts {
+            for slot in &key.parts {
                 if self.is_unknown(*slot) {
                     unknown.push(*slot);
                 } else if self.0.of(*slot).is_some() {
@@ -229,8 +229,7 @@ impl Needed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::Fold;
-    use crate::rule::{Action, Condition, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule, RuleSource};
+    use crate::rule::{Action, Condition, LimitKey, Mode, Otherwise, Policy, Rule, RuleSource};
     use base::position::Position;
     use proptest::prelude::*;
     use request::body_values::{BodyKind, BodyValues};
@@ -257,9 +256,9 @@ mod tests {
             Condition { attribute, expectation }
         });
         let conditions = prop::collection::vec(condition, 0..3).boxed();
-        let key = prop::collection::vec(attribute(), 1..3).prop_map(|attributes| LimitKey {
-            text: attributes.iter().map(ToString::to_string).collect::<Vec<_>>().join("|"),
-            alternatives: attributes.into_iter().map(|attribute| KeyPart { attribute, fold: Fold::Exact }).collect(),
+        let key = prop::collection::vec(attribute(), 1..3).prop_map(|alternatives| LimitKey {
+            text: alternatives.iter().map(ToString::to_string).collect::<Vec<_>>().join("|"),
+            alternatives,
         });
         let action = prop::sample::select(vec![Action::Allow, Action::Deny, Action::Charge(Vec::new())]);
         let mode = prop::sample::select(vec![Mode::Enforce, Mode::Shadow]);

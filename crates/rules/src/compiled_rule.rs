@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::denier::DenierId;
 use super::index::Index;
-use super::rule::{Condition, Fold, LimitKey, Mode};
+use super::rule::{Condition, LimitKey, Mode};
 use super::ruling::PolicyId;
 use base::time::Timestamp;
 use ledger::charge::LimitId;
@@ -52,7 +52,7 @@ pub(crate) struct CompiledRule {
 pub(crate) struct CompiledKey {
     pub key: LimitKey,
     /// The alternatives of the limit key: the slot (index) of each attribute, and how its value is folded.
-    pub parts: SmallVec<[(Slot, Fold); 1]>,
+    pub parts: SmallVec<[Slot; 1]>,
 }
 
 /// The effect of a rule on a request to which the rule applies.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::compiled_rule::Slot;
-use super::rule::{Fold, Override, OverrideNumbers, Rule};
+use super::rule::{Override, OverrideNumbers, Rule};
 use request::attribute::Attribute;
 
 /// The overrides of one limit, compiled. Most limits have no overrides.
@@ -22,7 +22,6 @@ pub(crate) struct PartOverrides {
     pub key: usize,
     alternative: u8,
     pub slot: Slot,
-    fold: Fold,
     variants: HashMap<Arc<[u8]>, u32>,
     /// The values of the overrides in the rule itself. Overrides in a separate file are left out.
     in_rule: Vec<Arc<str>>,
@@ -31,10 +30,7 @@ pub(crate) struct PartOverrides {
 impl PartOverrides {
     /// Returns the variant for a value: the number of its override, from 1. `None` if the value has no override.
     pub(crate) fn variant(&self, value: &[u8]) -> Option<u32> {
-        match self.fold {
-            Fold::Exact => self.variants.get(value).copied(),
-            Fold::Lower => self.variants.get(&value.to_ascii_lowercase()[..]).copied(),
-        }
+        self.variants.get(value).copied()
     }
 
     /// Returns the variant for the first overridden value for which `is_it` returns true. Values in a separate file are
@@ -60,14 +56,7 @@ impl CompiledOverrides {
                     in_rule.extend((one.index != Override::IN_FILE).then(|| Arc::clone(&one.value)));
                 }
                 if !variants.is_empty() {
-                    compiled.push(PartOverrides {
-                        key,
-                        alternative,
-                        slot: slot(&part.attribute),
-                        fold: part.fold,
-                        variants,
-                        in_rule,
-                    });
+                    compiled.push(PartOverrides { key, alternative, slot: slot(part), variants, in_rule });
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use base::pseudonym::{Pseudonym, PseudonymKey};
 use base::time::Timestamp;
-use request::attribute::Attribute;
+use request::attribute::{Attribute, Folding};
 use request::attribute_value::AttributeValue;
 use request::matcher::{Expectation, QuotedText, Text};
 
@@ -48,6 +48,31 @@ impl<'a> From<AttributeValue<'a>> for Observation<'a> {
             AttributeValue::Missing => Observation::Missing,
             AttributeValue::Single(value) => Observation::Value(value),
             AttributeValue::List(list) => Observation::list(list.elements()),
+        }
+    }
+}
+
+impl<'a> Observation<'a> {
+    /// Returns what is known of the changed value. The pseudonym of a changed value does not follow from the pseudonym
+    /// of the value.
+    #[must_use]
+    pub fn folded(self, folding: Folding) -> Observation<'a> {
+        match self {
+            _ if folding.is_none() => self,
+            Observation::Value(value) => folding.of_value(value).map_or(Observation::Missing, Observation::Value),
+            Observation::List(elements) => {
+                let elements = elements.into_iter().map(|element| element.folded(folding));
+                let elements: Vec<_> = elements.filter(|element| *element != Observation::Missing).collect();
+                let is_known = |element: &Observation<'_>| matches!(element, Observation::Value(_));
+                match elements.is_empty() {
+                    true => Observation::Missing,
+                    // Perhaps nothing is left of any element.
+                    false if folding.is_trim() && !elements.iter().any(is_known) => Observation::Unknown,
+                    false => Observation::List(elements),
+                }
+            }
+            Observation::Named(_) => Observation::Unknown,
+            known @ (Observation::Missing | Observation::Unknown) => known,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Plans the charges of a request: [`RuleSet::plan`].
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 
 use smallvec::SmallVec;
@@ -10,7 +9,6 @@ use super::compiled_rule::{CompiledCondition, CompiledRule, Slot};
 use super::index::{Index, Indices};
 use super::policy_walk::{Facts, Finding};
 use super::resolved::Values;
-use super::rule::Fold;
 use super::rule_set::RuleSet;
 use super::ruling::Ruling;
 use super::settled_price::LearnedCosts;
@@ -41,14 +39,10 @@ impl Values<'_, '_> {
     fn describe(&mut self, rule: &CompiledRule, described: &mut RuleDescriptor) -> Option<()> {
         let issuer = self.request.claims.and_then(Claims::issuer);
         for key in &rule.keys {
-            let (number, (slot, fold)) = (0u8..).zip(&key.parts).find(|(_, (slot, _))| self.of(*slot).is_some())?;
+            let (number, slot) = (0u8..).zip(&key.parts).find(|(_, slot)| self.of(**slot).is_some())?;
             let attribute = self.attribute(*slot);
             let value = self.of(*slot)?;
-            let value = match fold {
-                Fold::Exact => Cow::Borrowed(value),
-                Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
-            };
-            described.descriptor.push_value(number, attribute, issuer, &value);
+            described.descriptor.push_value(number, attribute, issuer, value);
             described.picked.push(number);
         }
         Some(())

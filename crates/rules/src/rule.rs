@@ -2,7 +2,6 @@
 //!
 //! These values have been checked: every number is exact and every name is valid. [`super::rule_set`] compiles them.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::claimed_numbers::ClaimedNumbers;
@@ -97,39 +96,14 @@ pub fn hold(conditions: &[Condition], request: &Request<'_>) -> bool {
 pub struct LimitKey {
     /// The printed form, without spaces: a part of the bucket's identity.
     pub text: String,
-    pub alternatives: Vec<KeyPart>,
+    pub alternatives: Vec<Attribute>,
 }
 
 impl LimitKey {
     /// Returns whether the limit key consists of this attribute alone, without other alternatives.
     pub fn is_only(&self, attribute: &Attribute) -> bool {
-        matches!(&self.alternatives[..], [only] if only.attribute == *attribute)
+        matches!(&self.alternatives[..], [only] if only == attribute)
     }
-}
-
-/// An attribute of a limit key, and how its value is folded.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct KeyPart {
-    pub attribute: Attribute,
-    pub fold: Fold,
-}
-
-/// Displays `jwt:sub`, `lower(query:username)`.
-impl fmt::Display for KeyPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.fold {
-            Fold::Exact => write!(f, "{}", self.attribute),
-            Fold::Lower => write!(f, "lower({})", self.attribute),
-        }
-    }
-}
-
-/// How the value of a limit key is changed before it becomes part of a bucket's identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fold {
-    Exact,
-    /// ASCII letters become lower case. All other characters stay unchanged.
-    Lower,
 }
 
 /// The effect of a rule on a request to which it applies.
@@ -173,8 +147,8 @@ pub struct Limit {
 /// value.
 #[derive(Clone, Debug)]
 pub struct Override {
-    pub part: Arc<KeyPart>,
-    /// The value to which the override applies, folded like the values of the alternative.
+    pub part: Arc<Attribute>,
+    /// The value to which the override applies, changed as the attribute changes values.
     pub value: Arc<str>,
     pub numbers: OverrideNumbers,
     /// The index of the override in the rule's `overrides`, one list for all limits of the rule. For an override in a

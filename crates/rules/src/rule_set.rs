@@ -19,7 +19,7 @@ use super::denier::{Denier, DenierId};
 use super::index::Index;
 use super::overrides::CompiledOverrides;
 use super::rule::{
-    Action, Condition, KeyPart, Limit, Mode, Otherwise, Override, OverrideNumbers, Policy, Price, Rule, RuleSource,
+    Action, Condition, Limit, Mode, Otherwise, Override, OverrideNumbers, Policy, Price, Rule, RuleSource,
 };
 pub use super::ruling::{Answer, PolicyId, Ruling};
 use super::settled_price::Unit;
@@ -131,7 +131,7 @@ impl RuleSet {
 
     /// Returns the columns of the key file that rules read, except the columns with the id and the plan.
     pub fn key_columns(&self) -> impl Iterator<Item = &str> {
-        self.attributes.iter().filter_map(|attribute| match attribute {
+        self.attributes.iter().filter_map(|attribute| match attribute.source() {
             Attribute::KeyColumn(name) => Some(&**name),
             _ => None,
         })
@@ -193,7 +193,6 @@ impl RuleSet {
                 limits.iter().flat_map(|limit| self.limits_of(policy, rule, limit, mode)).collect(),
             ),
         };
-        let part = |set: &mut RuleSet, part: &KeyPart| (set.slot(&part.attribute), part.fold);
         CompiledRule {
             index,
             conditions: self.conditions(&rule.conditions),
@@ -202,7 +201,7 @@ impl RuleSet {
                 .into_iter()
                 .map(|key| CompiledKey {
                     key: key.clone(),
-                    parts: key.alternatives.iter().map(|one| part(self, one)).collect(),
+                    parts: key.alternatives.iter().map(|one| self.slot(one)).collect(),
                 })
                 .collect(),
             mode: rule.mode,

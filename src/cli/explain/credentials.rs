@@ -239,12 +239,12 @@ fn claims_read(config: &Config) -> Vec<&str> {
     let rules = || source.policies.iter().flat_map(|policy| &policy.rules);
     let conditions = source.policies.iter().flat_map(|policy| &policy.conditions);
     let conditions = conditions.chain(rules().flat_map(|rule| &rule.conditions)).map(|condition| &condition.attribute);
-    let parts = rules().flat_map(|rule| &rule.keys).flat_map(|key| &key.alternatives).map(|part| &part.attribute);
+    let parts = rules().flat_map(|rule| &rule.keys).flat_map(|key| &key.alternatives);
     let mut names = Vec::new();
     let numbers = config.rules.limits().iter().filter_map(|limit| limit.claimed.as_ref());
     let numbers = numbers.flat_map(|claimed| &claimed.claimed.numbers).map(|number| &number.from);
     for attribute in conditions.chain(parts).chain(numbers) {
-        if let Attribute::Claim(name) | Attribute::Words(name) | Attribute::ClaimedAmount(name) = attribute
+        if let Attribute::Claim(name) | Attribute::Words(name) | Attribute::ClaimedAmount(name) = attribute.source()
             && !names.contains(&name.as_str())
         {
             names.push(name);

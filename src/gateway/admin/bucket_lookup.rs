@@ -15,7 +15,7 @@ use request::matcher::QuotedText;
 use request::path;
 use rules::explanation::{ExplainedCharge, PickedKey, RuleCharges};
 use rules::partial_evaluation::{Knowledge, Observation};
-use rules::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
+use rules::rule::{Action, LimitKey, Mode, Policy, Rule};
 use rules::rule_set::CompiledLimit;
 use rules::settled_price::{SettledPrice, Unit};
 
@@ -214,7 +214,7 @@ fn named<'c, 'n>(
 fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>) -> Result<(), LookupError> {
     let issuers = config.jwt.iter().flat_map(|settings| &settings.issuers);
     let names: Vec<&str> = issuers.filter_map(|issuer| issuer.name.as_deref()).collect();
-    let of_claim = picked.iter().any(|picked| matches!(picked.part.attribute, Attribute::Claim(_)));
+    let of_claim = picked.iter().any(|picked| matches!(picked.part.source(), Attribute::Claim(_)));
     match (names.len() > 1 && of_claim, issuer) {
         (true, Some(issuer)) if names.contains(&issuer) => Ok(()),
         (true, _) => Err(format!("--issuer: must be one of {}: the file trusts several", names.join(", ")).into()),
@@ -340,12 +340,12 @@ fn in_order(keys: &[LimitKey]) -> Vec<&LimitKey> {
 }
 
 /// Converts a value in the same way as the value of a request.
-fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, LookupError> {
+fn spell(config: &Config, part: &Attribute, value: &str) -> Result<Vec<u8>, LookupError> {
     let name = part.to_string();
-    if value.is_empty() && !matches!(part.attribute, Attribute::Claim(_)) {
+    if value.is_empty() && !matches!(part.source(), Attribute::Claim(_)) {
         return Err(format!("{name}: must have a value: a request without one is not counted by it").into());
     }
-    let spelt = match &part.attribute {
+    let spelt = match part.source() {
         Attribute::Address => {
             // A network is also accepted, in the form `address/length`.
             let address = value.split('/').next().unwrap_or_default().parse::<IpAddr>();
@@ -363,10 +363,7 @@ fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, Lookup
         Attribute::Header(_) => value.trim().as_bytes().to_vec(),
         _ => value.as_bytes().to_vec(),
     };
-    Ok(match part.fold {
-        Fold::Exact => spelt,
-        Fold::Lower => spelt.to_ascii_lowercase(),
-    })
+    Ok(part.folding().of(spelt.into()).into_owned())
 }
 
 fn value(picked: &PickedKey<'_>) -> String {

@@ -7,6 +7,7 @@ mod client_controlled_input;
 mod denials;
 mod expires;
 mod fixed_windows;
+mod folded_values;
 mod leaky_buckets;
 mod list_files;
 mod many_keys;

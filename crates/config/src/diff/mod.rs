@@ -66,7 +66,8 @@ impl Config {
     pub fn reset_buckets(&self, before: &Config) -> Vec<Reset> {
         let counts_by = |prefix: &str| {
             let keys = self.rules.limits().iter().flat_map(|limit| &limit.keys);
-            keys.flat_map(|key| key.split('|')).any(|part| part.trim_start_matches("lower(").starts_with(prefix))
+            keys.flat_map(|key| key.split('|'))
+                .any(|part| part.trim_start_matches("lower(").trim_start_matches("trim(").starts_with(prefix))
         };
         let mut found = Vec::new();
         if !before.store.has_same_buckets(&self.store) {

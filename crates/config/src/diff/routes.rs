@@ -51,9 +51,9 @@ impl Config {
     fn limits_by(&self, attributes: &[Attribute]) -> Vec<String> {
         let rules = self.rules.source().policies.iter();
         let rules = rules.flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
-        let counts = |attribute: &Attribute| attributes.contains(attribute);
+        let counts = |attribute: &Attribute| attributes.contains(attribute.source());
         rules
-            .filter(|(_, rule)| rule.keys.iter().flat_map(|key| &key.alternatives).any(|part| counts(&part.attribute)))
+            .filter(|(_, rule)| rule.keys.iter().flat_map(|key| &key.alternatives).any(counts))
             .map(|(policy, rule)| format!("policy {}, rule {}", policy.name, rule.name))
             .collect()
     }

@@ -194,7 +194,7 @@ fn list(
             return None;
         }
         if text.contains(['|', '(']) {
-            let hint = "alternatives and lower() are for limit_keys; list each attribute by itself".to_owned();
+            let hint = "alternatives, lower() and trim() are for rules; list each attribute by itself".to_owned();
             member.must_hinting("be one attribute", Some(hint));
             return None;
         }

@@ -42,6 +42,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
                 "patternProperties": {
                     r"^jwt:[\s\S]": expectation("A claim of a verified token; of a list, any element."),
                     "^key:[A-Za-z0-9_.-]{1,64}$": expectation("A column of the file of API keys, which names it itself."),
+                    r"^\s*(lower|trim)\([\s\S]+\)\s*$": expectation("An attribute in lower case, or without white space around it; both nest."),
                     r"^words\(\s*jwt:[\s\S]+\)$": expectation("A claim of a verified token, split at spaces: any of its words."),
                     "^path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])$": expectation("A segment of the normalised path, by its number from 1."),
                     "^header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$": expectation("A header, trimmed; its name in any case."),

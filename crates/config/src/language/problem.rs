@@ -10,6 +10,7 @@ use crate::language::misplaced_keys::belongs_elsewhere;
 use crate::language::remarks::{ListSize, Remark, Remarks};
 use crate::language::warning::Warning;
 use base::position::Position;
+use request::attribute::Folding;
 use request::matcher::Expectation;
 
 /// A problem in a file, which makes the file invalid.
@@ -114,9 +115,10 @@ pub(crate) type ListKey = (String, ListForm);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListForm {
     Networks,
-    Texts,
+    /// Texts, each changed as the values of an attribute are.
+    Texts(Folding),
     Hosts,
-    Paths,
+    Paths(Folding),
 }
 
 /// A list that was read from a separate file, with the number of its entries.

@@ -34,7 +34,7 @@ impl<'f> Constraints<'f> {
         constraints.keys = &rule.keys;
         for key in &rule.keys {
             if let [only] = &key.alternatives[..] {
-                constraints.expected.push((&only.attribute, &PRESENT));
+                constraints.expected.push((only, &PRESENT));
             }
         }
         constraints
@@ -68,7 +68,7 @@ impl<'f> Constraints<'f> {
 
     /// Whether an attribute may have several values, such as a claim that is a list.
     fn plurality(&self, attribute: &Attribute) -> Plurality {
-        let is_single = match attribute {
+        let is_single = match attribute.source() {
             Attribute::Claim(_) => self.keys.iter().any(|key| key.is_only(attribute)),
             Attribute::Words(_) => false,
             _ => true,
@@ -88,7 +88,11 @@ impl<'f> Constraints<'f> {
 
     /// Whether the constraints exclude requests that have no value of the attribute.
     pub(crate) fn expects_a_value(&self, attribute: &Attribute) -> bool {
-        self.on(attribute).into_iter().any(wants_a_value)
+        // Only `trim` may leave nothing of a value.
+        let is_of_it = |known: &Attribute| {
+            known.source() == attribute.source() && (known.folding().is_trim() || !attribute.folding().is_trim())
+        };
+        self.expected.iter().any(|(known, expectation)| is_of_it(known) && wants_a_value(expectation))
     }
 
     /// Whether the constraints allow only a fixed list of values of the attribute.
@@ -121,11 +125,10 @@ impl<'f> Constraints<'f> {
     /// Whether the rule never expires and applies to every request that meets the constraints.
     pub(crate) fn always_meets(&self, rule: &Rule) -> bool {
         let has_a_value = |key: &LimitKey| {
-            let known = |part: &Attribute| key.alternatives.iter().any(|mine| mine.attribute == *part);
+            let known = |part: &Attribute| key.alternatives.contains(part);
             let counts =
                 |attribute: &Attribute| self.is_present(attribute) && self.plurality(attribute) == Plurality::Single;
-            key.alternatives.iter().any(|part| counts(&part.attribute))
-                || self.keys.iter().any(|other| other.alternatives.iter().all(|part| known(&part.attribute)))
+            key.alternatives.iter().any(counts) || self.keys.iter().any(|other| other.alternatives.iter().all(known))
         };
         rule.until.is_none()
             && rule.conditions.iter().all(|condition| self.implies(condition))
@@ -163,6 +166,7 @@ pub(crate) fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::TlsClient(_)
         | Attribute::PathSegment(_)
         | Attribute::Descriptor(_) => false,
+        Attribute::Folded(folding, source) => !folding.is_trim() && never_missing(source),
     }
 }
 

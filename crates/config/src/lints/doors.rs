@@ -97,8 +97,8 @@ fn needed<'r>(located: &LocatedRule<'r>, lacks: &impl Fn(&Attribute) -> bool) ->
     let conditions = policy.conditions.iter().chain(&rule.conditions);
     let wanted = conditions.filter(|condition| !condition.expectation.holds(None, nobody));
     let keys = rule.keys.iter().filter_map(|key| {
-        let all_lack = key.alternatives.iter().all(|part| lacks(&part.attribute));
-        key.alternatives.first().filter(|_| all_lack).map(|part| &part.attribute)
+        let all_lack = key.alternatives.iter().all(lacks);
+        key.alternatives.first().filter(|_| all_lack)
     });
     wanted.map(|condition| &condition.attribute).chain(keys).find(|attribute| lacks(attribute))
 }

@@ -1,5 +1,6 @@
 //! Invents requests that meet constraints, to find out how the rules of a policy treat them.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::num::NonZeroU8;
 
@@ -64,6 +65,14 @@ impl<'f> Example<'f> {
         if *attribute == Attribute::Address || self.values.iter().any(|(filled, _)| *filled == attribute) {
             return true;
         }
+        // A value that fits an attribute and its changed value, or a changed path, is not invented.
+        let is_other = |other: &Attribute| other != attribute && other.source() == attribute.source();
+        let is_of_request =
+            matches!(attribute.source(), Attribute::Path | Attribute::PathSegment(_) | Attribute::Address);
+        let folding = attribute.folding();
+        if constraints.attributes().any(is_other) || !folding.is_none() && is_of_request {
+            return false;
+        }
         let expected = constraints.on(attribute);
         let mut values: Vec<Option<Vec<u8>>> = Vec::new();
         if !never_missing(attribute) {
@@ -86,6 +95,7 @@ impl<'f> Example<'f> {
             values.retain(|value| value.as_deref().is_some_and(has_segments));
         }
         values.retain(|value| expected.iter().all(|each| each.holds(value.as_deref(), ANYWHERE)));
+        values.retain(|value| value.as_ref().is_none_or(|value| *folding.of(value.into()) == **value));
         let value = match pick {
             Pick::First => values.into_iter().next(),
             Pick::Last => values.pop(),
@@ -99,7 +109,12 @@ impl<'f> Example<'f> {
         if let Some((_, value)) = self.values.iter().find(|(filled, _)| *filled == attribute) {
             return value.clone();
         }
+        let is_of_source = |filled: &Attribute| filled.source() == attribute.source();
+        if let Some((_, value)) = self.values.iter().find(|(filled, _)| is_of_source(filled)) {
+            return attribute.folding().of_value(value.as_ref()?.into()).map(Cow::into_owned);
+        }
         match attribute {
+            Attribute::Folded(folding, source) => folding.of_value(self.value(source)?.into()).map(Cow::into_owned),
             Attribute::Address => Some(self.client.text().into_bytes()),
             Attribute::Route | Attribute::Upstream => Some(b"default".to_vec()),
             Attribute::Scheme | Attribute::Listener => Some(b"http".to_vec()),
@@ -118,7 +133,7 @@ impl<'f> Example<'f> {
             expectation.holds(self.value(attribute).as_deref(), self.client.address())
         };
         rule.conditions.iter().all(|condition| holds(&condition.attribute, &condition.expectation))
-            && rule.keys.iter().all(|key| key.alternatives.iter().any(|part| self.value(&part.attribute).is_some()))
+            && rule.keys.iter().all(|key| key.alternatives.iter().any(|part| self.value(part).is_some()))
     }
 
     /// Returns the first enforced rule that applies to this example. `None` if no such rule is in `rules`.

@@ -14,7 +14,7 @@ use request::attribute::Attribute;
 use request::door::Door;
 use request::matcher::{Expectation, Text};
 use request::path;
-use rules::rule::{Action, Condition, Fold, KeyPart, Override};
+use rules::rule::{Action, Condition, Override};
 
 /// Finds conditions with a value that no request can have, and conditions whose operators exclude each other.
 pub(super) fn impossible_value(file: &File<'_>) -> Vec<Finding> {
@@ -65,13 +65,13 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
                 false => located.location.key("overrides").pair(*index),
             };
             let before = found.len();
-            if let KeyPart { attribute: attribute @ Attribute::PathSegment(_), fold: Fold::Exact } = &**part {
-                let fault = impossible_part(attribute, value.as_bytes(), Part::Whole, file.config);
+            if let Attribute::PathSegment(_) = &**part {
+                let fault = impossible_part(part, value.as_bytes(), Part::Whole, file.config);
                 found.extend(fault.map(|Fault { why, hint }| location().finding(why, hint)));
             }
             let length = file.config.client_ip.ipv6_prefix;
             let client = matches!(value.parse(), Ok(IpNet::V6(network)) if network.prefix_len() == length);
-            if part.attribute == Attribute::Address && value.parse::<IpAddr>().is_err() && !client {
+            if *part.source() == Attribute::Address && value.parse::<IpAddr>().is_err() && !client {
                 let hint = "write one address; for a network write a rule with match: {ip:address: {cidr: […]}}";
                 let what = match is_in_file {
                     true => format!("no client has the address `{}`", value.escape_debug()),
@@ -294,6 +294,22 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         | Attribute::KeyPlan
         | Attribute::Address => &[],
         Attribute::KeyColumn(_) | Attribute::TlsServerName | Attribute::TlsClient(_) => &[EMPTY],
+        // In lower case, these values are not as requests have them.
+        Attribute::Folded(folding, source)
+            if folding.is_lower()
+                && matches!(
+                    **source,
+                    Attribute::Method
+                        | Attribute::Path
+                        | Attribute::PathSegment(_)
+                        | Attribute::Route
+                        | Attribute::Upstream
+                        | Attribute::Listener
+                ) =>
+        {
+            &[]
+        }
+        Attribute::Folded(_, source) => checks(source),
     }
 }
 
@@ -350,7 +366,8 @@ fn impossible(attribute: &Attribute, expectation: &Expectation, file: &Config) -
         Expectation::Suffix(suffix) => impossible_part(attribute, suffix, Part::Suffix, file),
         Expectation::All(all) => all.iter().find_map(|each| impossible(attribute, each, file)),
         Expectation::Regex(regex)
-            if matches!(attribute, Attribute::Path | Attribute::PathSegment(_)) && !regex.as_str().is_ascii() =>
+            if matches!(attribute.source(), Attribute::Path | Attribute::PathSegment(_))
+                && !regex.as_str().is_ascii() =>
         {
             Some(Fault::new(
                 format!("`{}` has a letter that no path has unescaped", regex.as_str().escape_debug()),
@@ -366,7 +383,7 @@ fn impossible(attribute: &Attribute, expectation: &Expectation, file: &Config) -
 }
 
 fn impossible_text(attribute: &Attribute, text: &Text, file: &Config) -> Option<Fault> {
-    match (attribute, text) {
+    match (attribute.source(), text) {
         (Attribute::Path, Text::Subtree(root)) if root.is_empty() => None,
         (Attribute::Path, Text::Exact(value)) if value == b"*" => None,
         (_, Text::Subtree(root)) => impossible_part(attribute, root, Part::Root, file),

@@ -82,6 +82,7 @@ impl File<'_> {
             | Attribute::Upstream
             // Another proxy sends this attribute, so a client cannot omit it.
             | Attribute::Descriptor(_) => false,
+            Attribute::Folded(_, source) => self.is_optional(source),
         }
     }
 
@@ -101,8 +102,7 @@ fn can_apply(rule: &Rule, left_out: &impl Fn(&Attribute) -> bool) -> bool {
         let nobody = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
         !left_out(&condition.attribute) || condition.expectation.holds(None, nobody)
     };
-    rule.conditions.iter().all(holds)
-        && rule.keys.iter().all(|key| key.alternatives.iter().any(|part| !left_out(&part.attribute)))
+    rule.conditions.iter().all(holds) && rule.keys.iter().all(|key| key.alternatives.iter().any(|part| !left_out(part)))
 }
 
 /// Returns an attribute that the rule needs and that a client can omit.
@@ -110,7 +110,7 @@ fn needed<'r>(rule: &'r Rule, left_out: &impl Fn(&Attribute) -> bool) -> Option<
     if can_apply(rule, left_out) {
         return None;
     }
-    let keys = rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);
+    let keys = rule.keys.iter().flat_map(|key| &key.alternatives);
     let conditions = rule.conditions.iter().map(|condition| &condition.attribute);
     conditions.chain(keys).find(|attribute| left_out(attribute))
 }

@@ -52,7 +52,7 @@ fn redirected_to(route: &Route) -> Option<Condition> {
 }
 
 fn reads_path(condition: &Condition) -> bool {
-    matches!(condition.attribute, Attribute::Path | Attribute::PathSegment(_))
+    matches!(condition.attribute.source(), Attribute::Path | Attribute::PathSegment(_))
 }
 
 /// Finds routes that set or remove a request field from which the gateway reads a credential or another attribute. The
@@ -72,7 +72,7 @@ pub(super) fn changed_identity(file: &File<'_>) -> Vec<Finding> {
         let set = changes.set.iter().enumerate().map(|(at, (name, _))| (name, location.key("set").pair(at)));
         let removed = changes.remove.iter().enumerate().map(|(at, name)| (name, location.key("remove").member(at)));
         for (name, location) in set.chain(removed) {
-            let is_read = |attribute: &Attribute| match attribute {
+            let is_read = |attribute: &Attribute| match attribute.source() {
                 Attribute::Header(read) => read == name,
                 Attribute::Cookie(_) => *name == COOKIE,
                 _ => false,

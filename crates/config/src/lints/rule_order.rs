@@ -105,7 +105,7 @@ fn escapes<'r>(rules: &'r [LocatedRule<'_>], late: &LocatedRule<'_>, ipv6_prefix
 /// Whether `first` reads an attribute that is missing at a door where `late` may apply.
 fn may_lack(file: &File<'_>, first: &LocatedRule<'_>, late: &LocatedRule<'_>) -> bool {
     let conditions = first.rule.conditions.iter().map(|condition| &condition.attribute);
-    let keys = first.rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);
+    let keys = first.rule.keys.iter().flat_map(|key| &key.alternatives);
     let needed = Constraints::under(late.policy, late.rule);
     let doors = doors(file, late);
     let is_missing = |attribute: &Attribute| doors.iter().any(|door| !attribute.is_supplied_at(*door));

@@ -51,15 +51,12 @@ impl File<'_> {
         }
         let is_constant = |attribute: &Attribute| {
             constraints.is_pinned(attribute)
-                || matches!(attribute, Attribute::Route | Attribute::Upstream | Attribute::Scheme)
-                || matches!(attribute, Attribute::Listener | Attribute::Door)
+                || matches!(attribute.source(), Attribute::Route | Attribute::Upstream | Attribute::Scheme)
+                || matches!(attribute.source(), Attribute::Listener | Attribute::Door)
         };
         let others = keys.iter().filter(|key| self.picked(constraints, key, ClientChoice::Target).is_none());
         let mut parts = others.flat_map(|key| &key.alternatives);
-        parts
-            .all(|part| is_constant(&part.attribute))
-            .then(|| keys.iter().find_map(picked(ClientChoice::Target)))
-            .flatten()
+        parts.all(is_constant).then(|| keys.iter().find_map(picked(ClientChoice::Target))).flatten()
     }
 
     /// Returns an attribute of this limit key whose value the client can choose.
@@ -69,8 +66,7 @@ impl File<'_> {
         key: &'k LimitKey,
         chosen: ClientChoice,
     ) -> Option<&'k Attribute> {
-        for part in &key.alternatives {
-            let attribute = &part.attribute;
+        for attribute in &key.alternatives {
             if self.is_free(attribute, chosen) && !constraints.is_pinned(attribute) {
                 return Some(attribute);
             }
@@ -84,7 +80,7 @@ impl File<'_> {
 
     /// Whether a client may send any value of the attribute.
     fn is_free(&self, attribute: &Attribute, chosen: ClientChoice) -> bool {
-        match attribute {
+        match attribute.source() {
             Attribute::Path
             | Attribute::PathSegment(_)
             | Attribute::Host
@@ -94,7 +90,7 @@ impl File<'_> {
                 matches!(chosen, ClientChoice::Target)
             }
             Attribute::RequestJson(_) | Attribute::JsonAmount(_) | Attribute::RequestForm(_) => true,
-            Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_) => !self.is_known_key(attribute),
+            source @ (Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_)) => !self.is_known_key(source),
             _ => false,
         }
     }
@@ -130,7 +126,7 @@ impl File<'_> {
 
     /// Whether no client can evade this rule.
     fn is_firm(&self, rule: &Rule, constraints: &Constraints<'_>) -> bool {
-        let chosen = |attribute: &Attribute| match attribute {
+        let chosen = |attribute: &Attribute| match attribute.source() {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => false,
             Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) | Attribute::Address => false,
             Attribute::Route | Attribute::Upstream => false,
@@ -138,12 +134,12 @@ impl File<'_> {
             Attribute::Descriptor(_) => false,
             Attribute::Scheme | Attribute::Listener | Attribute::Door | Attribute::TlsClient(_) => false,
             // A client can choose a path as freely as a header.
-            _ => !self.is_known_key(attribute) && !constraints.is_pinned(attribute),
+            source => !self.is_known_key(source) && !constraints.is_pinned(attribute),
         };
         let is_firm = |key: &LimitKey| {
-            let last = key.alternatives.iter().position(|part| constraints.is_present(&part.attribute));
+            let last = key.alternatives.iter().position(|part| constraints.is_present(part));
             let reached = last.map_or(key.alternatives.len(), |last| last + 1);
-            !key.alternatives.iter().take(reached).any(|part| chosen(&part.attribute))
+            !key.alternatives.iter().take(reached).any(chosen)
         };
         match rule.action {
             Action::Allow => false,

@@ -4,6 +4,7 @@
 //! [`Attribute::resolve`]. A value consists of bytes. As text with replaced characters, the values of two clients could
 //! become equal.
 
+mod folding;
 mod supply;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,8 @@ use std::num::NonZeroU8;
 use http::header::{CONNECTION, COOKIE, HeaderName};
 use http::request::Parts;
 use llm::json::{InvalidPointer, Pointer};
+
+pub use folding::Folding;
 
 use super::attribute_value::AttributeValue;
 use super::client_certificate_field::ClientCertificateField;
@@ -69,6 +72,8 @@ pub enum Attribute {
     Model,
     /// A value of a descriptor that another proxy sends: an entry, the domain, or the names of all entries.
     Descriptor(String),
+    /// The value of another attribute, changed. The other attribute is not itself changed.
+    Folded(Folding, Box<Attribute>),
 }
 
 /// The reason why a text is not an attribute.
@@ -87,7 +92,8 @@ pub enum AttributeError {
     BadSegment,
 }
 
-/// All forms in which a limit key can name an attribute. `match` also accepts [`WORDS_SPELLING`].
+/// All forms in which a limit key can name an attribute. `match` also accepts [`WORDS_SPELLING`]. Any of them may stand
+/// in `lower(…)` and `trim(…)`.
 pub const SPELLINGS: &[&str] = &[
     "jwt:<claim>",
     "key:id",
@@ -129,6 +135,10 @@ impl Attribute {
     /// # Errors
     /// If the text names no attribute. The error says why.
     pub fn parse(text: &str) -> Result<Attribute, AttributeError> {
+        let (folding, name) = Folding::split(text);
+        if !folding.is_none() {
+            return Attribute::parse(name).map(|attribute| Attribute::Folded(folding, Box::new(attribute)));
+        }
         if let Some(inner) = text.strip_prefix("words(").and_then(|text| text.strip_suffix(')')) {
             return match inner.trim().strip_prefix("jwt:") {
                 Some("") => Err(AttributeError::NameMissing),
@@ -185,12 +195,30 @@ impl Attribute {
         }
     }
 
+    /// Returns the attribute whose value this attribute changes. Without [`Attribute::Folded`], this is the attribute
+    /// itself.
+    pub fn source(&self) -> &Attribute {
+        match self {
+            Attribute::Folded(_, source) => source.source(),
+            other => other,
+        }
+    }
+
+    /// Returns how this attribute changes the value of its source.
+    pub fn folding(&self) -> Folding {
+        match self {
+            Attribute::Folded(folding, _) => *folding,
+            _ => Folding::default(),
+        }
+    }
+
     /// Returns the value that the request has for this attribute, as `match` compares it. A claim may be a list.
     pub fn resolve_for_match<'r>(&self, request: &Request<'r>) -> AttributeValue<'r> {
         let claims = request.claims;
         match self {
             Attribute::Claim(name) => claims.map_or(AttributeValue::Missing, |claims| claims.value(name)),
             Attribute::Words(name) => claims.map_or(AttributeValue::Missing, |claims| claims.words(name)),
+            Attribute::Folded(folding, source) => source.resolve_for_match(request).folded(*folding),
             _ => self.resolve(request).into(),
         }
     }
@@ -249,20 +277,21 @@ impl Attribute {
                 Cow::Borrowed(value) => Cow::Borrowed(value.as_bytes()),
                 Cow::Owned(value) => Cow::Owned(value.into_bytes()),
             }),
+            Attribute::Folded(folding, source) => folding.of_value(source.resolve(request)?),
         }
     }
 
     /// Returns whether the value can be in the body of a request.
     pub fn needs_body(&self) -> bool {
         matches!(
-            self,
+            self.source(),
             Attribute::RequestJson(_) | Attribute::JsonAmount(_) | Attribute::RequestForm(_) | Attribute::Model
         )
     }
 
     /// Returns whether the value of a request with this head can only be in its body.
     pub fn is_in_body_of(&self, head: &Parts) -> bool {
-        match self {
+        match self.source() {
             Attribute::Model => ModelPlace::of(head) == ModelPlace::Body,
             other => other.needs_body(),
         }
@@ -278,6 +307,7 @@ impl Attribute {
             }
             Attribute::Query(name) => query::is_repeated(request, name.as_bytes()),
             Attribute::Cookie(name) => cookie::is_ambiguous(request, name.as_bytes()) || is_nominated(request, &COOKIE),
+            Attribute::Folded(_, source) => source.is_ambiguous(request),
             // Repeated credentials are refused before any rule is asked.
             Attribute::Claim(_)
             | Attribute::Words(_)
@@ -335,6 +365,7 @@ impl fmt::Display for Attribute {
             Attribute::RequestForm(name) => write!(f, "request_form:{name}"),
             Attribute::Model => f.write_str("llm:model"),
             Attribute::Descriptor(name) => write!(f, "descriptor:{name}"),
+            Attribute::Folded(folding, source) => write!(f, "{folding}{source}{}", folding.end()),
         }
     }
 }

@@ -25,6 +25,7 @@ impl Attribute {
             // The connection is that of the asking proxy. With `ext_authz`, the proxy may report the TLS properties of
             // its client.
             Attribute::TlsServerName | Attribute::TlsClient(_) => matches!(door, Door::Proxy | Door::ExtAuthz),
+            Attribute::Folded(_, source) => source.is_supplied_at(door),
             Attribute::Claim(_)
             | Attribute::Words(_)
             | Attribute::ClaimedAmount(_)

@@ -193,3 +193,42 @@ fn an_attribute_of_a_body_is_printed_as_it_is_written() {
     assert_eq!(Attribute::parse("request_json:"), Err(AttributeError::NameMissing));
     assert!(!Attribute::Path.needs_body());
 }
+
+#[test]
+fn a_changed_value_is_printed_in_one_form() {
+    for (text, printed) in [
+        ("lower(header:X-Key)", "lower(header:x-key)"),
+        (" trim( lower(query:a b) ) ", "lower(trim(query:a b))"),
+        ("lower(trim(lower(host)))", "lower(trim(host))"),
+        ("trim(words(jwt:scope))", "trim(words(jwt:scope))"),
+        ("lower(request_json:/a)", "lower(request_json:/a)"),
+    ] {
+        let attribute = Attribute::parse(text).unwrap();
+        assert_eq!(attribute.to_string(), printed);
+        assert_eq!(Attribute::parse(printed), Ok(attribute));
+    }
+    assert_eq!(Attribute::parse("lower(hots)"), Err(AttributeError::Unknown));
+    assert_eq!(Attribute::parse("trim()"), Err(AttributeError::Unknown));
+    check("lower(header:x-key)", "/", &[("x-key", " A b ")], Some("a b"));
+    check("trim(query:user)", "/?user=%20%C2%A0a%20B%0A", &[], Some("a B"));
+    check("trim(query:user)", "/?user=%20", &[], None);
+    check("lower(trim(cookie:s))", "/", &[("cookie", "s=%20A%20")], Some("a"));
+    check("lower(query:user)", "/?user=a&user=b", &[], Some("AMBIGUOUS"));
+}
+
+#[test]
+fn each_element_of_a_list_is_changed() {
+    let claims = crate::identity::Claims::new(
+        [("r".to_owned(), serde_json::json!([" Dev", "OPS ", " ", 7]))].into_iter().collect(),
+        None,
+    );
+    let head = http::Request::get("/").body(()).unwrap().into_parts().0;
+    let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
+    let request = Request { claims: Some(&claims), ..Request::new(&head, client) };
+    let elements = |text: &str| match Attribute::parse(text).unwrap().resolve_for_match(&request) {
+        AttributeValue::List(list) => list.elements(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(elements("lower(trim(jwt:r))"), [b"dev".to_vec(), b"ops".to_vec(), b"7".to_vec()]);
+    assert_eq!(elements("lower(words(jwt:r))"), [b"dev".to_vec(), b"ops".to_vec(), b"7".to_vec()]);
+}

@@ -6,7 +6,7 @@ use crate::compiled_rule::{CompiledCondition, CompiledRule, Slot};
 use crate::index::{Index, Indices};
 use crate::partial_evaluation::{Knowledge, Observation};
 use crate::policy_walk::{Facts, Finding};
-use crate::rule::{Condition, Fold, LimitKey};
+use crate::rule::{Condition, LimitKey};
 use crate::rule_set::RuleSet;
 use crate::settled_price::{LearnedCosts, SettledPrice};
 use base::time::Timestamp;
@@ -37,7 +37,7 @@ impl<'a> PickedKeys<'a> {
     /// not the gateway's bucket, but different clients still have different buckets.
     pub(super) fn push(&mut self, picked: PickedKey<'a>, issuer: Option<&str>) {
         let PickedKey { alternative, part, value, .. } = &picked;
-        let mut push = |value: &[u8]| self.descriptor.push_value(*alternative, &part.attribute, issuer, value);
+        let mut push = |value: &[u8]| self.descriptor.push_value(*alternative, part, issuer, value);
         match value {
             Observation::Value(value) => push(value),
             Observation::Named(name) => push(name.to_string().as_bytes()),
@@ -76,15 +76,11 @@ impl<'a> PartialFacts<'a, '_> {
     /// Picks the first alternative of a limit key that has a value.
     fn pick_key(&mut self, key: &'a LimitKey) -> Finding<PickedKey<'a>, Failure<'a>, &'a Attribute> {
         for (alternative, part) in (0u8..).zip(&key.alternatives) {
-            let value = match ((self.see)(&part.attribute), part.fold) {
+            let value = match (self.see)(part) {
                 // A limit cannot count by a list, so the next alternative is tried.
-                (Observation::Missing | Observation::List(_), _) => continue,
-                // The pseudonym of a folded value cannot be computed from the pseudonym of the value as it was sent.
-                (Observation::Unknown, _) | (Observation::Named(_), Fold::Lower) => {
-                    return Finding::Unknown(&part.attribute);
-                }
-                (Observation::Value(value), Fold::Lower) => Observation::Value(value.to_ascii_lowercase().into()),
-                (seen, Fold::Exact) => seen,
+                Observation::Missing | Observation::List(_) => continue,
+                Observation::Unknown => return Finding::Unknown(part),
+                value => value,
             };
             return Finding::Holds(PickedKey { key, alternative, part, value });
         }
@@ -189,7 +185,7 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
             match value {
                 Observation::Value(value) => overrides.variant(value),
                 Observation::Named(name) => {
-                    let attribute = part.attribute.to_string();
+                    let attribute = part.to_string();
                     overrides.variant_where(|value| self.known.names.value(&attribute, value) == *name)
                 }
                 Observation::Missing | Observation::List(_) | Observation::Unknown => None,

@@ -2,7 +2,7 @@
 
 use crate::claimed_numbers::{ClaimResult, ClaimedNumber};
 use crate::partial_evaluation::Observation;
-use crate::rule::{Condition, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
+use crate::rule::{Condition, LimitKey, Mode, Otherwise, Policy, Rule};
 use crate::rule_set::Answer;
 use crate::settled_price::SettledPrice;
 use base::time::Timestamp;
@@ -119,8 +119,8 @@ pub struct PickedKey<'a> {
     pub key: &'a LimitKey,
     /// The index of the alternative that has the value.
     pub alternative: u8,
-    pub part: &'a KeyPart,
-    /// The value, in lower case if the limit key says so. If only the pseudonym of the value is known, the pseudonym.
+    pub part: &'a Attribute,
+    /// The value, changed as the attribute says. If only the pseudonym of the value is known, the pseudonym.
     pub value: Observation<'a>,
 }
 

@@ -13,8 +13,8 @@ use super::{Exemption, ExplainedPolicy, ExplainedRule, Explanation, PolicyEnd, P
 use crate::claimed_numbers::{ClaimedNumber, ClaimedNumbers, NumberKind};
 use crate::partial_evaluation::{Knowledge, Observation};
 use crate::rule::{
-    Action, Condition, Expose, Fold, KeyPart, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override,
-    OverrideNumbers, Policy, Price, RefusalStatus, Rule, RuleSource,
+    Action, Condition, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override, OverrideNumbers, Policy,
+    Price, RefusalStatus, Rule, RuleSource,
 };
 use crate::rule_set::{Answer, RuleSet};
 use base::position::Position;
@@ -60,7 +60,7 @@ fn expectation() -> impl Strategy<Value = Expectation> {
 }
 
 fn conditions() -> impl Strategy<Value = Vec<Condition>> {
-    let attribute = prop_oneof![6 => attribute(), 1 => Just(Attribute::parse(WORDS).unwrap())];
+    let attribute = prop_oneof![6 => folded(), 1 => Just(Attribute::parse(WORDS).unwrap())];
     let condition =
         (attribute, expectation()).prop_map(|(attribute, expectation)| match compares_address(&expectation) {
             true => Condition { attribute: Attribute::Address, expectation },
@@ -78,10 +78,17 @@ fn compares_address(expectation: &Expectation) -> bool {
     }
 }
 
+/// Generates an attribute whose value is perhaps changed.
+fn folded() -> impl Strategy<Value = Attribute> {
+    let function = prop_oneof![3 => Just("("), 1 => Just("lower("), 1 => Just("trim(")];
+    (attribute(), function).prop_map(|(attribute, function)| match function {
+        "(" => attribute,
+        function => Attribute::parse(&format!("{function}{attribute})")).unwrap(),
+    })
+}
+
 fn key() -> impl Strategy<Value = LimitKey> {
-    let part = (attribute(), prop_oneof![3 => Just(Fold::Exact), 1 => Just(Fold::Lower)])
-        .prop_map(|(attribute, fold)| KeyPart { attribute, fold });
-    vec(part, 1..3).prop_map(|alternatives| LimitKey { text: format!("{alternatives:?}"), alternatives })
+    vec(folded(), 1..3).prop_map(|alternatives| LimitKey { text: format!("{alternatives:?}"), alternatives })
 }
 
 fn bucket(burst: u64) -> Algorithm {
@@ -114,7 +121,7 @@ fn claimed() -> impl Strategy<Value = ClaimedNumbers> {
 
 fn limit() -> impl Strategy<Value = Limit> {
     // This part is a placeholder. `name_parts` replaces it by a part of the limit keys.
-    let part = Arc::new(KeyPart { attribute: Attribute::Path, fold: Fold::Exact });
+    let part = Arc::new(Attribute::Path);
     let value = select(&["a", "b", "192.0.2.1"][..]).prop_map(Arc::from);
     let numbers = prop_oneof![
         4 => (7u64..20).prop_map(|burst| OverrideNumbers::Limited(bucket(burst))),
@@ -170,7 +177,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 /// Gives each override a part of these limit keys as its `part`. The overrides take the parts in turn.
 fn name_parts(action: &mut Action, keys: &[LimitKey], first: Index) {
     let Action::Charge(limits) = action else { return };
-    let parts: Vec<&KeyPart> = keys.iter().flat_map(|key| &key.alternatives).collect();
+    let parts: Vec<&Attribute> = keys.iter().flat_map(|key| &key.alternatives).collect();
     for limit in limits {
         if parts.is_empty() {
             limit.overrides.clear();
@@ -262,7 +269,10 @@ fn explain<'a>(
     let request = sent.request();
     let issuer = sent.claims.as_ref().and_then(Claims::issuer);
     rules.explain(
-        &mut |attribute| see(attribute, attribute.resolve_for_match(&request).into()),
+        &mut |attribute| {
+            let source = attribute.source();
+            see(source, source.resolve_for_match(&request).into()).folded(attribute.folding())
+        },
         Knowledge { client, issuer, at: AT, names },
     )
 }

@@ -163,7 +163,7 @@ impl RouteSet {
     pub fn read_attributes(&self) -> impl Iterator<Item = &Attribute> {
         let forwarding = self.routes.iter().filter_map(|route| route.forwarding.as_deref());
         let splits = self.routes.iter().filter_map(|route| route.split()?.by());
-        let split_by = splits.flat_map(|by| &by.alternatives).map(|part| &part.attribute);
+        let split_by = splits.flat_map(|by| &by.alternatives);
         self.attributes.iter().chain(forwarding.flat_map(Forwarding::attributes)).chain(split_by)
     }
 

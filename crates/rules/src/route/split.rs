@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::UpstreamId;
 use crate::partial_evaluation::Observation;
-use crate::rule::{Fold, LimitKey};
+use crate::rule::LimitKey;
 use request::attribute::Attribute;
 
 /// The upstreams over which a route splits its requests, with their weights.
@@ -68,9 +68,8 @@ impl Split {
         draw: impl FnOnce(u64) -> u64,
     ) -> UpstreamId {
         let Some(by) = &self.by else { return self.at(draw(self.total())) };
-        let picked = by.alternatives.iter().find_map(|part| Some((part.fold, value(&part.attribute)?)));
-        match picked {
-            Some((fold, value)) => self.of(&folded(fold, value)),
+        match by.alternatives.iter().find_map(value) {
+            Some(value) => self.of(&value),
             None => self.largest(),
         }
     }
@@ -83,8 +82,8 @@ impl Split {
     ) -> PartialShare {
         let Some(by) = &self.by else { return PartialShare::Unknown };
         for part in &by.alternatives {
-            match observe(&part.attribute) {
-                Observation::Value(value) => return PartialShare::Chosen(self.of(&folded(part.fold, value))),
+            match observe(part) {
+                Observation::Value(value) => return PartialShare::Chosen(self.of(&value)),
                 // A list counts as missing, as in a limit key.
                 Observation::Missing | Observation::List(_) => {}
                 Observation::Named(_) | Observation::Unknown => return PartialShare::Unknown,
@@ -137,17 +136,9 @@ impl Share {
     }
 }
 
-fn folded(fold: Fold, value: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-    match fold {
-        Fold::Exact => value,
-        Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::KeyPart;
 
     const CLIENTS: u32 = 20_000;
 
@@ -160,10 +151,7 @@ mod tests {
         });
         let key = by.map(|text| LimitKey {
             text: text.to_owned(),
-            alternatives: text
-                .split('|')
-                .map(|text| KeyPart { attribute: Attribute::parse(text).unwrap(), fold: Fold::Lower })
-                .collect(),
+            alternatives: text.split('|').map(|text| Attribute::parse(&format!("lower({text})")).unwrap()).collect(),
         });
         Split::new(shares.collect(), key)
     }
@@ -232,8 +220,8 @@ mod tests {
     fn a_request_without_the_attribute_goes_to_the_largest() {
         let split = split(&[("canary", 5), ("api", 95)], Some("jwt:sub|query:user"));
         let choose = |user: Option<&'static str>| {
-            let value = |attribute: &Attribute| match attribute {
-                Attribute::Query(_) => user.map(|user| Cow::Borrowed(user.as_bytes())),
+            let value = |attribute: &Attribute| match attribute.source() {
+                Attribute::Query(_) => attribute.folding().of_value(Cow::Borrowed(user?.as_bytes())),
                 _ => None,
             };
             split.choose(value, |_| panic!("it is not drawn")).0
@@ -243,8 +231,8 @@ mod tests {
         let upper: &'static str = canary.to_uppercase().leak();
         assert_eq!(choose(Some(upper)), 0);
         let observed = |user: Observation<'static>| {
-            let mut observe = |attribute: &Attribute| match attribute {
-                Attribute::Query(_) => user.clone(),
+            let mut observe = |attribute: &Attribute| match attribute.source() {
+                Attribute::Query(_) => user.clone().folded(attribute.folding()),
                 _ => Observation::Missing,
             };
             split.choose_partially(&mut observe)

@@ -330,7 +330,7 @@ fn a_bound_of_a_number_is_that_of_check() {
     assert!(bounds > 20, "{bounds} bounds");
 }
 
-const SPELLINGS_OF_VALUES: [&str; 53] = [
+const SPELLINGS_OF_VALUES: [&str; 54] = [
     "0",
     "1",
     "-1",
@@ -376,6 +376,7 @@ const SPELLINGS_OF_VALUES: [&str; 53] = [
     "query:x+y",
     "cookie:a|b",
     "lower( host )",
+    "trim( lower(host ) )",
     "a | b",
     "path |lower(query:a b)",
     "10/s",

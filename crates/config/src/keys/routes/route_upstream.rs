@@ -94,16 +94,13 @@ fn known(field: &Field<'_>, name: &str, upstreams: Option<&[&str]>) -> Option<Up
 /// Reads `split_by`. The attribute `upstream` is not allowed, because it is known only after the choice of an upstream.
 fn split_by(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
     let key = limit_key(field, attributes)?;
-    let chosen = key.alternatives.iter().find(|part| part.attribute == Attribute::Upstream);
+    let chosen = key.alternatives.iter().find(|part| *part.source() == Attribute::Upstream);
     if chosen.is_some() {
         field.wrong("`upstream`: it is known only after it has been chosen", None);
         return None;
     }
-    if let Some(part) = key.alternatives.iter().find(|part| part.attribute.needs_body()) {
-        field.wrong(
-            format_args!("`{}`: the body is read only after the upstream has been chosen", part.attribute),
-            None,
-        );
+    if let Some(part) = key.alternatives.iter().find(|part| part.needs_body()) {
+        field.wrong(format_args!("`{part}`: the body is read only after the upstream has been chosen"), None);
         return None;
     }
     Some(key)

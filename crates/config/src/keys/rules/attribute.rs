@@ -4,7 +4,7 @@ use crate::keys::listeners::Listener;
 use crate::language::reader::Field;
 use crate::language::suggest::{nearest_name, nearest_spelling};
 use base::tls::server::ClientAuth;
-use request::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
+use request::attribute::{Attribute, AttributeError, Folding, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
 use request::door::Door;
 
 /// Reads the names of attributes. The fields of this reader say which kinds of credentials the file verifies.
@@ -18,6 +18,10 @@ pub(crate) struct AttributeReader<'k> {
     /// The columns of the file with the API keys, without the columns for id and plan. `None` if that file is invalid.
     pub columns: Option<&'k [String]>,
 }
+
+/// The functions around attributes, as a hint.
+const FUNCTIONS: &str = "functions are lower(ATTRIBUTE) and trim(ATTRIBUTE), in limit_keys, match, exempt, by and split_by, and \
+                         words(jwt:CLAIM), in match";
 
 /// Returns how the file must write the attribute that has the name `text` in other programs.
 fn other_name(text: &str) -> Option<String> {
@@ -62,6 +66,10 @@ impl AttributeReader<'_> {
     /// Returns the attribute with the name `text`. `None` after reporting at `field` that the file cannot use it.
     pub(crate) fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let attribute = self.attribute_of_rule(field, text)?;
+        if !attribute.folding().is_none() {
+            field.wrong(format_args!("`{attribute}` is not an attribute"), Some(FUNCTIONS.to_owned()));
+            return None;
+        }
         if attribute.needs_body() {
             let hint = "bodies are read for `match`, `limit_keys` and `exempt`";
             field.wrong(format_args!("`{attribute}` is not known here"), Some(hint.to_owned()));
@@ -76,14 +84,13 @@ impl AttributeReader<'_> {
             Ok(attribute) => return self.verified(field, attribute),
             Err(why) => why,
         };
-        let text = text.escape_debug();
+        let text = Folding::split(text).1.escape_debug();
         match why {
             AttributeError::Unknown => {
                 let text = text.to_string();
                 let hint = other_name(&text).map(|name| format!("did you mean `{name}`?"));
                 let hint = hint.or_else(|| nearest_spelling(&text, SPELLINGS));
-                let functions = "functions are lower(ATTRIBUTE), in limit_keys, and words(jwt:CLAIM), in match";
-                let hint = hint.or_else(|| text.contains('(').then(|| functions.to_owned()));
+                let hint = hint.or_else(|| text.contains('(').then(|| FUNCTIONS.to_owned()));
                 let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
                 field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
             }
@@ -109,7 +116,7 @@ impl AttributeReader<'_> {
 
     /// Returns an attribute if it is usable: the file must say how to verify the credential of the attribute.
     fn verified(&self, field: &Field<'_>, attribute: Attribute) -> Option<Attribute> {
-        let (kind, source, there) = match &attribute {
+        let (kind, source, there) = match attribute.source() {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => ("jwt:", "jwt", self.jwt),
             Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) => ("key:", "api_keys", self.api_keys),
             Attribute::TlsServerName if self.tls == TlsAttributes::Missing => {
@@ -127,7 +134,7 @@ impl AttributeReader<'_> {
             field.wrong(format_args!("`{attribute}`: a `{kind}` attribute needs `{source}`, which is missing"), None);
             return None;
         }
-        match (&attribute, self.columns) {
+        match (attribute.source(), self.columns) {
             (Attribute::KeyColumn(name), Some(columns)) if !columns.contains(name) => {
                 let known: Vec<&str> = ["id", "plan"].into_iter().chain(columns.iter().map(|name| &**name)).collect();
                 let name = name.escape_debug().to_string();

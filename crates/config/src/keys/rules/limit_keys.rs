@@ -7,7 +7,7 @@ use crate::language::reader::{Field, all};
 use crate::language::shape::{Definition, List, Shape};
 use crate::language::value_kind::ValueKind;
 use request::attribute::Attribute;
-use rules::rule::{Fold, KeyPart, LimitKey};
+use rules::rule::LimitKey;
 
 type ReadLimitKeys = fn(Field<'_>, AttributeReader<'_>) -> Option<Vec<LimitKey>>;
 
@@ -16,7 +16,7 @@ pub(crate) const LIMIT_KEY: Shape = Shape::Defined(&Definition {
     name: "limit_key",
     shape: Shape::text(
         &[
-            r"^(\s*(lower\(\s*)?((jwt|query|cookie|request_form|descriptor):[^|]*[^|\s][^|]*|request_json:/([^~|]|~[01])*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|llm:model|door)\s*\)?)\s*(\||$))+$",
+            r"^(\s*((lower|trim)\(\s*)*((jwt|query|cookie|request_form|descriptor):[^|]*[^|\s][^|]*|request_json:/([^~|]|~[01])*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|llm:model|door)(\s*\))*)\s*(\||$))+$",
         ],
         "be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives",
     ),
@@ -43,18 +43,17 @@ fn limit_keys(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<L
 pub(crate) fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
     let written = field.text()?;
     let part = |text: &str| {
-        let (text, fold) = fold(text.trim());
-        if text.is_empty() {
+        if text.trim().is_empty() {
             field.must("name an attribute on both sides of each `|`");
             return None;
         }
-        match attributes.attribute_of_rule(field, text)? {
-            words @ Attribute::Words(_) => {
+        match attributes.attribute_of_rule(field, text.trim())? {
+            words if matches!(words.source(), Attribute::Words(_)) => {
                 let hint = "a request may have several words; count by another attribute, like jwt:sub";
-                field.wrong(format_args!("`{words}` is for `match` alone"), Some(hint.to_owned()));
+                field.wrong(format_args!("`{}` is for `match` alone", words.source()), Some(hint.to_owned()));
                 None
             }
-            attribute => Some(KeyPart { attribute, fold }),
+            attribute => Some(attribute),
         }
     };
     let alternatives = written.split('|').map(part).collect::<Option<Vec<_>>>()?;
@@ -63,14 +62,6 @@ pub(crate) fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> O
         return None;
     }
     field.check(&LIMIT_KEY)?;
-    let text = alternatives.iter().map(KeyPart::to_string).collect::<Vec<_>>().join("|");
+    let text = alternatives.iter().map(Attribute::to_string).collect::<Vec<_>>().join("|");
     Some(LimitKey { text, alternatives })
-}
-
-/// Splits a part of a limit key, such as `lower(query:username)`, into the attribute's name and its case folding.
-pub(crate) fn fold(text: &str) -> (&str, Fold) {
-    match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
-        Some(inner) => (inner.trim(), Fold::Lower),
-        None => (text, Fold::Exact),
-    }
 }

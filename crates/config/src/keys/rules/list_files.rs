@@ -39,25 +39,26 @@ pub(crate) fn in_file(
     attribute: Option<&Attribute>,
     environment: Environment<'_>,
 ) -> Option<Expectation> {
-    if attribute == Some(&Attribute::Address) {
+    let (source, folding) = (attribute.map(Attribute::source), attribute.map(Attribute::folding).unwrap_or_default());
+    if source == Some(&Attribute::Address) {
         field.wrong(
             "`in_file` is not for ip:address",
             Some("write cidr_file, which takes single addresses too".to_owned()),
         );
         return None;
     }
-    let is_host = attribute == Some(&Attribute::Host);
-    let is_path = attribute == Some(&Attribute::Path);
+    let is_host = source == Some(&Attribute::Host);
+    let is_path = source == Some(&Attribute::Path);
     let form = |text: &str| match text {
         _ if is_path && text.ends_with("/*") => Err("must be a whole path, without `/*` at its end"),
         _ if is_host && matches!(Text::for_host(text), Text::Subdomain(_)) => Err("must be a whole name, without `*.`"),
         _ if is_host => Ok(text.to_ascii_lowercase().into_bytes()),
-        _ => Ok(text.as_bytes().to_vec()),
+        _ => Ok(folding.of_text(text).as_bytes().to_vec()),
     };
-    let kind = match attribute {
+    let kind = match source {
         Some(Attribute::Host) => ListForm::Hosts,
-        Some(Attribute::Path) => ListForm::Paths,
-        _ => ListForm::Texts,
+        Some(Attribute::Path) => ListForm::Paths(folding),
+        _ => ListForm::Texts(folding),
     };
     list_file(field, kind, environment, |file, content| {
         let list = TextList::parse(file, content, form)?;

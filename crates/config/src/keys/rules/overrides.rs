@@ -7,7 +7,6 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use crate::keys::rules::algorithms::OtherNumbers;
-use crate::keys::rules::limit_keys::fold;
 use crate::keys::rules::list_files::{NamedList, named_list};
 use crate::keys::rules::overrides_file;
 use crate::language::environment::Environment;
@@ -18,7 +17,7 @@ use crate::language::tree::Entry;
 use base::position::Position;
 use request::attribute::Attribute;
 use request::client_address::ClientAddress;
-use rules::rule::{Fold, KeyPart, LimitKey, Override, OverrideNumbers};
+use rules::rule::{LimitKey, Override, OverrideNumbers};
 
 /// The largest number of reported problems in one file.
 const MOST_FAULTS: usize = 20;
@@ -65,7 +64,7 @@ struct TargetFault {
 
 /// The overrides that were read, as one list for each limit of the rule.
 struct Overrides {
-    parts: Vec<Arc<KeyPart>>,
+    parts: Vec<Arc<Attribute>>,
     of_limits: Vec<Vec<Override>>,
 }
 
@@ -190,14 +189,11 @@ impl OverrideReader<'_> {
 
     /// Reads the value to which an override applies. The name of a single attribute may be left out. `None` if the
     /// limit keys are invalid.
-    fn target(&self, parts: &[Arc<KeyPart>], text: &str) -> Option<Result<Target, TargetFault>> {
+    fn target(&self, parts: &[Arc<Attribute>], text: &str) -> Option<Result<Target, TargetFault>> {
         self.keys?;
         let named = text.split_once('=').map(|(name, value)| (name.trim(), value));
-        let is_named = |part: &Arc<KeyPart>| {
-            let Some((name, _)) = named else { return false };
-            let (name, fold) = fold(name);
-            part.fold == fold && Attribute::parse(name).as_ref() == Ok(&part.attribute)
-        };
+        let is_named =
+            |part: &Arc<Attribute>| named.is_some_and(|(name, _)| Attribute::parse(name).as_ref() == Ok(&**part));
         let (index, value) = match (parts.iter().position(is_named), named, parts.len()) {
             (Some(index), Some((_, value)), _) => (index, value),
             (_, _, 1) => (0, text),
@@ -214,7 +210,7 @@ impl OverrideReader<'_> {
             }
         };
         let part = parts.get(index)?;
-        if value.is_empty() && !matches!(part.attribute, Attribute::Claim(_)) {
+        if value.is_empty() && !matches!(part.source(), Attribute::Claim(_)) {
             let what = "must have a value: what is empty counts as missing".to_owned();
             return Some(Err(TargetFault { what, hint: None }));
         }
@@ -222,16 +218,11 @@ impl OverrideReader<'_> {
     }
 
     /// Converts a value to the form that this value has in requests.
-    fn normalise(&self, part: &KeyPart, value: &str) -> Arc<str> {
-        match part {
-            KeyPart { attribute: Attribute::Address, .. } => match value.parse() {
-                Ok(address) => ClientAddress::new(address, self.ipv6_prefix).text().into(),
-                Err(_) => value.into(),
-            },
-            KeyPart { attribute: Attribute::Host, .. } | KeyPart { fold: Fold::Lower, .. } => {
-                value.to_ascii_lowercase().into()
-            }
-            _ => value.into(),
+    fn normalise(&self, part: &Attribute, value: &str) -> Arc<str> {
+        match (part.source(), value.parse()) {
+            (Attribute::Address, Ok(address)) => ClientAddress::new(address, self.ipv6_prefix).text().into(),
+            (Attribute::Host, _) => value.to_ascii_lowercase().into(),
+            _ => part.folding().of_text(value).as_ref().into(),
         }
     }
 }

@@ -231,8 +231,8 @@ impl ReserveReader<'_> {
         let quantile = section.need("learn").and_then(|field| QUANTILE.read(field));
         let by = section.optional("by", |field| {
             let attribute = self.attributes?.attribute_of_rule(&field, field.written()?)?;
-            if let Attribute::Words(_) = attribute {
-                field.wrong(format_args!("`{attribute}` is for `match` alone"), None);
+            if let Attribute::Words(_) = attribute.source() {
+                field.wrong(format_args!("`{}` is for `match` alone", attribute.source()), None);
                 return None;
             }
             Some(attribute)

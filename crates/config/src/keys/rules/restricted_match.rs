@@ -31,9 +31,10 @@ impl Restriction<'_> {
         let mut valid = true;
         for (name, position, member) in field.pairs()? {
             let Ok(attribute) = Attribute::parse(name) else { continue };
-            let without_tls = attribute == Attribute::TlsServerName && self.tls == TlsAttributes::Missing;
+            let attribute = attribute.source();
+            let without_tls = *attribute == Attribute::TlsServerName && self.tls == TlsAttributes::Missing;
             let missing = without_tls.then_some("a `tls:` attribute needs a listener with `tls`");
-            let Some(why) = why_not(&attribute).or(missing) else { continue };
+            let Some(why) = why_not(attribute).or(missing) else { continue };
             member.at(position).wrong(format_args!("`{}`: {why}", name.escape_debug()), None);
             valid = false;
         }

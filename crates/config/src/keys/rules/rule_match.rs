@@ -101,10 +101,11 @@ impl ConditionReader<'_> {
             return self.texts(field, attribute).map(Expectation::AnyOf);
         }
         let section = field.clone().section(&OPERATORS)?;
+        let source = attribute.map(Attribute::source);
+        let is_lower = source == Some(&Attribute::Host) || attribute.is_some_and(|one| one.folding().is_lower());
         let bytes = |field: Field<'_>| {
             let written = field.written()?;
-            let host = attribute == Some(&Attribute::Host);
-            Some(if host { written.to_ascii_lowercase() } else { written.to_owned() }.into_bytes())
+            Some(if is_lower { written.to_ascii_lowercase() } else { written.to_owned() }.into_bytes())
         };
         let operators = [
             section
@@ -137,10 +138,10 @@ impl ConditionReader<'_> {
         all(field.one_or_list()?, |member| self.text(&member, attribute))
     }
 
-    /// Reads a text of a condition, and normalises it like the values of this attribute in requests.
+    /// Reads a text of a condition, and changes it like the values of this attribute in requests.
     fn text(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Text> {
-        let written = field.written()?;
-        match attribute {
+        let written = &*attribute.map(Attribute::folding).unwrap_or_default().of_text(field.written()?);
+        match attribute.map(Attribute::source) {
             Some(Attribute::Path) => Some(Text::for_path(written)),
             Some(Attribute::Host) => Some(Text::for_host(written)),
             Some(Attribute::Address) => match written.parse::<IpAddr>() {
