@@ -46,7 +46,10 @@ fn share(store: &str) {
     assert_eq!(running.response("GET").unwrap().status, 200);
     becomes(&two, "ann", 147);
     becomes(&one, "ann", 147);
+    let before = upstream.count();
     let cut = begin(&two, "/hold/cost/100", "ann");
+    // A request that was not sent costs nothing.
+    eventually("the request is sent", || upstream.count() > before);
     shows(&one, "ann", 152);
     drop(cut);
     becomes(&one, "ann", 150);
