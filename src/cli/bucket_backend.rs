@@ -118,7 +118,7 @@ impl Backend {
         Ok((self.levels(at, &keys, before), self.levels(at, &keys, after)))
     }
 
-    /// Finds the buckets whose names begin with `begin`. `names` is the key that makes the names. `progress` is called with the
+    /// Finds the buckets whose names begin with `begin`. `names` is the secret from which the names are made. `progress` is called with the
     /// number of buckets read so far.
     ///
     /// # Errors

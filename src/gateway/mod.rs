@@ -24,7 +24,7 @@ pub(crate) use bootstrap::bootstrap;
 pub use decision_api::ext_authz::checked_request;
 /// Exported so that `tests/fuzz` can test gRPC messages separately.
 pub use decision_api::grpc;
-/// Exported so that `tests/fuzz` can separately test how the requests that other proxies describe are read.
+/// Exported so that `tests/fuzz` can separately test how Tollgate reads a request that another proxy describes.
 pub use decision_api::original_request;
 /// Exported so that `tests/fuzz` can test the descriptors in Envoy's rate limit calls separately.
 pub use decision_api::rls::descriptors;

@@ -27,7 +27,7 @@ pub struct Refusal {
     pub fits: Option<Box<Fits>>,
     /// What requests in flight hold of the budget that refuses the request. `None` if no budget refuses it.
     pub held: Option<Cost>,
-    /// Whether a budget refuses the request because of what is spent of it, so that the client's quota is used up.
+    /// Whether the spent amount of a budget refuses the request. `false` if only what requests in flight hold refuses it.
     pub is_budget_spent: bool,
     /// How a client can authenticate. A refusal with status 401 has a challenge.
     pub challenge: Option<Challenge>,

@@ -45,9 +45,9 @@ pub struct Bucket {
     state: Option<State>,
     pub asked: u64,
     pub refused: u64,
-    /// The number of requests that this bucket refused and the former file does not refuse. 0 without a former file.
+    /// The number of requests that this bucket refused and the file of `--against` does not refuse. 0 without `--against`.
     pub newly_refused: u64,
-    /// The number of requests to this bucket that the former file refuses. 0 without a former file.
+    /// The number of requests to this bucket that the file of `--against` refuses. 0 without `--against`.
     pub refused_before: u64,
     /// The name of the client for the report, such as `ip:address 203.0.113.7`, or with pseudonyms in place of the
     /// values. `None` for a bucket of another program's log that has refused no request. Also `None` if the bucket's

@@ -231,7 +231,7 @@ impl Store {
             (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(settings),
             (Store::Cluster(cluster), Settings::Redis(settings)) => cluster.replace_login(settings),
             (Store::Postgres(postgres), Settings::Postgres(settings)) => postgres.replace_login(&settings.login),
-            // Settings of another kind of store need a restart.
+            // A change to another kind of store needs a restart.
             (Store::Memory(_) | Store::Redis(_) | Store::Cluster(_) | Store::Postgres(_), _) => {}
         }
     }

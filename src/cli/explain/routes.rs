@@ -56,7 +56,7 @@ fn upstream(config: &Config, route: &Route, request: &Request<'_>) -> Option<Str
     Some(config.upstream(id)?.name.clone())
 }
 
-/// Describes how a matching route has chosen its upstream, and its changes.
+/// Describes how a matching route has chosen an upstream, and how it changes the request.
 fn details(route: &Route, request: &Request<'_>) -> Vec<String> {
     let split = route.split().map(|split| {
         let shares: Vec<String> = split

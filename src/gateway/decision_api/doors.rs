@@ -32,7 +32,8 @@ impl CallTarget {
     /// Returns what a call asks for. `settings` are the settings of the listener that has received the call.
     pub(super) fn of(head: &Parts, is_http2: bool, settings: &Decide) -> CallTarget {
         let path = head.uri.path();
-        // A call of `/decide` has the client's content type, which does not determine the door.
+        // A call of `/decide` has the content type of the client's request. So the content type does not say which kind of
+        // call it is.
         if !http_door::is_path(path) && is_http2 && settings.needs_http2() && grpc::is_call(head) {
             return CallTarget::of_method(path, settings);
         }

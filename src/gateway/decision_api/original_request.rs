@@ -31,7 +31,7 @@ const ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
 const DESCRIPTIONS: [HeaderName; 6] =
     [FORWARDED_METHOD, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED_URI, ORIGINAL_METHOD, ORIGINAL_URL];
 
-/// The request about which a call of another proxy asks.
+/// The request in a call of another proxy, which asks whether the request may pass.
 #[derive(Debug)]
 pub struct DescribedRequest {
     pub head: Parts,

@@ -1,4 +1,4 @@
-//! Records what an observer is shown of a response, for tests. Only a build with the feature `test-hooks` contains the record.
+//! Records for tests which parts of a response an observer has seen. Only a build with the feature `test-hooks` contains the record.
 
 use http::HeaderValue;
 

@@ -157,8 +157,8 @@ impl UpstreamPool {
 }
 
 impl Idle {
-    /// Closes the connection whose idle timeout ends first. All upstreams share the room in the pool. Returns `false`
-    /// if the pool is empty.
+    /// Closes the connection whose idle timeout ends first, whatever its upstream is. Returns `false` if the pool is
+    /// empty.
     fn close_oldest(&mut self) -> bool {
         let first = |(key, connections): (&u64, &Vec<IdleConnection>)| Some((connections.first()?.until, *key));
         let Some((_, key)) = self.connections.iter().filter_map(first).min() else { return false };

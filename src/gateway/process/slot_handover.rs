@@ -148,8 +148,8 @@ mod tests {
     use ledger::bucket_key::BucketKey;
     use ledger::cost::Cost;
 
-    /// Sends one amount, and closes the stream. Returns the number of amounts that count while the previous process is
-    /// running, the number after its end, and whether the stream was broken.
+    /// Sends one amount, and closes the stream. Returns how many amounts count while the previous process runs, how many
+    /// count after the end of that process, and whether the stream was broken.
     fn counted(ends_first: bool) -> (usize, usize, bool) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let held = HeldAmount {

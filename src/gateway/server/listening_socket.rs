@@ -22,7 +22,7 @@ const BACKLOG: i32 = 65_535;
 /// megabytes for a client that does not read.
 const UNSENT: u32 = 32 << 10;
 
-/// The address that clients of a path get as their peer address.
+/// The peer address of clients that connect through a Unix socket.
 const LOCAL_CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A listening socket in non-blocking mode.

@@ -29,7 +29,7 @@ const SPARED: usize = 16;
 pub(crate) struct EvictionOrder {
     /// The limits that have a bucket in this shard.
     limits: HashMap<LimitTag, LimitQueues, RandomState>,
-    /// The limits, ordered by the time at which one of their buckets can be full.
+    /// The limits, ordered by the first time at which one of their buckets can be full.
     soonest: BTreeSet<(Timestamp, LimitTag)>,
     /// For each class, the limits that can lose a bucket of the class, ordered by [`LimitQueues::noted`].
     largest: [BTreeSet<(usize, LimitTag)>; CLASSES],

@@ -263,7 +263,8 @@ mod tests {
         let bytes = [
             frame(HEADERS, END_HEADERS, 1, 3),
             frame(HEADERS, END_HEADERS, 5, 3),
-            // These three frames open no stream: 1 is already open, 3 is lower than 5, and clients use odd numbers.
+            // These three frames open no stream. Stream 1 is already open. Stream 3 comes after stream 5, and numbers must
+            // grow. The number 8 is even, and clients use odd numbers.
             frame(HEADERS, END_HEADERS, 1, 3),
             frame(HEADERS, END_HEADERS, 3, 3),
             frame(HEADERS, END_HEADERS, 8, 3),

@@ -36,7 +36,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Makes the upstream that the key `upstream` declares with one URL. Its other settings have their defaults.
+    /// Makes the upstream of a file with `upstream: URL`. All its other settings have their defaults.
     pub fn of_one_name(
         name: &str,
         endpoint: Endpoint,

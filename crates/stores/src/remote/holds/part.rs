@@ -48,7 +48,8 @@ struct Said {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConnectionNumber(pub u64);
 
-/// The result of one request of a call: the slots that it holds, or the reason why its answer does not count.
+/// The result of one request of a call: the slots that the request holds, or the reason why the store's answer does
+/// not count.
 pub(crate) type Held = Result<Reservation, OldReport>;
 
 /// The error of a request whose report about a bucket was too old. The store has ignored the report, or has answered a

@@ -86,7 +86,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Waits until reports have to be sent in a call without requests.
+    /// Waits until reports must be sent although no request waits for a call.
     pub(super) async fn reports(&self) {
         self.holds.reports(|| self.transport.own_parts(), self.number(), &self.clock).await;
     }
