@@ -219,7 +219,8 @@ impl UsagePlaces {
 }
 
 impl UsageQuestion {
-    /// Returns the parts of the changed body, which asks for the number of used tokens. `None` if the body has changed since the question was made.
+    /// Returns the parts of the changed body, which asks for the number of used tokens. `None` if `body` is too short to
+    /// be the body that this question was made for.
     pub fn ask<'b>(&self, body: &'b [u8]) -> Option<AskingBody<'b>> {
         let (before, rest) = body.split_at_checked(usize::try_from(self.offset).ok()?)?;
         let after = rest.get(usize::try_from(self.replaced).ok()?..)?;
