@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 /// every 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
-/// Sleeps for `span`, more precisely than [`sleep`]. Only the end of the span uses a timer of the request thread's
-/// runtime.
+/// Sleeps for `span`, more precisely than [`sleep`]. It begins with [`sleep`], which is cheap, and ends with a timer of
+/// tokio, which is precise.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
     // For a short span only the precise timer is used, because `sleep` could end after the span.

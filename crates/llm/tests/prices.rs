@@ -62,7 +62,7 @@ fn the_most_that_a_request_costs_is_not_below_any_cost() {
     let model = table.model("a").unwrap();
     // For a prompt below 100 tokens, tokens that are written to the cache have the highest price.
     assert_eq!(model.most(99, 7), NanoDollars(99 * 5_000 + 7 * 10_000));
-    // For a longer prompt with this much output, the second line gives the higher cost.
+    // From 100 tokens on, the second line of the table counts. Its output costs more.
     assert_eq!(model.most(100, 700), NanoDollars(100 * 2_000 + 700 * 20_000));
     for (prompt, output) in [(0, 0), (50, 3), (99, 500), (100, 0), (100, 1), (5_000, 70)] {
         for cached in [0, prompt / 2, prompt] {

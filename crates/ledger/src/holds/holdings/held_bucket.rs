@@ -51,8 +51,8 @@ pub(super) enum ReportCount {
 }
 
 impl HeldBucket {
-    /// Returns the held amount in the next report. If the report may not contain the settled sum yet, settled costs
-    /// count as held.
+    /// Returns the held amount in the next report. Until the store has accepted a first report, the reports give no
+    /// settled sum, and settled costs count as held.
     pub(super) fn said(&self) -> Cost {
         let unsaid = self.budget.as_ref().filter(|budget| !budget.has_begun);
         let unsaid = unsaid.map_or(Cost::default(), |budget| budget.settled.to);
