@@ -64,6 +64,9 @@ pub struct UsageQuestion {
     pub is_member: bool,
 }
 
+/// The largest number of media that an estimate counts. No model accepts more.
+const MOST_MEDIA: u64 = 4_096;
+
 /// The reason why a body cannot be read as a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidRequest {
@@ -270,7 +273,7 @@ impl LlmRequest {
     /// image or other medium. If the request names content elsewhere, `elsewhere` is added.
     pub fn input_estimate(&self, bytes_per_token: NonZeroU64, media: u64, elsewhere: u64) -> u64 {
         let text = self.text_bytes.div_ceil(bytes_per_token.get());
-        let media = self.media.saturating_mul(media);
+        let media = self.media.min(MOST_MEDIA).saturating_mul(media);
         text.saturating_add(media).saturating_add(if self.has_content_elsewhere { elsewhere } else { 0 })
     }
 }

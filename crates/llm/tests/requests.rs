@@ -143,6 +143,23 @@ fn media_count_once_and_content_elsewhere_is_seen() {
         assert!(read.has_content_elsewhere, "{body}");
         assert_eq!(read.input_estimate(NonZeroU64::MIN, 0, 4096), read.text_bytes + 4096);
     }
+    // Text is no medium, although it begins as a data URL or stands in the place of a medium.
+    let prose = "a b, ".repeat(1000);
+    let source = json!({"type": "text", "media_type": "text/plain", "data": prose});
+    let text: [(Format, Value); 5] = [
+        (Format::OpenAiChat, json!({"messages": [{"content": format!("data: {prose}")}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": format!("data:text/plain;base64,{prose}")}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": format!("data:text/plain,{prose}")}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": format!("data{prose}")}]})),
+        (Format::AnthropicMessages, json!({"messages": [{"content": [{"source": source}]}]})),
+    ];
+    for (format, body) in text {
+        let read = request(format, body);
+        assert!(read.media == 0 && read.text_bytes >= 5000, "{} media, {} bytes", read.media, read.text_bytes);
+    }
+    let many = json!({"messages": vec![json!({"content": "data:;base64,AAAA"}); 5000]});
+    let (one, many) = (NonZeroU64::MIN, request(Format::OpenAiChat, many));
+    assert_eq!(many.input_estimate(one, 1500, 0), many.text_bytes + 4096 * 1500);
     for none in [json!({"previous_response_id": null}), json!({"input": "text"})] {
         assert!(!request(Format::OpenAiResponses, none).has_content_elsewhere);
     }

@@ -2,6 +2,10 @@
 
 /// The beginning of a data URL (RFC 2397), in letters of any case.
 const DATA_URL: &[u8] = b"data:";
+/// The end of the media type of a data URL, in letters of any case.
+const BASE64: &[u8] = b";base64";
+/// The largest number of bytes before the comma of a data URL.
+const MOST_TYPE: usize = 200;
 
 /// Counts the names, strings and numbers of the open values. Each is counted when it ends.
 #[derive(Clone, Debug, Default)]
@@ -9,10 +13,20 @@ pub(super) struct TextBelow {
     /// The open values: the index of their pointer, and the number of containers around each.
     open: Vec<(usize, usize)>,
     length: u64,
-    /// The number of bytes of [`DATA_URL`] at the start of the string.
-    matched: usize,
-    /// Whether the string is a medium, whatever it begins with.
-    is_medium: bool,
+    /// The first bytes of the string, up to its first comma.
+    head: Vec<u8>,
+    state: MediumState,
+}
+
+/// Whether a string is a medium. Text in the place of a medium counts as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum MediumState {
+    /// The string may begin as a data URL.
+    #[default]
+    Beginning,
+    /// The string has had only the characters of base64, behind the comma of a data URL or from its start.
+    Base64,
+    Text,
 }
 
 /// The kind of a name, a string or a number.
@@ -49,28 +63,44 @@ impl TextBelow {
     }
 
     pub(super) fn begin(&mut self) {
-        (self.length, self.matched, self.is_medium) = (0, 0, false);
+        (self.length, self.state) = (0, MediumState::Beginning);
+        self.head.clear();
     }
 
+    /// Begins a string in base64, without the beginning of a data URL.
     pub(super) fn begin_medium(&mut self) {
-        self.is_medium = true;
+        self.state = MediumState::Base64;
     }
 
     pub(super) fn part(&mut self, part: &[u8]) {
-        // The first bytes may come in several parts.
-        if self.length == self.matched as u64 {
-            let expected = DATA_URL.get(self.matched..).unwrap_or_default();
-            let equal = expected.iter().zip(part).take_while(|(expected, byte)| byte.eq_ignore_ascii_case(expected));
-            self.matched += equal.count();
+        let mut rest = part;
+        if self.state == MediumState::Beginning {
+            rest = self.begin_url(part);
+        }
+        let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=-_%\r\n".contains(byte);
+        if self.state == MediumState::Base64 && !rest.iter().all(is_base64) {
+            self.state = MediumState::Text;
         }
         self.length = self.length.saturating_add(part.len() as u64);
     }
 
     pub(super) fn end(&mut self, is_string: bool) -> Piece {
-        if is_string && (self.is_medium || self.matched == DATA_URL.len()) {
-            Piece::Medium
-        } else {
-            Piece::Text(self.length)
-        }
+        if is_string && self.state == MediumState::Base64 { Piece::Medium } else { Piece::Text(self.length) }
+    }
+
+    /// Reads the beginning of a data URL, whose bytes may come in several parts. Returns what follows its comma.
+    fn begin_url<'p>(&mut self, part: &'p [u8]) -> &'p [u8] {
+        let end = part.iter().position(|byte| *byte == b',');
+        let (head, rest) = part.split_at(end.unwrap_or(part.len()));
+        self.head.extend(head.iter().take(MOST_TYPE).map(u8::to_ascii_lowercase));
+        let known = self.head.len().min(DATA_URL.len());
+        let may_be_url = self.head.get(..known) == DATA_URL.get(..known) && self.head.len() < MOST_TYPE;
+        self.state = match end {
+            _ if !may_be_url => MediumState::Text,
+            None => MediumState::Beginning,
+            Some(_) if self.head.ends_with(BASE64) && known == DATA_URL.len() => MediumState::Base64,
+            Some(_) => MediumState::Text,
+        };
+        rest.get(1..).unwrap_or_default()
     }
 }

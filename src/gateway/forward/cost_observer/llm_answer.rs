@@ -107,6 +107,10 @@ impl LlmAnswer {
     }
 }
 
+/// The largest estimate of the output of a response that nobody has read. The request can name any maximum, so that one
+/// client could use up a budget that it shares with others.
+const MOST_OUTPUT: u64 = 1_000_000;
+
 impl AnsweredTokens {
     fn estimated(usage: Usage, model: Option<String>, unknown: UnknownTokens) -> AnsweredTokens {
         AnsweredTokens { usage, model, is_estimated: true, unknown }
@@ -125,7 +129,8 @@ impl AnsweredTokens {
     pub(super) fn usage(&self, default_output: u64) -> Usage {
         let UnknownTokens { has_content_elsewhere, is_background, max_output } = self.unknown;
         let input = if has_content_elsewhere { default_output } else { 0 };
-        let output = if is_background { max_output.unwrap_or(default_output) } else { 0 };
+        let most = max_output.unwrap_or(default_output).min(MOST_OUTPUT.max(default_output));
+        let output = if is_background { most } else { 0 };
         Usage { input: self.usage.input.saturating_add(input), output: self.usage.output.max(output), ..self.usage }
     }
 }
@@ -250,6 +255,7 @@ mod tests {
         };
         let queued = r#"{"status":"queued","usage":null}"#;
         assert_eq!(answered(r#"{"background":true,"max_output_tokens":90}"#, queued, 200), 90);
+        assert_eq!(answered(r#"{"background":true,"max_output_tokens":9000000000000000}"#, queued, 200), MOST_OUTPUT);
         assert_eq!(answered(r#"{"background":true}"#, queued, 200), 700);
         assert_eq!(answered(r#"{"background":false}"#, queued, 200), 0);
         assert_eq!(answered(r#"{"background":true}"#, r#"{"error":{}}"#, 404), 0);

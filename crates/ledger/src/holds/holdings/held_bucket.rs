@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::NEW_SUM;
 use super::turns::Turn;
 use crate::algorithm::budget::Budget;
 use crate::cost::Cost;
@@ -83,6 +84,18 @@ impl HeldBucket {
     /// Returns whether the store has charged all that is settled.
     pub(super) fn has_charged_all(&self) -> bool {
         self.budget.as_ref().is_none_or(|budget| budget.settled.from == budget.settled.to)
+    }
+
+    /// Begins a new sum if the store has charged all that is settled, and the sum is large. The next report says 0, as if
+    /// the owner had forgotten its sum. `sequence` is that of the owner's last call.
+    pub(super) fn begin_new_sum(&mut self, sequence: u64) {
+        if let Some(budget) = &mut self.budget
+            && budget.settled.from == budget.settled.to
+            && budget.settled.to >= NEW_SUM
+        {
+            (budget.settled, budget.counted) = (SettledSums::default(), Cost::default());
+            (budget.began, budget.has_begun) = (sequence, false);
+        }
     }
 
     pub(super) fn is_known_to_be_idle(&self) -> bool {

@@ -39,6 +39,12 @@ const SUMS_KEPT: Micros = Micros(660_000_000);
 /// than 400 bytes.
 pub const MOST_SUMS: usize = 65_536;
 
+/// The largest cost of one request. A larger cost counts as this cost, which is as large as the limit of any budget.
+const MOST_COST: Cost = Cost::from_thousandths(1 << 50);
+
+/// The sum of settled costs from which an owner begins a new sum, as soon as the store has charged all of it.
+const NEW_SUM: Cost = Cost::from_thousandths(1 << 51);
+
 /// Whether a settled cost will be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a lost cost should be counted"]
@@ -234,7 +240,8 @@ impl Holdings {
             match &mut held.budget {
                 Some(_) if is_first && self.uncharged >= self.most_sums => cost = SettledCost::Lost,
                 Some(budget) => {
-                    budget.settled.to = budget.settled.to.plus(spent);
+                    // A server that names an absurd cost must not bring the sum to the largest number that a store knows.
+                    budget.settled.to = budget.settled.to.plus(spent.min(MOST_COST));
                     self.uncharged += usize::from(is_first);
                 }
                 None => {}
@@ -377,7 +384,8 @@ impl Holdings {
     /// Makes a bucket wait for a report, if the store does not know what is held or settled. Forgets a bucket of which
     /// nothing is held, at once or after `SUMS_KEPT`.
     fn review(&mut self, key: BucketKey, now: Timestamp) {
-        let Some(bucket) = self.buckets.get(&key) else { return };
+        let Some(bucket) = self.buckets.get_mut(&key) else { return };
+        bucket.begin_new_sum(self.sequence);
         if !bucket.asked.is_empty() || bucket.is_known() && bucket.held > Cost::default() {
             return;
         }

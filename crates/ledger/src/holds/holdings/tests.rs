@@ -363,3 +363,18 @@ fn an_answer_about_sums_that_were_forgotten_meanwhile_acknowledges_nothing() {
     holdings.answered(&late, &late.reports[0], ReportAnswer::Accepted { granted: &[] }, NOW);
     assert_eq!([report_all(&mut holdings, NOW), report_all(&mut holdings, NOW)], [[(0, 0)], [(0, 6)]]);
 }
+
+/// A store cuts sums at 2^53, and would charge nothing above.
+#[test]
+fn a_sum_that_becomes_too_large_begins_again_so_that_later_costs_are_charged() {
+    let mut holdings = Holdings::new(Owner(7));
+    let largest = MOST_COST.whole();
+    spend(&mut holdings, 1, u64::MAX / 1000);
+    assert_eq!([report_all(&mut holdings, NOW), report_all(&mut holdings, NOW)], [[(0, 0)], [(0, largest)]]);
+    spend(&mut holdings, 1, u64::MAX / 1000);
+    let [(from, to)] = report_all(&mut holdings, NOW)[..] else { panic!("one report is due") };
+    assert_eq!((from, to), (largest, NEW_SUM.whole()));
+    assert!(holdings.is_reported());
+    spend(&mut holdings, 1, 5);
+    assert_eq!([report_all(&mut holdings, NOW), report_all(&mut holdings, NOW)], [[(0, 0)], [(0, 5)]]);
+}
