@@ -193,7 +193,7 @@ mod tests {
         let source = SettledSource::LlmTokens(Weights::default());
         let reserve = Reserve::Fixed(Cost::from_tokens(5));
         let price = Price::Settled(SettledPrice { source, reserve, default_cost: None });
-        let tokens = Limit { algorithm: Algorithm::Budget(Budget::TokenBucket(numbers)), price, ..limit(9) };
+        let tokens = Limit { algorithm: Algorithm::Budget(Budget::of_token_bucket(numbers)), price, ..limit(9) };
         let mut on_tokens = policy("tokens", Action::Charge(vec![tokens]));
         on_tokens.mode = mode;
         rule_set(vec![policy("requests", Action::Charge(vec![limit(9)])), on_tokens])

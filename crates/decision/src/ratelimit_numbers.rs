@@ -70,7 +70,7 @@ impl LevelNumbers {
     /// Returns the numbers of a limit that has this algorithm and counts in this unit.
     pub fn of(algorithm: &Algorithm, unit: Unit, outcome: &Outcome) -> LevelNumbers {
         let reset = match outcome.verdict {
-            Verdict::Deny | Verdict::Held => outcome.retry_after,
+            Verdict::Deny | Verdict::Held | Verdict::Banned => outcome.retry_after,
             Verdict::Allow if algorithm.delays() => outcome.delay,
             Verdict::Allow | Verdict::Never | Verdict::Unasked => outcome.reset_after,
         };

@@ -50,8 +50,12 @@ impl Reason {
     /// bucket or a fixed window, whichever it is.
     pub(crate) fn exceeded(kind: AlgorithmKind) -> Reason {
         Reason::Exceeded(match kind {
-            AlgorithmKind::TokenBudget => AlgorithmKind::TokenBucket,
-            AlgorithmKind::WindowBudget => AlgorithmKind::FixedWindow,
+            AlgorithmKind::TokenBudget | AlgorithmKind::TokenBucketWithBan | AlgorithmKind::TokenBudgetWithBan => {
+                AlgorithmKind::TokenBucket
+            }
+            AlgorithmKind::WindowBudget | AlgorithmKind::FixedWindowWithBan | AlgorithmKind::WindowBudgetWithBan => {
+                AlgorithmKind::FixedWindow
+            }
             kind => kind,
         })
     }

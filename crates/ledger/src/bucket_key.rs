@@ -19,6 +19,12 @@ pub const FORMAT: &[u8] = b"tollgate/1";
 /// never read such buckets.
 pub const FORMAT_OF_HOLDS: &[u8] = b"tollgate/2";
 
+/// The version of the format of buckets with bans.
+pub const FORMAT_OF_BANS: &[u8] = b"tollgate/3";
+
+/// The version of the format of buckets with bans of which requests hold something.
+pub const FORMAT_OF_HOLDS_AND_BANS: &[u8] = b"tollgate/4";
+
 /// A bucket's key in a store: the first 16 bytes of a SHA-256 hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BucketKey(pub [u8; 16]);
@@ -88,7 +94,12 @@ impl KeySeed {
     pub fn new(identity: &LimitIdentity<'_>) -> KeySeed {
         let mut keys: Vec<&str> = identity.keys.iter().map(String::as_str).collect();
         keys.sort_unstable();
-        let format = if identity.algorithm.is_held() { FORMAT_OF_HOLDS } else { FORMAT };
+        let format = match (identity.algorithm.is_held(), identity.algorithm.has_ban()) {
+            (false, false) => FORMAT,
+            (true, false) => FORMAT_OF_HOLDS,
+            (false, true) => FORMAT_OF_BANS,
+            (true, true) => FORMAT_OF_HOLDS_AND_BANS,
+        };
         let mut hash = Sha256::new_with_prefix(format);
         for part in [identity.policy, identity.rule, identity.limit, identity.mode, identity.algorithm.name()] {
             hash.update(length(part.len()));

@@ -4,11 +4,11 @@
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Algorithm, ChargeResult, Entry, Level, Step, budget};
+use super::algorithm::{Algorithm, BanBeginning, ChargeResult, Entry, Level, Step, budget};
 use super::bucket_key::{BucketKey, LimitTag};
 use super::cost::Cost;
 use super::holds::SlotTerms;
-use super::outcome::{Outcome, Verdict};
+use super::outcome::{BanNotice, Outcome, Verdict};
 use super::store_time::StoreTime;
 use base::time::Micros;
 
@@ -199,22 +199,28 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
         charge.algorithm.step(words(state), charge.cost, now.of(&charge.algorithm))
     };
     let (enforced, shadow) = states.split_at(plan.enforced.len());
-    let steps: SmallVec<[_; 2]> =
+    let mut steps: SmallVec<[_; 2]> =
         plan.enforced.iter().zip(enforced).map(|(charge, state)| step(charge, state)).collect();
     if !steps.iter().all(|step| matches!(step.charge, ChargeResult::Fits { .. })) {
+        let begun = begin_bans(plan, &mut steps);
         let held = plan.enforced.iter().zip(enforced).map(|(charge, state)| held(charge, state, now));
         let enforced = steps.iter().map(refused).zip(held).map(|(outcome, held)| match outcome.verdict.is_refusal() {
             true => Outcome { held, ..outcome },
             false => outcome,
         });
         let enforced = enforced.collect();
-        return (Settlement::refused(enforced), corrections(plan, states, now));
+        let entries = with_begun_bans(plan, corrections(plan, states, now), begun);
+        return (Settlement::refused(enforced), entries);
     }
     let mut entries = Entries::new();
     let take = |step: Step, correction: Option<Entry>, entries: &mut Entries| match step.charge {
         ChargeResult::Fits { level, entry, delay } => {
             entries.push(Some(entry));
             Outcome { delay, ..outcome(Verdict::Allow, level) }
+        }
+        ChargeResult::Banned { begins: Some(BanBeginning { ref entry, .. }), .. } => {
+            entries.push(Some(entry.clone()));
+            refused(&step)
         }
         _ => {
             entries.push(correction);
@@ -242,6 +248,47 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
     });
     let shadow = shadow.collect();
     (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
+}
+
+/// Returns the entry of each bucket whose ban a refused plan begins. Empty if no ban begins. None begins if a ban that
+/// runs already refuses the plan. A check begins none. Such charges are refused without a ban.
+fn begin_bans(plan: &Plan, steps: &mut [Step]) -> Entries {
+    let begins = |step: &Step| matches!(step.charge, ChargeResult::Banned { begins: Some(_), .. });
+    if !steps.iter().any(begins) {
+        return Entries::new();
+    }
+    let is_banned = steps.iter().any(|step| matches!(step.charge, ChargeResult::Banned { begins: None, .. }));
+    let mut entries = Entries::new();
+    for (step, charge) in steps.iter_mut().zip(&plan.enforced) {
+        let ChargeResult::Banned { begins: Some(BanBeginning { entry, otherwise }), .. } = &step.charge else {
+            entries.push(None);
+            continue;
+        };
+        if is_banned || charge.purpose == ChargePurpose::Check {
+            step.charge = otherwise.map_or(ChargeResult::Never, |wait| ChargeResult::Short { wait });
+            entries.push(None);
+        } else {
+            entries.push(Some(entry.clone()));
+        }
+    }
+    if entries.iter().all(Option::is_none) { Entries::new() } else { entries }
+}
+
+/// Returns the entries of a refused plan: the corrections, and in their place the entries of the bans that begin.
+fn with_begun_bans(plan: &Plan, corrections: Entries, mut begun: Entries) -> Entries {
+    if begun.is_empty() {
+        return corrections;
+    }
+    begun.resize(plan.charges().count(), None);
+    let begins =
+        |key: BucketKey| plan.charges().zip(&begun).any(|(charge, entry)| charge.key == key && entry.is_some());
+    let corrections = corrections.into_iter().chain(std::iter::repeat(None));
+    let corrections: Entries = plan
+        .charges()
+        .zip(corrections)
+        .map(|(charge, correction)| correction.filter(|_| !begins(charge.key)))
+        .collect();
+    begun.into_iter().zip(corrections).map(|(begun, correction)| begun.or(correction)).collect()
 }
 
 /// Returns the entry that a store must write although nothing is charged. `None` if nothing must be written.
@@ -278,6 +325,10 @@ fn refused(step: &Step) -> Outcome {
         ChargeResult::Short { wait } => Outcome { retry_after: wait, ..outcome(Verdict::Deny, step.untouched) },
         ChargeResult::Held => Outcome { retry_after: budget::WAIT, ..outcome(Verdict::Held, step.untouched) },
         ChargeResult::Never => outcome(Verdict::Never, step.untouched),
+        ChargeResult::Banned { wait, step: number, ref begins } => {
+            let ban = Some(BanNotice { step: number, begins: begins.is_some() });
+            Outcome { retry_after: wait, ban, ..outcome(Verdict::Banned, step.untouched) }
+        }
     }
 }
 

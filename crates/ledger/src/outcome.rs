@@ -16,13 +16,15 @@ pub enum Verdict {
     Held,
     /// The cost exceeds what a full bucket holds, so waiting does not help.
     Never,
+    /// A ban refuses the request until its end.
+    Banned,
     /// The bucket was not asked, because another bucket of the plan refuses, or because there was no store to ask.
     Unasked,
 }
 
 impl Verdict {
     pub fn is_refusal(self) -> bool {
-        matches!(self, Verdict::Deny | Verdict::Held | Verdict::Never)
+        matches!(self, Verdict::Deny | Verdict::Held | Verdict::Never | Verdict::Banned)
     }
 }
 
@@ -40,6 +42,17 @@ pub struct Outcome {
     pub delay: Micros,
     /// What requests in flight hold of a budget that refuses the request, as far as the gateway knows. Zero for other buckets.
     pub held: Cost,
+    /// The ban that refuses the request.
+    pub ban: Option<BanNotice>,
+}
+
+/// A ban, as the refused request learns of it. `retry_after` is the time until its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BanNotice {
+    /// The number of the ban, from 1: the n-th has the n-th duration.
+    pub step: u32,
+    /// Whether the ban begins with this request.
+    pub begins: bool,
 }
 
 impl Outcome {
@@ -50,14 +63,16 @@ impl Outcome {
         reset_after: Micros(0),
         delay: Micros(0),
         held: Cost::from_thousandths(0),
+        ban: None,
     };
 }
 
-/// Chooses the most restrictive of several outcomes: a refusal before a grant, the refusal with the longest wait, or
-/// the grant with the smallest share `remaining / limit`. Among equal outcomes, the first is chosen. The `Cost` of
-/// each outcome is the amount in a full bucket. `None` if there are no outcomes.
+/// Chooses the most restrictive of several outcomes: a refusal before a grant, a ban before other refusals, the refusal
+/// with the longest wait, or the grant with the smallest share `remaining / limit`. Among equal outcomes, the first is
+/// chosen. The `Cost` of each outcome is the amount in a full bucket. `None` if there are no outcomes.
 pub fn most_restrictive<T>(outcomes: impl IntoIterator<Item = (T, Outcome, Cost)>) -> Option<(T, Outcome)> {
     let rank = |outcome: &Outcome| match outcome.verdict {
+        Verdict::Banned => (3, outcome.retry_after.0),
         Verdict::Never => (2, 0),
         Verdict::Deny | Verdict::Held => (1, outcome.retry_after.0),
         Verdict::Allow | Verdict::Unasked => (0, 0),

@@ -23,7 +23,6 @@ use base::time::{Micros, Timestamp};
 use config::Config;
 use decision::order_of_answers::{Stage, check_reading};
 use decision::speaking_limit::speaker_index;
-use ledger::algorithm::budget::Budget;
 use ledger::algorithm::{Algorithm, State};
 use ledger::charge::{Plan, settle};
 use ledger::cost::Cost;
@@ -308,7 +307,9 @@ impl<'c> Simulation<'c> {
         self.budgets.advance(at, &mut self.buckets);
         let states = self.buckets.states(all()).into_iter().zip(all());
         let state = |(kept, one): (Option<State>, &BucketCharge)| match &one.charge.algorithm {
-            Algorithm::Budget(budget) => Some(self.budgets.state(one.bucket, budget, kept.as_deref(), at)),
+            Algorithm::Budget(budget) if budget.settles() => {
+                Some(self.budgets.state(one.bucket, budget, kept.as_deref(), at))
+            }
             algorithm => self.slots.state(one.bucket, algorithm, at).or(kept),
         };
         let states: SmallVec<[_; 2]> = states.map(state).collect();
@@ -326,7 +327,9 @@ impl<'c> Simulation<'c> {
             match charge.charge.algorithm {
                 // `SlotsInFlight` and `BudgetsInFlight` keep what requests hold, because requests give it back.
                 Algorithm::Concurrency(_) => {}
-                Algorithm::Budget(_) => self.buckets.set_state(charge, explanation, Budget::excerpt(&entry.state)),
+                Algorithm::Budget(budget) => {
+                    self.buckets.set_state(charge, explanation, budget.excerpt(&entry.state));
+                }
                 _ => self.buckets.set_state(charge, explanation, entry.state),
             }
         }

@@ -115,7 +115,7 @@ mod tests {
         let limit = Limit {
             name: String::new(),
             meter: None,
-            algorithm: Algorithm::Budget(Budget::FixedWindow(window)),
+            algorithm: Algorithm::Budget(Budget::of_fixed_window(window)),
             claimed: None,
             price: Price::Settled(SettledPrice { source, reserve, default_cost: None }),
             overrides: Vec::new(),

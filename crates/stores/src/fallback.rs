@@ -3,6 +3,8 @@
 //! A share is the limit divided by the number of live gateways that the store last reported. A bucket starts with this
 //! gateway's part of the level that the store last showed. So an outage does not refill it. Charges during an outage
 //! are remembered until the next outage.
+//!
+//! A ban that the store has shown refuses requests until its end. No ban begins here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +15,16 @@ use super::memory;
 use super::memory::Memory;
 use super::memory::local_holds::SlotBook;
 use super::reply::{Source, TakeReply};
+use super::reservation::Reservation;
 use super::store_clock::StoreClock;
 use base::time::{Clock, Micros, Timestamp};
 use ledger::algorithm::State;
+use ledger::algorithm::ban::Banned;
 use ledger::bucket_key::BucketKey;
-use ledger::charge::{Charge, Plan};
+use ledger::charge::{Charge, Plan, Settlement};
 use ledger::cost::Cost;
+use ledger::outcome::{BanNotice, Outcome, Verdict};
+use smallvec::SmallVec;
 
 /// The maximum number of buckets whose last level is remembered.
 const MAX_OBSERVED: usize = 65_536;
@@ -30,6 +36,8 @@ pub struct FallbackShare {
     clock: Clock,
     memory: Memory,
     observed: Cache<BucketKey, Observation>,
+    /// The bans that the store has shown. Their ends are times of this process's clock.
+    bans: Cache<BucketKey, Banned>,
     /// The number of gateways in gateway.yaml. Limits are never divided among fewer gateways.
     at_least: u64,
     gateways: AtomicU64,
@@ -62,6 +70,7 @@ impl FallbackShare {
             memory: Memory::in_place_of_store(settings, clock.clone(), store_clock),
             clock,
             observed: Cache::new(MAX_OBSERVED),
+            bans: Cache::new(MAX_OBSERVED),
             at_least,
             gateways: AtomicU64::new(at_least),
         }
@@ -85,6 +94,43 @@ impl FallbackShare {
         if reset_after >= MIN_RESET_AFTER {
             self.observed.insert(key, Observation { state, decided, at });
         }
+    }
+
+    /// Remembers the ban of a bucket in the store, or that no ban runs. `decided` is the time on the store's clock, and
+    /// `at` the same time on this process's clock.
+    pub fn observe_ban(&self, key: BucketKey, ban: Option<Banned>, decided: Timestamp, at: Timestamp) {
+        match ban {
+            Some(Banned { end, step }) => self.bans.insert(key, Banned { end: at.plus(end.since(decided)), step }),
+            None if self.bans.is_empty() => {}
+            None => drop(self.bans.remove(&key)),
+        }
+    }
+
+    /// Refuses a plan of which a bucket is known to be banned. `None` if no such ban is known.
+    pub fn refuse_banned(&self, plan: &Plan) -> Option<TakeReply> {
+        if self.bans.is_empty() {
+            return None;
+        }
+        let now = self.clock.now();
+        let outcome = |charge: &Charge| {
+            let known = charge.algorithm.ban().and_then(|_| self.bans.get(&charge.key));
+            known.filter(|ban| ban.end > now).map_or(Outcome::UNASKED, |Banned { end, step }| Outcome {
+                verdict: Verdict::Banned,
+                retry_after: end.since(now),
+                reset_after: end.since(now),
+                ban: Some(BanNotice { step, begins: false }),
+                ..Outcome::UNASKED
+            })
+        };
+        let enforced: SmallVec<[Outcome; 2]> = plan.enforced.iter().map(outcome).collect();
+        let is_banned = enforced.iter().any(|outcome| outcome.verdict == Verdict::Banned);
+        is_banned.then(|| TakeReply {
+            now: self.memory.time().date,
+            settlement: Settlement::refused(enforced),
+            evicted: 0,
+            source: Source::Fallback,
+            reservation: Reservation::default(),
+        })
     }
 
     /// Decides a plan in this process, with this gateway's shares of the limits. The remaining tokens in the answer are
@@ -137,7 +183,6 @@ impl FallbackShare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reservation::Reservation;
     use ledger::algorithm::sliding_log::SlidingLog;
     use ledger::algorithm::sliding_window::SlidingWindow;
     use ledger::algorithm::{Algorithm, ChargeResult};

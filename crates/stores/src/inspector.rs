@@ -5,13 +5,10 @@ use std::collections::HashMap;
 use super::error::Fault;
 use super::reply::GivenBack;
 use super::{postgres, redis};
-use base::time::Timestamp;
-use ledger::algorithm::{AlgorithmKind, State, budget};
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::{Algorithm, AlgorithmKind, State, budget};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
-
-/// An amount above everything that a bucket can have spent, in thousandths.
-const EVERYTHING: u64 = (1 << 53) - 1;
 
 /// A connection to a shared store, for an operator who reads, finds and removes buckets.
 #[derive(Debug)]
@@ -56,7 +53,7 @@ impl Inspector {
         let others: Vec<_> = keys.iter().zip(&kinds).filter(|(_, kind)| kind.is_none()).map(|(key, _)| *key).collect();
         let mut found: HashMap<BucketKey, Option<State>> = HashMap::new();
         if !budgets.is_empty() {
-            let (at, given) = self.give_back(&budgets, Cost::from_thousandths(EVERYTHING)).await?;
+            let (at, given) = self.give_back(&budgets, budget::EVERYTHING).await?;
             now = now.max(at);
             found.extend(budgets.iter().map(|(key, _)| *key).zip(given.into_iter().map(|given| given.before)));
         }
@@ -97,6 +94,24 @@ impl Inspector {
             Inspector::Redis(redis) => redis.give_back(buckets, amount).await,
             Inspector::Cluster(cluster) => cluster.give_back(buckets, amount).await,
             Inspector::Postgres(postgres) => postgres.give_back(buckets, amount).await,
+        }
+    }
+
+    /// Begins a ban of each of these buckets, which lasts for `length` from now. A ban that runs is replaced. A bucket whose
+    /// limit has no bans is left as it is. Returns the time, and the states before and after.
+    ///
+    /// # Errors
+    ///
+    /// When the store gives no answer, or refuses the request.
+    pub async fn set_ban(
+        &mut self,
+        buckets: &[(BucketKey, Algorithm)],
+        length: Micros,
+    ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
+        match self {
+            Inspector::Redis(redis) => redis.set_ban(buckets, length).await,
+            Inspector::Cluster(cluster) => cluster.set_ban(buckets, length).await,
+            Inspector::Postgres(postgres) => postgres.set_ban(buckets, length).await,
         }
     }
 

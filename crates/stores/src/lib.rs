@@ -175,6 +175,17 @@ impl Store {
         }
     }
 
+    /// Refuses a plan because a ban that the store has shown still runs. `None` if no such ban is known. For use after
+    /// [`Store::take`] has returned an error.
+    pub fn refuse_banned(&self, plan: &Plan) -> Option<TakeReply> {
+        match self {
+            Store::Memory(_) => None,
+            Store::Redis(redis) => redis.fallback.refuse_banned(plan),
+            Store::Cluster(cluster) => cluster.fallback.refuse_banned(plan),
+            Store::Postgres(postgres) => postgres.fallback.refuse_banned(plan),
+        }
+    }
+
     /// Holds the slots of a request that was let pass without a limit, after [`Store::take`] has returned an error.
     /// Other gateways see these slots once the store answers again. Add the result to the request's reservation with
     /// [`Reservation::join`]. The memory store holds nothing.

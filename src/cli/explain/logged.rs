@@ -314,6 +314,7 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
         Verdict::Deny => "SHORT",
         Verdict::Held => "HELD by other requests",
         Verdict::Never => "can never pay this",
+        Verdict::Banned => "BANNED",
         Verdict::Unasked => "not asked",
     };
     let shadow = if *mode == Mode::Shadow { "  shadow" } else { "" };

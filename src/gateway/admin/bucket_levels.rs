@@ -66,6 +66,9 @@ impl Levels {
             ChargeResult::Short { wait } => (Some(wait), Micros(0)),
             ChargeResult::Held => (Some(budget::WAIT), Micros(0)),
             ChargeResult::Never => (None, Micros(0)),
+            // Nothing is asked, so no ban begins.
+            ChargeResult::Banned { begins: Some(ban), .. } => (ban.otherwise, Micros(0)),
+            ChargeResult::Banned { wait, .. } => (Some(wait), Micros(0)),
         };
         Bucket { untouched: step.untouched, wait, delay }
     }

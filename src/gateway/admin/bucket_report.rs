@@ -192,7 +192,7 @@ impl BucketReport<'_> {
         let algorithm = &limit.algorithm;
         let Bucket { untouched, wait, delay } = levels.bucket(&chosen.key, algorithm, limit.cost);
         let most = match algorithm.kind() {
-            AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => "burst",
+            kind if kind.name() == AlgorithmKind::TokenBucket.name() => "burst",
             // Not `limit`, because the field `limit` contains the name of the limit.
             _ => "quota",
         };

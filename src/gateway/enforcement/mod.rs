@@ -365,7 +365,7 @@ fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, now: Times
             };
             Enforcement::of(DecisionResult::Allowed, decision)
         }
-        Verdict::Deny | Verdict::Held | Verdict::Never | Verdict::Unasked => {
+        Verdict::Deny | Verdict::Held | Verdict::Never | Verdict::Banned | Verdict::Unasked => {
             let refusal = speaking_limit::refusal(&config.rules, plan, settlement, now, config.retry_after_jitter);
             Enforcement::refused(refusal, Some(fields(snapshot, plan, Some(settlement), now)))
         }

@@ -2,7 +2,7 @@
 //!
 //! If one limit has `deny`, the request is refused and nothing is charged. Limits with `local` are charged to buckets
 //! in this process, all or none. Such a bucket has this gateway's share of the limit. Limits with `allow` let the
-//! request pass. Limits in shadow mode are skipped. If buckets are on several servers, the charges that some servers
+//! request pass. A ban that the store has shown refuses until its end. Limits in shadow mode are skipped. If buckets are on several servers, the charges that some servers
 //! have granted are kept, unless the request is refused.
 
 use smallvec::SmallVec;
@@ -51,7 +51,8 @@ pub(super) fn fall_back(
         // Dropping `partial` gives back what was charged.
         return Err(refusal);
     }
-    let rest = take_locally(gateway, worker, unanswered, is_local);
+    let banned = gateway.store.refuse_banned(unanswered);
+    let rest = banned.unwrap_or_else(|| take_locally(gateway, worker, unanswered, is_local));
     Ok(match partial {
         Some(partial) => partial.settle(plan, rest),
         None => rest,

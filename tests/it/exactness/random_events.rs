@@ -91,7 +91,9 @@ fn a_million_random_requests_are_granted_exactly() {
                     let then = now + i64::try_from(wait).unwrap();
                     assert!(fits(then) && !fits(then - 1), "{limit:?} refuses {cost} at {now} for {wait}");
                 }
-                ChargeResult::Never | ChargeResult::Held => panic!("{limit:?} can never grant {cost}"),
+                ChargeResult::Never | ChargeResult::Held | ChargeResult::Banned { .. } => {
+                    panic!("{limit:?} can never grant {cost}")
+                }
             }
         }
         let of = |limit: &Limit, grants: &[Grant]| excess(limit, grants, &ClockOffset::default());

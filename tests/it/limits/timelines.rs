@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::time::{Clock, Micros, Timestamp};
+use ledger::algorithm::ban::Ban;
+use ledger::algorithm::budget::{Budget, SpentLimit};
 use ledger::algorithm::fixed_window::{FixedWindow, Window};
 use ledger::algorithm::leaky_bucket::{self, LeakyBucket};
 use ledger::algorithm::sliding_log::SlidingLog;
@@ -14,7 +16,7 @@ use ledger::algorithm::{Algorithm, AlgorithmKind, ChargeResult, RequestNumbers, 
 use ledger::bucket_key::BucketKey;
 use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use ledger::cost::{Cost, ExtraDecimals};
-use ledger::outcome::{Outcome, Verdict};
+use ledger::outcome::{BanNotice, Outcome, Verdict};
 use stores::memory::{Memory, Settings};
 #[cfg(feature = "test-hooks")]
 use stores::remote::fault_injection::{Hooks, Refusals};
@@ -37,10 +39,20 @@ struct Step(HashMap<BucketKey, State>);
 impl Player for Step {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         let step = algorithm.step(self.0.get(&bucket).map(|state| &state[..]), cost, now);
+        let mut ban = None;
         let (verdict, level, retry_after, delay) = match step.charge {
             ChargeResult::Fits { level, entry, delay } => {
                 self.0.insert(bucket, entry.state);
                 (Verdict::Allow, level, Micros(0), delay)
+            }
+            ChargeResult::Banned { wait, step: number, begins } => {
+                let is_new = begins.is_some();
+                let state = self.0.get(&bucket).map(|state| &state[..]);
+                if let Some(entry) = begins.map(|begins| begins.entry).or_else(|| algorithm.correction(state, now)) {
+                    self.0.insert(bucket, entry.state);
+                }
+                ban = Some(BanNotice { step: number, begins: is_new });
+                (Verdict::Banned, step.untouched, wait, Micros(0))
             }
             refused => {
                 if let Some(entry) = algorithm.correction(self.0.get(&bucket).map(|state| &state[..]), now) {
@@ -59,6 +71,7 @@ impl Player for Step {
             reset_after: level.reset_after,
             delay,
             held: Cost::default(),
+            ban,
         }
     }
 }
@@ -136,9 +149,9 @@ impl Player for RedisStore {
     }
 }
 
-/// One file for each algorithm whose charges are kept. [`crate::slots::timeline`] plays that of concurrency.
-const FILES: [&str; 5] =
-    ["token_bucket.txt", "fixed_window.txt", "sliding_log.txt", "sliding_window.txt", "leaky_bucket.txt"];
+/// One file for each algorithm whose charges are kept, and one for bans. [`crate::slots::timeline`] plays that of concurrency.
+const FILES: [&str; 6] =
+    ["token_bucket.txt", "fixed_window.txt", "sliding_log.txt", "sliding_window.txt", "leaky_bucket.txt", "bans.txt"];
 
 /// The time that timelines call 0.
 const START: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -185,6 +198,15 @@ fn play(file: &str, player: &mut dyn Player) {
                 let (limit, steps) = (limit.parse().unwrap(), steps.parse().unwrap());
                 algorithm = Some(Algorithm::SlidingWindow(SlidingWindow::new(limit, micros(length), steps).unwrap()));
             }
+            ["ban", ref durations @ .., "forget", forget_after] => {
+                let durations: Vec<_> = durations.iter().map(|duration| micros(duration)).collect();
+                let ban = Ban::new(&durations, micros(forget_after)).unwrap();
+                algorithm = Some(Algorithm::Budget(match algorithm.unwrap() {
+                    Algorithm::TokenBucket(bucket) => Budget::banning(SpentLimit::TokenBucket(bucket), ban),
+                    Algorithm::FixedWindow(window) => Budget::banning(SpentLimit::FixedWindow(window), ban),
+                    other => panic!("{other:?} has no bans"),
+                }));
+            }
             [at, "take", amount, ref within @ .., "->", _, _, _, _, _]
             | [at, "take", amount, ref within @ .., "->", _, _, _]
             | [at, "take", amount, ref within @ .., "->", _] => {
@@ -221,6 +243,11 @@ fn describe(outcome: &Outcome, expected: &[&str]) -> String {
         Verdict::Allow => format!("allow {left}"),
         Verdict::Never => "never".to_owned(),
         Verdict::Held => "held".to_owned(),
+        Verdict::Banned => {
+            let ban = outcome.ban.unwrap();
+            let beginning = if ban.begins { "begins" } else { "runs" };
+            format!("banned {} {beginning} wait {}", ban.step, duration("wait", outcome.retry_after))
+        }
         Verdict::Unasked => "unasked".to_owned(),
         Verdict::Deny => {
             let wait = duration("wait", outcome.retry_after);
@@ -255,6 +282,7 @@ fn micros(text: &str) -> Micros {
         "us" => 1,
         "ms" => 1_000,
         "s" => 1_000_000,
+        "m" => 60_000_000,
         "h" => 3_600_000_000,
         "d" => 86_400_000_000,
         unit => panic!("{unit}"),
@@ -300,5 +328,5 @@ fn postgresql_keeps_every_timeline() {
 #[test]
 fn every_algorithm_has_a_timeline() {
     let names = AlgorithmKind::ALL.map(|kind| format!("{}.txt", kind.name()));
-    assert_eq!([&FILES[..], &["concurrency.txt"]].concat(), names);
+    assert_eq!([&FILES[..5], &["concurrency.txt"]].concat(), names);
 }

@@ -1,5 +1,6 @@
 //! PostgreSQL as the store: its tables, its limits, and what happens when it fails.
 
+mod bans;
 mod budgets;
 mod clean;
 mod conflicts;

@@ -212,7 +212,7 @@ fn a_share_of_a_token_bucket_is_refilled_while_costs_are_not_reported() {
         let store = gateway(relay.port).await;
         // The share gains one token each 200 ms.
         let rate = Rate { amount: Cost::from_tokens(10), period: Micros(1_000_000) };
-        let budget = Budget::TokenBucket(TokenBucket::new(rate, 8).unwrap());
+        let budget = Budget::of_token_bucket(TokenBucket::new(rate, 8).unwrap());
         drop(ask(&store, &reserving(budget, 1)).await.unwrap());
         relay.set(Answers::Lost);
         assert!(ask(&store, &reserving(budget, 1)).await.is_err());

@@ -36,16 +36,20 @@ pub fn gateway(servers: &RedisCluster, seed: usize, timeout: Duration) -> Arc<St
 
 /// Makes a gateway's store that knows these nodes.
 pub fn gateway_at<'r>(nodes: impl IntoIterator<Item = &'r Redis>, timeout: Duration, events: EventSink) -> Arc<Store> {
+    Arc::new(Store::open(&settings_at(nodes, timeout).into(), 1, Clock::system(), events))
+}
+
+/// Returns the settings of a store that knows these nodes.
+pub fn settings_at<'r>(nodes: impl IntoIterator<Item = &'r Redis>, timeout: Duration) -> Settings {
     let nodes = nodes.into_iter().map(|node| HostPort::new("127.0.0.1", node.port)).collect();
-    let settings = Settings {
+    Settings {
         target: Target::Cluster(Box::new(cluster::Settings { nodes, place: Place::DEFAULT })),
         login: Login::default(),
         timeout: timeout.into(),
         prefix: "test".to_owned(),
         breaker: breaker::Settings::default(),
         gateways: 1,
-    };
-    Arc::new(Store::open(&settings.into(), 1, Clock::system(), events))
+    }
 }
 
 /// The results of the requests of a load.

@@ -138,15 +138,17 @@ fn slots(limit: u64) -> Algorithm {
 /// A budget of tokens, of which two come back every seven seconds.
 fn tokens(limit: u64) -> Algorithm {
     let rate = Rate { amount: Cost::from_tokens(2), period: Micros(7_000_000) };
-    Algorithm::Budget(Budget::TokenBucket(TokenBucket::new(rate, limit).unwrap()))
+    Algorithm::Budget(Budget::of_token_bucket(TokenBucket::new(rate, limit).unwrap()))
 }
 
 fn minutes(limit: u64) -> Algorithm {
-    Algorithm::Budget(Budget::FixedWindow(FixedWindow::new(limit, Window::Epoch(Micros(60_000_000))).unwrap()))
+    Algorithm::Budget(Budget::of_fixed_window(FixedWindow::new(limit, Window::Epoch(Micros(60_000_000))).unwrap()))
 }
 
 fn from_first(limit: u64) -> Algorithm {
-    Algorithm::Budget(Budget::FixedWindow(FixedWindow::new(limit, Window::FirstRequest(Micros(60_000_000))).unwrap()))
+    Algorithm::Budget(Budget::of_fixed_window(
+        FixedWindow::new(limit, Window::FirstRequest(Micros(60_000_000))).unwrap(),
+    ))
 }
 
 /// Returns the function `twin` for the limits, and the frame that calls it.

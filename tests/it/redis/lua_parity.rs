@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use base::time::{Clock, Micros, Timestamp};
+use ledger::algorithm::ban::Ban;
+use ledger::algorithm::budget::{Budget, SpentLimit};
 use ledger::algorithm::fixed_window::{FixedWindow, Window};
 use ledger::algorithm::leaky_bucket::{self, LeakyBucket};
 use ledger::algorithm::sliding_log::SlidingLog;
@@ -33,7 +35,22 @@ pub fn algorithm() -> impl Strategy<Value = Algorithm> {
         2 => sliding_log().boxed(),
         1 => sliding_window().boxed(),
         1 => leaky_bucket().boxed(),
+        2 => banning().boxed(),
     ]
+}
+
+/// Token buckets and fixed windows with bans, some shorter and some longer than a step of the clock.
+fn banning() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![token_bucket(), fixed_window()].prop_map(|algorithm| match algorithm {
+        Algorithm::TokenBucket(bucket) => with_ban(SpentLimit::TokenBucket(bucket)),
+        Algorithm::FixedWindow(window) => with_ban(SpentLimit::FixedWindow(window)),
+        other => other,
+    })
+}
+
+fn with_ban(limit: SpentLimit) -> Algorithm {
+    let ban = Ban::new(&[Micros(1_000), Micros(2_000_000), Micros(60_000_000)], Micros(100_000_000)).unwrap();
+    Algorithm::Budget(Budget::banning(limit, ban))
 }
 
 /// Logs with few and with many grants, and windows that are short and long in comparison with the steps of the clock.
@@ -164,10 +181,12 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
             Algorithm::SlidingWindow(known) => {
                 charge.algorithm = Algorithm::SlidingWindow(known.with_limit(limit).unwrap());
             }
-            Algorithm::TokenBucket(_)
-            | Algorithm::LeakyBucket(_)
-            | Algorithm::Concurrency(_)
-            | Algorithm::Budget(_) => {}
+            Algorithm::Budget(known) => {
+                if let SpentLimit::FixedWindow(known) = known.limit() {
+                    charge.algorithm = with_ban(SpentLimit::FixedWindow(known.with_limit(limit).unwrap()));
+                }
+            }
+            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_) => {}
         }
         match purpose {
             ChargePurpose::Spend => plan.enforce(charge),
@@ -177,9 +196,20 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
     plan
 }
 
+const KINDS: [AlgorithmKind; 8] = [
+    AlgorithmKind::TokenBucket,
+    AlgorithmKind::FixedWindow,
+    AlgorithmKind::SlidingLog,
+    AlgorithmKind::SlidingWindow,
+    AlgorithmKind::LeakyBucket,
+    AlgorithmKind::Concurrency,
+    AlgorithmKind::TokenBucketWithBan,
+    AlgorithmKind::FixedWindowWithBan,
+];
+
 /// Returns the first bucket number of an algorithm.
 fn of_algorithm(kind: AlgorithmKind) -> u8 {
-    let index = AlgorithmKind::ALL.iter().position(|other| *other == kind).unwrap();
+    let index = KINDS.iter().position(|other| *other == kind).unwrap();
     10 * u8::try_from(index).unwrap()
 }
 
@@ -204,7 +234,7 @@ impl Model {
 fn all_three_implementations_agree_on_answers_and_state() {
     let redis = Redis::start();
     let take_script = RefCell::new(TakeScript::new(&redis));
-    let (granted, refused) = (Cell::new(0), Cell::new(0));
+    let (granted, refused, begun) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let mut runner = TestRunner::new(ProptestConfig {
         cases: short_or_long(400, 20_000),
         failure_persistence: None,
@@ -232,8 +262,10 @@ fn all_three_implementations_agree_on_answers_and_state() {
                 prop_assert_eq!(settlement, &memory.take(plan).settlement);
                 let count = if settlement.is_granted() { &granted } else { &refused };
                 count.set(count.get() + 1);
+                let outcomes = settlement.enforced.iter().chain(&settlement.shadow);
+                begun.set(begun.get() + outcomes.filter(|one| one.ban.is_some_and(|ban| ban.begins)).count());
             }
-            let all = AlgorithmKind::ALL.into_iter().map(of_algorithm).flat_map(|first| first..first + 8);
+            let all = KINDS.into_iter().map(of_algorithm).flat_map(|first| first..first + 8);
             for bucket in all.flat_map(|bucket| [bucket, bucket + 100]) {
                 let key = BucketKey([bucket; 16]);
                 let expected = model.0.get(&key).map(|state| state.to_vec());
@@ -247,6 +279,7 @@ fn all_three_implementations_agree_on_answers_and_state() {
     }
     // Otherwise the above says little.
     assert!(granted.get() > 2_000 && refused.get() > 2_000, "{granted:?} granted, {refused:?} refused");
+    assert!(begun.get() > 200, "{begun:?} bans");
 }
 
 fn per_second(amount: u64, burst: u64) -> Algorithm {
@@ -374,8 +407,8 @@ fn a_digest_stands_for_the_value() {
   end,
 ";
     let script = script::take();
-    // The twin of a token bucket is also part of the twin of a budget.
-    assert_eq!(script.matches(undo).count(), 2);
+    // The twin of a token bucket is also part of the twins of a budget and of both with bans.
+    assert_eq!(script.matches(undo).count(), 4);
     let mut take_script = TakeScript::with(&redis, &script.replace(undo, &format!("{digest}{undo}")));
     let (key, bucket) = (BucketKey([9; 16]), per_second(1, 3));
     let now = |tenth: u64| Timestamp(START + tenth * 100_000);

@@ -1,5 +1,6 @@
 //! The gateway and its Redis: connections, outages, and replies that cannot be right.
 
+mod bans;
 mod breaker;
 mod budgets;
 mod cluster;

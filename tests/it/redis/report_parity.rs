@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use base::time::{Micros, Timestamp};
+use ledger::algorithm::ban::Ban;
 use ledger::algorithm::budget::Budget;
 use ledger::algorithm::concurrency::Concurrency;
 use ledger::algorithm::fixed_window::{FixedWindow, Window};
@@ -27,7 +28,7 @@ use crate::support::{Redis, TakeScript, short_or_long};
 const START: u64 = 1_763_672_400_123_456;
 
 /// The number of buckets of budgets, each of another kind.
-const BUDGETS: u8 = 4;
+const BUDGETS: u8 = 6;
 
 /// A request for slots and tokens of some buckets, and for slots in shadow mode.
 #[derive(Clone, Debug)]
@@ -49,7 +50,7 @@ struct Act {
     /// The difference of the call's sequence from the owner's last one.
     sequence: i64,
     /// How many slots the owner reports as held of each bucket.
-    held: [u64; 10],
+    held: [u64; 6 + BUDGETS as usize],
     /// How much the owner has settled of each budget since its last call, and how much of the sums it does not know to be
     /// accepted, in thousandths.
     settled: [u64; BUDGETS as usize],
@@ -83,9 +84,9 @@ fn act() -> impl Strategy<Value = Act> {
     let reported = prop::collection::btree_set(0u8..6 + BUDGETS, 0..4).prop_map(|set| set.into_iter().collect());
     let requests = prop::collection::vec(request(), 0..5);
     let settled = prop_oneof![2 => Just(0u64), 1 => 0u64..3000].boxed();
-    let settled = (prop::array::uniform4(settled), 0u64..2000);
+    let settled = (prop::array::uniform6(settled), 0u64..2000);
     let behind = prop_oneof![5 => Just(0), 1 => Just(86_400_000_000 * 40)];
-    (step, 1u64..4, sequence, prop::array::uniform10(0u64..3), settled, reported, requests, behind).prop_map(
+    (step, 1u64..4, sequence, prop::array::uniform12(0u64..3), settled, reported, requests, behind).prop_map(
         |(step, owner, sequence, held, (settled, unknown), reported, requests, behind)| Act {
             step,
             owner,
@@ -108,17 +109,27 @@ fn key(bucket: u8) -> BucketKey {
 /// Returns the limit of the bucket with this number.
 fn limit(bucket: u8, size: u64) -> Algorithm {
     let rate = Rate { amount: Cost::from_tokens(2), period: Micros(7_000_000) };
-    let window = |window| Algorithm::Budget(Budget::FixedWindow(FixedWindow::new(size, window).unwrap()));
+    let window = |window| Algorithm::Budget(Budget::of_fixed_window(FixedWindow::new(size, window).unwrap()));
     match bucket.checked_sub(6) {
         None => Algorithm::Concurrency(Concurrency::new(size).unwrap()),
-        Some(0) => Algorithm::Budget(Budget::TokenBucket(TokenBucket::new(rate, size).unwrap())),
+        Some(0) => Algorithm::Budget(Budget::of_token_bucket(TokenBucket::new(rate, size).unwrap())),
         Some(1) => window(Window::Epoch(Micros(9_000_000))),
         Some(2) => window(Window::FirstRequest(Micros(5_000_000))),
+        Some(4) => Algorithm::Budget(Budget::of_token_bucket(TokenBucket::new(rate, size).unwrap()).with_ban(ban())),
+        Some(5) => {
+            let window = FixedWindow::new(size, Window::FirstRequest(Micros(5_000_000))).unwrap();
+            Algorithm::Budget(Budget::of_fixed_window(window).with_ban(ban()))
+        }
         Some(_) => {
             let (anchor, zone) = (Anchor::default_of(CalendarUnit::Month), Zone::parse("UTC").unwrap());
             window(Window::Calendar(Calendar::new(anchor, TimeOfDay::default(), zone)))
         }
     }
+}
+
+/// Bans about as long as the steps of the clock.
+fn ban() -> Ban {
+    Ban::new(&[Micros(2_000_000), Micros(7_000_000)], Micros(5_000_000)).unwrap()
 }
 
 /// Returns whether the limit's numbers in a call, made for the time `near`, do not hold at `now`.

@@ -69,7 +69,7 @@ fn decide(algorithm: &Algorithm) -> Vec<DecidedRequest> {
                 state = Some(entry.state);
                 Some(came + delay.0 / 1000)
             }
-            ChargeResult::Short { .. } | ChargeResult::Held | ChargeResult::Never => None,
+            ChargeResult::Short { .. } | ChargeResult::Held | ChargeResult::Never | ChargeResult::Banned { .. } => None,
         };
         DecidedRequest { came, goes_on }
     };

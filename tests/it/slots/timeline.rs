@@ -196,6 +196,7 @@ fn describe(outcome: &Outcome) -> String {
         Verdict::Deny => format!("deny wait {}s left {}", outcome.retry_after.0 / 1_000_000, outcome.remaining),
         Verdict::Never => "never".to_owned(),
         Verdict::Held => "held".to_owned(),
+        Verdict::Banned => "banned".to_owned(),
         Verdict::Unasked => "unasked".to_owned(),
     }
 }

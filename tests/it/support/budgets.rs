@@ -19,7 +19,7 @@ use super::slots::ask;
 
 /// Returns a budget whose period does not end during a test.
 pub(crate) fn daily(limit: u64) -> Budget {
-    Budget::FixedWindow(FixedWindow::new(limit, Window::FirstRequest(Micros(86_400_000_000))).unwrap())
+    Budget::of_fixed_window(FixedWindow::new(limit, Window::FirstRequest(Micros(86_400_000_000))).unwrap())
 }
 
 /// Returns a charge that reserves so many tokens of a budget.

@@ -2,6 +2,7 @@
 
 pub(crate) mod access_log;
 pub(crate) mod authority;
+pub(crate) mod bans;
 pub(crate) mod budgets;
 pub(crate) mod byte_lists;
 mod certificates;

@@ -52,7 +52,7 @@ pub(super) fn slots_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = limits_at_door(file, |algorithm| algorithm.slots().is_some(), what, hint);
     let what =
         "does not apply to requests about which another proxy asks: the gateway does not see what their responses cost";
-    found.extend(limits_at_door(file, |algorithm| matches!(algorithm, Algorithm::Budget(_)), what, hint));
+    found.extend(limits_at_door(file, |algorithm| algorithm.settling_budget().is_some(), what, hint));
     found
 }
 

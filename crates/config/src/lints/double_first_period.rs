@@ -5,7 +5,6 @@ use super::location::Finding;
 use crate::keys::rules::algorithms::token_bucket::parse_rate;
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
-use ledger::algorithm::budget::Budget;
 use rules::rule::{Action, Limit};
 
 /// The shortest period with which a rate looks like a quota.
@@ -18,9 +17,10 @@ pub(super) fn double_first_period(file: &File<'_>) -> Vec<Finding> {
     let mut twice = rules.iter().flat_map(|located| {
         let Action::Charge(limits) = &located.rule.action else { return Vec::new() };
         let doubled = |limit: &Limit| {
-            let (Algorithm::TokenBucket(bucket) | Algorithm::Budget(Budget::TokenBucket(bucket))) = limit.algorithm
-            else {
-                return None;
+            let bucket = match &limit.algorithm {
+                Algorithm::TokenBucket(bucket) => bucket,
+                Algorithm::Budget(budget) => budget.limit().token_bucket()?,
+                _ => return None,
             };
             let location = located.numbers(limit).key("rate");
             let rate =

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Algorithm;
-use super::budget::Budget;
+use super::budget::SpentLimit;
 use crate::money::AmountFormat;
 
 /// The settings of a limit, and the format in which their amounts are displayed: see [`Algorithm::display`].
@@ -25,8 +25,10 @@ impl fmt::Display for DisplayedAlgorithm {
         match &self.algorithm {
             Algorithm::TokenBucket(bucket) => bucket.write(f, self.format),
             Algorithm::FixedWindow(window) => window.write(f, self.format),
-            Algorithm::Budget(Budget::TokenBucket(bucket)) => bucket.write(f, self.format),
-            Algorithm::Budget(Budget::FixedWindow(window)) => window.write(f, self.format),
+            Algorithm::Budget(budget) => match budget.limit() {
+                SpentLimit::TokenBucket(bucket) => bucket.write(f, self.format),
+                SpentLimit::FixedWindow(window) => window.write(f, self.format),
+            },
             // Limits with these algorithms never count money.
             Algorithm::SlidingLog(log) => log.fmt(f),
             Algorithm::SlidingWindow(window) => window.fmt(f),

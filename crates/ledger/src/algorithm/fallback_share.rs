@@ -7,7 +7,7 @@ use base::time::Timestamp;
 
 impl Algorithm {
     /// Divides the limit into `of` equal shares. Returns the limit of one share, and the cost to charge to the share.
-    /// Slots are divided. For other limits the cost is multiplied, to avoid rounding.
+    /// Slots are divided. For other limits the cost is multiplied, to avoid rounding. A share begins no bans.
     pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
         match self {
             Algorithm::TokenBucket(bucket) => {
@@ -34,10 +34,7 @@ impl Algorithm {
                 let (slots, cost) = slots.share(cost, of);
                 (Algorithm::Concurrency(slots), cost)
             }
-            Algorithm::Budget(budget) => {
-                let (budget, cost) = budget.share(cost, of);
-                (Algorithm::Budget(budget), cost)
-            }
+            Algorithm::Budget(budget) => budget.share(cost, of),
         }
     }
 

@@ -4,6 +4,38 @@ use super::step::State;
 use super::{budget, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
 use crate::cost::Cost;
 
+macro_rules! token_bucket {
+    () => {
+        concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua"))
+    };
+}
+
+macro_rules! fixed_window {
+    () => {
+        include_str!("fixed_window/fixed_window.lua")
+    };
+}
+
+/// The twin of a budget whose spent amount is that of another twin.
+macro_rules! budget {
+    ($spent:expr) => {
+        concat!(
+            "local WIDTH, spent_twin = 40, (function()\n",
+            $spent,
+            "\nend)()\n",
+            include_str!("owner_entries.lua"),
+            include_str!("budget/budget.lua")
+        )
+    };
+}
+
+/// The twin of a limit with bans.
+macro_rules! with_ban {
+    ($banned:expr) => {
+        concat!("local banned_twin = (function()\n", $banned, "\nend)()\n", include_str!("ban/ban.lua"))
+    };
+}
+
 /// The Lua twins, for stores that run scripts. Each is a block that returns a table of functions:
 /// - `new` reads the settings of a limit, in eight bytes each. It returns a limit, and the position after the settings.
 ///   The limit is `outside` if the settings do not hold at the server's time.
@@ -18,35 +50,29 @@ use crate::cost::Cost;
 ///   stays.
 /// - `digest`, for large values, is called last, with a bucket and the value that was found. The reply has the digest
 ///   in place of the value. The step in Rust gives the same results for the digest.
-/// - `accept` accepts a report of an owner, and returns whether the report was accepted. Only limits of which requests
-///   hold something have it.
+/// - `accept` accepts a report of an owner. It returns `false` if the report is not accepted, and otherwise what the owner
+///   has settled if the limit `settles`. Only limits of which requests hold something have it.
+/// - `is_banned` returns whether a ban of the bucket runs, `begins_ban` whether a refused request begins a ban, and
+///   `begin_ban` begins it. Only limits with bans have them.
+/// - `most_spent` returns how many times a bucket could pay if nothing were held. Only budgets have it.
 /// - `settles` is `true` if the reports about a limit also have sums of settled costs.
 /// - `renew` accepts a report about a stored value if nothing is asked of the bucket. It returns the value to store,
 ///   which is kept as long as the stored value. It returns `false` if only `open` and `accept` can accept the report.
 ///
 /// A bucket has the field `stored_until` if the twin knows the time until which the store keeps the stored value.
-pub const TWINS: [&str; 8] = [
-    concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua")),
-    include_str!("fixed_window/fixed_window.lua"),
+pub const TWINS: [&str; 12] = [
+    token_bucket!(),
+    fixed_window!(),
     include_str!("sliding_log/sliding_log.lua"),
     include_str!("sliding_window/sliding_window.lua"),
     concat!(include_str!("rate.lua"), include_str!("leaky_bucket/leaky_bucket.lua")),
     concurrency::TWIN,
-    concat!(
-        "local WIDTH, spent_twin = 40, (function()\n",
-        include_str!("rate.lua"),
-        include_str!("token_bucket/token_bucket.lua"),
-        "\nend)()\n",
-        include_str!("owner_entries.lua"),
-        include_str!("budget/budget.lua")
-    ),
-    concat!(
-        "local WIDTH, spent_twin = 40, (function()\n",
-        include_str!("fixed_window/fixed_window.lua"),
-        "\nend)()\n",
-        include_str!("owner_entries.lua"),
-        include_str!("budget/budget.lua")
-    ),
+    budget!(token_bucket!()),
+    budget!(fixed_window!()),
+    with_ban!(token_bucket!()),
+    with_ban!(fixed_window!()),
+    with_ban!(budget!(token_bucket!())),
+    with_ban!(budget!(fixed_window!())),
 ];
 
 /// The algorithms by name, without the settings of a limit.
@@ -62,6 +88,10 @@ pub enum AlgorithmKind {
     TokenBudget,
     /// A fixed window whose costs are known only when a request ends.
     WindowBudget,
+    TokenBucketWithBan,
+    FixedWindowWithBan,
+    TokenBudgetWithBan,
+    WindowBudgetWithBan,
 }
 
 impl AlgorithmKind {
@@ -78,8 +108,14 @@ impl AlgorithmKind {
     /// Returns the algorithm's name in gateway.yaml and in bucket keys.
     pub const fn name(self) -> &'static str {
         match self {
-            AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => token_bucket::NAME,
-            AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget => fixed_window::NAME,
+            AlgorithmKind::TokenBucket
+            | AlgorithmKind::TokenBudget
+            | AlgorithmKind::TokenBucketWithBan
+            | AlgorithmKind::TokenBudgetWithBan => token_bucket::NAME,
+            AlgorithmKind::FixedWindow
+            | AlgorithmKind::WindowBudget
+            | AlgorithmKind::FixedWindowWithBan
+            | AlgorithmKind::WindowBudgetWithBan => fixed_window::NAME,
             AlgorithmKind::SlidingLog => sliding_log::NAME,
             AlgorithmKind::SlidingWindow => sliding_window::NAME,
             AlgorithmKind::LeakyBucket => leaky_bucket::NAME,
@@ -90,12 +126,36 @@ impl AlgorithmKind {
     /// Returns whether a granted request holds some of the bucket until the request ends. The keys of such buckets
     /// have another format, which old gateways never read.
     pub const fn is_held(self) -> bool {
-        matches!(self, AlgorithmKind::Concurrency | AlgorithmKind::TokenBudget | AlgorithmKind::WindowBudget)
+        self.is_budget() || matches!(self, AlgorithmKind::Concurrency)
     }
 
     /// Returns whether the bucket counts both what is spent and what requests hold.
     pub const fn is_budget(self) -> bool {
-        matches!(self, AlgorithmKind::TokenBudget | AlgorithmKind::WindowBudget)
+        match self {
+            AlgorithmKind::TokenBudget
+            | AlgorithmKind::WindowBudget
+            | AlgorithmKind::TokenBudgetWithBan
+            | AlgorithmKind::WindowBudgetWithBan => true,
+            AlgorithmKind::TokenBucket
+            | AlgorithmKind::FixedWindow
+            | AlgorithmKind::SlidingLog
+            | AlgorithmKind::SlidingWindow
+            | AlgorithmKind::LeakyBucket
+            | AlgorithmKind::Concurrency
+            | AlgorithmKind::TokenBucketWithBan
+            | AlgorithmKind::FixedWindowWithBan => false,
+        }
+    }
+
+    /// Returns whether the bucket has a ban. The keys of such buckets have another format, which old gateways never read.
+    pub const fn has_ban(self) -> bool {
+        matches!(
+            self,
+            AlgorithmKind::TokenBucketWithBan
+                | AlgorithmKind::FixedWindowWithBan
+                | AlgorithmKind::TokenBudgetWithBan
+                | AlgorithmKind::WindowBudgetWithBan
+        )
     }
 
     /// Parses the name of an algorithm; `None` if the name is unknown.
@@ -114,8 +174,12 @@ impl AlgorithmKind {
             // A leaky bucket has the state of a token bucket. Waiting requests keep their moments.
             AlgorithmKind::LeakyBucket => token_bucket::give_back(state, amount),
             AlgorithmKind::Concurrency => concurrency::give_back(state, amount),
-            AlgorithmKind::TokenBudget => budget::give_back(state, amount, token_bucket::give_back),
-            AlgorithmKind::WindowBudget => budget::give_back(state, amount, fixed_window::give_back),
+            AlgorithmKind::TokenBudget | AlgorithmKind::TokenBucketWithBan | AlgorithmKind::TokenBudgetWithBan => {
+                budget::give_back(self, state, amount, token_bucket::give_back)
+            }
+            AlgorithmKind::WindowBudget | AlgorithmKind::FixedWindowWithBan | AlgorithmKind::WindowBudgetWithBan => {
+                budget::give_back(self, state, amount, fixed_window::give_back)
+            }
         }
     }
 
@@ -130,14 +194,24 @@ impl AlgorithmKind {
             AlgorithmKind::Concurrency => 5,
             AlgorithmKind::TokenBudget => 6,
             AlgorithmKind::WindowBudget => 7,
+            AlgorithmKind::TokenBucketWithBan => 8,
+            AlgorithmKind::FixedWindowWithBan => 9,
+            AlgorithmKind::TokenBudgetWithBan => 10,
+            AlgorithmKind::WindowBudgetWithBan => 11,
         }
     }
 
     /// Returns the reason of a refusal: the name of the algorithm with `_exceeded`.
     pub const fn exceeded(self) -> &'static str {
         match self {
-            AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => token_bucket::EXCEEDED,
-            AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget => fixed_window::EXCEEDED,
+            AlgorithmKind::TokenBucket
+            | AlgorithmKind::TokenBudget
+            | AlgorithmKind::TokenBucketWithBan
+            | AlgorithmKind::TokenBudgetWithBan => token_bucket::EXCEEDED,
+            AlgorithmKind::FixedWindow
+            | AlgorithmKind::WindowBudget
+            | AlgorithmKind::FixedWindowWithBan
+            | AlgorithmKind::WindowBudgetWithBan => fixed_window::EXCEEDED,
             AlgorithmKind::SlidingLog => sliding_log::EXCEEDED,
             AlgorithmKind::SlidingWindow => sliding_window::EXCEEDED,
             AlgorithmKind::LeakyBucket => leaky_bucket::EXCEEDED,

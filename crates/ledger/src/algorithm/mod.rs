@@ -7,6 +7,7 @@
 //!
 //! A new algorithm needs its folder, its twin, and an arm in each `match` of this file.
 
+pub mod ban;
 pub mod budget;
 pub mod concurrency;
 mod display;
@@ -26,6 +27,7 @@ use std::sync::LazyLock;
 use super::calendar::Zone;
 use super::cost::Cost;
 use crate::holds::Report;
+use ban::{Ban, Banned};
 use base::time::{Micros, Timestamp};
 use budget::Budget;
 use concurrency::{Concurrency, Holder};
@@ -35,7 +37,7 @@ pub use kind::{AlgorithmKind, TWINS};
 use leaky_bucket::LeakyBucket;
 use sliding_log::SlidingLog;
 use sliding_window::SlidingWindow;
-pub use step::{ChargeResult, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
+pub use step::{BanBeginning, ChargeResult, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
 use token_bucket::TokenBucket;
 
 /// The zone in which the ends of windows without a calendar are printed.
@@ -50,7 +52,7 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     LeakyBucket(LeakyBucket),
     Concurrency(Concurrency),
-    /// A token bucket or fixed window whose costs are known only when a request ends.
+    /// A token bucket or fixed window with bans, or whose costs are known only when a request ends, or both.
     Budget(Budget),
 }
 
@@ -256,7 +258,7 @@ impl Algorithm {
             | Algorithm::LeakyBucket(_)
             | Algorithm::Concurrency(_) => state,
             Algorithm::SlidingLog(_) => SlidingLog::excerpt(state),
-            Algorithm::Budget(_) => Budget::excerpt(&state),
+            Algorithm::Budget(budget) => budget.excerpt(&state),
         }
     }
 
@@ -281,6 +283,7 @@ impl Algorithm {
     /// `None` if no setting differs.
     pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
         match (self, other) {
+            _ if self.ban() != other.ban() => Some("ban"),
             _ if self.kind() != other.kind() => Some("algorithm"),
             (Algorithm::FixedWindow(window), Algorithm::FixedWindow(other)) => window.conflict(other),
             (Algorithm::SlidingLog(log), Algorithm::SlidingLog(other)) => {
@@ -297,9 +300,7 @@ impl Algorithm {
             (Algorithm::Concurrency(slots), Algorithm::Concurrency(other)) => {
                 (slots.max_hold() != other.max_hold()).then_some("max_hold")
             }
-            (Algorithm::Budget(Budget::FixedWindow(window)), Algorithm::Budget(Budget::FixedWindow(other))) => {
-                window.conflict(other)
-            }
+            (Algorithm::Budget(budget), Algorithm::Budget(other)) => budget.conflict(other),
             (
                 Algorithm::TokenBucket(_)
                 | Algorithm::FixedWindow(_)
@@ -323,6 +324,47 @@ impl Algorithm {
             | Algorithm::SlidingWindow(_)
             | Algorithm::LeakyBucket(_)
             | Algorithm::Budget(_) => None,
+        }
+    }
+
+    /// Returns the settings of the limit's bans. `None` for a limit without bans.
+    pub fn ban(&self) -> Option<Ban> {
+        match self {
+            Algorithm::Budget(budget) => budget.ban(),
+            _ => None,
+        }
+    }
+
+    /// Returns the ban of a bucket that runs at `now`.
+    pub fn running_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Banned> {
+        match self {
+            Algorithm::Budget(budget) => budget.running_ban(state, now),
+            _ => None,
+        }
+    }
+
+    /// Returns the ban of a bucket: the one that runs at `now`, or the last one, until it is forgotten.
+    pub fn last_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Banned> {
+        match self {
+            Algorithm::Budget(budget) => budget.last_ban(state, now),
+            _ => None,
+        }
+    }
+
+    /// Returns the entry of a bucket whose ban an operator sets at `now`: it lasts for `length` from now. `None` for a
+    /// limit without bans.
+    pub fn set_ban(&self, state: Option<&[u64]>, length: Micros, now: Timestamp) -> Option<Entry> {
+        match self {
+            Algorithm::Budget(budget) => budget.set_ban(state, length, now),
+            _ => None,
+        }
+    }
+
+    /// Returns the budget if requests hold an amount of it while they run, and settle their cost when they end.
+    pub fn settling_budget(&self) -> Option<&Budget> {
+        match self {
+            Algorithm::Budget(budget) => Some(budget).filter(|budget| budget.settles()),
+            _ => None,
         }
     }
 
@@ -354,12 +396,13 @@ impl Algorithm {
     pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::Concurrency(slots) => slots.accept(state, report, now),
-            Algorithm::Budget(budget) => budget.accept(state, report, now),
+            Algorithm::Budget(budget) if budget.settles() => budget.accept(state, report, now),
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_) => None,
+            | Algorithm::LeakyBucket(_)
+            | Algorithm::Budget(_) => None,
         }
     }
 
@@ -384,8 +427,7 @@ impl Algorithm {
             Algorithm::SlidingWindow(_) => AlgorithmKind::SlidingWindow,
             Algorithm::LeakyBucket(_) => AlgorithmKind::LeakyBucket,
             Algorithm::Concurrency(_) => AlgorithmKind::Concurrency,
-            Algorithm::Budget(Budget::TokenBucket(_)) => AlgorithmKind::TokenBudget,
-            Algorithm::Budget(Budget::FixedWindow(_)) => AlgorithmKind::WindowBudget,
+            Algorithm::Budget(budget) => budget.kind(),
         }
     }
 

@@ -79,6 +79,18 @@ pub enum ChargeResult {
     Held,
     /// Not even a full bucket could pay.
     Never,
+    /// A ban refuses the request until `wait` has passed. `step` is the number of the ban, and `begins` is there if the
+    /// ban begins with this request.
+    Banned { wait: Micros, step: u32, begins: Option<BanBeginning> },
+}
+
+/// The beginning of a ban.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BanBeginning {
+    /// What to store if the ban begins.
+    pub entry: Entry,
+    /// The time after which the bucket can pay, if the ban does not begin. `None` if the bucket can never pay.
+    pub otherwise: Option<Micros>,
 }
 
 /// Formats a length of time in the largest unit of gateway.yaml that divides it.

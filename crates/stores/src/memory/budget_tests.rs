@@ -17,13 +17,13 @@ const BUCKET: BucketKey = BucketKey([1; 16]);
 
 /// A window of an hour. The test begins at the start of an hour.
 fn hourly(limit: u64) -> Budget {
-    Budget::FixedWindow(FixedWindow::new(limit, Window::Epoch(Micros(HOUR))).unwrap())
+    Budget::of_fixed_window(FixedWindow::new(limit, Window::Epoch(Micros(HOUR))).unwrap())
 }
 
 /// A token bucket that refills with one token per second.
 fn by_second(burst: u64) -> Budget {
     let rate = Rate { amount: Cost::ONE, period: Micros(SECOND) };
-    Budget::TokenBucket(TokenBucket::new(rate, burst).unwrap())
+    Budget::of_token_bucket(TokenBucket::new(rate, burst).unwrap())
 }
 
 fn memory(max_buckets: usize) -> (Arc<Memory>, Clock) {

@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use super::Memory;
+use super::queue_id::{QueueId, SpentClass};
 use super::shard::Shard;
 use crate::reply::GivenBack;
-use ledger::algorithm::{AlgorithmKind, State};
-use ledger::bucket_key::BucketKey;
+use base::time::Micros;
+use ledger::algorithm::{Algorithm, AlgorithmKind, State};
+use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::cost::Cost;
 use ledger::store_time::StoreTime;
 
@@ -53,6 +55,29 @@ impl Memory {
         let given = buckets.iter().map(give_back).collect();
         // The time is read after the states, so that no state is later than the time.
         (self.time(), given)
+    }
+
+    /// Begins a ban of this bucket, which lasts for `length` from now. A ban that runs is replaced. A bucket whose limit has
+    /// no bans is left as it is. Returns the time, and the states before and after.
+    pub fn set_ban(
+        &self,
+        key: &BucketKey,
+        algorithm: &Algorithm,
+        tag: LimitTag,
+        length: Micros,
+    ) -> (StoreTime, GivenBack) {
+        let mut shard = self.shard(self.shard_of(key)).lock();
+        let time = self.time();
+        let before = shard.get(key).cloned();
+        let mut after = before.clone();
+        if let Some(entry) = algorithm.set_ban(before.as_deref(), length, time.of(algorithm)) {
+            after = Some(entry.state.clone());
+            let queue = QueueId::new(tag, SpentClass::Drained);
+            self.keep(&mut shard, *key, queue, entry, time.now);
+        }
+        drop(shard);
+        let with_holds = |state| self.state_with_holds(key, state, self.time());
+        (time, GivenBack { before: with_holds(before), after: with_holds(after) })
     }
 
     /// Returns the keys of all buckets, as one list for each shard.

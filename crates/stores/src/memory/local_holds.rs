@@ -12,10 +12,10 @@ use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::queue_id::{QueueId, SpentClass};
+use super::queue_id::QueueId;
 use super::shard::Shard;
 use super::slot_stream::HeldAmount;
-use super::{LockedShards, Memory, States};
+use super::{LockedShards, Memory, States, class};
 use crate::reply::{Source, TakeReply};
 use crate::reservation::{Reservation, SlotKeeper, granted_asks};
 use base::time::Timestamp;
@@ -381,7 +381,7 @@ impl Memory {
         let now = time.of(&Algorithm::Budget(*budget));
         let entry = budget.settle(shard.get(key).map(AsRef::as_ref), cost, now);
         let remaining = budget.ceiling().less(budget.spent(Some(&entry.state), now));
-        let queue = QueueId::new(tag, SpentClass::of(remaining, budget.ceiling(), cost));
+        let queue = QueueId::new(tag, class(&Algorithm::Budget(*budget), &entry, remaining, cost, now));
         self.keep(shard, *key, queue, entry, time.now)
     }
 

@@ -7,6 +7,8 @@
 //! fewer than `max_buckets` buckets, only buckets that are full again are removed. What requests hold is never
 //! evicted.
 
+#[cfg(test)]
+mod ban_tests;
 pub mod bucket_file;
 pub mod bucket_stream;
 #[cfg(test)]
@@ -113,7 +115,7 @@ impl Memory {
 
     /// Returns the time of the store. Periods of a calendar end by the machine's clock. If that clock was set back,
     /// they end by the clock of the process.
-    fn time(&self) -> StoreTime {
+    pub(crate) fn time(&self) -> StoreTime {
         let now = self.clock.now();
         match &self.store_clock {
             Some(store) => store.at(now).into(),
@@ -239,15 +241,20 @@ impl Memory {
         for (((charge, index), entry), outcome) in plan.charges().zip(indices).zip(entries).zip(outcomes) {
             let entry = match &charge.algorithm {
                 Algorithm::Concurrency(_) => None,
-                // A reservation changes nothing of what is spent.
-                Algorithm::Budget(budget) => {
-                    let kept = held[*index].1.get(&charge.key).map(AsRef::as_ref);
-                    budget.correction(kept, now)
-                }
+                // A reservation changes nothing of what is spent. A ban that begins is stored.
+                Algorithm::Budget(budget) if budget.settles() => match entry {
+                    Some(Entry { state, kept_until }) if outcome.ban.is_some_and(|ban| ban.begins) => {
+                        Some(Entry { state: budget.excerpt(&state), kept_until })
+                    }
+                    _ => {
+                        let kept = held[*index].1.get(&charge.key).map(AsRef::as_ref);
+                        budget.correction(kept, now)
+                    }
+                },
                 _ => entry,
             };
             if let Some(entry) = entry {
-                let class = SpentClass::of(outcome.remaining, charge.algorithm.ceiling(), charge.cost);
+                let class = class(&charge.algorithm, &entry, outcome.remaining, charge.cost, now);
                 let queue = QueueId::new(charge.tag, class);
                 evicted += self.keep(&mut held[*index].1, charge.key, queue, entry, now);
             }
@@ -295,5 +302,16 @@ impl Memory {
             shard.shrink();
         }
         freed == BATCH
+    }
+}
+
+/// Returns the class of a bucket after it was charged `cost`. A bucket whose ban runs counts as drained, and one that
+/// remembers a ban as half spent.
+fn class(algorithm: &Algorithm, entry: &Entry, remaining: Cost, cost: Cost, now: Timestamp) -> SpentClass {
+    let class = SpentClass::of(remaining, algorithm.ceiling(), cost);
+    match algorithm.last_ban(Some(&entry.state), now) {
+        Some(ban) if ban.end > now => SpentClass::Drained,
+        Some(_) => class.max(SpentClass::Much),
+        None => class,
     }
 }

@@ -139,7 +139,8 @@ impl<'p> Batch<'p> {
                 writes.until.push(i64::try_from(until.0).unwrap_or(i64::MAX));
             }
             if let Some(Last { short, reset_after, algorithm }) = last {
-                left.push(BucketAfterCall { key: *key, state: algorithm.excerpt(state), short, reset_after });
+                let ban = algorithm.running_ban(Some(&state), now);
+                left.push(BucketAfterCall { key: *key, state: algorithm.excerpt(state), short, reset_after, ban });
             }
         }
         Ok(BatchDecision { reply: Reply { now, healed, settlements, left, reports, out_of_memory: false }, writes })

@@ -13,13 +13,13 @@ use super::errors::unexpected_reply;
 use super::primary_search::connect_to_primary;
 use super::settings::Settings;
 use super::single_statement::Parameter;
-use super::transaction::{CLOCK, begin, lock, moment, stored};
+use super::transaction::{CLOCK, begin, insert, lock, moment, stored};
 use crate::error::{Fault, StoreError};
 use crate::events::EventSink;
 use crate::remote::login::CurrentLogin;
 use crate::reply::GivenBack;
 use base::time::{Micros, Timestamp};
-use ledger::algorithm::{AlgorithmKind, State};
+use ledger::algorithm::{Algorithm, AlgorithmKind, Entry, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
@@ -105,6 +105,40 @@ impl Inspector {
         }
         patiently(async { Ok(self.client.batch_execute("COMMIT").await?) }).await?;
         Ok((now, given))
+    }
+
+    /// Begins a ban of each of these buckets, which lasts for `length` from now. A ban that runs is replaced. A bucket whose
+    /// limit has no bans is left as it is. Returns the time, and the states before and after.
+    ///
+    /// # Errors
+    ///
+    /// When the database gives no answer, or refuses a statement.
+    pub async fn set_ban(
+        &mut self,
+        buckets: &[(BucketKey, Algorithm)],
+        length: Micros,
+    ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
+        let keys: Vec<BucketKey> = buckets.iter().map(|(key, _)| *key).collect();
+        let packed: Vec<&[u8]> = keys.iter().map(|key| &key.0[..]).collect();
+        let begin = begin(&self.settings);
+        patiently(async { Ok(self.client.batch_execute(&begin).await?) }).await?;
+        self.rows(&insert(&self.settings.table), &[(&packed, Type::BYTEA_ARRAY)]).await?;
+        let (now, before) = self.read(&keys, &lock(&self.settings.table)).await?;
+        let mut set = Vec::with_capacity(buckets.len());
+        let text = format!("UPDATE {} SET state = $2, until = $3 WHERE key = $1", self.settings.table.quoted());
+        for ((key, algorithm), before) in buckets.iter().zip(before) {
+            let Some(Entry { state, kept_until }) = algorithm.set_ban(before.as_deref(), length, now) else {
+                set.push(GivenBack { before: before.clone(), after: before });
+                continue;
+            };
+            let until = i64::try_from(kept_until.0).unwrap_or(i64::MAX);
+            let parameters: [Parameter<'_>; 3] =
+                [(&&key.0[..], Type::BYTEA), (&pack(&state), Type::BYTEA), (&until, Type::INT8)];
+            self.rows(&text, &parameters).await?;
+            set.push(GivenBack { before, after: Some(state) });
+        }
+        patiently(async { Ok(self.client.batch_execute("COMMIT").await?) }).await?;
+        Ok((now, set))
     }
 
     /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited

@@ -110,12 +110,9 @@ impl From<Fault> for TransactionError {
 impl Statements {
     pub(super) fn new(settings: &Settings) -> Statements {
         let table = settings.table.quoted();
-        let insert = format!(
-            "INSERT INTO {table} (key) SELECT key FROM unnest($1::bytea[]) AS key ORDER BY key ON CONFLICT DO NOTHING"
-        );
         let remove = format!("DELETE FROM {table} WHERE key = ANY($1) AND state IS NULL");
         let texts = CallStatements {
-            insert: Statement { text: insert, types: KEYS },
+            insert: Statement { text: insert(&settings.table), types: KEYS },
             lock: Statement { text: lock(&settings.table), types: KEYS },
             clock: Statement { text: CLOCK.to_owned(), types: &[] },
             write: Statement { text: write(&settings.table), types: ROWS },
@@ -352,6 +349,12 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {wait}; \
          SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}; SET LOCAL jit = off{planner}"
     )
+}
+
+/// Returns the SQL statement that inserts rows for buckets without a row, so that they can be locked.
+pub(super) fn insert(table: &TableName) -> String {
+    let table = table.quoted();
+    format!("INSERT INTO {table} (key) SELECT key FROM unnest($1::bytea[]) AS key ORDER BY key ON CONFLICT DO NOTHING")
 }
 
 /// Returns the SQL statement that locks the rows with the given keys, in their order, and reads their states.

@@ -1,6 +1,7 @@
 //! Reads, finds and removes buckets in Redis for an operator, without a gateway.
 //!
-//! Only giving back needs a script, because the amount depends on what is spent. A gateway that has cached a bucket as
+//! Giving back needs a script, because the amount depends on what is spent. A ban is written if the bucket has not changed
+//! since it was read. A gateway that has cached a bucket as
 //! empty notices a change after at most a second.
 
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::error::{Fault, StoreError};
 use crate::remote::login::CurrentLogin;
 use crate::reply::GivenBack;
 use base::host_port::HostPort;
-use base::time::Timestamp;
-use ledger::algorithm::{AlgorithmKind, State};
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::{Algorithm, AlgorithmKind, Entry, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
@@ -27,6 +28,8 @@ use ledger::cost::Cost;
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of keys that Redis visits for each SCAN, while other clients wait.
 const SCAN_COUNT: usize = 1_000;
+/// How often an act on a bucket is tried that requests change in between.
+const ATTEMPTS: usize = 100;
 
 /// A connection to Redis, for an operator who reads, finds and removes buckets.
 pub struct Inspector {
@@ -131,6 +134,52 @@ impl Inspector {
         Ok((moment(time)?, pairs.collect::<Result<_, Fault>>()?))
     }
 
+    /// Begins a ban of each of these buckets, which lasts for `length` from now. A ban that runs is replaced. A bucket whose
+    /// limit has no bans is left as it is. Returns the time, and the states before and after.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer or refuses a command, or if a bucket changes too often.
+    pub async fn set_ban(
+        &mut self,
+        buckets: &[(BucketKey, Algorithm)],
+        length: Micros,
+    ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
+        let loaded = tokio::time::timeout(COMMAND_TIMEOUT, load(&mut self.connection, script::REPLACE)).await;
+        let sha = loaded.map_err(|_| overdue())??;
+        let (mut latest, mut set) = (Timestamp(0), Vec::with_capacity(buckets.len()));
+        for (key, algorithm) in buckets {
+            let (now, states) = self.set_one_ban(&sha, *key, algorithm, length).await?;
+            latest = latest.max(now);
+            set.push(states);
+        }
+        Ok((latest, set))
+    }
+
+    async fn set_one_ban(
+        &mut self,
+        sha: &str,
+        key: BucketKey,
+        algorithm: &Algorithm,
+        length: Micros,
+    ) -> Result<(Timestamp, GivenBack), Fault> {
+        for _ in 0..ATTEMPTS {
+            let (now, mut states) = self.each(&[key], &[]).await?;
+            let before = states.pop().flatten();
+            let Some(Entry { state, kept_until }) = algorithm.set_ban(before.as_deref(), length, now) else {
+                return Ok((now, GivenBack { before: before.clone(), after: before }));
+            };
+            let mut command = Cmd::new();
+            command.arg("EVALSHA").arg(sha).arg(1).arg(key_name(&self.prefix, &key));
+            command.arg(bytes(before.as_deref().unwrap_or_default())).arg(bytes(&state));
+            command.arg(kept_until.since(now).0 / 1_000 + 1);
+            if self.one(&command).await? == Value::Int(1) {
+                return Ok((now, GivenBack { before, after: Some(state) }));
+            }
+        }
+        Err(Fault::new(StoreError::Timeout, format!("the bucket has changed {ATTEMPTS} times in between")))
+    }
+
     /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited
     /// so far.
     ///
@@ -220,6 +269,11 @@ impl Inspector {
         }
         Ok(answers.into_iter().map(|answer| answer.extract_error().map_err(Fault::from)).collect())
     }
+}
+
+/// Packs a state as Redis stores it.
+fn bytes(state: &[u64]) -> Vec<u8> {
+    state.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 /// Reads the reply to one GET. An invalid state counts as an empty bucket, as in the script.

@@ -7,6 +7,9 @@ use ledger::algorithm::TWINS;
 const FRAME: &str = include_str!("take.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
 
+/// A script that replaces the value of a bucket that has not changed since it was read.
+pub(crate) const REPLACE: &str = include_str!("replace.lua");
+
 /// A script that tries every command of the other scripts, and returns the refused ones.
 pub(crate) const PROBE: &str = include_str!("probe.lua");
 

@@ -6,7 +6,9 @@
 -- ones: how many they are, how many enforced charges each has, and how many shadow charges; then for each charge its bucket's
 -- index in KEYS, its limit's index, and its cost in thousandths. Several enforced charges to one bucket are one charge, of the
 -- same cost: all are checked, and the last is charged. Then 2^15 is added to how many requests there are, and after the three
--- numbers comes how many of the enforced charges, the first ones, are only checked.
+-- numbers comes how many of the enforced charges, the first ones, are only checked, and how many of these, the last ones, are checks
+-- that never spend.
+-- A request that is refused can begin bans, which are written although nothing is charged.
 -- The reply is `now`, how many buckets had to be healed, how many requests of each run were granted (the first ones),
 -- and each bucket's value as it was found, or its twin's digest of that; nil for a bucket that is full. A run with a limit
 -- whose numbers do not hold now is left out: it has -1, and charges nothing. If the server has no memory left for a write, nothing is
@@ -53,14 +55,42 @@ local function read_again(buckets, key, limit, now)
   return bucket
 end
 
+-- Begins the bans of a refused request whose enforced charges are at `from`. None begins if one of its buckets is banned already. Nor
+-- do the `checks` begin one, which are the last of the first `checked` charges. Returns whether one begins; without memory, whether
+-- one would begin.
+local function begin_bans(text, from, enforced, checked, checks, limits, buckets, now, is_full)
+  for index = 0, enforced - 1 do
+    local key, number = struct.unpack('<HH', text, from + 12 * index)
+    local twin = limits[number].twin
+    if twin.is_banned and twin.is_banned(buckets[key]) then return false end
+  end
+  local begun = false
+  for index = enforced - 1, 0, -1 do
+    local key, number, cost = struct.unpack('<HHI8', text, from + 12 * index)
+    local limit, bucket = limits[number], buckets[key]
+    local twin = limit.twin
+    if twin.begins_ban and (index >= checked or index < checked - checks) then
+      if bucket.limit ~= limit then bucket = read_again(buckets, key, limit, now) end
+      if twin.begins_ban(limit, bucket, cost) then
+        begun = true
+        if is_full then break end
+        twin.begin_ban(limit, bucket)
+        buckets[key] = bucket
+      end
+    end
+  end
+  return begun
+end
+
 local text, reports, unpack = ARGV[1], ARGV[2], struct.unpack
 local limits, count, at = {}, unpack('<H', text)
-local made, twin
+local made, twin, bans
 for index = 1, count do
   local kind = unpack('<H', text, at)
   if kind ~= made then made, twin = kind, make_twin(kind) end
   limits[index], at = twin.new(text, at + 2, now)
   limits[index].twin = twin
+  bans = bans or twin.begins_ban
 end
 
 local first, is_full, written, was_full = at, false, false, false
@@ -92,12 +122,12 @@ repeat
   end
   while at <= #text do
     local times, enforced, shadow, from = unpack('<HHH', text, at)
-    local checked = 0
+    local checked, checks = 0, 0
     if times >= 32768 then
       times = times - 32768
-      checked, from = unpack('<H', text, from)
+      checked, checks, from = unpack('<HH', text, from)
     end
-    local granted, charges, outside, old = times, enforced + shadow, false, false
+    local granted, charges, outside, old, begin = times, enforced + shadow, false, false, from
     at = from
     for index = 1, charges do
       local key, number, cost, after = unpack('<HHI8', text, at)
@@ -141,7 +171,15 @@ repeat
           limit.twin.charge(limit, bucket, paid * cost)
           bucket.changed, buckets[key] = true, bucket
         end
+        if bans and paid < granted and limit.twin.begins_ban and limit.twin.begins_ban(limit, bucket, cost) then
+          limit.twin.begin_ban(limit, bucket)
+          buckets[key] = bucket
+        end
       end
+    end
+    if bans and granted >= 0 and granted < times
+      and begin_bans(text, begin, enforced, checked, checks, limits, buckets, now, is_full) and is_full then
+      granted = -2
     end
     replied = replied + 1
     reply[replied] = granted

@@ -19,10 +19,10 @@ use smallvec::SmallVec;
 use crate::remote::undone_charges::UndoneCharges;
 use base::interval::fixed_interval;
 use base::time::{Micros, Timestamp};
-use ledger::algorithm::{ChargeResult, State};
+use ledger::algorithm::{ChargeResult, Level, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{LimitId, Plan, Settlement};
-use ledger::outcome::{Outcome, Verdict};
+use ledger::outcome::{BanNotice, Outcome, Verdict};
 
 /// The maximum number of entries.
 const MAX_BUCKETS: usize = 65_536;
@@ -142,26 +142,23 @@ impl DenyCache {
                     }
                     _ => step,
                 };
+                let Level { remaining, reset_after } = step.untouched;
+                let level = Outcome { remaining, reset_after, ..Outcome::UNASKED };
                 match step.charge {
+                    ChargeResult::Banned { wait, step, begins: None } => {
+                        let ban = Some(BanNotice { step, begins: false });
+                        Some((latest, Outcome { verdict: Verdict::Banned, retry_after: wait, ban, ..level }))
+                    }
+                    // A request that is refused without a ban can begin one.
+                    ChargeResult::Short { .. } if charge.algorithm.ban().is_some() => None,
                     ChargeResult::Short { wait } if charge.algorithm.tells_until(&state, latest.plus(wait)) => {
-                        Some((latest, step.untouched, wait))
+                        Some((latest, Outcome { verdict: Verdict::Deny, retry_after: wait, ..level }))
                     }
                     _ => None,
                 }
             });
-            enforced.push(match short {
-                Some((latest, level, wait)) => {
-                    refused = Some(latest);
-                    Outcome {
-                        verdict: Verdict::Deny,
-                        remaining: level.remaining,
-                        retry_after: wait,
-                        reset_after: level.reset_after,
-                        ..Outcome::UNASKED
-                    }
-                }
-                None => Outcome::UNASKED,
-            });
+            refused = short.map(|(latest, _)| latest).or(refused);
+            enforced.push(short.map_or(Outcome::UNASKED, |(_, outcome)| outcome));
         }
         refused.map(|latest| (latest, Settlement::refused(enforced)))
     }

@@ -8,6 +8,8 @@
 //! it did not run. No decision waits longer than `timeout`. A request that is abandoned before its bytes are written
 //! costs nothing.
 
+#[cfg(test)]
+mod ban_tests;
 mod call_timer;
 pub(super) mod connection;
 pub(super) mod deny_cache;

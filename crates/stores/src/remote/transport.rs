@@ -12,6 +12,7 @@ use crate::remote::holds::PartIndices;
 use crate::remote::queue::Route;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
+use ledger::algorithm::ban::Banned;
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement};
@@ -188,6 +189,8 @@ pub enum ReportResult {
 /// Returns whether a bucket is *short* after this charge: it can pay the same charge only after time has refilled it.
 pub(crate) fn is_short(charge: &Charge, outcome: &Outcome) -> bool {
     match charge.algorithm {
+        // Only a ban refuses until its end. Any other refused request can begin a ban, so the store must be asked.
+        _ if charge.algorithm.ban().is_some() => outcome.verdict == Verdict::Banned,
         // What other requests hold of a budget can become free at any time, so the remaining amount proves nothing.
         Algorithm::Budget(_) => outcome.verdict == Verdict::Deny,
         // A leaky bucket that has room may refuse, because of too long a wait.
@@ -203,6 +206,8 @@ pub struct BucketAfterCall {
     /// Whether the bucket is *short*: it could not pay its last charge, or could not pay it again.
     pub short: bool,
     pub reset_after: Micros,
+    /// The ban that runs.
+    pub ban: Option<Banned>,
 }
 
 /// The gateways that share a store.

@@ -339,6 +339,7 @@ fn limit(logged: &LoggedLimit<'_>) -> StringValue {
         Verdict::Deny => "deny",
         Verdict::Held => "held",
         Verdict::Never => "never",
+        Verdict::Banned => "banned",
         Verdict::Unasked => "unasked",
     };
     format!("{}/{} {} {verdict}", logged.policy, logged.rule, logged.mode.name()).into()

@@ -75,7 +75,7 @@ impl Setup {
             return daily(self.limit);
         }
         let rate = Rate { amount: Cost::from_tokens(self.refill.0), period: Micros(1_000_000) };
-        Budget::TokenBucket(TokenBucket::new(rate, self.limit).unwrap())
+        Budget::of_token_bucket(TokenBucket::new(rate, self.limit).unwrap())
     }
 }
 

@@ -13,7 +13,7 @@ use crate::language::value_kind::{ParseText, ValueKind};
 use crate::language::value_types::AMOUNT_OR_MONEY_FROM_ZERO;
 use http::HeaderName;
 use ledger::algorithm::Algorithm;
-use ledger::algorithm::budget::Budget;
+use ledger::algorithm::budget::{Budget, SpentLimit};
 use ledger::cost::Cost;
 use ledger::money::AmountFormat;
 use llm::json::Pointer;
@@ -98,8 +98,8 @@ pub(crate) fn cost_source(section: &Section<'_>) -> Option<CostSource> {
 /// Returns the budget with the rate and size of this limit.
 pub(crate) fn budget(algorithm: Algorithm) -> Algorithm {
     match algorithm {
-        Algorithm::TokenBucket(bucket) => Algorithm::Budget(Budget::TokenBucket(bucket)),
-        Algorithm::FixedWindow(window) => Algorithm::Budget(Budget::FixedWindow(window)),
+        Algorithm::TokenBucket(bucket) => Algorithm::Budget(Budget::of_token_bucket(bucket)),
+        Algorithm::FixedWindow(window) => Algorithm::Budget(Budget::of_fixed_window(window)),
         Algorithm::SlidingLog(_)
         | Algorithm::SlidingWindow(_)
         | Algorithm::LeakyBucket(_)
@@ -111,8 +111,10 @@ pub(crate) fn budget(algorithm: Algorithm) -> Algorithm {
 /// Returns the token bucket or fixed window of a budget. Any other algorithm is returned as it is.
 pub(crate) fn without_holds(algorithm: Algorithm) -> Algorithm {
     match algorithm {
-        Algorithm::Budget(Budget::TokenBucket(bucket)) => Algorithm::TokenBucket(bucket),
-        Algorithm::Budget(Budget::FixedWindow(window)) => Algorithm::FixedWindow(window),
+        Algorithm::Budget(budget) => match *budget.limit() {
+            SpentLimit::TokenBucket(bucket) => Algorithm::TokenBucket(bucket),
+            SpentLimit::FixedWindow(window) => Algorithm::FixedWindow(window),
+        },
         other => other,
     }
 }

@@ -21,13 +21,13 @@ return {
   -- The limit is that of the other twin.
   new = spent_twin.new, open = open, settles = true,
 
-  -- Accepts a report, and charges what its owner has settled, even if the bucket cannot pay that.
+  -- Accepts a report, and charges what its owner has settled, even if the bucket cannot pay that. Returns what it has settled.
   accept = function(limit, bucket, owner, sequence, held, from, to)
     local settled = accept_report(bucket, owner, sequence, held, from, to)
     if not settled then return false end
     local spent = bucket.spent
     spent[1] = min(spent[1] + min(settled * (limit.unit or 1), EXACT), EXACT)
-    return true
+    return settled
   end,
 
   -- How many times it could hold the amount. Who reserves nothing is still refused if nothing is left.
@@ -37,6 +37,11 @@ return {
     local room = limit.capacity - bucket.spent[1] - bucket.held * unit
     if amount == 0 then return room >= unit and 2^53 or 0 end
     return floor(room / (amount * unit))
+  end,
+
+  -- How many times it could hold the amount if nothing were held.
+  most_spent = function(limit, bucket, amount)
+    return spent_twin.most(limit, bucket.spent, max(amount, 1))
   end,
 
   -- Adds to what the last speaker holds.

@@ -12,13 +12,13 @@ const SECOND: u64 = 1_000_000;
 
 /// A window of an hour, which begins at `NOW`.
 fn hour(limit: u64) -> Budget {
-    Budget::FixedWindow(FixedWindow::new(limit, Window::Epoch(Micros(3600 * SECOND))).unwrap())
+    Budget::of_fixed_window(FixedWindow::new(limit, Window::Epoch(Micros(3600 * SECOND))).unwrap())
 }
 
 /// A token bucket that is refilled with one token per second.
 fn second(burst: u64) -> Budget {
     let rate = Rate { amount: Cost::ONE, period: Micros(SECOND) };
-    Budget::TokenBucket(TokenBucket::new(rate, burst).unwrap())
+    Budget::of_token_bucket(TokenBucket::new(rate, burst).unwrap())
 }
 
 fn after(seconds: u64) -> Timestamp {
@@ -167,7 +167,7 @@ fn an_excerpt_shows_only_what_is_spent() {
     for budget in [hour(10), second(10)] {
         let mut bucket = Bucket::default();
         bucket.report(budget, (1, 1), 5, (0, 4), NOW);
-        let excerpt = Bucket(Some(Budget::excerpt(bucket.0.as_deref().unwrap())));
+        let excerpt = Bucket(Some(budget.excerpt(bucket.0.as_deref().unwrap())));
         assert_eq!(excerpt.spent_and_held(budget, NOW), (4, 0));
     }
 }
@@ -175,7 +175,7 @@ fn an_excerpt_shows_only_what_is_spent() {
 #[test]
 fn an_operator_who_gives_everything_back_leaves_what_is_held_and_what_the_owners_said() {
     for budget in [hour(10), second(10)] {
-        let kind = crate::algorithm::Algorithm::Budget(budget).kind();
+        let kind = Algorithm::Budget(budget).kind();
         let mut bucket = Bucket::default();
         assert_eq!(bucket.0.as_deref().and_then(kind_of), None);
         bucket.report(budget, (1, 1), 4, (0, 25), NOW);
@@ -203,7 +203,7 @@ proptest! {
         is_window in any::<bool>(),
         events in prop::collection::vec((0usize..2, 0u64..6, 0u64..9, any::<bool>()), 1..60),
     ) {
-        let budget = if is_window { hour(20) } else { Budget::TokenBucket(slow()) };
+        let budget = if is_window { hour(20) } else { Budget::of_token_bucket(slow()) };
         let mut bucket = Bucket::default();
         // For each owner: the running requests, and the settled sum.
         let mut owners: [(Vec<u64>, u64); 2] = Default::default();

@@ -374,7 +374,7 @@ mod tests {
                         prop_assert_eq!(after(wait.0 - 1), ChargeResult::Short { wait: Micros(1) });
                     }
                     ChargeResult::Never => prop_assert!(cost > window.limit()),
-                    ChargeResult::Held => prop_assert!(false, "nothing is held"),
+                    ChargeResult::Held | ChargeResult::Banned { .. } => prop_assert!(false, "nothing is held"),
                 }
             }
             let periods: Vec<_> = granted.keys().copied().collect();

@@ -385,7 +385,7 @@ mod tests {
                 ChargeResult::Fits { delay, .. } => {
                     prop_assert!(delay <= Micros(most.min(bucket.max_wait().0)), "{delay:?}");
                 }
-                ChargeResult::Never | ChargeResult::Held => prop_assert!(false, "the cost is at most the places"),
+                ChargeResult::Never | ChargeResult::Held | ChargeResult::Banned { .. } => prop_assert!(false, "the cost is at most the places"),
             }
         }
     }

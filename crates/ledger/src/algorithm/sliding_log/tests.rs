@@ -53,7 +53,7 @@ fn answer(log: &SlidingLog, state: &mut Option<State>, cost: u64, now: u64) -> (
             Ok((level.remaining.thousandths(), level.reset_after.0))
         }
         ChargeResult::Short { wait } => Err(Some(wait.0)),
-        ChargeResult::Never | ChargeResult::Held => Err(None),
+        ChargeResult::Never | ChargeResult::Held | ChargeResult::Banned { .. } => Err(None),
     };
     (step.untouched.remaining.thousandths(), result)
 }

@@ -330,7 +330,7 @@ mod tests {
                         prop_assert!(counted + cost > limit * 1000, "{counted} and {cost} of {limit}");
                     }
                     ChargeResult::Never => prop_assert!(price > window.limit()),
-                    ChargeResult::Held => prop_assert!(false, "nothing is held"),
+                    ChargeResult::Held | ChargeResult::Banned { .. } => prop_assert!(false, "nothing is held"),
                 }
             }
             prop_assert!(grants.most_in_any(length) <= limit * 1000);

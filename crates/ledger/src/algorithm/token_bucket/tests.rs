@@ -172,7 +172,7 @@ proptest! {
                 }
                 ChargeResult::Short { .. } => short.extend(state.clone().map(|seen| (*bucket, seen, cost))),
                 ChargeResult::Never => {}
-                ChargeResult::Held => prop_assert!(false, "nothing is held"),
+                ChargeResult::Held | ChargeResult::Banned { .. } => prop_assert!(false, "nothing is held"),
             }
         }
         let burst = numbers.iter().map(|(_, burst)| u128::from(*burst) * 1000).max().unwrap();

@@ -21,7 +21,7 @@ fn after(milliseconds: u64) -> Timestamp {
 
 /// A budget with a period of an hour.
 fn budget(limit: u64) -> Budget {
-    Budget::FixedWindow(FixedWindow::new(limit, Window::Epoch(Micros(3_600_000_000))).unwrap())
+    Budget::of_fixed_window(FixedWindow::new(limit, Window::Epoch(Micros(3_600_000_000))).unwrap())
 }
 
 fn of_budget(limit: u64, amount: u64) -> SlotTerms {

@@ -14,8 +14,8 @@ use crate::redis::settings::Settings;
 use crate::remote::login::CurrentLogin;
 use crate::reply::GivenBack;
 use base::host_port::HostPort;
-use base::time::Timestamp;
-use ledger::algorithm::{AlgorithmKind, State};
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::{Algorithm, AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
@@ -104,6 +104,20 @@ impl Inspector {
         amount: Cost,
     ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
         self.each_tag(buckets, |(key, _)| *key, async |node, buckets| node.give_back(buckets, amount).await).await
+    }
+
+    /// Begins a ban of each of these buckets, which lasts for `length` from now. A ban that runs is replaced. A bucket whose
+    /// limit has no bans is left as it is. Returns the time, and the states before and after.
+    ///
+    /// # Errors
+    ///
+    /// When a node gives no answer or refuses a command, or if a bucket changes too often.
+    pub async fn set_ban(
+        &mut self,
+        buckets: &[(BucketKey, Algorithm)],
+        length: Micros,
+    ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
+        self.each_tag(buckets, |(key, _)| *key, async |node, buckets| node.set_ban(buckets, length).await).await
     }
 
     /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited

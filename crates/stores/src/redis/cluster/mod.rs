@@ -40,7 +40,6 @@ use base::time::{Clock, Micros, Timestamp};
 use directory::Directory;
 use hash_tags::{HashTags, TagIndex};
 use ledger::charge::{Charge, LimitId, Plan, Settlement};
-use ledger::outcome::Verdict;
 use nodes::Nodes;
 pub use settings::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
 
@@ -148,7 +147,7 @@ impl Cluster {
             node.is_some_and(|node| node.remote.usable(worker).is_ok())
         };
         let mut charges = plan.enforced.iter().zip(&refused.enforced);
-        charges.any(|(charge, outcome)| outcome.verdict == Verdict::Deny && can_be_asked(charge))
+        charges.any(|(charge, outcome)| outcome.verdict.is_refusal() && can_be_asked(charge))
     }
 
     /// Returns the hash tag of all buckets of a plan. `None` if they are under several tags.

@@ -18,7 +18,7 @@ use crate::remote::transport::{BucketAfterCall, Reply, is_short};
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::{Algorithm, AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
-use ledger::charge::{Charge, Plan, settle};
+use ledger::charge::{Charge, ChargePurpose, Plan, settle};
 use ledger::cost::Cost;
 use ledger::holds;
 use reports::{OUTSIDE_PERIOD, Reports, results_of_others};
@@ -76,7 +76,10 @@ impl<'p> Call<'p> {
             let (enforced, checked) = (plan.enforced.len(), only_checked(plan));
             match checked {
                 0 => add(&mut requests, [*times, enforced, plan.shadow.len()]),
-                _ => add(&mut requests, [times + SOME_CHECKED, enforced, plan.shadow.len(), checked]),
+                _ => {
+                    let counts = [times + SOME_CHECKED, enforced, plan.shadow.len(), checked, checks(plan)];
+                    add(&mut requests, counts);
+                }
             }
             let mut charge = |(charge, index): (&Charge, &usize)| {
                 // Lua counts from 1.
@@ -85,7 +88,10 @@ impl<'p> Call<'p> {
             };
             let all = || plan.charges().zip(indices).enumerate();
             if checked > 0 {
-                all().filter(|(at, _)| plan.is_only_checked(*at)).for_each(|(_, one)| charge(one));
+                let is_check = |one: &Charge| one.purpose == ChargePurpose::Check;
+                let checked = || all().filter(|(at, _)| plan.is_only_checked(*at)).map(|(_, one)| one);
+                checked().filter(|(one, _)| !is_check(one)).for_each(&mut charge);
+                checked().filter(|(one, _)| is_check(one)).for_each(&mut charge);
             }
             all().filter(|(at, _)| checked == 0 || !plan.is_only_checked(*at)).for_each(|(_, one)| charge(one));
         }
@@ -193,7 +199,8 @@ impl<'p> Call<'p> {
         }
         let left = self.tables.keys.iter().zip(states).zip(last).filter_map(|((key, state), last)| {
             let (short, reset_after, algorithm) = last?;
-            Some(BucketAfterCall { key: *key, state: algorithm.excerpt(state?), short, reset_after })
+            let ban = algorithm.running_ban(state.as_deref(), now);
+            Some(BucketAfterCall { key: *key, state: algorithm.excerpt(state?), short, reset_after, ban })
         });
         let left = left.collect();
         Ok(Reply { now, healed, settlements, left, reports, out_of_memory })
@@ -291,6 +298,11 @@ fn add_limit(text: &mut Vec<u8>, limit: &Algorithm, near: Timestamp) {
 /// Returns the number of enforced charges that are only checked. It is almost always 0.
 fn only_checked(plan: &Plan) -> usize {
     (0..plan.enforced.len()).filter(|index| plan.is_only_checked(*index)).count()
+}
+
+/// Returns the number of enforced charges that check their bucket and never spend from it.
+fn checks(plan: &Plan) -> usize {
+    plan.enforced.iter().filter(|charge| charge.purpose == ChargePurpose::Check).count()
 }
 
 /// Encodes a number in two bytes. No list of a call has more entries than two bytes can count. In a longer list, the

@@ -164,10 +164,11 @@ impl<T: Transport> Connection<T> {
             };
             let decided = self.shared.store_clock.observe(now, started, ended);
             let known = self.shared.hooks.known_since(sent, || self.shared.deny_cache.stamp(self.clock.now()));
-            for BucketAfterCall { key, state, short, reset_after } in left {
+            for BucketAfterCall { key, state, short, reset_after, ban } in left {
                 if let Some(since) = known.filter(|_| short) {
                     self.shared.deny_cache.remember(key, state.clone(), now, since);
                 }
+                self.shared.fallback.observe_ban(key, ban, now, decided);
                 self.shared.fallback.observe(key, state, now, reset_after, decided);
             }
             for (mut waiting, settlement) in waiting.zip(settlements) {

@@ -19,7 +19,6 @@ use crate::keys::rules::settled_cost::{self, budget, without_holds};
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::{Field, Section};
 use crate::language::suggest::listed;
-use ledger::algorithm::budget::Budget;
 use ledger::algorithm::sliding_log::MAX_LIMIT;
 use ledger::algorithm::{Algorithm, AlgorithmKind};
 use ledger::cost::Cost;
@@ -81,8 +80,14 @@ static UNLIMITED: Mapping = Mapping {
 
 fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
-        AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => &token_bucket::LIMIT,
-        AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget => &fixed_window::LIMIT,
+        AlgorithmKind::TokenBucket
+        | AlgorithmKind::TokenBudget
+        | AlgorithmKind::TokenBucketWithBan
+        | AlgorithmKind::TokenBudgetWithBan => &token_bucket::LIMIT,
+        AlgorithmKind::FixedWindow
+        | AlgorithmKind::WindowBudget
+        | AlgorithmKind::FixedWindowWithBan
+        | AlgorithmKind::WindowBudgetWithBan => &fixed_window::LIMIT,
         AlgorithmKind::SlidingLog => &sliding_log::LIMIT,
         AlgorithmKind::SlidingWindow => &sliding_window::LIMIT,
         AlgorithmKind::LeakyBucket => &leaky_bucket::LIMIT,
@@ -92,8 +97,14 @@ fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
 
 fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
-        AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => &token_bucket::NUMBERS,
-        AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget => &fixed_window::NUMBERS,
+        AlgorithmKind::TokenBucket
+        | AlgorithmKind::TokenBudget
+        | AlgorithmKind::TokenBucketWithBan
+        | AlgorithmKind::TokenBudgetWithBan => &token_bucket::NUMBERS,
+        AlgorithmKind::FixedWindow
+        | AlgorithmKind::WindowBudget
+        | AlgorithmKind::FixedWindowWithBan
+        | AlgorithmKind::WindowBudgetWithBan => &fixed_window::NUMBERS,
         AlgorithmKind::SlidingLog => &sliding_log::NUMBERS,
         AlgorithmKind::SlidingWindow => &sliding_window::NUMBERS,
         AlgorithmKind::LeakyBucket => &leaky_bucket::NUMBERS,
@@ -138,8 +149,14 @@ impl LimitNumbers {
 /// Reads the rate and size of a limit with this algorithm. `None` after reporting a problem.
 pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     match kind {
-        AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget => token_bucket::token_bucket(section, reader),
-        AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget => fixed_window::fixed_window(section, reader),
+        AlgorithmKind::TokenBucket
+        | AlgorithmKind::TokenBudget
+        | AlgorithmKind::TokenBucketWithBan
+        | AlgorithmKind::TokenBudgetWithBan => token_bucket::token_bucket(section, reader),
+        AlgorithmKind::FixedWindow
+        | AlgorithmKind::WindowBudget
+        | AlgorithmKind::FixedWindowWithBan
+        | AlgorithmKind::WindowBudgetWithBan => fixed_window::fixed_window(section, reader),
         AlgorithmKind::SlidingLog => sliding_log::sliding_log(section, reader),
         AlgorithmKind::SlidingWindow => sliding_window::sliding_window(section, reader),
         AlgorithmKind::LeakyBucket => leaky_bucket::leaky_bucket(section, reader),
@@ -151,12 +168,13 @@ pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: Number
 /// `format` is how the file writes amounts.
 pub(crate) fn ceiling(algorithm: &Algorithm, format: AmountFormat) -> Ceiling {
     let name = match algorithm {
-        Algorithm::TokenBucket(_) | Algorithm::Budget(Budget::TokenBucket(_)) => "burst",
+        Algorithm::TokenBucket(_) => "burst",
+        Algorithm::Budget(budget) if budget.limit().token_bucket().is_some() => "burst",
         Algorithm::FixedWindow(_)
         | Algorithm::SlidingLog(_)
         | Algorithm::SlidingWindow(_)
         | Algorithm::Concurrency(_)
-        | Algorithm::Budget(Budget::FixedWindow(_)) => "limit",
+        | Algorithm::Budget(_) => "limit",
         Algorithm::LeakyBucket(_) => "number of places",
     };
     Ceiling { cost: algorithm.ceiling(), name, format }
@@ -176,8 +194,12 @@ pub(crate) fn price(
         AlgorithmKind::Concurrency => Some(concurrency::PRICE),
         AlgorithmKind::TokenBucket
         | AlgorithmKind::TokenBudget
+        | AlgorithmKind::TokenBucketWithBan
+        | AlgorithmKind::TokenBudgetWithBan
         | AlgorithmKind::FixedWindow
-        | AlgorithmKind::WindowBudget => settled_cost::price(section, source, ceiling, attributes),
+        | AlgorithmKind::WindowBudget
+        | AlgorithmKind::FixedWindowWithBan
+        | AlgorithmKind::WindowBudgetWithBan => settled_cost::price(section, source, ceiling, attributes),
         AlgorithmKind::SlidingLog | AlgorithmKind::SlidingWindow | AlgorithmKind::LeakyBucket => {
             cost::price(section, source, ceiling)
         }
@@ -189,8 +211,12 @@ pub(crate) fn cost_source(kind: AlgorithmKind, section: &Section<'_>) -> Option<
     match kind {
         AlgorithmKind::TokenBucket
         | AlgorithmKind::TokenBudget
+        | AlgorithmKind::TokenBucketWithBan
+        | AlgorithmKind::TokenBudgetWithBan
         | AlgorithmKind::FixedWindow
-        | AlgorithmKind::WindowBudget => settled_cost::cost_source(section),
+        | AlgorithmKind::WindowBudget
+        | AlgorithmKind::FixedWindowWithBan
+        | AlgorithmKind::WindowBudgetWithBan => settled_cost::cost_source(section),
         AlgorithmKind::SlidingLog | AlgorithmKind::SlidingWindow | AlgorithmKind::LeakyBucket => {
             cost::cost_source(section)
         }
@@ -281,15 +307,25 @@ impl OtherNumbers<'_> {
 
     pub(crate) fn read(self, field: Field<'_>) -> Option<LimitNumbers> {
         let section = field.clone().section(number_keys(self.kind))?;
-        let is_budget = matches!(self.own, Some(Algorithm::Budget(_)));
+        let is_budget = self.own.is_some_and(|own| own.settling_budget().is_some());
         let numbers = match (self.kind, self.own.map(without_holds)) {
-            (AlgorithmKind::TokenBucket | AlgorithmKind::TokenBudget, _) => numbers(self.kind, &section, self.numbers),
+            (
+                AlgorithmKind::TokenBucket
+                | AlgorithmKind::TokenBudget
+                | AlgorithmKind::TokenBucketWithBan
+                | AlgorithmKind::TokenBudgetWithBan,
+                _,
+            ) => numbers(self.kind, &section, self.numbers),
             (AlgorithmKind::FixedWindow, Some(Algorithm::FixedWindow(own))) => {
                 fixed_window::other_limit(&section, Some(&own), self.numbers)
             }
-            (AlgorithmKind::FixedWindow | AlgorithmKind::WindowBudget, _) => {
-                fixed_window::other_limit(&section, None, self.numbers)
-            }
+            (
+                AlgorithmKind::FixedWindow
+                | AlgorithmKind::WindowBudget
+                | AlgorithmKind::FixedWindowWithBan
+                | AlgorithmKind::WindowBudgetWithBan,
+                _,
+            ) => fixed_window::other_limit(&section, None, self.numbers),
             (AlgorithmKind::SlidingLog, own) => {
                 let own = match &own {
                     Some(Algorithm::SlidingLog(own)) => Some(own),

@@ -26,7 +26,7 @@ impl Limit {
     /// Makes a budget of tokens in a period that does not end.
     pub(crate) fn of_tokens(limit: u64) -> Limit {
         let day = Window::FirstRequest(Micros(86_400 * SECOND));
-        Limit::Budget(Budget::FixedWindow(FixedWindow::new(limit, day).unwrap()))
+        Limit::Budget(Budget::of_fixed_window(FixedWindow::new(limit, day).unwrap()))
     }
 
     /// Returns what a request asks for.
