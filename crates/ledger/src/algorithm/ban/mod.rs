@@ -20,7 +20,7 @@ pub const MOST_DURATIONS: usize = 8;
 pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 /// The number of words of a state that describe its ban.
 pub(super) const WORDS: usize = 3;
-/// The mark in the third word. The number of the step stands below.
+/// The mark in the third word. The lower bits are the number of the step.
 const MAY_BEGIN: u64 = 1 << 32;
 
 /// The settings of a limit's bans. Equal settings are stored once in the process, and for its whole life.

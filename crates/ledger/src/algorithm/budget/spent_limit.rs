@@ -51,7 +51,7 @@ impl SpentLimit {
         }
     }
 
-    /// Returns whether the words must be stored anew although nothing is charged.
+    /// Returns whether the words must be stored again although nothing is charged.
     pub(super) fn is_corrected(&self, spent: Option<&[u64]>, now: Timestamp) -> bool {
         match self {
             SpentLimit::TokenBucket(bucket) => bucket.correction(spent, now).is_some(),
