@@ -106,7 +106,7 @@ fn an_hour_of_requests_changes_nothing_and_the_ban_is_kept_after_the_window() {
     clock.set(begun.plus(Micros(HOUR)));
     assert_eq!(take(&memory, BUCKET, guesses()).1.verdict, Verdict::Allow);
     // The step is remembered for a week, although the window is full again.
-    clock.set(begun.plus(Micros(HOUR + 7 * DAY)));
+    clock.set(begun.plus(Micros(HOUR + 7 * DAY - 1)));
     memory.sweep();
     begin(&memory, BUCKET, guesses());
     let ban = stored(&memory, guesses()).unwrap();
@@ -174,8 +174,8 @@ fn what_settles_during_a_ban_is_charged_and_begins_no_other() {
     let (memory, clock) = memory(1_000);
     let (mut slow, _) = take(&memory, BUCKET, guesses());
     let (mut slower, _) = take(&memory, BUCKET, guesses());
-    for _ in 0..3 {
-        take(&memory, BUCKET, guesses()).0.settle(&BUCKET, Cost::from_tokens(2));
+    for cost in [2, 3] {
+        take(&memory, BUCKET, guesses()).0.settle(&BUCKET, Cost::from_tokens(cost));
     }
     assert_eq!(take(&memory, BUCKET, guesses()).1.verdict, Verdict::Banned);
     slow.settle(&BUCKET, Cost::from_tokens(9));
