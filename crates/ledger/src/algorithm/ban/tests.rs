@@ -65,13 +65,14 @@ impl Buckets {
 
     /// Takes the plan until it is refused. Returns how many times it was granted, and the outcome of the refusal.
     fn drain(&mut self, plan: &Plan, now: Timestamp) -> (usize, Outcome) {
-        for granted in 0.. {
+        let mut granted = 0;
+        loop {
             let settlement = self.take(plan, now);
             if !settlement.is_granted() {
                 return (granted, settlement.enforced[0]);
             }
+            granted += 1;
         }
-        unreachable!()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Computes charges to a budget: a token bucket or a fixed window that knows more than what is spent. Requests can hold
 //! an amount of it while they run, and spend their true cost when they end. The bucket can also have a ban
-//! ([`ban`](super::ban)).
+//! ([`super::ban`]).
 //!
 //! A bucket of which requests hold something has two numbers, the spent and the held amount. The spent amount comes
 //! back as in a token bucket or window. The held amount is the sum of the owners' reports, as for slots
