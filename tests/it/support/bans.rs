@@ -41,7 +41,7 @@ async fn guess(gateways: &[Member; 2]) -> u64 {
                     continue;
                 };
                 tokio::time::sleep(Duration::from_millis(3)).await;
-                if (guess + attempt) % 7 > 0 {
+                if !(guess + attempt).is_multiple_of(7) {
                     guessing.settle(&BUCKET, Cost::ONE);
                     wrong.fetch_add(1, Ordering::Relaxed);
                 }
