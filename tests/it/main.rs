@@ -14,6 +14,7 @@
 mod support;
 
 mod auth;
+mod bans;
 mod bodies;
 mod budgets;
 mod cli;

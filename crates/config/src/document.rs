@@ -51,6 +51,8 @@ use crate::language::tree;
 use crate::language::tree::Node;
 use crate::language::warning::{Warning, Warnings};
 use crate::lints;
+use crate::lints::bans::divided_bans;
+use crate::lints::location::Finding;
 use crate::lints::valid_rest::ValidRest;
 use request::key_places::KeyPlaces;
 use rules::route::DEFAULT;
@@ -217,6 +219,11 @@ impl Config {
         match (report.into_problems(), checked) {
             (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
                 let config = Config { remarks, ..config };
+                let divided = divided_bans(&config, &tree);
+                if !divided.is_empty() {
+                    let problems = divided.into_iter().map(Finding::into_problem).collect();
+                    return Err(Problems { file: file.to_owned(), problems, warnings: Vec::new() });
+                }
                 let warnings = lints::warnings(&config, &allowed, &tree);
                 let warnings = Warnings { file: file.to_owned(), warnings };
                 Ok(Config { warnings, hash: short_hash(bytes), ..config })

@@ -75,7 +75,9 @@ impl LevelNumbers {
             Verdict::Allow | Verdict::Never | Verdict::Unasked => outcome.reset_after,
         };
         let reset = algorithm.slots().is_none().then(|| reset.ceil_seconds());
-        LevelNumbers { remaining: unit.whole(outcome.remaining), reset }
+        // During a ban, what the bucket has left is of no use.
+        let remaining = if outcome.verdict == Verdict::Banned { 0 } else { unit.whole(outcome.remaining) };
+        LevelNumbers { remaining, reset }
     }
 }
 

@@ -9,6 +9,8 @@ pub enum Reason {
     Exceeded(AlgorithmKind),
     /// The unspent amount of a budget would suffice, but requests in flight hold too much of it.
     BudgetHeld,
+    /// A limit bans such requests for some time, because one of them was beyond the limit.
+    Banned,
     CostTooLarge,
     StoreUnavailable,
     Denied,
@@ -29,8 +31,9 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons but [`Reason::Exceeded`].
-    const OTHERS: [Reason; 14] = [
+    const OTHERS: [Reason; 15] = [
         Reason::BudgetHeld,
+        Reason::Banned,
         Reason::CostTooLarge,
         Reason::StoreUnavailable,
         Reason::Denied,
@@ -68,6 +71,7 @@ impl Reason {
         match self {
             Reason::Exceeded(kind) => kind.exceeded(),
             Reason::BudgetHeld => "budget_held",
+            Reason::Banned => "banned",
             Reason::CostTooLarge => "cost_too_large",
             Reason::StoreUnavailable => "store_unavailable",
             Reason::Denied => "denied",

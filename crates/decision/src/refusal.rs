@@ -205,6 +205,14 @@ impl Refusal {
         Refusal { retry_after, problem, ..Refusal::new(status, reason) }
     }
 
+    /// Makes the refusal by bans of limits. `retry_after` is `None` if a ban refuses with 403.
+    pub(crate) fn banned(retry_after: Option<u64>, violated: Vec<String>) -> Refusal {
+        match retry_after {
+            None => Refusal::new(403, Reason::Banned),
+            Some(_) => Refusal::exceeded(ExceededCapacity::Quota, Reason::Banned, retry_after, violated),
+        }
+    }
+
     fn new(status: u16, reason: Reason) -> Refusal {
         Refusal {
             status,

@@ -6,7 +6,7 @@ use super::retry_after::{Jitter, retry_after_held, retry_after_limit};
 use base::time::Timestamp;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict};
-use rules::rule::{Expose, RefusalStatus};
+use rules::rule::{BanStatus, Expose, RefusalStatus};
 use rules::rule_set::RuleSet;
 use rules::settled_price::SettledSource;
 
@@ -16,8 +16,8 @@ pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator
 }
 
 /// Returns the charge that determines the refusal, with its outcome: the charge with the longest wait, or the first of
-/// several with the same wait. A limit of slots, or a budget of which other requests hold too much, determines the refusal only
-/// if no other limit refused. `None` if no charge refused.
+/// several with the same wait. A ban determines the refusal before all other limits. A limit of slots, or a budget of which other
+/// requests hold too much, determines the refusal only if no other limit refused. `None` if no charge refused.
 pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Charge, &'p Outcome)> {
     let index = speaker_index(&plan.enforced, settlement)?;
     plan.enforced.get(index).zip(settlement.enforced.get(index))
@@ -29,7 +29,7 @@ pub fn speaker_index(enforced: &[Charge], settlement: &Settlement) -> Option<usi
     let refusing = charges.filter(|(_, (_, outcome))| outcome.verdict.is_refusal());
     let rank = |(charge, outcome): (&Charge, &Outcome)| {
         let is_guess = charge.algorithm.slots().is_some() || outcome.verdict == Verdict::Held;
-        (!is_guess, outcome.retry_after)
+        (outcome.verdict == Verdict::Banned, !is_guess, outcome.retry_after)
     };
     let speaker = refusing.reduce(|worst, next| if rank(next.1) > rank(worst.1) { next } else { worst });
     speaker.map(|(index, _)| index)
@@ -42,8 +42,12 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
     let shared = limits().all(|limit| limit.is_some_and(|limit| limit.refusal == RefusalStatus::ReducedCapacity));
     let exceeded = if shared { ExceededCapacity::SharedCapacity } else { ExceededCapacity::Quota };
     let exposed = limits().flatten().filter(|limit| limit.expose == Expose::Yes);
-    let violated = exposed.map(|limit| limit.name.clone()).collect();
     let speaker = speaker(plan, settlement);
+    if speaker.is_some_and(|(_, outcome)| outcome.verdict == Verdict::Banned) {
+        let exposed = exposed.map(|limit| limit.name.clone()).collect();
+        return banned(rules, plan, settlement, jitter, exposed);
+    }
+    let violated = exposed.map(|limit| limit.name.clone()).collect();
     let reason = speaker.map_or(Reason::Denied, |(charge, outcome)| match outcome.verdict {
         Verdict::Held => Reason::BudgetHeld,
         _ => Reason::exceeded(charge.algorithm.kind()),
@@ -63,6 +67,24 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
     let held = speaker.filter(|(charge, _)| charge.algorithm.kind().is_budget()).map(|(_, outcome)| outcome.held);
     let resets_at = speaker.and_then(end);
     Refusal { resets_at, held, is_budget_spent, ..Refusal::exceeded(exceeded, reason, seconds, violated) }
+}
+
+/// Makes the refusal by the bans of a plan. `violated` has the refusing limits that clients may see.
+fn banned(rules: &RuleSet, plan: &Plan, settlement: &Settlement, jitter: Jitter, violated: Vec<String>) -> Refusal {
+    let is_forbidden = |(charge, outcome): (&Charge, &Outcome)| {
+        let status = rules.limit(charge.limit).map(|limit| limit.ban_status);
+        outcome.verdict == Verdict::Banned && status == Some(BanStatus::Forbidden)
+    };
+    if refusing(plan, settlement).any(is_forbidden) {
+        return Refusal::banned(None, violated);
+    }
+    let wait = |(charge, outcome): (&Charge, &Outcome)| match outcome.verdict {
+        // The end of a ban is not spread: a request before it is refused without a charge.
+        Verdict::Banned => outcome.retry_after.ceil_seconds(),
+        Verdict::Held => retry_after_held(charge.key.spread()),
+        _ => retry_after_limit(&charge.algorithm, charge.key.spread(), outcome.retry_after, jitter),
+    };
+    Refusal::banned(refusing(plan, settlement).map(wait).max(), violated)
 }
 
 /// Whether the limit counts only requests with certain results. Such a limit is not a quota of the client.
@@ -151,5 +173,42 @@ mod tests {
     fn a_limit_that_is_not_exposed_refuses_without_its_name() {
         check(&[(HIDDEN, Some(3)), (OWN, Some(1))], 429, "0", 3, &["1"]);
         check(&[(HIDDEN, Some(3))], 429, "0", 3, &[]);
+    }
+
+    /// Returns the refusal by limits with these statuses of bans. Each limit has its verdict, and its wait in seconds.
+    fn refuse_banned(limits: &[(BanStatus, Verdict, u64)]) -> Refusal {
+        let policy = |(index, (ban_status, ..)): (usize, &(BanStatus, Verdict, u64))| {
+            let limit = Limit { ban_status: *ban_status, refusal: RefusalStatus::ReducedCapacity, ..limit(9) };
+            policy(&index.to_string(), Action::Charge(vec![limit]))
+        };
+        let rules = rule_set(limits.iter().enumerate().map(policy).collect());
+        let head = head(&[]);
+        let Answer::Charge(plan) = rules.plan(&request(&head), Timestamp(1)).answer else { panic!("nothing to pay") };
+        let outcome = |(_, verdict, wait): &(BanStatus, Verdict, u64)| Outcome {
+            verdict: *verdict,
+            retry_after: Micros(wait * 1_000_000),
+            ..Outcome::UNASKED
+        };
+        let settlement = Settlement::refused(limits.iter().map(outcome).collect());
+        let jitter = Jitter { share: 1_000_000, max: Micros(1_000_000_000), max_period: Micros(0) };
+        refusal(&rules, &plan, &settlement, Timestamp(0), jitter)
+    }
+
+    #[test]
+    fn a_ban_determines_reason_and_status_and_its_wait_is_exact() {
+        use BanStatus::{Forbidden, TooManyRequests};
+        use Verdict::{Allow, Banned, Deny};
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let one = refuse_banned(&[(Forbidden, Deny, 9), (TooManyRequests, Banned, 900), (Forbidden, Allow, 0)]);
+        assert_eq!((one.status, one.reason, one.retry_after), (429, Reason::Banned, Some(900)));
+        assert_eq!(one.problem, ProblemType::QuotaExceeded { violated: names(&["0", "1"]) });
+        let longest = refuse_banned(&[(TooManyRequests, Banned, 5), (TooManyRequests, Banned, 70)]);
+        assert_eq!(longest.retry_after, Some(70));
+        // The wait of another limit is spread.
+        let other = refuse_banned(&[(TooManyRequests, Deny, 1000), (TooManyRequests, Banned, 5)]);
+        assert!(other.reason == Reason::Banned && other.retry_after.is_some_and(|wait| wait >= 1000), "{other:?}");
+        let forbidden = refuse_banned(&[(TooManyRequests, Banned, 900), (Forbidden, Banned, 5)]);
+        assert_eq!((forbidden.status, forbidden.retry_after), (403, None));
+        assert_eq!(forbidden.problem, ProblemType::Blank);
     }
 }

@@ -12,8 +12,8 @@ use request::client_address::ClientAddress;
 use request::matcher::Expectation;
 use request::request::Request;
 use rules::rule::{
-    Action, Condition, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
-    RuleSource,
+    Action, BanStatus, Condition, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Policy, Price,
+    RefusalStatus, Rule, RuleSource,
 };
 use rules::rule_set::RuleSet;
 
@@ -43,6 +43,7 @@ pub fn limit(burst: u64) -> Limit {
         candidate_claimed: None,
         expose: Expose::Yes,
         refusal: RefusalStatus::QuotaExceeded,
+        ban_status: BanStatus::default(),
         on_store_failure: OnStoreFailure::Deny,
     }
 }

@@ -45,6 +45,8 @@ pub struct Bucket {
     state: Option<State>,
     pub asked: u64,
     pub refused: u64,
+    /// The number of bans that began.
+    pub bans: u64,
     /// The number of requests that this bucket refused and the file of `--against` does not refuse. 0 without `--against`.
     pub newly_refused: u64,
     /// The number of requests to this bucket that the file of `--against` refuses. 0 without `--against`.
@@ -105,6 +107,11 @@ impl Buckets {
         }
     }
 
+    /// Counts a ban of a bucket that has begun.
+    pub(crate) fn count_ban(&mut self, charge: &BucketCharge, explanation: &Explanation<'_>) {
+        self.entry(charge, explanation).bans += 1;
+    }
+
     /// Returns the states of the buckets of these charges, in the order of the charges. A bucket without a state is
     /// full.
     pub fn states<'c>(&self, charges: impl Iterator<Item = &'c BucketCharge>) -> SmallVec<[Option<State>; 2]> {
@@ -129,7 +136,7 @@ impl Buckets {
                 BucketId::Logged(..) => None,
             };
             let limit = charge.charge.limit;
-            Bucket { limit, state: None, asked: 0, refused: 0, newly_refused: 0, refused_before: 0, client }
+            Bucket { limit, state: None, asked: 0, refused: 0, bans: 0, newly_refused: 0, refused_before: 0, client }
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::header::{HeaderName, HeaderValue, REFERER, USER_AGENT};
-use http::{Method, Request, Uri};
+use http::{Method, Request, StatusCode, Uri};
 
 use super::foreign_entry::{ForeignEntry, LogFields};
 use super::timestamps::{LogTimestamp, nginx};
@@ -40,6 +40,7 @@ pub(crate) fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static
             head.headers.insert(name, value);
         }
     };
+    let status = split_once(rest.trim_ascii_start(), b' ').and_then(|(status, _)| StatusCode::from_bytes(status).ok());
     let mut log = LogFields::Common;
     let referer = rest.iter().position(|byte| *byte == b'"').and_then(|start| quoted(rest.get(start..)?));
     if let Some((referer, rest)) = referer
@@ -52,7 +53,7 @@ pub(crate) fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static
             field(FORWARDED_FOR, &forwarded_for);
         }
     }
-    Ok((moment, ForeignEntry { head, peer: Some(peer), log }))
+    Ok((moment, ForeignEntry { head, peer: Some(peer), status, log }))
 }
 
 /// Returns the quoted text at the start without its escapes, and the rest. A quote in the text is escaped by nginx as
@@ -87,6 +88,14 @@ mod tests {
     use request::attribute::Attribute;
 
     const LINE: &str = r#"203.0.113.7 - ann [21/Nov/2026:14:51:52 +0000] "GET /v1/a?b=c HTTP/1.1" 200 17"#;
+
+    #[test]
+    fn a_line_has_the_status_of_the_response() {
+        let status = |line: &str| read(line.as_bytes()).unwrap().1.status.map(|status| status.as_u16());
+        assert_eq!(status(LINE), Some(200));
+        assert_eq!(status(&LINE.replace(" 200 17", " 404 0 \"-\" \"curl\"")), Some(404));
+        assert_eq!([" 200 17", " - -", ""].map(|end| status(&LINE.replace(" 200 17", end))), [Some(200), None, None]);
+    }
 
     /// Checks what a line records about an attribute. `expected` is the value, `-` if the request had none, or `?` if
     /// the line does not say.

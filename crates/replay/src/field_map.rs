@@ -11,10 +11,11 @@ pub struct FieldMapping {
     pub field: String,
 }
 
-/// The content of a field in a log: the time, or the value of an attribute.
+/// The content of a field in a log: the time, the status of the response, or the value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Time,
+    Status,
     Attribute(Attribute),
 }
 
@@ -22,6 +23,8 @@ pub enum Target {
 #[derive(Debug)]
 pub struct FieldMap {
     pub time: String,
+    /// The field with the status of the response. `None` if it is not mapped.
+    pub status: Option<String>,
     pub attributes: Vec<(Attribute, String)>,
 }
 
@@ -37,6 +40,7 @@ impl FieldMapping {
         }
         let target = match (name, Attribute::parse(name)) {
             ("time", _) => Target::Time,
+            ("status", _) => Target::Status,
             (_, Ok(Attribute::Route | Attribute::Upstream)) => {
                 return Err(format!("{} cannot be mapped", Printable(name)));
             }
@@ -65,7 +69,7 @@ impl FieldMapping {
             }
             (_, Err(AttributeError::Unknown)) => {
                 return Err(format!(
-                    "must begin with time or an attribute ({}), is `{}`",
+                    "must begin with time, status or an attribute ({}), is `{}`",
                     SPELLINGS.join(", "),
                     Printable(name)
                 ));
@@ -79,23 +83,26 @@ impl FieldMap {
     /// Makes a field map from these entries.
     ///
     /// # Errors
-    /// If no entry maps the time, or two entries map the same attribute or the time.
+    /// If no entry maps the time, or two entries map the same attribute, the time or the status.
     pub fn new(members: &[FieldMapping]) -> Result<FieldMap, String> {
-        let mut time = None;
+        let (mut time, mut status) = (None, None);
         let mut attributes: Vec<(Attribute, String)> = Vec::new();
         for member in members {
             match &member.target {
                 Target::Time if time.replace(member.field.clone()).is_some() => {
                     return Err("time is mapped twice".to_owned());
                 }
-                Target::Time => {}
+                Target::Status if status.replace(member.field.clone()).is_some() => {
+                    return Err("status is mapped twice".to_owned());
+                }
+                Target::Time | Target::Status => {}
                 Target::Attribute(attribute) if attributes.iter().any(|(known, _)| known == attribute) => {
                     return Err(format!("{attribute} is mapped twice"));
                 }
                 Target::Attribute(attribute) => attributes.push((attribute.clone(), member.field.clone())),
             }
         }
-        Ok(FieldMap { time: time.ok_or("must say which field is the time: time=FIELD")?, attributes })
+        Ok(FieldMap { time: time.ok_or("must say which field is the time: time=FIELD")?, status, attributes })
     }
 
     pub fn index(&self, attribute: &Attribute) -> Option<usize> {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::StatusCode;
 use http::header::{HOST, REFERER, USER_AGENT};
 use http::request::Parts;
 
@@ -21,6 +22,8 @@ pub struct ForeignEntry {
     pub head: Parts,
     /// The address from which the connection came. `None` if the log does not record the address.
     pub peer: Option<IpAddr>,
+    /// The status of the response. `None` if the log does not record it.
+    pub status: Option<StatusCode>,
     pub log: LogFields,
 }
 

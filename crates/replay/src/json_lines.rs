@@ -61,7 +61,14 @@ pub(crate) fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, Fo
         }
         values.push(value);
     }
-    Ok((moment, ForeignEntry { head, peer, log: LogFields::Mapped(Arc::clone(map), values) }))
+    let status = match &map.status {
+        None => None,
+        Some(field) => {
+            let status = find(&line, field).and_then(text).and_then(|text| text.parse().ok());
+            Some(status.ok_or_else(|| format!("status: `{field}` must be a status"))?)
+        }
+    };
+    Ok((moment, ForeignEntry { head, peer, status, log: LogFields::Mapped(Arc::clone(map), values) }))
 }
 /// Finds a field with this name. If it is missing, `a.b` means the field `b` in the object `a`.
 fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
@@ -169,6 +176,7 @@ mod tests {
             ("time=", "must have a field after `=`"),
             ("jwt:sub=a", "must say which field is the time: time=FIELD"),
             ("time=a,time=b", "time is mapped twice"),
+            ("time=a,status=b,status=c", "status is mapped twice"),
             ("time=a,path=b,path=c", "path is mapped twice"),
             ("time=a,jwt:=c", "`jwt:` needs a name after the colon"),
             ("time=a,words(jwt:scope)=c", "words(jwt:scope) cannot be mapped; map jwt:scope"),
@@ -180,7 +188,21 @@ mod tests {
         ] {
             assert_eq!(fields(map).unwrap_err(), why, "{map}");
         }
-        assert!(fields("time=a,ip=c").unwrap_err().starts_with("must begin with time or an attribute (jwt:<claim>, "));
+        assert!(
+            fields("time=a,ip=c")
+                .unwrap_err()
+                .starts_with("must begin with time, status or an attribute (jwt:<claim>, ")
+        );
+    }
+
+    #[test]
+    fn a_map_may_name_the_status_of_the_response() {
+        let map = Arc::new(fields("time=ts,status=answer.code").unwrap());
+        let status = |code: &str| read(&map, format!(r#"{{"ts":1795272712,"answer":{{"code":{code}}}}}"#).as_bytes());
+        for code in ["404", "\"404\""] {
+            assert_eq!(status(code).unwrap().1.status.map(|status| status.as_u16()), Some(404));
+        }
+        assert_eq!(status("7").unwrap_err(), "status: `answer.code` must be a status");
     }
 
     #[test]

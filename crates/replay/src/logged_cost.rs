@@ -2,11 +2,21 @@
 
 use super::own_entry::{LoggedCharge, OwnEntry, UsedTokens};
 use decision::access_log_line::Kind;
+use http::StatusCode;
 use ledger::cost::Cost;
 use llm::prices::{ModelPrices, NanoDollars, Prices};
 use request::door::Door;
 use rules::rule_set::CompiledLimit;
-use rules::settled_price::{Reserve, SettledPrice, SettledSource, Unit};
+use rules::settled_price::{Reserve, SettledPrice, SettledSource, Unit, UpstreamResult};
+
+/// What a log records about the response to a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LoggedResponse<'l> {
+    /// The line of the gateway's own log.
+    Own(&'l OwnEntry),
+    /// The status in the log of another program. `None` if that log does not record it.
+    Foreign(Option<StatusCode>),
+}
 
 /// What a request costs a budget in a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +30,7 @@ pub(crate) enum LoggedCost {
 }
 
 impl LoggedCost {
-    /// Returns what a request costs this limit. `planned` is the reservation that the rules compute. `logged` is `None`
-    /// for a log of another program.
+    /// Returns what a request costs this limit. `planned` is the reservation that the rules compute.
     ///
     /// The costs are those of the limit with the same name in the log. If the log has the tokens of a language model,
     /// the settled cost is their sum with the weights of this file, or their price by its `prices`. A request that the
@@ -30,10 +39,13 @@ impl LoggedCost {
         limit: &CompiledLimit,
         price: &SettledPrice,
         planned: Cost,
-        logged: Option<&OwnEntry>,
+        response: LoggedResponse<'_>,
         prices: Option<&Prices>,
     ) -> LoggedCost {
-        let Some(logged) = logged else { return LoggedCost::Missing };
+        let logged = match response {
+            LoggedResponse::Own(logged) => logged,
+            LoggedResponse::Foreign(status) => return LoggedCost::by_status(price, planned, status),
+        };
         let used = logged.usage.as_ref();
         let priced = used.zip(prices.and_then(|prices| prices.model(logged.model.as_deref().unwrap_or_default())));
         let is_model_request = logged.method.as_deref() == Some("POST");
@@ -74,8 +86,22 @@ impl LoggedCost {
             }
             (Some(settled), ..) => settled,
             (None, ..) if logged.kind == Kind::Refused => reserved,
+            (None, _, SettledSource::CountOn(_)) => return LoggedCost::by_status(price, planned, logged.status),
             (None, ..) => return LoggedCost::Missing,
         };
         LoggedCost::Known { reserved, settled }
+    }
+
+    /// Returns what a request costs a limit, by the status of the response alone. Only a limit with `count_on` counts by the
+    /// status.
+    fn by_status(price: &SettledPrice, planned: Cost, status: Option<StatusCode>) -> LoggedCost {
+        match (&price.source, status) {
+            (SettledSource::CountOn(results), Some(status)) => {
+                let is_counted = results.contains(UpstreamResult::Status(status));
+                let settled = if is_counted { planned } else { Cost::default() };
+                LoggedCost::Known { reserved: planned, settled }
+            }
+            _ => LoggedCost::Missing,
+        }
     }
 }

@@ -2,7 +2,8 @@
 //! that were checked.
 
 use base::pseudonym::Pseudonym;
-use decision::access_log_line::{Kind, Line, LoggedText, LoggedValue};
+use decision::access_log_line::{Kind, Line, LoggedText, LoggedValue, Origin};
+use http::StatusCode;
 use ledger::cost::Cost;
 use llm::usage::Usage;
 use request::attribute::Attribute;
@@ -17,6 +18,8 @@ pub struct OwnEntry {
     pub denied: bool,
     /// The method of the request. `None` if the log has `OTHER` in place of the method.
     pub method: Option<Box<str>>,
+    /// The status of the response, if the upstream has sent it.
+    pub status: Option<StatusCode>,
     pub limits: Vec<LoggedCharge>,
     /// The tokens that a language model has used. `None` if no limit counted them.
     pub usage: Option<UsedTokens>,
@@ -62,7 +65,7 @@ impl OwnEntry {
     pub fn new(line: &Line<'_>) -> Option<OwnEntry> {
         let reason = line.reason.as_deref();
         let by_rules = |reason: &str| {
-            matches!(reason, "denied" | "cost_too_large" | "store_unavailable" | "budget_held")
+            matches!(reason, "denied" | "cost_too_large" | "store_unavailable" | "budget_held" | "banned")
                 || reason.ends_with("_exceeded")
         };
         if line.decision_us.is_none() || !reason.is_none_or(by_rules) {
@@ -96,6 +99,7 @@ impl OwnEntry {
             upstream: line.upstream.as_deref().map(Into::into),
             denied: reason == Some("denied"),
             method: (line.method != "OTHER").then(|| line.method.as_ref().into()),
+            status: StatusCode::from_u16(line.code).ok().filter(|_| line.origin == Origin::Upstream),
             limits: if line.limits.is_empty() { alone().into_iter().collect() } else { each.collect() },
             usage: line.usage.as_ref().map(|used| UsedTokens {
                 usage: Usage {

@@ -1,6 +1,7 @@
 //! Reports the result of a replay. All names are resolved, and the lists are sorted.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -68,6 +69,9 @@ pub struct Outcome {
     /// The budgets that do not count some requests, because the lines do not tell the cost of these requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
+    /// The limits that banned clients, each with the number of its bans. Limits in shadow mode are included.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bans: Vec<Bans>,
     /// The number of buckets that refused at least one request, over all limits.
     pub refused_keys: u64,
     /// The number of buckets that refused requests, but no request under the former file. `None` without a former file.
@@ -100,6 +104,15 @@ pub struct Shadow {
 pub struct LeftOut {
     pub name: String,
     pub lines: u64,
+}
+
+/// The bans of one limit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bans {
+    pub name: String,
+    pub bans: u64,
+    /// The number of buckets that were banned at least once.
+    pub keys: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -202,10 +215,23 @@ impl Simulation<'_> {
                 .into_iter()
                 .map(|(limit, lines)| LeftOut { name: self.limit(*limit), lines: *lines })
                 .collect(),
+            bans: self.bans(),
             refused_keys: count(&|_| true),
             newly_refused_keys: compared(count(&|bucket| bucket.refused_before == 0)),
             top: self.top(comparison),
         }
+    }
+
+    /// Returns the limits that banned clients, in the order of the file.
+    fn bans(&self) -> Vec<Bans> {
+        let mut limits: BTreeMap<LimitId, (u64, u64)> = BTreeMap::new();
+        for (_, bucket) in self.buckets.iter().filter(|(_, bucket)| bucket.bans > 0) {
+            let (bans, keys) = limits.entry(bucket.limit).or_default();
+            *bans += bucket.bans;
+            *keys += 1;
+        }
+        let named = |(limit, (bans, keys))| Bans { name: self.limit(limit), bans, keys };
+        limits.into_iter().map(named).collect()
     }
 
     fn mixes_issuers(&self) -> bool {

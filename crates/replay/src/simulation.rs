@@ -12,7 +12,7 @@ use super::counts::Counts;
 use super::destination::Destination;
 use super::entry::{Entry, EntrySource};
 use super::foreign_entry::{ForeignEntry, RecordedValue};
-use super::logged_cost::LoggedCost;
+use super::logged_cost::{LoggedCost, LoggedResponse};
 use super::logged_decision::LoggedDecisions;
 use super::open_question::{OpenPart, OpenQuestion, open_parts};
 use super::own_entry::OwnEntry;
@@ -56,6 +56,7 @@ struct Occurrence<'l> {
     end: Option<Timestamp>,
     /// The gateway's own record of the request. `None` for a foreign log.
     logged: Option<&'l OwnEntry>,
+    response: LoggedResponse<'l>,
     /// The result of the request under the former file. `None` without a former file.
     before: Option<SimulatedResult>,
 }
@@ -136,7 +137,9 @@ impl<'c> Simulation<'c> {
             let is_unknown = || matches!(entry.attribute(attribute, client), RecordedValue::Unknown);
             is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
         };
-        self.apply(&explanation, Occurrence { at, end: None, logged: None, before }, lacks)
+        // Another log records no duration, so the request ends at once.
+        let response = LoggedResponse::Foreign(entry.status);
+        self.apply(&explanation, Occurrence { at, end: Some(at), logged: None, response, before }, lacks)
     }
 
     fn decide_own(
@@ -182,7 +185,11 @@ impl<'c> Simulation<'c> {
             let is_unknown = || matches!(pseudonyms.observe(attribute, entry), Observation::Unknown);
             is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
         };
-        let result = self.apply(&explanation, Occurrence { at, end, logged: Some(entry), before }, lacks);
+        let result = self.apply(
+            &explanation,
+            Occurrence { at, end, logged: Some(entry), response: LoggedResponse::Own(entry), before },
+            lacks,
+        );
         drop(explanation);
         self.pseudonyms = pseudonyms;
         result
@@ -215,7 +222,7 @@ impl<'c> Simulation<'c> {
             return SimulatedResult::Undecided;
         }
         let decided = open.iter().all(|part| part.mode == Mode::Shadow);
-        charges.retain_mut(|charge| self.counts_request(charge, occurrence.logged));
+        charges.retain_mut(|charge| self.counts_request(charge, occurrence.response));
         charges.sort_by_key(|charge| charge.charge.limit);
         match (self.charge(&charges, explanation, occurrence), decided) {
             (Some(cause), decided) => {
@@ -267,11 +274,11 @@ impl<'c> Simulation<'c> {
     fn counts_request(
         &mut self,
         BucketCharge { charge, settled, .. }: &mut BucketCharge,
-        logged: Option<&OwnEntry>,
+        response: LoggedResponse<'_>,
     ) -> bool {
         let limit = self.config.rules.limit(charge.limit);
         let Some((limit, price)) = limit.and_then(|limit| Some((limit, limit.settled_price()?))) else { return true };
-        match LoggedCost::of(limit, price, charge.cost, logged, self.config.prices.as_deref()) {
+        match LoggedCost::of(limit, price, charge.cost, response, self.config.prices.as_deref()) {
             LoggedCost::Known { reserved, settled: cost } => {
                 (charge.cost, *settled) = (reserved, Some(cost));
                 true
@@ -289,7 +296,7 @@ impl<'c> Simulation<'c> {
         &mut self,
         charges: &[BucketCharge],
         explanation: &Explanation<'_>,
-        Occurrence { at, end, before, logged }: Occurrence<'_>,
+        Occurrence { at, end, before, logged, .. }: Occurrence<'_>,
     ) -> Option<Cause> {
         let names = if logged.is_some() { ClientNames::Pseudonyms } else { ClientNames::AsLogged };
         let rules = &self.config.rules;
@@ -331,6 +338,11 @@ impl<'c> Simulation<'c> {
                     self.buckets.set_state(charge, explanation, budget.excerpt(&entry.state));
                 }
                 _ => self.buckets.set_state(charge, explanation, entry.state),
+            }
+        }
+        for (charge, outcome) in all().zip(settlement.enforced.iter().chain(&settlement.shadow)) {
+            if outcome.ban.is_some_and(|ban| ban.begins) {
+                self.buckets.count_ban(charge, explanation);
             }
         }
         if !settlement.is_granted() {

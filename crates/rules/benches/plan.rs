@@ -24,8 +24,8 @@ use request::matcher::{Expectation, Text};
 use request::request::Request;
 use rules::claimed_numbers::{ClaimedNumber, ClaimedNumbers, NumberKind};
 use rules::rule::{
-    Action, Condition, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override, OverrideNumbers, Policy,
-    Price, RefusalStatus, Rule, RuleSource,
+    Action, BanStatus, Condition, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override, OverrideNumbers,
+    Policy, Price, RefusalStatus, Rule, RuleSource,
 };
 use rules::rule_set::RuleSet;
 
@@ -184,6 +184,7 @@ fn limit() -> Limit {
         candidate_claimed: None,
         expose: Expose::Yes,
         refusal: RefusalStatus::QuotaExceeded,
+        ban_status: BanStatus::default(),
         on_store_failure: OnStoreFailure::Local,
     }
 }

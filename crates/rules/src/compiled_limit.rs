@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::claimed_numbers::ClaimedNumbers;
 use super::compiled_rule::Slot;
 use super::overrides::CompiledOverrides;
-use super::rule::{Expose, Mode, OnStoreFailure, RefusalStatus};
+use super::rule::{BanStatus, Expose, Mode, OnStoreFailure, RefusalStatus};
 use super::settled_price::{SettledPrice, Unit};
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::{BucketKey, Descriptor, KeySeed, LimitTag};
@@ -29,6 +29,7 @@ pub struct CompiledLimit {
     pub keys: Vec<String>,
     pub expose: Expose,
     pub refusal: RefusalStatus,
+    pub ban_status: BanStatus,
     pub on_store_failure: OnStoreFailure,
     /// The limit's own settings, and after them the settings of each override. For an override that charges nothing,
     /// these are the limit's own settings.
@@ -106,6 +107,11 @@ impl CompiledLimit {
             self.is_unlimited(ours) == other.is_unlimited(theirs) && numbers(self, ours) == numbers(other, theirs)
         };
         self.overrides.are_alike(&other.overrides, same)
+    }
+
+    /// Returns whether a request beyond the limit begins a ban.
+    pub fn bans(&self) -> bool {
+        self.variants.first().is_some_and(|numbers| numbers.ban().is_some())
     }
 
     pub(crate) fn algorithm_name(&self) -> &'static str {

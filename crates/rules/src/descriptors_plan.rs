@@ -92,8 +92,8 @@ impl RuleSet {
 #[cfg(test)]
 mod tests {
     use super::super::rule::{
-        Action, Condition, Expose, Limit, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
-        RuleSource,
+        Action, BanStatus, Condition, Expose, Limit, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus,
+        Rule, RuleSource,
     };
     use super::*;
     use base::position::Position;
@@ -132,6 +132,7 @@ mod tests {
             candidate_claimed: None,
             expose: Expose::Yes,
             refusal: RefusalStatus::QuotaExceeded,
+            ban_status: BanStatus::default(),
             on_store_failure: OnStoreFailure::Local,
         }])
     }

@@ -20,7 +20,7 @@ use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::Descriptor;
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
-use ledger::cost::requested_cost;
+use ledger::cost::{Cost, requested_cost};
 use request::model_request::ModelRequest;
 
 /// What a walk over the rules needs to know about a request.
@@ -339,12 +339,18 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
         if algorithm.is_held() && !self.facts.is_forwarded() {
             self.not_at_door.push(id);
             self.observer.not_at_door(limit);
+            if let (Some(algorithm), Mode::Enforce) = (algorithm.beginning_no_ban(), limit.mode) {
+                self.check_ban(id, limit, algorithm, variant, picked);
+            }
             return;
         }
         let algorithm = match &limit.claimed {
             Some(claimed) if variant == 0 => self.claimed(id, claimed),
             _ => *algorithm,
         };
+        // Another proxy forwards the request, and its response is not known here.
+        let is_elsewhere = algorithm.ban().is_some() && !self.facts.is_forwarded();
+        let algorithm = if is_elsewhere { algorithm.beginning_no_ban().unwrap_or(algorithm) } else { algorithm };
         let cost = match &limit.price {
             CompiledPrice::Fixed(cost) => *cost,
             CompiledPrice::FromRequest { slot, default, min, max } => {
@@ -362,6 +368,20 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
             Mode::Enforce => self.plan.enforce(charge),
             Mode::Shadow => self.plan.shadow.push(charge),
         }
+    }
+
+    /// Adds a check that refuses the request while a ban of the limit runs, and charges nothing.
+    fn check_ban(
+        &mut self,
+        id: LimitId,
+        limit: &'s CompiledLimit,
+        algorithm: Algorithm,
+        variant: u32,
+        picked: &F::Picked,
+    ) {
+        let (key, tag) = (limit.bucket(F::descriptor(picked)), limit.tag(variant));
+        let (cost, purpose) = (Cost::default(), ChargePurpose::Check);
+        self.plan.enforced.push(Charge { key, algorithm, cost, limit: id, variant, tag, purpose });
     }
 
     /// Returns the algorithm of a limit with the numbers that this request claims.

@@ -10,6 +10,7 @@ use super::settled_price::SettledPrice;
 use base::position::Position;
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
+use ledger::algorithm::ban::Ban;
 use ledger::cost::Cost;
 use request::attribute::Attribute;
 use request::matcher::Expectation;
@@ -139,6 +140,8 @@ pub struct Limit {
     /// Whether clients see the name and the settings of the limit.
     pub expose: Expose,
     pub refusal: RefusalStatus,
+    /// The status with which a ban of the limit refuses a request. It has no effect without a ban.
+    pub ban_status: BanStatus,
     pub on_store_failure: OnStoreFailure,
 }
 
@@ -183,6 +186,32 @@ pub enum RefusalStatus {
     QuotaExceeded,
     /// 503: all clients together have used up the shared capacity.
     ReducedCapacity,
+}
+
+/// A ban of a limit, and the status with which it refuses a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitBan {
+    pub ban: Ban,
+    pub status: BanStatus,
+}
+
+/// The status with which a ban refuses a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BanStatus {
+    /// 429, with `Retry-After`.
+    #[default]
+    TooManyRequests,
+    /// 403, without `Retry-After`.
+    Forbidden,
+}
+
+impl BanStatus {
+    pub fn code(self) -> u16 {
+        match self {
+            BanStatus::TooManyRequests => 429,
+            BanStatus::Forbidden => 403,
+        }
+    }
 }
 
 /// The treatment of a request for which the store gives no answer.

@@ -258,6 +258,7 @@ impl RuleSet {
             meter: meter.cloned(),
             expose: limit.expose,
             refusal: limit.refusal,
+            ban_status: limit.ban_status,
             on_store_failure: limit.on_store_failure,
             keys: keys.clone(),
             variants: Vec::new(),

@@ -78,7 +78,8 @@ fn whole_amount(text: &[u8]) -> Option<Cost> {
 mod tests {
     use super::*;
     use crate::rule::{
-        Action, Expose, Limit, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule, RuleSource,
+        Action, BanStatus, Expose, Limit, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
+        RuleSource,
     };
     use crate::rule_set::{Answer, RuleSet};
     use crate::settled_price::{LearnedCosts, Weights};
@@ -123,6 +124,7 @@ mod tests {
             candidate_claimed: None,
             expose: Expose::Yes,
             refusal: RefusalStatus::QuotaExceeded,
+            ban_status: BanStatus::default(),
             on_store_failure: OnStoreFailure::Local,
         };
         let rule = Rule {

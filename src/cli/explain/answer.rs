@@ -8,7 +8,7 @@ use decision::order_of_answers::RulesDecision;
 use decision::refusal::Refusal;
 use decision::speaking_limit::{refusal, refusing, speaker};
 use ledger::charge::{Charge, Plan, Settlement, settle};
-use ledger::outcome::Outcome;
+use ledger::outcome::{BanNotice, Outcome};
 use request::attribute::{Attribute, is_nominated};
 use request::door::Door;
 use request::request::Request;
@@ -229,6 +229,14 @@ fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Level
     }
 }
 
+/// Describes the ban that refuses a request. `limit` bans, and `others` refuse as well.
+fn banned(BanNotice { step, begins }: BanNotice, limit: &str, others: &str, seconds: u64, end: &str) -> String {
+    match begins {
+        true => format!(" by {limit}{others}: the request would begin ban {step}, for {seconds}s, until {end}"),
+        false => format!(" by {limit}{others}: ban {step} ends in {seconds}s ({end})"),
+    }
+}
+
 fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Levels) -> Answer {
     let Some((charge, outcome)) = speaker(plan, settlement) else { return Answer::passes(Vec::new()) };
     let refusal = refusal(&config.rules, plan, settlement, levels.at.date, config.retry_after_jitter);
@@ -248,10 +256,14 @@ fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Leve
     };
     let [cost, left] = [charge.cost, outcome.remaining].map(|amount| unit(config, charge).amount(amount));
     let detail = format!(" by {}{others}: needs {cost}, has {left}, {passes}", name(config, charge));
-    let rest = format!(
-        "charged nothing; Retry-After {retry_after} = {wait} + spread {}; read from {}",
-        retry_after.saturating_sub(wait),
-        levels.from,
-    );
+    let detail = match outcome.ban {
+        Some(ban) => banned(ban, name(config, charge), &others, outcome.retry_after.ceil_seconds(), &moment),
+        None => detail,
+    };
+    let waits = match refusal.retry_after {
+        None => "no Retry-After".to_owned(),
+        Some(_) => format!("Retry-After {retry_after} = {wait} + spread {}", retry_after.saturating_sub(wait)),
+    };
+    let rest = format!("charged nothing; {waits}; read from {}", levels.from);
     Answer::refused(&refusal, &detail, rest)
 }

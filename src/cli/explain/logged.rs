@@ -313,8 +313,8 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
         Verdict::Allow => "could pay",
         Verdict::Deny => "SHORT",
         Verdict::Held => "HELD by other requests",
-        Verdict::Never => "can never pay this",
         Verdict::Banned => "BANNED",
+        Verdict::Never => "can never pay this",
         Verdict::Unasked => "not asked",
     };
     let shadow = if *mode == Mode::Shadow { "  shadow" } else { "" };

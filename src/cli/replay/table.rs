@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::share::{counted, grouped, percent};
 use replay::merge::TOLERANCE;
-use replay::report::{LeftOut, Outcome, OwnLog, Refuser, Report};
+use replay::report::{Bans, LeftOut, Outcome, OwnLog, Refuser, Report};
 use replay::svg::moment;
 
 const SECOND: u64 = 1_000_000;
@@ -20,6 +20,12 @@ pub(super) fn table(report: &Report, names: &[String]) -> Vec<String> {
             let (refused, asked) = (grouped(shadow.would_refuse), grouped(shadow.asked));
             let file = if names.len() > 1 { format!(" in {name}") } else { String::new() };
             lines.push(format!("shadow  {}{file} would refuse {refused} of {asked} ({share})", shadow.name));
+        }
+    }
+    for (outcome, name) in report.outcomes.iter().zip(names) {
+        for Bans { name: limit, bans, keys } in &outcome.bans {
+            let file = if names.len() > 1 { format!(" in {name}") } else { String::new() };
+            lines.push(format!("banned  {limit}{file}: {} with {}", counted(*keys, "key"), counted(*bans, "ban")));
         }
     }
     lines.extend(worst(report));

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use base::time::Micros;
+use ledger::algorithm::ban::Banned;
 use ledger::algorithm::{Algorithm, ChargeResult, Level, State, budget};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
@@ -47,6 +48,12 @@ impl Levels {
     /// Returns the amount that is spent of a bucket.
     pub(crate) fn spent(&self, key: &BucketKey, algorithm: &Algorithm) -> Cost {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
+    }
+
+    /// Returns the ban of a bucket: the one that runs, or the last one until it is forgotten. `None` for a limit without bans.
+    pub(crate) fn ban(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<Banned> {
+        let Algorithm::Budget(budget) = algorithm else { return None };
+        budget.last_ban(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
     /// Returns the state of a bucket, on which a step of its algorithm can be tried. `None` if the bucket is full. A

@@ -7,7 +7,8 @@ use super::bucket_lookup::{BucketSelection, Limit};
 use base::pseudonym::PseudonymKey;
 use base::time::{Micros, Timestamp};
 use config::Config;
-use ledger::algorithm::AlgorithmKind;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::ban::Banned;
 use ledger::algorithm::concurrency::Holder;
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
@@ -104,6 +105,7 @@ impl BucketReport<'_> {
             }
             (Change::Reset | Change::GiveBack(_), _) => format!("held {left} of {most}"),
         };
+        let ban = self.before.ban(&chosen.key, &limit.algorithm).map(|banned| self.ban(banned, limit));
         let holders = if self.change == Change::None { self.holders(chosen, limit) } else { Vec::new() };
         let holders = holders.into_iter().map(|Holder { owner, held, since }| {
             let gateway = match owner {
@@ -113,7 +115,20 @@ impl BucketReport<'_> {
             };
             format!("    {gateway} holds {} since {}", shown(held), Date(since))
         });
-        [head, format!("  {level}")].into_iter().chain(holders).collect()
+        [head, format!("  {level}")].into_iter().chain(ban).chain(holders).collect()
+    }
+
+    /// Returns a line about the ban of a bucket, before the change.
+    fn ban(&self, Banned { end, step }: Banned, limit: &Limit) -> String {
+        let wait = end.since(self.before.at.of(&limit.algorithm));
+        match (wait, self.change) {
+            (Micros(0), _) => format!("    ban {step} is over, and is remembered"),
+            (wait, Change::Reset) => format!("    ban {step} would have ended in {}s", wait.ceil_seconds()),
+            (wait, _) => {
+                let until = Date(self.before.at.date.plus(wait));
+                format!("    banned until {until}, in {}s, by ban {step}", wait.ceil_seconds())
+            }
+        }
     }
 
     /// Returns the gateways that hold something of a bucket. Empty if nothing can be held under the limit.
@@ -191,8 +206,9 @@ impl BucketReport<'_> {
         };
         let algorithm = &limit.algorithm;
         let Bucket { untouched, wait, delay } = levels.bucket(&chosen.key, algorithm, limit.cost);
-        let most = match algorithm.kind() {
-            kind if kind.name() == AlgorithmKind::TokenBucket.name() => "burst",
+        let most = match algorithm {
+            Algorithm::TokenBucket(_) => "burst",
+            Algorithm::Budget(budget) if budget.limit().token_bucket().is_some() => "burst",
             // Not `limit`, because the field `limit` contains the name of the limit.
             _ => "quota",
         };
@@ -231,6 +247,13 @@ impl BucketReport<'_> {
             add("held", json!(shown(self.held(chosen, limit, levels))));
             let holder = |Holder { owner, held, since }: Holder| json!({"gateway": owner.to_string(), "held": shown(held), "since": Date(since).to_string()});
             add("holders", self.holders(chosen, limit).into_iter().map(holder).collect());
+        }
+        if limit.algorithm.ban().is_some() {
+            let banned = levels.ban(&chosen.key, algorithm);
+            let wait = banned.map(|Banned { end, .. }| end.since(levels.at.of(algorithm)));
+            let until = wait.filter(|wait| *wait > Micros(0)).map(|wait| Date(levels.at.date.plus(wait)).to_string());
+            add("ban_step", json!(banned.map(|banned| banned.step)));
+            add("banned_until", json!(until));
         }
         if let Some(after) = &self.after {
             add("given_back", json!(shown(self.given_back(chosen, limit, after))));

@@ -108,7 +108,7 @@ fn count_outcome(metrics: &LimitMetrics, outcome: &Outcome, group: Group) {
     match outcome.verdict {
         Verdict::Allow if group == Group::Granted => metrics.allowed.increment(1),
         Verdict::Allow | Verdict::Unasked => {}
-        Verdict::Deny | Verdict::Banned => metrics.exceeded.increment(1),
+        Verdict::Deny => metrics.exceeded.increment(1),
         Verdict::Held => match &metrics.budget {
             Some(budget) => {
                 budget.refused_by_holds.increment(1);
@@ -117,5 +117,10 @@ fn count_outcome(metrics: &LimitMetrics, outcome: &Outcome, group: Group) {
             None => metrics.exceeded.increment(1),
         },
         Verdict::Never => metrics.too_large.increment(1),
+        Verdict::Banned => {
+            if let Some(bans) = &metrics.bans {
+                bans.refused.increment(1);
+            }
+        }
     }
 }

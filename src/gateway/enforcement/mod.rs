@@ -4,6 +4,7 @@
 //! does the I/O between the stages, and counts the results.
 
 pub(crate) mod authenticate;
+mod bans;
 mod counting;
 pub(super) mod descriptors;
 mod held_slots;
@@ -345,6 +346,7 @@ async fn charge(
         gateway.top_refused.count(worker, at, snapshot.number, &plan, &taken.settlement);
     }
     counting::count_settlement(snapshot, &plan, &taken);
+    bans::count_bans(snapshot, &plan, &taken.settlement, || gateway.clock.now());
     let TakeReply { now, settlement, source, reservation, .. } = taken;
     let held = HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation, model);
     let enforced = Enforcement { held, ..settled(snapshot, &plan, &settlement, now) };

@@ -126,14 +126,20 @@ impl ReportedError<'_> {
 
     fn of_limits(&self, violated: &[String]) -> String {
         let is_held = self.refusal.is_some_and(|refusal| refusal.reason == Reason::BudgetHeld);
+        let is_banned = self.refusal.is_some_and(|refusal| refusal.reason == Reason::Banned);
         let mut message = match violated {
             [] => "Too many requests.".to_owned(),
+            [name] if is_banned => format!("The limit {name} bans further requests."),
+            names if is_banned => {
+                format!("The limits {} refuse further requests, and one of them bans.", names.join(", "))
+            }
             [name] if is_held => format!("Requests in flight hold too much of the limit {name}."),
             names if is_held => format!("Requests in flight hold too much of the limits {}.", names.join(", ")),
             [name] => format!("The limit {name} is used up."),
             names => format!("The limits {} are used up.", names.join(", ")),
         };
-        if let (Some(Triple { limit, remaining, reset, unit }), false) = (self.limit, violated.is_empty()) {
+        if let (Some(Triple { limit, remaining, reset, unit }), false) = (self.limit, violated.is_empty() || is_banned)
+        {
             let held = self.refusal.and_then(|refusal| refusal.held).map(|held| unit.whole(held));
             let spent = limit.saturating_sub(remaining).saturating_sub(held.unwrap_or_default());
             let [limit, spent] = [limit, spent].map(|number| in_words(number, unit));
@@ -168,6 +174,7 @@ fn in_words(number: u64, unit: Unit) -> String {
 fn of_reason(reason: Reason, status: u16) -> &'static str {
     match reason {
         Reason::Exceeded(_) | Reason::BudgetHeld => "Too many requests.",
+        Reason::Banned => "Such requests are banned for some time.",
         Reason::CostTooLarge => "The request costs more than a limit can ever have left.",
         Reason::StoreUnavailable | Reason::KeysUnavailable => "The service is temporarily unavailable.",
         Reason::UpstreamBusy => "The service has too many requests at present.",

@@ -41,6 +41,8 @@ pub(crate) struct LimitVersion {
 pub(crate) struct RefusedBucket {
     pub key: BucketKey,
     pub limit_version: LimitVersion,
+    /// When the bucket's last ban ends, by the clock of this process. In the past if no ban has refused a request.
+    pub ban_ends: Timestamp,
     pub at_least: u64,
     pub at_most: u64,
 }
@@ -57,7 +59,7 @@ impl TopRefused {
         TopRefused { windows: (0..workers).map(|_| Mutex::default()).collect(), skipped: AtomicU64::new(0) }
     }
 
-    /// Counts a refusal for each bucket of the plan that had too few tokens for the request.
+    /// Counts a refusal for each bucket of the plan that had too few tokens for the request, or that is banned.
     pub(crate) fn count(
         &self,
         worker: Worker,
@@ -73,9 +75,12 @@ impl TopRefused {
         };
         let table = windows.at(at);
         for (charge, outcome) in plan.enforced.iter().zip(&settlement.enforced) {
-            if outcome.verdict == Verdict::Deny {
-                table.count(charge.key, LimitVersion { configuration, limit: charge.limit });
-            }
+            let ban_ends = match outcome.verdict {
+                Verdict::Deny => Timestamp(0),
+                Verdict::Banned => at.plus(outcome.retry_after),
+                Verdict::Allow | Verdict::Held | Verdict::Never | Verdict::Unasked => continue,
+            };
+            table.count(charge.key, LimitVersion { configuration, limit: charge.limit }, ban_ends);
         }
     }
 
@@ -94,6 +99,7 @@ impl TopRefused {
             for one in counted.into_iter().filter(|one| one.limit_version.configuration == configuration) {
                 let none = RefusedBucket { at_least: 0, at_most: 0, ..one };
                 let sum = sums.entry(one.key).or_insert(none);
+                sum.ban_ends = sum.ban_ends.max(one.ban_ends);
                 sum.at_least += one.at_least;
                 sum.at_most += one.at_most;
             }
@@ -128,6 +134,7 @@ impl Windows {
         let bucket = |table: &Table, index: usize| RefusedBucket {
             key: table.keys[index],
             limit_version: table.limit_version[index],
+            ban_ends: table.ban_ends[index],
             at_least: table.counts[index] - table.over[index],
             at_most: table.counts[index],
         };
@@ -153,6 +160,7 @@ struct Table {
     over: [u64; TABLE_SIZE],
     keys: [BucketKey; TABLE_SIZE],
     limit_version: [LimitVersion; TABLE_SIZE],
+    ban_ends: [Timestamp; TABLE_SIZE],
 }
 
 impl Default for Table {
@@ -167,19 +175,21 @@ impl Default for Table {
             over: [0; TABLE_SIZE],
             keys: [BucketKey([0; 16]); TABLE_SIZE],
             limit_version: [LimitVersion { configuration: 0, limit: LimitId(0) }; TABLE_SIZE],
+            ban_ends: [Timestamp(0); TABLE_SIZE],
         }
     }
 }
 
 #[allow(clippy::indexing_slicing, reason = "a index is below TABLE_SIZE, which is how long the columns are")]
 impl Table {
-    fn count(&mut self, key: BucketKey, limit_version: LimitVersion) {
+    fn count(&mut self, key: BucketKey, limit_version: LimitVersion, ban_ends: Timestamp) {
         let index = match self.find(key) {
             Some(index) => index,
             None => self.insert(key),
         };
         self.counts[index] += 1;
         self.limit_version[index] = limit_version;
+        self.ban_ends[index] = ban_ends;
     }
 
     fn find(&self, key: BucketKey) -> Option<usize> {
@@ -286,6 +296,19 @@ mod tests {
         assert_eq!(refused.top(1, Timestamp(SECOND), 1).buckets[0].limit_version.limit, LimitId(7));
         // Another configuration may have another limit with this id.
         assert_eq!(refused.top(1, Timestamp(SECOND), 2).buckets, []);
+    }
+
+    #[test]
+    fn a_banned_bucket_is_counted_with_the_end_of_its_ban() {
+        let refused = TopRefused::new(2);
+        let (plan, mut settlement) = plan(&[(1, Verdict::Banned)]);
+        settlement.enforced[0].retry_after = Micros(90 * SECOND);
+        refused.count(Worker(0), Timestamp(60 * SECOND), 1, &plan, &settlement);
+        refuse(&refused, 1, 61, 1);
+        refuse(&refused, 1, 61, 2);
+        let top = refused.top(3, Timestamp(61 * SECOND), 1);
+        let ends: Vec<_> = top.buckets.iter().map(|bucket| (bucket.key, bucket.ban_ends.0 / SECOND)).collect();
+        assert_eq!(ends, [(key(1), 150), (key(2), 0)]);
     }
 
     #[test]

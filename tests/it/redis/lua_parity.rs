@@ -41,11 +41,13 @@ pub fn algorithm() -> impl Strategy<Value = Algorithm> {
 
 /// Token buckets and fixed windows with bans, some shorter and some longer than a step of the clock.
 fn banning() -> impl Strategy<Value = Algorithm> {
-    prop_oneof![token_bucket(), fixed_window()].prop_map(|algorithm| match algorithm {
+    let limit = prop_oneof![token_bucket(), fixed_window()].prop_map(|algorithm| match algorithm {
         Algorithm::TokenBucket(bucket) => with_ban(SpentLimit::TokenBucket(bucket)),
         Algorithm::FixedWindow(window) => with_ban(SpentLimit::FixedWindow(window)),
         other => other,
-    })
+    });
+    // Some requests are those of another proxy.
+    (limit, any::<bool>()).prop_map(|(limit, begins)| if begins { limit } else { limit.beginning_no_ban().unwrap() })
 }
 
 fn with_ban(limit: SpentLimit) -> Algorithm {

@@ -130,6 +130,9 @@ fn fields(attributes: &[(&str, &str)]) -> Vec<(String, String)> {
             }
             Some(("ip", "address")) => address = value,
             Some(("key", "id")) => fields.push(("X-API-Key".to_owned(), key_of(value))),
+            Some(("request_form", _)) => {
+                fields.push(("Content-Type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
+            }
             Some(("header", header)) => fields.push((header.to_owned(), value.to_owned())),
             _ => panic!("a table cannot say {name}"),
         }
@@ -141,6 +144,12 @@ fn fields(attributes: &[(&str, &str)]) -> Vec<(String, String)> {
         fields.push(("Authorization".to_owned(), format!("Bearer {token}")));
     }
     fields
+}
+
+/// Returns the body of a request with these attributes.
+fn form(attributes: &[(&str, &str)]) -> String {
+    let form = attributes.iter().filter_map(|(name, value)| Some((name.strip_prefix("request_form:")?, value)));
+    form.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
 }
 
 fn answer(response: &Response) -> Answer {
@@ -178,7 +187,10 @@ fn with_servers(yaml: &str) -> (String, Vec<Upstream>) {
 /// Plays a recipe. Returns whether this was fast enough. Only then the results are compared with the table.
 fn play(recipe: &Recipe<'_>, when: When) -> bool {
     let (yaml, servers) = with_servers(&rest(recipe.yaml, when));
-    let upstream = Upstream::start();
+    let upstream = Upstream::answering(|request, stream| {
+        let status = request.field("X-Answer").unwrap_or("200");
+        let _ = write!(stream, "HTTP/1.1 {status} Some\r\nContent-Length: 2\r\n\r\nok");
+    });
     let gateway = if servers.is_empty() { Gateway::before(&upstream) } else { Gateway::before_url("") };
     let gateway = gateway.with(&yaml).file("api-keys.txt", &known_keys(recipe)).start();
     let (mut client, begun) = (gateway.client(), now());
@@ -188,7 +200,7 @@ fn play(recipe: &Recipe<'_>, when: When) -> bool {
         let fields = fields(attributes);
         let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
         for time in 1..=*times {
-            let found = answer(&client.send(method, target, &fields, ""));
+            let found = answer(&client.send(method, target, &fields, &form(attributes)));
             if found != *expected {
                 wrong.push(format!("{method} {target} {attributes:?}, time {time}: {found:?}, not {expected:?}"));
             }

@@ -1,6 +1,7 @@
 //! Locates values in the text of a file, for the findings of lints.
 
 use crate::language::key_path::{join, push_key};
+use crate::language::problem::Problem;
 use crate::language::remarks::Remark;
 use crate::language::tree::{Node, Value};
 use crate::language::warning::Warning;
@@ -86,6 +87,11 @@ impl Finding {
     /// Returns the finding with the time from which it holds.
     pub fn from(self, moment: Timestamp) -> Finding {
         Finding { from: Some(moment), ..self }
+    }
+
+    pub fn into_problem(self) -> Problem {
+        let Finding { position, path, what, hint, .. } = self;
+        Problem { file: None, position: Some(position), path, what, hint: Some(hint) }
     }
 
     pub fn named(self, name: &'static str) -> Warning {

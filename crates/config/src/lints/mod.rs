@@ -4,6 +4,7 @@
 //! keys without problems. They report only what is certain, because wrong warnings teach people to ignore all warnings.
 
 mod access;
+pub(crate) mod bans;
 mod budgets;
 mod certificates;
 mod client_chosen_cost;
@@ -16,7 +17,7 @@ mod file;
 mod forgotten_period;
 mod impossible_value;
 mod large_log;
-mod location;
+pub(crate) mod location;
 mod missing_head;
 mod open_policy;
 mod preflights;
@@ -44,7 +45,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints, each with its name. A name never changes, because files use the name to turn the lint off.
-pub const LINTS: [(&str, Lint); 40] = [
+pub const LINTS: [(&str, Lint); 42] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("missing_head", missing_head::missing_head),
@@ -54,6 +55,8 @@ pub const LINTS: [(&str, Lint); 40] = [
     ("impossible_value", impossible_value::impossible_value),
     ("client_chosen_cost", client_chosen_cost::client_chosen_cost),
     ("charged_afterwards", budgets::charged_afterwards),
+    ("shared_ban", bans::shared_ban),
+    ("forced_ban", bans::forced_ban),
     ("double_first_period", double_first_period::double_first_period),
     ("forgotten_period", forgotten_period::forgotten_period),
     ("large_log", large_log::large_log),

@@ -17,11 +17,19 @@ impl Config {
     /// Returns the limits that a request may pay together with limits on other nodes of the cluster. Empty if all
     /// buckets are on one server.
     pub fn limits_charged_beside_others(&self) -> HashSet<LimitId> {
+        // An `rls` call has several descriptors, and may charge any limits together.
+        self.charged_beside_others(self.listeners.iter().any(|listener| listener.doors().contains(&Door::Rls)))
+    }
+
+    /// Returns the limits as [`Config::limits_charged_beside_others`] does, but only for requests that this gateway forwards.
+    pub(crate) fn limits_charged_with_others(&self) -> HashSet<LimitId> {
+        self.charged_beside_others(false)
+    }
+
+    fn charged_beside_others(&self, any_together: bool) -> HashSet<LimitId> {
         if !is_spread(&self.store) {
             return HashSet::new();
         }
-        // An `rls` call has several descriptors, and may charge any limits together.
-        let any_together = self.listeners.iter().any(|listener| listener.doors().contains(&Door::Rls));
         let policies = &self.rules.source().policies;
         let charging = |(policy, of): (usize, &'_ Policy)| -> Vec<(usize, Vec<LimitId>)> {
             let limits = |rule| (rule, self.enforced_limits(policy, rule));

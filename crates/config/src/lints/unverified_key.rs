@@ -46,7 +46,7 @@ impl File<'_> {
     /// if no other limit key distinguishes clients.
     fn picked_by_client<'k>(&self, constraints: &Constraints<'_>, keys: &'k [LimitKey]) -> Option<&'k Attribute> {
         let picked = |chosen| move |key| self.picked(constraints, key, chosen);
-        if let Some(attribute) = keys.iter().find_map(picked(ClientChoice::Identity)) {
+        if let Some(attribute) = self.picked_as_identity(constraints, keys) {
             return Some(attribute);
         }
         let is_constant = |attribute: &Attribute| {
@@ -57,6 +57,15 @@ impl File<'_> {
         let others = keys.iter().filter(|key| self.picked(constraints, key, ClientChoice::Target).is_none());
         let mut parts = others.flat_map(|key| &key.alternatives);
         parts.all(is_constant).then(|| keys.iter().find_map(picked(ClientChoice::Target))).flatten()
+    }
+
+    /// Returns an attribute that names a client, or something of it, and whose value any client can choose.
+    pub(super) fn picked_as_identity<'k>(
+        &self,
+        constraints: &Constraints<'_>,
+        keys: &'k [LimitKey],
+    ) -> Option<&'k Attribute> {
+        keys.iter().find_map(|key| self.picked(constraints, key, ClientChoice::Identity))
     }
 
     /// Returns an attribute of this limit key whose value the client can choose.
@@ -96,7 +105,7 @@ impl File<'_> {
     }
 
     /// Whether every value of the attribute is a known API key, because requests with other values are rejected.
-    fn is_known_key(&self, attribute: &Attribute) -> bool {
+    pub(super) fn is_known_key(&self, attribute: &Attribute) -> bool {
         let api_keys = self.config.api_keys.as_ref();
         api_keys.is_some_and(|keys| keys.from.are_all_values_of(attribute) && keys.on_invalid == OnInvalid::Reject)
     }

@@ -25,10 +25,13 @@ impl fmt::Display for DisplayedAlgorithm {
         match &self.algorithm {
             Algorithm::TokenBucket(bucket) => bucket.write(f, self.format),
             Algorithm::FixedWindow(window) => window.write(f, self.format),
-            Algorithm::Budget(budget) => match budget.limit() {
-                SpentLimit::TokenBucket(bucket) => bucket.write(f, self.format),
-                SpentLimit::FixedWindow(window) => window.write(f, self.format),
-            },
+            Algorithm::Budget(budget) => {
+                match budget.limit() {
+                    SpentLimit::TokenBucket(bucket) => bucket.write(f, self.format),
+                    SpentLimit::FixedWindow(window) => window.write(f, self.format),
+                }?;
+                budget.ban().map_or(Ok(()), |ban| write!(f, "; {ban}"))
+            }
             // Limits with these algorithms never count money.
             Algorithm::SlidingLog(log) => log.fmt(f),
             Algorithm::SlidingWindow(window) => window.fmt(f),

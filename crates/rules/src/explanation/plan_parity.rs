@@ -13,8 +13,8 @@ use super::{Exemption, ExplainedPolicy, ExplainedRule, Explanation, PolicyEnd, P
 use crate::claimed_numbers::{ClaimedNumber, ClaimedNumbers, NumberKind};
 use crate::partial_evaluation::{Knowledge, Observation};
 use crate::rule::{
-    Action, Condition, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override, OverrideNumbers, Policy,
-    Price, RefusalStatus, Rule, RuleSource,
+    Action, BanStatus, Condition, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, Override, OverrideNumbers,
+    Policy, Price, RefusalStatus, Rule, RuleSource,
 };
 use crate::rule_set::{Answer, RuleSet};
 use base::position::Position;
@@ -147,6 +147,7 @@ fn limit() -> impl Strategy<Value = Limit> {
             candidate_claimed,
             expose: Expose::Yes,
             refusal: RefusalStatus::QuotaExceeded,
+            ban_status: BanStatus::default(),
             on_store_failure: OnStoreFailure::Local,
         },
     )

@@ -29,6 +29,9 @@ struct RefusedRow {
     /// The lower bound of the number of refusals; `at_most` is the upper bound.
     at_least: u64,
     at_most: u64,
+    /// The number of seconds until the bucket's ban ends. `None` if no ban runs, as far as this gateway has seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    banned_for: Option<u64>,
     /// The command that shows the bucket, for a shell on this machine.
     command: String,
 }
@@ -59,6 +62,7 @@ impl TopRefusedDocument {
                 rule: limit.name.clone(),
                 at_least: one.at_least,
                 at_most: one.at_most,
+                banned_for: Some(one.ban_ends.since(now).ceil_seconds()).filter(|seconds| *seconds > 0),
             })
         };
         TopRefusedDocument {

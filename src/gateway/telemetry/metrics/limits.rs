@@ -8,6 +8,7 @@ use metrics::{Counter, Gauge};
 use super::amounts::AmountCounter;
 use super::counters_by::CountersBy;
 use super::registry::ConfigSeries;
+use crate::gateway::runtime::log_throttle::LogThrottle;
 use decision::reason::Reason;
 use rules::claimed_numbers::ClaimResult;
 use rules::denier::Denier;
@@ -38,6 +39,8 @@ pub(crate) struct LimitMetrics {
     pub in_flight: Gauge,
     /// The metrics that only a budget has. `None` for other limits.
     pub budget: Option<BudgetMetrics>,
+    /// The metrics of the limit's bans. `None` for a limit without `ban`.
+    pub bans: Option<BanMetrics>,
     /// Counts decisions without the store. Empty if the limit is never decided without the store: in shadow mode, or with a
     /// memory store.
     fallback: CountersBy<(OnStoreFailure, StoreError)>,
@@ -108,6 +111,43 @@ impl BudgetMetrics {
             refused_by_holds: noop(),
             rejected_as_held: noop(),
             held: Gauge::noop(),
+        }
+    }
+}
+
+/// The metrics of the bans of one limit.
+#[derive(Debug)]
+pub(crate) struct BanMetrics {
+    /// The number of bans that have begun, by the step: the index of the ban's duration, from 0.
+    begun: Vec<Counter>,
+    /// The number of requests that a ban has refused.
+    pub refused: Counter,
+    /// Limits the log lines about bans of this limit.
+    pub log: LogThrottle,
+}
+
+impl BanMetrics {
+    /// Makes the metrics of a limit. `None` if the limit has no ban.
+    fn of(limit: &CompiledLimit, series: ConfigSeries<'_>) -> Option<BanMetrics> {
+        let ban = limit.variants.first()?.ban()?;
+        let labels = [("policy", &*limit.policy), ("rule", &*limit.name), ("mode", limit.mode.name())];
+        let [policy, rule, mode] = labels;
+        let begun = |step: usize| {
+            series.counter("rate_limiter_bans_total", &[policy, rule, mode, ("step", &*step.to_string())])
+        };
+        Some(BanMetrics {
+            begun: (1..=ban.durations().len()).map(begun).collect(),
+            refused: series
+                .counter("rate_limiter_rejected_total", &[policy, rule, mode, ("reason", Reason::Banned.name())]),
+            log: LogThrottle::default(),
+        })
+    }
+
+    /// Counts a ban that has begun with this step, from 1. Bans beyond the last step are counted as the last.
+    pub(crate) fn count(&self, step: u32) {
+        let index = usize::try_from(step).unwrap_or(usize::MAX).saturating_sub(1);
+        if let Some(counter) = self.begun.get(index).or(self.begun.last()) {
+            counter.increment(1);
         }
     }
 }
@@ -208,6 +248,7 @@ impl LimitMetrics {
                 (Mode::Shadow, _) | (_, false) => Gauge::noop(),
             },
             budget,
+            bans: BanMetrics::of(limit, series),
             fallback: CountersBy::new(actions.iter().flat_map(causes), fallback),
             done_without_store: AtomicU8::new(0),
         }

@@ -54,6 +54,7 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         Kind::Counter,
         "Requests that a limit on money counted and that a model without a price answered.",
     ),
+    ("rate_limiter_bans_total", Kind::Counter, "Bans that have begun, by their step."),
     (
         "rate_limiter_refused_by_holds_total",
         Kind::Counter,

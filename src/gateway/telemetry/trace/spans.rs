@@ -338,8 +338,8 @@ fn limit(logged: &LoggedLimit<'_>) -> StringValue {
         Verdict::Allow => "allow",
         Verdict::Deny => "deny",
         Verdict::Held => "held",
-        Verdict::Never => "never",
         Verdict::Banned => "banned",
+        Verdict::Never => "never",
         Verdict::Unasked => "unasked",
     };
     format!("{}/{} {} {verdict}", logged.policy, logged.rule, logged.mode.name()).into()

@@ -32,7 +32,7 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 62] = [
+const CANNOT_KNOW: [(&str, Why); 64] = [
     ("access-log-value-of-a-key", Why::TwoValues),
     ("addresses-shared", Why::TwoValues),
     ("addresses-shared-by-default", Why::TwoValues),
@@ -43,6 +43,8 @@ const CANNOT_KNOW: [(&str, Why); 62] = [
     ("api-keys-file-missing", Why::Files),
     ("api-keys-from-one-place-twice", Why::TwoValues),
     ("attribute-without-its-source", Why::TwoValues),
+    ("ban-of-a-meter", Why::TwoValues),
+    ("ban-on-several-nodes", Why::TwoValues),
     ("breaker-bounds-crossed", Why::TwoValues),
     ("budget-beside-rate-in-a-meter", Why::TwoValues),
     ("budget-override-below-reserve", Why::TwoValues),

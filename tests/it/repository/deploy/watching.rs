@@ -123,6 +123,7 @@ policies:
       - {{name: closed, limit_keys: [query:closed], on_store_failure: deny, algorithm_config: {{rate: 1/hour}}}}
       - {{name: tried, mode: shadow, limit_keys: [query:tried], algorithm_config: {{rate: 1/hour}}}}
       - {{name: rest, limit_keys: [query:rest], algorithm_config: {{rate: 1/hour}}}}
+      - {{name: banned, limit_keys: [query:banned], algorithm_config: {{rate: 1/hour}}, ban: {{for: [1h]}}}}
       - {{name: slots, limit_keys: [query:slots], algorithm: concurrency, algorithm_config: {{limit: 1}}}}
       - name: tokens
         limit_keys: [query:tokens]

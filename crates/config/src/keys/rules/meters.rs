@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::keys::rules::names::checked;
 use crate::language::reader::{Field, Section};
 use ledger::algorithm::Algorithm;
-use rules::rule::{LimitKey, Price};
+use rules::rule::{BanStatus, LimitKey, Price};
 
 /// The meters of the limits that have been read from a file. Limits with the same meter share their buckets.
 #[derive(Debug, Default)]
@@ -33,13 +33,15 @@ pub(crate) struct BucketSettings {
     pub algorithm: Option<Algorithm>,
     /// The cost of a request. Its source must be the same for all limits of a meter, but the amount may differ.
     pub price: Option<Price>,
+    /// The status of a refusal by a ban. `None` without a ban, or if the ban is invalid.
+    pub ban_status: Option<BanStatus>,
 }
 
 impl BucketSettings {
     pub(crate) fn new(keys: Option<&[LimitKey]>, algorithm: Option<Algorithm>, price: Option<Price>) -> BucketSettings {
         let mut keys: Option<Vec<String>> = keys.map(|keys| keys.iter().map(|key| key.text.clone()).collect());
         keys.iter_mut().for_each(|keys| keys.sort_unstable());
-        BucketSettings { keys, algorithm, price }
+        BucketSettings { keys, algorithm, price, ban_status: None }
     }
 
     /// Returns the first setting in which the limits differ: its name, and its values in this limit and in the first
@@ -55,9 +57,15 @@ impl BucketSettings {
         {
             let shown = |algorithm: &Algorithm| match key {
                 "algorithm" => algorithm.name().to_owned(),
+                "ban" => algorithm.ban().map_or_else(|| "none".to_owned(), |ban| ban.to_string()),
                 _ => algorithm.to_string(),
             };
             return Some((key, shown(here), shown(there)));
+        }
+        if let (Some(here), Some(there)) = (self.ban_status, first.ban_status)
+            && here != there
+        {
+            return Some(("ban.status", here.code().to_string(), there.code().to_string()));
         }
         if let (Some(here), Some(there)) = (&self.keys, &first.keys)
             && here != there

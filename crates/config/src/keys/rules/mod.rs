@@ -2,6 +2,7 @@
 
 pub(crate) mod algorithms;
 pub(crate) mod attribute;
+pub(crate) mod ban;
 pub(crate) mod claimed_number;
 pub(crate) mod cost;
 pub(crate) mod exempt;
@@ -25,6 +26,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
+use crate::keys::rules::ban::BAN;
 use crate::keys::rules::claimed_number::NumberReader;
 use crate::keys::rules::expires::{EXPIRES, expires};
 use crate::keys::rules::limit_keys::LIMIT_KEYS;
@@ -47,11 +49,12 @@ const ACTIONS: [(&str, Otherwise); 2] = [("allow", Otherwise::Allow), ("deny", O
 const STATUSES: [(&str, RefusalStatus); 2] =
     [("429", RefusalStatus::QuotaExceeded), ("503", RefusalStatus::ReducedCapacity)];
 /// The keys that are only allowed in a rule that charges.
-const OF_CHARGES: [&str; 9] = [
+const OF_CHARGES: [&str; 10] = [
     "algorithm",
     "algorithm_config",
     "limits",
     "meter",
+    "ban",
     "overrides",
     "overrides_file",
     "expose",
@@ -84,6 +87,7 @@ pub(crate) static RULE: Mapping = Mapping {
         Key::optional("algorithm_config", Type::OneOf(algorithms::LIMIT), "The numbers of one limit."),
         Key::optional("limits", Type::NamedOneOf(algorithms::LIMIT), "Several limits, instead of `algorithm_config`."),
         Key::optional("meter", NAME, "The counter that it shares with other rules."),
+        BAN,
         Key::optional("overrides", Type::NamedOneOf(algorithms::NUMBERS), "Other numbers for some values."),
         Key::optional("overrides_file", LIST, "Overrides in a file."),
         Key::depends(
@@ -118,6 +122,7 @@ fn rule_constraints() -> Value {
             "limits": {"properties": {
                 "algorithm_config": false,
                 "meter": false,
+                "ban": false,
                 "overrides": {"additionalProperties": {"additionalProperties": {
                     "type": "object",
                     "additionalProperties": true

@@ -1,8 +1,9 @@
 //! Reads the limits of a rule: one in `algorithm_config`, or several in `limits`, with `meter` and `overrides`.
 
 use crate::keys::rules::algorithms::{
-    LimitNumbers, NamedAlgorithm, OtherNumbers, ceiling, check_price, cost_source, numbers, price,
+    LimitNumbers, NamedAlgorithm, OtherNumbers, ceiling, check_price, cost_source, may_ban, numbers, price,
 };
+use crate::keys::rules::ban::ban;
 use crate::keys::rules::claimed_number::NumberReader;
 use crate::keys::rules::cost::CostSource;
 use crate::keys::rules::meters::{BucketSettings, Meters};
@@ -11,7 +12,7 @@ use crate::keys::rules::overrides::{OverriddenLimit, OverrideReader};
 use crate::language::reader::{Field, Section};
 use ledger::algorithm::Algorithm;
 use ledger::money::AmountFormat;
-use rules::rule::{Expose, Limit, LimitKey, OnStoreFailure, Price, RefusalStatus};
+use rules::rule::{Expose, Limit, LimitBan, LimitKey, OnStoreFailure, Price, RefusalStatus};
 use rules::settled_price::Unit;
 
 /// The settings of a rule that apply to all of its limits.
@@ -77,12 +78,18 @@ fn single(
 ) -> Option<Vec<Limit>> {
     let mut misplaced = false;
     let written = field.entries();
+    let ban = ban(rule);
+    if !may_ban(algorithm.kind) {
+        rule.unwanted("ban", "must stand beside a token_bucket or fixed_window");
+        misplaced = rule.has("ban");
+    }
     let read = algorithm.section(field).map(|section| {
-        for key in ["algorithm", "meter"] {
+        let others = ["ban"].into_iter().filter(|_| may_ban(algorithm.kind));
+        for key in ["algorithm", "meter"].into_iter().chain(others) {
             section.unwanted(key, "must stand beside `algorithm_config`, not in it");
             misplaced |= section.has(key);
         }
-        let read = ReadLimit::read(algorithm, &section, shared);
+        let read = ReadLimit::read(algorithm, &section, shared, ban);
         section.close();
         read
     });
@@ -103,7 +110,9 @@ fn several(
     overrides: OverrideReader<'_>,
     meters: &mut Meters,
 ) -> Option<Vec<Limit>> {
-    rule.unwanted("meter", "must not stand beside `limits`, but in one of them");
+    for key in ["meter", "ban"] {
+        rule.unwanted(key, "must not stand beside `limits`, but in one of them");
+    }
     let pairs = field.pairs()?;
     if pairs.is_empty() {
         field.must("name at least one limit");
@@ -113,7 +122,7 @@ fn several(
     let mut others = Vec::with_capacity(limits_named);
     // All limits are read, even after an invalid limit.
     let mut limits = Vec::with_capacity(pairs.len());
-    let (mut queue, mut valid) = (None, !rule.has("meter"));
+    let (mut queue, mut valid) = (None, !rule.has("meter") && !rule.has("ban"));
     for (text, position, field) in pairs {
         let key = field.clone().at(position);
         let (written, algorithm) = (field.entries(), NamedAlgorithm::of_limit(of_rule, &field));
@@ -122,7 +131,8 @@ fn several(
             valid = false;
             continue;
         };
-        let read = ReadLimit::read(algorithm, &section, shared);
+        let ban = if may_ban(algorithm.kind) { ban(&section) } else { Some(None) };
+        let read = ReadLimit::read(algorithm, &section, shared, ban);
         let meter = meters.meter(&section, read.bucket_settings(overrides.keys));
         section.close();
         if read.delays()
@@ -153,6 +163,7 @@ struct ReadLimit {
     numbers: Option<LimitNumbers>,
     price: Option<Price>,
     candidate: Option<Option<LimitNumbers>>,
+    ban: Option<Option<LimitBan>>,
 }
 
 impl ReadLimit {
@@ -160,7 +171,12 @@ impl ReadLimit {
         self.numbers.as_ref().is_some_and(|numbers| numbers.base.delays())
     }
 
-    fn read(algorithm: NamedAlgorithm, section: &Section<'_>, shared: SharedSettings<'_>) -> ReadLimit {
+    fn read(
+        algorithm: NamedAlgorithm,
+        section: &Section<'_>,
+        shared: SharedSettings<'_>,
+        ban: Option<Option<LimitBan>>,
+    ) -> ReadLimit {
         let source = cost_source(algorithm.kind, section);
         let format = source.as_ref().map(CostSource::format).unwrap_or_default();
         let reader = shared.numbers.in_format(format);
@@ -171,6 +187,9 @@ impl ReadLimit {
         if is_of_response || matches!(price, Some(Price::Settled(_))) {
             numbers = numbers.map(LimitNumbers::into_budget);
         }
+        if let Some(LimitBan { ban, .. }) = ban.flatten() {
+            numbers = numbers.map(|numbers| numbers.with_ban(ban));
+        }
         let is_priced = shared.has_prices || format != AmountFormat::Dollars;
         if !is_priced {
             section.wrong("cost_source", "`llm_cost` needs `prices`, a file with the prices of models");
@@ -180,13 +199,13 @@ impl ReadLimit {
             (Some(numbers), Some(price)) => check_price(&numbers.base, section, price),
             _ => Some(()),
         };
-        let read = ReadLimit { algorithm, format, numbers, price: countable.and(price), candidate: None };
+        let read = ReadLimit { algorithm, format, numbers, price: countable.and(price), candidate: None, ban };
         let candidate = section.optional("shadow", |field| read.others(reader).read(field));
         ReadLimit { candidate, ..read }
     }
 
     fn wrong(algorithm: NamedAlgorithm) -> ReadLimit {
-        ReadLimit { algorithm, format: AmountFormat::Number, numbers: None, price: None, candidate: None }
+        ReadLimit { algorithm, format: AmountFormat::Number, numbers: None, price: None, candidate: None, ban: None }
     }
 
     /// Returns the reader for the limit's overrides and shadow.
@@ -200,12 +219,16 @@ impl ReadLimit {
     }
 
     fn bucket_settings(&self, keys: Option<&[LimitKey]>) -> BucketSettings {
-        BucketSettings::new(keys, self.algorithm.valid.and(self.base()), self.price.clone())
+        let ban_status = self.ban.flatten().map(|ban| ban.status);
+        BucketSettings {
+            ban_status,
+            ..BucketSettings::new(keys, self.algorithm.valid.and(self.base()), self.price.clone())
+        }
     }
 
     fn limit(self, name: String, shared: SharedSettings<'_>) -> Option<Limit> {
         self.algorithm.valid?;
-        let (price, numbers, candidate) = (self.price?, self.numbers?, self.candidate?);
+        let (price, numbers, candidate, ban) = (self.price?, self.numbers?, self.candidate?, self.ban?);
         let (least, expose) = (price.least(), shared.expose.of(&price));
         let (algorithm, claimed) = numbers.with_least(least);
         let (candidate, candidate_claimed) = match candidate.map(|numbers| numbers.with_least(least)) {
@@ -223,6 +246,7 @@ impl ReadLimit {
             overrides: Vec::new(),
             expose,
             refusal: shared.refusal,
+            ban_status: ban.map(|ban| ban.status).unwrap_or_default(),
             on_store_failure: shared.on_store_failure,
         })
     }

@@ -65,6 +65,8 @@ return {
 
   most = function(limit, bucket, cost)
     if bucket.ban_last > bucket.now then return 0 end
+    -- Only a ban refuses a request that costs nothing and begins none.
+    if cost == 0 and banned_twin.settles and not limit.durations[1] then return EXACT end
     return banned_twin.most(limit, bucket, cost)
   end,
 
@@ -84,7 +86,7 @@ return {
 
   -- Whether a request that this bucket refuses begins a ban.
   begins_ban = function(limit, bucket, cost)
-    if not bucket.may_begin or bucket.ban_last > bucket.now then return false end
+    if not limit.durations[1] or not bucket.may_begin or bucket.ban_last > bucket.now then return false end
     return (banned_twin.most_spent or banned_twin.most)(limit, bucket, cost) < 1
   end,
 

@@ -8,10 +8,12 @@
 //! a mark that something was spent since its end. The words stand behind the words that say what is spent.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use parking_lot::Mutex;
 
-use crate::algorithm::step::{EXACT, MOST_AHEAD, Numbers, State};
+use crate::algorithm::Algorithm;
+use crate::algorithm::step::{EXACT, MOST_AHEAD, Numbers, State, length_text};
 use base::time::{Micros, Timestamp};
 
 /// The largest number of durations of a ban.
@@ -59,20 +61,34 @@ impl Ban {
     /// Makes the settings of bans. A ban is forgotten at `forget_after` after its end. `None` if there is no duration or more
     /// than [`MOST_DURATIONS`], or if a time is zero or longer than [`LONGEST`].
     pub fn new(durations: &[Micros], forget_after: Micros) -> Option<Ban> {
-        static KNOWN: Mutex<Option<HashSet<&'static Terms>>> = Mutex::new(None);
         let fits = |time: &Micros| (Micros(1)..=LONGEST).contains(time);
         if !(1..=MOST_DURATIONS).contains(&durations.len()) || !durations.iter().chain([&forget_after]).all(fits) {
             return None;
         }
-        let terms = Terms { durations: durations.to_vec(), forget_after };
+        Some(Ban::of(Terms { durations: durations.to_vec(), forget_after }))
+    }
+
+    /// Returns the settings for a request that must begin no ban. A ban that runs refuses it all the same.
+    #[must_use]
+    pub fn beginning_none(self) -> Ban {
+        Ban::of(Terms { durations: Vec::new(), forget_after: self.forget_after() })
+    }
+
+    /// Returns whether no request with these settings begins a ban.
+    pub(super) fn begins_none(&self) -> bool {
+        self.0.durations.is_empty()
+    }
+
+    fn of(terms: Terms) -> Ban {
+        static KNOWN: Mutex<Option<HashSet<&'static Terms>>> = Mutex::new(None);
         let mut known = KNOWN.lock();
         let known = known.get_or_insert_default();
         if let Some(terms) = known.get(&terms) {
-            return Some(Ban(terms));
+            return Ban(terms);
         }
         let terms: &'static Terms = Box::leak(Box::new(terms));
         known.insert(terms);
-        Some(Ban(terms))
+        Ban(terms)
     }
 
     /// Returns how long the first, the second and each later ban lasts. The last duration holds for all further bans.
@@ -95,6 +111,29 @@ impl Ban {
     pub(super) fn add_numbers(&self, numbers: &mut Numbers) {
         numbers.extend([self.0.forget_after.0, self.0.durations.len() as u64]);
         numbers.extend(self.0.durations.iter().map(|duration| duration.0));
+    }
+}
+
+impl Algorithm {
+    /// Returns this limit for a request that must begin no ban, but is refused while one runs. With a cost of 0, only a ban
+    /// refuses a request of which a budget holds something. `None` for a limit without bans.
+    pub fn beginning_no_ban(&self) -> Option<Algorithm> {
+        match self {
+            Algorithm::Budget(budget) if budget.ban().is_some() => Some(Algorithm::Budget(budget.beginning_no_ban())),
+            _ => None,
+        }
+    }
+}
+
+/// Displays the settings as gateway.yaml writes the durations: `ban 15m, 1h; forgotten after 7d`.
+impl fmt::Display for Ban {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, duration) in self.durations().iter().enumerate() {
+            f.write_str(if index == 0 { "ban " } else { ", " })?;
+            length_text(f, *duration)?;
+        }
+        f.write_str(if self.begins_none() { "bans begin elsewhere; forgotten after " } else { "; forgotten after " })?;
+        length_text(f, self.forget_after())
     }
 }
 

@@ -333,3 +333,32 @@ fn limits_of_one_meter_have_the_same_bans() {
     let SpentLimit::FixedWindow(plain) = window(5) else { panic!("a window") };
     assert_eq!(banning(window(5)).conflict(&Algorithm::FixedWindow(plain)), Some("ban"));
 }
+
+#[test]
+fn a_request_that_begins_no_ban_is_refused_while_one_runs() {
+    for limit in [window(3), bucket(3)] {
+        let plans = [banning(limit), banning(limit).beginning_no_ban().unwrap()].map(|one| plan([charge(1, one)]));
+        let mut buckets = Buckets::of(&plans[0]);
+        // Another proxy's requests spend, and are refused without a ban.
+        let (granted, refused) = buckets.drain(&plans[1], NOW);
+        assert_eq!((granted, refused.verdict, refused.ban), (3, Verdict::Deny, None));
+        assert_eq!(buckets.take(&plans[0], NOW).enforced[0].ban, begun(1));
+        let outcome = buckets.take(&plans[1], NOW).enforced[0];
+        assert_eq!((outcome.verdict, outcome.ban), (Verdict::Banned, Some(BanNotice { step: 1, begins: false })));
+    }
+}
+
+#[test]
+fn only_a_ban_refuses_a_check_of_a_budget_that_begins_none() {
+    let budget = Algorithm::Budget(Budget::settling(window(3)).with_ban(ban()));
+    let check = |algorithm| Charge { cost: Cost::default(), purpose: ChargePurpose::Check, ..charge(1, algorithm) };
+    let check = plan([check(budget.beginning_no_ban().unwrap())]);
+    let mut buckets = Buckets::of(&check);
+    let Algorithm::Budget(settling) = budget else { panic!("a budget") };
+    buckets.0[0] = Some(settling.settle(None, Cost::from_tokens(9), NOW).state);
+    let before = buckets.0.clone();
+    assert!(buckets.take(&check, NOW).is_granted());
+    assert_eq!(buckets.0, before);
+    buckets.0[0] = settling.set_ban(before[0].as_deref(), Micros(HOUR), NOW).map(|entry| entry.state);
+    assert_eq!(buckets.take(&check, NOW).enforced[0].verdict, Verdict::Banned);
+}

@@ -89,6 +89,12 @@ impl Budget {
         Budget { ban: Some(ban), ..self }
     }
 
+    /// Returns the budget for a request that must begin no ban.
+    #[must_use]
+    pub fn beginning_no_ban(self) -> Budget {
+        Budget { ban: self.ban.map(Ban::beginning_none), ..self }
+    }
+
     /// Returns the limit of what is spent.
     pub fn limit(&self) -> &SpentLimit {
         &self.limit
@@ -136,6 +142,12 @@ impl Budget {
         if let Some(Banned { end, step }) = ban.running(now) {
             let charge = ChargeResult::Banned { wait: end.since(now), step, begins: None };
             return Step { untouched: beside(self.limit.level(spent, now), held), charge };
+        }
+        if self.settles && cost == Cost::default() && self.ban.is_some_and(|ban| ban.begins_none()) {
+            // Only a ban refuses such a request.
+            let level = beside(self.limit.level(spent, now), held);
+            let entry = self.joined(self.limit.overdraw(spent, Cost::default(), now), &ban, &entries);
+            return Step { untouched: level, charge: ChargeResult::Fits { level, entry, delay: Micros(0) } };
         }
         let needed = if self.settles { cost.max(LEAST) } else { cost };
         let alone = self.limit.step(spent, needed, now);

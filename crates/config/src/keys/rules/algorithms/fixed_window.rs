@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::windowed::{WINDOW_LIMIT, limit, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
+use crate::keys::rules::ban::BAN_OF_LIMIT;
 use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::keys::rules::cost::{FIXED_COST, MAX_COST, MIN_COST};
 use crate::keys::rules::reserve::RESERVE;
@@ -61,6 +62,7 @@ pub(super) static LIMIT: Mapping = Mapping {
     keys: &[
         ALGORITHM_OF_LIMIT,
         METER_OF_LIMIT,
+        BAN_OF_LIMIT,
         LIMIT_KEY,
         Key::required("window", LENGTH.declared(), "A duration from the Unix epoch on, or a period of a calendar."),
         Key::default(

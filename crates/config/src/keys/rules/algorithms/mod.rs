@@ -13,12 +13,14 @@ mod windowed;
 use serde_json::{Value, json};
 
 use crate::keys::rules::attribute::AttributeReader;
+use crate::keys::rules::ban::{BAN_OF_LIMIT, banning};
 use crate::keys::rules::claimed_number::NumberReader;
 use crate::keys::rules::cost::{self, Ceiling, CostSource};
 use crate::keys::rules::settled_cost::{self, budget, without_holds};
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::{Field, Section};
 use crate::language::suggest::listed;
+use ledger::algorithm::ban::Ban;
 use ledger::algorithm::sliding_log::MAX_LIMIT;
 use ledger::algorithm::{Algorithm, AlgorithmKind};
 use ledger::cost::Cost;
@@ -78,6 +80,11 @@ static UNLIMITED: Mapping = Mapping {
     constraints: unconstrained,
 };
 
+/// Returns whether a limit with this algorithm may have a `ban`.
+pub(crate) fn may_ban(kind: AlgorithmKind) -> bool {
+    limit_keys(kind).key(BAN_OF_LIMIT.name).is_some()
+}
+
 fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
         AlgorithmKind::TokenBucket
@@ -125,6 +132,11 @@ impl LimitNumbers {
     /// Returns the same rate and size for a budget, whose costs are known only when a request has ended.
     pub(crate) fn into_budget(self) -> LimitNumbers {
         LimitNumbers { base: budget(self.base), ..self }
+    }
+
+    /// Returns the same rate and size for a limit that bans.
+    pub(crate) fn with_ban(self, ban: Ban) -> LimitNumbers {
+        LimitNumbers { base: banning(self.base, ban), ..self }
     }
 
     /// Returns the algorithm for a request whose credentials supply the largest possible values.
@@ -357,6 +369,9 @@ impl OtherNumbers<'_> {
         if is_budget {
             numbers = numbers.into_budget();
         }
+        if let Some(ban) = self.own.and_then(|own| own.ban()) {
+            numbers = numbers.with_ban(ban);
+        }
         let Ceiling { cost, name, format } = ceiling(&numbers.largest(), self.numbers.format);
         if cost < cheapest {
             let (cheapest, cost) = (format.of(cheapest), format.of(cost));
@@ -409,8 +424,12 @@ pub(crate) fn rule_constraints() -> Vec<Value> {
     let any: Vec<Value> = NUMBERS.iter().map(|numbers| keys(numbers)).collect();
     let by_limit = json!({"type": "object", "minProperties": 1, "additionalProperties": {"anyOf": any}});
     let rule = |kind| {
-        let lone = json!({"allOf": [keys(limit_keys(kind))], "properties": {"algorithm": false, "meter": false}});
-        let limits = json!({
+        let lone = json!({
+            "allOf": [keys(limit_keys(kind))],
+            "properties": {"algorithm": false, "meter": false, "ban": false}
+        });
+        let properties = json!({
+            "ban": may_ban(kind),
             "algorithm_config": lone,
             "limits": {"type": "object", "additionalProperties": {"allOf": limit(kind)}},
             "overrides": {
@@ -418,7 +437,7 @@ pub(crate) fn rule_constraints() -> Vec<Value> {
                 "additionalProperties": {"anyOf": [keys(number_keys(kind)), keys(&UNLIMITED), by_limit]}
             }
         });
-        json!({"if": names(kind, DEFAULT), "then": {"properties": limits}})
+        json!({"if": names(kind, DEFAULT), "then": {"properties": properties}})
     };
     CHOICES.into_iter().map(|(_, kind)| rule(kind)).collect()
 }

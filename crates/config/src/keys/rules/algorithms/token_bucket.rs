@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
+use crate::keys::rules::ban::BAN_OF_LIMIT;
 use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::keys::rules::cost::{FIXED_COST, MAX_COST, MIN_COST};
 use crate::keys::rules::reserve::RESERVE;
@@ -78,6 +79,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
     keys: &[
         ALGORITHM_OF_LIMIT,
         METER_OF_LIMIT,
+        BAN_OF_LIMIT,
         RPS,
         TOKENS_PER_SECOND,
         RATE_OR_MONEY_RATE,
