@@ -10,7 +10,7 @@ turn, at the login of `ann`, from the address 127.0.0.2:
 
 - `of 64`: how many of 64 wrong guesses that begin at the same time reach the application.
 - `bob`: how many of 10 logins of another user with the right password, from the same address, are served right after that.
-- `right`: how many of 200 logins with the right password that begin at the same time, from a third address, are served; and
+- `right`: how many of 200 logins of one user with the right password are served, five at a time, from another address; and
   `then` how many of 5 guesses for the same user reach the application after that.
 - `bans`: then a guess comes each 100 ms for `--knock` seconds. These are the times, in seconds, for which no guess reached
   the application, and `guesses` is how many reached it meanwhile.
@@ -159,7 +159,7 @@ async def trial(name, application, ports, knock):
     # fail2ban sees the answers after a moment.
     await asyncio.sleep(1.2)
     bob = sum([await at_once(ports, 1, GUESSER, "bob", "right") for _ in range(10)])
-    right = await at_once(ports, 200, OTHERS, "carol", "right")
+    right = sum([await at_once(ports, 5, OTHERS, "carol", "right") for _ in range(40)])
     then = sum([await at_once(ports, 1, OTHERS, "carol", "wrong") for _ in range(5)])
     application.guesses.clear()
     begin = time.monotonic()
