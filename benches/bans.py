@@ -49,15 +49,7 @@ policies:
     algorithm_config: {{rate: 5/6s, burst: 5, count_on: [401]}}
     ban: {{for: [6s, 18s, 54s], forget_after: 1h}}
 """
-HAPROXY = """global
-  nbthread 2
-defaults
-  mode http
-  retries 0
-  timeout connect 5s
-  timeout client 60s
-  timeout server 60s
-backend guesses
+HAPROXY = rig.HAPROXY_HEAD + """backend guesses
   stick-table type ip size 100k expire 1h store http_err_rate(6s)
 frontend web
   bind 127.0.0.1:{port}

@@ -41,6 +41,17 @@ http {{
 """ % ("{modules}", UPSTREAM)
 PASS = 'proxy_pass http://up; proxy_http_version 1.1; proxy_set_header Connection "";'
 
+# The first lines of a file of HAProxy: two threads, and no retries.
+HAPROXY_HEAD = """global
+  nbthread 2
+defaults
+  mode http
+  retries 0
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+"""
+
 # Only proxies: without an access log, without statistics of routes, a thread for each core.
 ENVOY = """
 static_resources:

@@ -58,15 +58,7 @@ http {{ access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}
   limit_req_zone $http_x_other zone=other:1m rate=1r/m; limit_req_status 403;
   server {{ listen 127.0.0.1:{port}; location / {{ limit_conn all 10; limit_req zone=other; proxy_buffering off; proxy_pass http://127.0.0.1:{upstream}; }} }} }}
 """
-HAPROXY = """global
-  nbthread 2
-defaults
-  mode http
-  retries 0
-  timeout connect 5s
-  timeout client 60s
-  timeout server 60s
-backend slots
+HAPROXY = rig.HAPROXY_HEAD + """backend slots
   stick-table type string len 64 size 100k expire 1h store conn_cur
 frontend web
   bind 127.0.0.1:{port}

@@ -19,7 +19,7 @@ use super::reservation::Reservation;
 use super::store_clock::StoreClock;
 use base::time::{Clock, Micros, Timestamp};
 use ledger::algorithm::State;
-use ledger::algorithm::ban::Banned;
+use ledger::algorithm::ban::BanPeriod;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::cost::Cost;
@@ -37,7 +37,7 @@ pub struct FallbackShare {
     memory: Memory,
     observed: Cache<BucketKey, Observation>,
     /// The bans that the store has shown. Their ends are times of this process's clock.
-    bans: Cache<BucketKey, Banned>,
+    bans: Cache<BucketKey, BanPeriod>,
     /// The number of gateways in gateway.yaml. Limits are never divided among fewer gateways.
     at_least: u64,
     gateways: AtomicU64,
@@ -98,9 +98,11 @@ impl FallbackShare {
 
     /// Remembers the ban of a bucket in the store, or that no ban runs. `decided` is the time on the store's clock, and
     /// `at` the same time on this process's clock.
-    pub fn observe_ban(&self, key: BucketKey, ban: Option<Banned>, decided: Timestamp, at: Timestamp) {
+    pub fn observe_ban(&self, key: BucketKey, ban: Option<BanPeriod>, decided: Timestamp, at: Timestamp) {
         match ban {
-            Some(Banned { end, step }) => self.bans.insert(key, Banned { end: at.plus(end.since(decided)), step }),
+            Some(BanPeriod { end, step }) => {
+                self.bans.insert(key, BanPeriod { end: at.plus(end.since(decided)), step })
+            }
             None if self.bans.is_empty() => {}
             None => drop(self.bans.remove(&key)),
         }
@@ -114,7 +116,7 @@ impl FallbackShare {
         let now = self.clock.now();
         let outcome = |charge: &Charge| {
             let known = charge.algorithm.ban().and_then(|_| self.bans.get(&charge.key));
-            known.filter(|ban| ban.end > now).map_or(Outcome::UNASKED, |Banned { end, step }| Outcome {
+            known.filter(|ban| ban.end > now).map_or(Outcome::UNASKED, |BanPeriod { end, step }| Outcome {
                 verdict: Verdict::Banned,
                 retry_after: end.since(now),
                 reset_after: end.since(now),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use base::time::Micros;
-use ledger::algorithm::ban::Banned;
+use ledger::algorithm::ban::BanPeriod;
 use ledger::algorithm::{Algorithm, ChargeResult, Level, State, budget};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
@@ -51,7 +51,7 @@ impl Levels {
     }
 
     /// Returns the ban of a bucket: the one that runs, or the last one until it is forgotten. `None` for a limit without bans.
-    pub(crate) fn ban(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<Banned> {
+    pub(crate) fn ban(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<BanPeriod> {
         let Algorithm::Budget(budget) = algorithm else { return None };
         budget.last_ban(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }

@@ -8,7 +8,7 @@ use base::pseudonym::PseudonymKey;
 use base::time::{Micros, Timestamp};
 use config::Config;
 use ledger::algorithm::Algorithm;
-use ledger::algorithm::ban::Banned;
+use ledger::algorithm::ban::BanPeriod;
 use ledger::algorithm::concurrency::Holder;
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
@@ -119,7 +119,7 @@ impl BucketReport<'_> {
     }
 
     /// Returns a line about the ban of a bucket, before the change.
-    fn ban(&self, Banned { end, step }: Banned, limit: &Limit) -> String {
+    fn ban(&self, BanPeriod { end, step }: BanPeriod, limit: &Limit) -> String {
         let wait = end.since(self.before.at.of(&limit.algorithm));
         match (wait, self.change) {
             (Micros(0), _) => format!("    ban {step} is over, and is remembered"),
@@ -250,7 +250,7 @@ impl BucketReport<'_> {
         }
         if limit.algorithm.ban().is_some() {
             let banned = levels.ban(&chosen.key, algorithm);
-            let wait = banned.map(|Banned { end, .. }| end.since(levels.at.of(algorithm)));
+            let wait = banned.map(|BanPeriod { end, .. }| end.since(levels.at.of(algorithm)));
             let until = wait.filter(|wait| *wait > Micros(0)).map(|wait| Date(levels.at.date.plus(wait)).to_string());
             add("ban_step", json!(banned.map(|banned| banned.step)));
             add("banned_until", json!(until));

@@ -27,7 +27,7 @@ use std::sync::LazyLock;
 use super::calendar::Zone;
 use super::cost::Cost;
 use crate::holds::Report;
-use ban::{Ban, Banned};
+use ban::{Ban, BanPeriod};
 use base::time::{Micros, Timestamp};
 use budget::Budget;
 use concurrency::{Concurrency, Holder};
@@ -336,7 +336,7 @@ impl Algorithm {
     }
 
     /// Returns the ban of a bucket that runs at `now`.
-    pub fn running_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Banned> {
+    pub fn running_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<BanPeriod> {
         match self {
             Algorithm::Budget(budget) => budget.running_ban(state, now),
             _ => None,
@@ -344,7 +344,7 @@ impl Algorithm {
     }
 
     /// Returns the ban of a bucket: the one that runs at `now`, or the last one, until it is forgotten.
-    pub fn last_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Banned> {
+    pub fn last_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<BanPeriod> {
         match self {
             Algorithm::Budget(budget) => budget.last_ban(state, now),
             _ => None,

@@ -7,7 +7,7 @@ use smallvec::smallvec;
 use super::*;
 use base::time::Micros;
 use ledger::algorithm::AlgorithmKind;
-use ledger::algorithm::ban::{Ban, Banned};
+use ledger::algorithm::ban::{Ban, BanPeriod};
 use ledger::algorithm::budget::{Budget, EVERYTHING, SpentLimit};
 use ledger::algorithm::fixed_window::{FixedWindow, Window};
 use ledger::bucket_key::LimitTag;
@@ -43,7 +43,7 @@ fn take(memory: &Arc<Memory>, key: BucketKey, budget: Budget) -> (Reservation, O
     (reservation, settlement.enforced[0])
 }
 
-fn stored(memory: &Memory, budget: Budget) -> Option<Banned> {
+fn stored(memory: &Memory, budget: Budget) -> Option<BanPeriod> {
     let (time, states) = memory.states_of(&[BUCKET]);
     budget.running_ban(states[0].as_deref(), time.now)
 }

@@ -12,7 +12,7 @@ use crate::remote::holds::PartIndices;
 use crate::remote::queue::Route;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
-use ledger::algorithm::ban::Banned;
+use ledger::algorithm::ban::BanPeriod;
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement};
@@ -207,7 +207,7 @@ pub struct BucketAfterCall {
     pub short: bool,
     pub reset_after: Micros,
     /// The ban that runs.
-    pub ban: Option<Banned>,
+    pub ban: Option<BanPeriod>,
 }
 
 /// The gateways that share a store.

@@ -27,7 +27,11 @@ const MAY_BEGIN: u64 = 1 << 32;
 
 /// The settings of a limit's bans. Equal settings are stored once in the process, and for its whole life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ban(&'static Terms);
+pub struct Ban {
+    terms: &'static Terms,
+    /// Whether a request can begin a ban. Otherwise a ban that runs refuses the request all the same.
+    begins: bool,
+}
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Terms {
@@ -35,9 +39,9 @@ struct Terms {
     forget_after: Micros,
 }
 
-/// A ban that refuses a request.
+/// A ban of one bucket: until when it refuses requests, and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Banned {
+pub struct BanPeriod {
     /// The moment at which the ban ends.
     pub end: Timestamp,
     /// The number of the ban, from 1: the n-th has the n-th duration.
@@ -57,6 +61,21 @@ pub(super) struct BanState {
     pub is_corrected: bool,
 }
 
+impl Terms {
+    /// Returns the kept copy of these settings, and keeps them if they are new.
+    fn kept(terms: Terms) -> &'static Terms {
+        static KNOWN: Mutex<Option<HashSet<&'static Terms>>> = Mutex::new(None);
+        let mut known = KNOWN.lock();
+        let known = known.get_or_insert_default();
+        if let Some(terms) = known.get(&terms) {
+            return terms;
+        }
+        let terms: &'static Terms = Box::leak(Box::new(terms));
+        known.insert(terms);
+        terms
+    }
+}
+
 impl Ban {
     /// Makes the settings of bans. A ban is forgotten at `forget_after` after its end. `None` if there is no duration or more
     /// than [`MOST_DURATIONS`], or if a time is zero or longer than [`LONGEST`].
@@ -65,52 +84,42 @@ impl Ban {
         if !(1..=MOST_DURATIONS).contains(&durations.len()) || !durations.iter().chain([&forget_after]).all(fits) {
             return None;
         }
-        Some(Ban::of(Terms { durations: durations.to_vec(), forget_after }))
+        let terms = Terms::kept(Terms { durations: durations.to_vec(), forget_after });
+        Some(Ban { terms, begins: true })
     }
 
     /// Returns the settings for a request that must begin no ban. A ban that runs refuses it all the same.
     #[must_use]
     pub fn beginning_none(self) -> Ban {
-        Ban::of(Terms { durations: Vec::new(), forget_after: self.forget_after() })
+        Ban { begins: false, ..self }
     }
 
     /// Returns whether no request with these settings begins a ban.
     pub(super) fn begins_none(&self) -> bool {
-        self.0.durations.is_empty()
-    }
-
-    fn of(terms: Terms) -> Ban {
-        static KNOWN: Mutex<Option<HashSet<&'static Terms>>> = Mutex::new(None);
-        let mut known = KNOWN.lock();
-        let known = known.get_or_insert_default();
-        if let Some(terms) = known.get(&terms) {
-            return Ban(terms);
-        }
-        let terms: &'static Terms = Box::leak(Box::new(terms));
-        known.insert(terms);
-        Ban(terms)
+        !self.begins
     }
 
     /// Returns how long the first, the second and each later ban lasts. The last duration holds for all further bans.
+    /// Empty if no ban begins.
     pub fn durations(&self) -> &'static [Micros] {
-        &self.0.durations
+        if self.begins { &self.terms.durations } else { &[] }
     }
 
     /// Returns how long after its end a ban counts as the one before the next ban.
     pub fn forget_after(&self) -> Micros {
-        self.0.forget_after
+        self.terms.forget_after
     }
 
     /// Returns how long the ban with this number lasts, from 1.
     fn duration(&self, step: u32) -> Micros {
         let index = usize::try_from(step).unwrap_or(usize::MAX).saturating_sub(1);
-        self.0.durations.get(index).or(self.0.durations.last()).copied().unwrap_or_default()
+        self.durations().get(index).or(self.durations().last()).copied().unwrap_or_default()
     }
 
     /// Appends the settings as integers for the Lua twin.
     pub(super) fn add_numbers(&self, numbers: &mut Numbers) {
-        numbers.extend([self.0.forget_after.0, self.0.durations.len() as u64]);
-        numbers.extend(self.0.durations.iter().map(|duration| duration.0));
+        numbers.extend([self.terms.forget_after.0, self.durations().len() as u64]);
+        numbers.extend(self.durations().iter().map(|duration| duration.0));
     }
 }
 
@@ -164,14 +173,14 @@ impl BanState {
     }
 
     /// Returns the ban that runs at `now`.
-    pub(super) fn running(&self, now: Timestamp) -> Option<Banned> {
-        (self.end > now).then_some(Banned { end: self.end, step: self.step })
+    pub(super) fn running(&self, now: Timestamp) -> Option<BanPeriod> {
+        (self.end > now).then_some(BanPeriod { end: self.end, step: self.step })
     }
 
     /// Returns the last ban, even if it is over, until it is forgotten.
-    pub(super) fn last(&self, ban: &Ban, now: Timestamp) -> Option<Banned> {
+    pub(super) fn last(&self, ban: &Ban, now: Timestamp) -> Option<BanPeriod> {
         let is_remembered = self.step > 0 && self.end.plus(ban.forget_after()) >= now;
-        is_remembered.then_some(Banned { end: self.end, step: self.step })
+        is_remembered.then_some(BanPeriod { end: self.end, step: self.step })
     }
 
     /// Notes that something was spent at `now`. It does not count while a ban runs.

@@ -303,7 +303,7 @@ fn an_operator_lifts_a_ban_with_a_reset_and_keeps_it_with_a_grant() {
     let state = buckets.0[0].clone().unwrap();
     let kind = budget.kind();
     assert_eq!(kind, AlgorithmKind::FixedWindowWithBan);
-    let banned = Banned { end: NOW.plus(Micros(15 * MINUTE)), step: 1 };
+    let banned = BanPeriod { end: NOW.plus(Micros(15 * MINUTE)), step: 1 };
     let granted = kind.give_back(&state, Cost::from_tokens(3)).unwrap();
     assert_eq!(budget.running_ban(Some(&granted), NOW), Some(banned));
     assert_eq!(budget.spent(Some(&granted), NOW).whole(), 2);
@@ -311,7 +311,7 @@ fn an_operator_lifts_a_ban_with_a_reset_and_keeps_it_with_a_grant() {
     assert_eq!((budget.last_ban(Some(&reset), NOW), budget.spent(Some(&reset), NOW).whole()), (None, 0));
     // By hand.
     let set = budget.set_ban(None, Micros(DAY), NOW).unwrap().state;
-    let banned = Banned { end: NOW.plus(Micros(DAY)), step: 1 };
+    let banned = BanPeriod { end: NOW.plus(Micros(DAY)), step: 1 };
     assert_eq!(budget.running_ban(Some(&set), NOW), Some(banned));
     assert_eq!(budget.last_ban(Some(&set), banned.end.plus(Micros(7 * DAY + 1))), None);
 }

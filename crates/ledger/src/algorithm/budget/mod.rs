@@ -19,7 +19,7 @@
 
 mod spent_limit;
 
-use super::ban::{self, Ban, BanState, Banned};
+use super::ban::{self, Ban, BanPeriod, BanState};
 use super::fixed_window::{self, FixedWindow, Window};
 use super::owner_entries::{EntryKind, Holder, OwnerEntries};
 use super::step::{
@@ -139,7 +139,7 @@ impl Budget {
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let Opened { spent, mut ban, mut entries } = self.open(state, now);
         let held = Cost::from_thousandths(entries.sum);
-        if let Some(Banned { end, step }) = ban.running(now) {
+        if let Some(BanPeriod { end, step }) = ban.running(now) {
             let charge = ChargeResult::Banned { wait: end.since(now), step, begins: None };
             return Step { untouched: beside(self.limit.level(spent, now), held), charge };
         }
@@ -180,7 +180,7 @@ impl Budget {
     ) -> ChargeResult {
         let Some(settings) = self.ban.filter(|_| ban.may_begin()) else { return refusal };
         let begun = ban.begun(&settings, now);
-        let Some(Banned { end, step }) = begun.running(now) else { return refusal };
+        let Some(BanPeriod { end, step }) = begun.running(now) else { return refusal };
         let entry = self.joined(self.limit.overdraw(spent, Cost::default(), now), &begun, entries);
         let otherwise = match refusal {
             ChargeResult::Short { wait } => Some(wait),
@@ -216,13 +216,13 @@ impl Budget {
     }
 
     /// Returns the ban of a bucket: the one that runs at `now`, or the last one, until it is forgotten.
-    pub fn last_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Banned> {
+    pub fn last_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<BanPeriod> {
         let settings = self.ban?;
         self.open(state, now).ban.last(&settings, now)
     }
 
     /// Returns the ban of a bucket that runs at `now`.
-    pub fn running_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Banned> {
+    pub fn running_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<BanPeriod> {
         self.ban?;
         self.open(state, now).ban.running(now)
     }
