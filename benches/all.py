@@ -78,7 +78,6 @@ def build():
         subprocess.run(["cargo", "bench", "--locked", "--bench", benchmark, "--no-run"], cwd=ROOT, check=True)
     for features in (["--features", "bench-mimalloc"], []):
         rig.cargo("--example", "bare", *features)
-    rig.cargo("--bin", "tollgate", "--features", "opentelemetry")
     rig.cargo("--bin", "tollgate")
 
 

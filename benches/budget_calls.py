@@ -3,56 +3,59 @@
 import asyncio
 import collections
 import contextlib
+import csv
 import itertools
 import json
-import random
+import pathlib
 import re
 import statistics
 import time
+import typing
 
-# In tokens: the median and the spread (sigma of the logarithm) of the prompts, the same of the answers, the `max_tokens` that
-# each request names, and the share of the calls that are streamed.
-MIXES = {
-    "short chats": {"input": (150, 0.5), "output": (120, 0.6), "max_tokens": 512, "streamed": 0.5},
-    "long streams": {"input": (600, 0.5), "output": (1200, 0.4), "max_tokens": 4096, "streamed": 1.0},
-    # One answer in twenty is ten times as long as the median.
-    "mixed": {"input": (200, 0.8), "output": (150, 1.4), "max_tokens": 4096, "streamed": 0.7},
-}
-SEED, MEAN_CALLS = 20, 200
-# How an upstream answers: a moment for the prompt, and then one for each token.
-FIRST, EACH = 0.03, 0.0003
+# By the name of a mix: the `max_tokens` that each of its requests names.
+MIXES = {"short chats": 512, "long streams": 4096, "mixed": 4096, "conversations": 1024, "code": 512}
+FOLDER, MEAN_CALLS = pathlib.Path(__file__).resolve().parent / "mixes", 200
+# For how long an upstream reads a prompt, in seconds. The rest of the time of a call is that of its answer.
+FIRST = 0.03
 # How long a caller waits that was refused, and how long nothing runs before a round ends.
 AGAIN, IDLE = 0.1, 2
 
 
+class Call(typing.NamedTuple):
+    input: int
+    output: int
+    milliseconds: int
+    streamed: int
+
+    @property
+    def tokens(self):
+        return self.input + self.output
+
+
 class Mix:
-    """The calls of a mix: (tokens of the prompt, tokens of the answer, whether it is streamed)."""
+    """The calls of a file in benches/mixes. benches/budget_mixes.py says where they come from."""
 
     def __init__(self, name):
-        self.name, self.key, self.of = name, name.replace(" ", "-"), MIXES[name]
-        costs = [sum(call[:2]) for call in itertools.islice(self.calls(SEED), 20000)]
-        self.mean = round(statistics.mean(costs))
+        self.name, self.key, self.max_tokens = name, name.replace(" ", "-"), MIXES[name]
+        with open(FOLDER / f"{self.key}.csv", encoding="utf-8") as file:
+            self.all = [Call(*map(int, row)) for row in itertools.islice(csv.reader(file), 1, None)]
+        self.mean = round(statistics.mean(call.tokens for call in self.all))
         self.limit = MEAN_CALLS * self.mean
-        self.worst = max(call[0] for call in itertools.islice(self.calls(SEED), 20000)) + self.of["max_tokens"]
+        self.worst = max(call.input for call in self.all) + self.max_tokens
 
-    def calls(self, seed):
-        draw = random.Random(f"{self.name} {seed}")
-
-        def tokens(name):
-            median, spread = self.of[name]
-            return max(1, min(round(median * draw.lognormvariate(0, spread)), self.of["max_tokens"]))
-
-        while True:
-            yield tokens("input"), tokens("output"), draw.random() < self.of["streamed"]
+    def calls(self, number):
+        """The calls of a round, in the order of the file. Each round begins at another place, and the last call is followed by the first."""
+        # Prime to the number of calls.
+        first = 333 * number % len(self.all)
+        return itertools.cycle(self.all[first:] + self.all[:first])
 
 
 def body_of(call, mix, name):
     """A request for one call of the round with this name."""
-    prompt, written, streamed = call
     # Four bytes for each token of the prompt. It begins with what the upstream must know.
-    text = f"{prompt} {written} {name} ".ljust(4 * prompt, "a")
-    request = {"model": "fake", "max_tokens": mix.of["max_tokens"], "messages": [{"role": "user", "content": text}]}
-    if streamed:
+    text = f"{call.input} {call.output} {call.milliseconds} {name} ".ljust(4 * call.input, "a")
+    request = {"model": "fake", "max_tokens": mix.max_tokens, "messages": [{"role": "user", "content": text}]}
+    if call.streamed:
         request |= {"stream": True, "stream_options": {"include_usage": True}}
     return json.dumps(request).encode()
 
@@ -97,12 +100,13 @@ class Upstream:
                     continue
                 request = json.loads(await body(reader, head))
                 content = request["messages"][0]["content"]
-                prompt, written, name = (content if isinstance(content, str) else content[0]["text"]).split()[:3]
+                *numbers, name = (content if isinstance(content, str) else content[0]["text"]).split()[:4]
+                call = Call(*map(int, numbers), bool(request.get("stream")))
                 counts = self.counts[name]
-                counts.tokens += int(prompt) + int(written)
+                counts.tokens += call.tokens
                 counts.running += 1
                 try:
-                    await self.answer(int(prompt), int(written), bool(request.get("stream")), writer)
+                    await self.answer(call, writer)
                 finally:
                     counts.running -= 1
                     counts.active = time.monotonic()
@@ -110,12 +114,14 @@ class Upstream:
                     break
         writer.close()
 
-    async def answer(self, prompt, written, streamed, writer):
+    async def answer(self, call, writer):
+        prompt, written, seconds, streamed = call.input, call.output, call.milliseconds / 1000, call.streamed
         usage = {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
         base = {"id": "c", "created": 1, "model": "fake"}
-        await asyncio.sleep(FIRST)
+        first = min(FIRST, seconds)
+        await asyncio.sleep(first)
         if not streamed:
-            await asyncio.sleep(EACH * written)
+            await asyncio.sleep(seconds - first)
             choices = [{"index": 0, "message": {"role": "assistant", "content": "abcd" * written}, "finish_reason": "stop"}]
             body = json.dumps({**base, "object": "chat.completion", "choices": choices, "usage": usage}).encode()
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -133,7 +139,7 @@ class Upstream:
         size = max(1, written // 40)
         for first in range(0, written, size):
             tokens = min(size, written - first)
-            await asyncio.sleep(EACH * tokens)
+            await asyncio.sleep((seconds - first) * tokens / written)
             chunk([{"index": 0, "delta": {"role": "assistant", "content": "abcd" * tokens}, "finish_reason": None}])
             await writer.drain()
         chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}])

@@ -4,10 +4,10 @@
     cargo build --release && python3 benches/budgets.py [--rounds 12] [--callers 4 16 64] [--only NAME] [--mix NAME]
     python3 benches/budgets_picture.py
 
-A mix is a list of calls of a model with their tokens, from the distribution in `MIXES` and a fixed seed. A budget is 200 times the
-mean of its mix. Callers take the calls in turn; one that is refused sends the same call again after 100 ms. A round ends when nothing
-has run for 2 s. The upstream names the tokens of a call as OpenAI does, and counts them by itself. Rounds with few callers are
-played together, each with its own budget, as long as they have at most 64 callers in all.
+A mix is a file of benches/mixes: calls of a model with their tokens and their time. A budget is 200 times the mean of its mix. Callers
+take the calls in turn; one that is refused sends the same call again after 100 ms. A round ends when nothing has run for 2 s. The
+upstream names the tokens of a call as OpenAI does, and counts them by itself. Rounds with few callers are played together, each with
+its own budget, as long as they have at most 64 callers in all.
 
 - `over` is what the upstream has counted beyond the limit, as a share of the limit.
 - `false at` is what the calls that had ended had cost at the first false refusal, as a share of the limit. A refusal is false if the
@@ -36,7 +36,7 @@ import tempfile
 import time
 
 import rig
-from budget_calls import AGAIN, IDLE, MIXES, SEED, Mix, Upstream, body_of
+from budget_calls import AGAIN, IDLE, MIXES, Mix, Upstream, body_of
 from rig import free_port
 from slots import listening
 
@@ -114,7 +114,7 @@ class Kuadrant:
             if spent >= mix.limit:
                 return 429
             status = await post(self.upstream.port, {}, body_of(call, mix, name))
-            spent += sum(call[:2])
+            spent += call.tokens
             return status
         return ask
 
@@ -136,7 +136,7 @@ class ChargeAfter:
             if known + new[gateway] >= mix.limit:
                 return 429
             status = await post(self.upstream.port, {}, body_of(call, mix, name))
-            new[gateway] += sum(call[:2])
+            new[gateway] += call.tokens
             return status
         return ask
 
@@ -144,8 +144,8 @@ class ChargeAfter:
 class Round:
     """What the callers saw: calls that were admitted, and refusals."""
 
-    def __init__(self, mix, callers, seed, counts):
-        self.mix, self.callers, self.calls, self.counts = mix, callers, mix.calls(seed), counts
+    def __init__(self, mix, callers, number, counts):
+        self.mix, self.callers, self.calls, self.counts = mix, callers, mix.calls(number), counts
         # (sent, ended, tokens), and (refused, tokens).
         self.admitted, self.refused = [], []
 
@@ -158,7 +158,7 @@ class Round:
         while self.counts.idle() < IDLE:
             sent = time.monotonic()
             status = await ask(number, call)
-            now, tokens = time.monotonic(), sum(call[:2])
+            now, tokens = time.monotonic(), call.tokens
             if status == 200:
                 self.admitted.append((sent, now, tokens))
                 self.counts.active = now
@@ -195,9 +195,9 @@ def percent(share):
 async def measure(name, system, arguments, upstream, count):
     """Yields the mix and the number of callers, with `over`, `false at` and `unspent` of the rounds."""
 
-    async def one(mix, callers, seed):
+    async def one(mix, callers, number):
         own, begun = f"{next(count)}", time.monotonic()
-        played = await Round(mix, callers, f"{SEED} {seed}", upstream.counts[own]).play(system.begin(mix, own))
+        played = await Round(mix, callers, number, upstream.counts[own]).play(system.begin(mix, own))
         counted = upstream.counts[own].tokens
         if counted != played.over() + mix.limit:
             sys.exit(f"{name}, {mix.name}: the upstream counted {counted}, the callers {played.over() + mix.limit}")
@@ -214,8 +214,8 @@ async def measure(name, system, arguments, upstream, count):
             together = max(1, MOST_CALLERS // callers)
             rounds = []
             for first in range(0, arguments.rounds, together):
-                seeds = range(first, min(first + together, arguments.rounds))
-                rounds += await asyncio.gather(*[one(mix, callers, seed) for seed in seeds])
+                numbers = range(first, min(first + together, arguments.rounds))
+                rounds += await asyncio.gather(*[one(mix, callers, number) for number in numbers])
             yield f"{mix.name}, {callers}", rounds
 
 
@@ -236,8 +236,8 @@ def unspent(rounds):
 
 
 def print_table(title, cell, kept):
-    columns = [f"{mix}, {number}" for mix in MIXES for number in sorted({int(key.split(", ")[1]) for row in kept.values()
-                                                                         for key in row["rounds"]})]
+    measured = {column for row in kept.values() for column in row["rounds"]}
+    columns = sorted(measured, key=lambda column: (list(MIXES).index(column.split(", ")[0]), int(column.split(", ")[1])))
     print(f"\n{title}:\n\n| | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
     for name, row in kept.items():
         print(f"| {name} | {' | '.join(cell(row['rounds'][column]) if column in row['rounds'] else '' for column in columns)} |")
@@ -246,8 +246,6 @@ def print_table(title, cell, kept):
 def policies(reserve):
     """`reserve` makes the reservation of a mix."""
     return "".join(POLICY.format(name=mix.key, mix=mix.key, limit=mix.limit, reserve=reserve(mix)) for mix in map(Mix, MIXES))
-
-
 
 
 def learned(quantile, mix):
@@ -277,7 +275,6 @@ def tollgates(folder, upstream, redis, setting):
         text = TOLLGATE.format(bytes=size, port=port, upstream=upstream.port, redis=redis, policies=policies(reserve))
         processes.append(subprocess.Popen([rig.program(), "run", "-c", folder.write(f"{port}.yaml", text)],
                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        listening(port)
     return processes, Programs(ports, lambda mix, name: {"X-Mix": mix.key, "X-User": name})
 
 
@@ -289,8 +286,6 @@ def litellms(folder, upstream, redis, environment):
     for port in ports:
         processes.append(subprocess.Popen([program, "--config", file, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                           env={**os.environ, "NO_DOCS": "True", "LITELLM_RATE_LIMIT_WINDOW_SIZE": "3600", **environment}))
-    for port in ports:
-        listening(port)
     return processes, Programs(ports, lambda mix, name: {"Authorization": f"Bearer sk-{mix.limit}-{name}"})
 
 
@@ -319,9 +314,12 @@ async def main():
                 if not arguments.only or arguments.only in name:
                     processes, system = start()
                     try:
+                        # LiteLLM needs more than a minute beside builds.
+                        for port in getattr(system, "ports", []):
+                            listening(port, minutes=5)
                         # What a process does at its first calls is not measured. `learn` needs 50 of them in each gateway.
                         for mix in map(Mix, MIXES):
-                            ask, calls = system.begin(mix, "warm"), mix.calls("warm")
+                            ask, calls = system.begin(mix, "warm"), mix.calls(arguments.rounds)
                             for _ in range(16):
                                 await asyncio.gather(*[ask(number, next(calls)) for number in range(8)])
                         async for column, rounds in measure(name, system, arguments, upstream, count):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What benches/budgets.py must measure for a quantile as the reservation, calculated from its mixes alone.
+"""What benches/budgets.py must measure for a quantile as the reservation and for `worst`, calculated from its mixes alone.
 
     python3 benches/budgets_calculated.py [--callers 64] [--rounds 100]
 
-The world is as there, without programs: a call takes the time that the upstream of benches/budgets.py takes, a decision takes none, the
-limit knows at once what is spent and held, and each call holds the quantile of the costs in its mix. `ratio` is this quantile, divided
-by the mean. All callers begin at once, so `callers` × quantile are held from then on, of a limit of 200 means. The first refusal
-comes when what is spent has reached the rest: 1 - callers / 200 × ratio.
+The world is as there, without programs: a call takes the time that the upstream of benches/budgets.py takes, a decision takes none, and the
+limit knows at once what is spent and held. `worst` is the prompt and the `max_tokens` of a call. Otherwise each call holds the quantile of
+the costs in its mix, and never more than `worst`. `ratio` is what a call holds in the mean, divided by what it costs. All callers begin
+at once, so `callers` × the mean hold is held from then on, of a limit of 200 means. The first refusal comes when what is spent has
+reached the rest: 1 - callers / 200 × ratio.
 """
 
 import argparse
@@ -14,10 +15,9 @@ import heapq
 import itertools
 import statistics
 
-from budget_calls import AGAIN, EACH, FIRST, IDLE, MEAN_CALLS, MIXES, SEED, Mix
+from budget_calls import AGAIN, IDLE, MEAN_CALLS, MIXES, Mix
 
-QUANTILES = [0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1]
-SAMPLE = 20_000
+QUANTILES = [0.8, 0.85, 0.9, 0.95, 0.98]
 
 
 def quantile(costs, share):
@@ -25,10 +25,10 @@ def quantile(costs, share):
     return costs[max(0, round(share * len(costs)) - 1)]
 
 
-def play(mix, callers, reserve, seed):
+def play(mix, callers, hold, number):
     """What was spent beyond the limit, and what was spent at the first false refusal (1 without one), as shares of the limit."""
-    calls, events, order = mix.calls(f"{SEED} {seed}"), [], itertools.count()
-    spent = running = admitted = 0
+    calls, events, order = mix.calls(number), [], itertools.count()
+    spent = held = admitted = running = 0
     active, false_at = 0, None
 
     def at(time, what, call):
@@ -38,13 +38,13 @@ def play(mix, callers, reserve, seed):
         at(caller * 1e-4, "ask", next(calls))
     while events:
         now, _, what, call = heapq.heappop(events)
-        cost = sum(call[:2])
+        cost = call.tokens
         if what == "end":
-            spent, running, active = spent + cost, running - 1, now
+            spent, held, running, active = spent + cost, held - hold(call), running - 1, now
             at(now, "ask", next(calls))
-        elif spent + reserve * (running + 1) <= mix.limit:
-            running, admitted, active = running + 1, admitted + cost, now
-            at(now + FIRST + EACH * call[1], "end", call)
+        elif spent + held + hold(call) <= mix.limit:
+            held, running, admitted, active = held + hold(call), running + 1, admitted + cost, now
+            at(now + call.milliseconds / 1000, "end", call)
         else:
             if false_at is None and admitted + cost <= mix.limit:
                 false_at = spent / mix.limit
@@ -58,15 +58,22 @@ def main():
     parser.add_argument("--callers", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=100)
     arguments = parser.parse_args()
-    print("| mix | quantile | ratio | 1 - callers / 200 × ratio | first false refusal (worst) | over (worst) |\n|---|---|---|---|---|---|")
+    print("| mix | holds | ratio | 1 - callers / 200 × ratio | first false refusal (worst) | over (worst) |\n|---|---|---|---|---|---|")
     for mix in map(Mix, MIXES):
-        costs = sorted(sum(call[:2]) for call in itertools.islice(mix.calls(SEED), SAMPLE))
-        for share in QUANTILES:
-            reserve = quantile(costs, share)
-            ratio = reserve / mix.mean
-            overs, falses = zip(*[play(mix, arguments.callers, reserve, seed) for seed in range(arguments.rounds)])
+        costs = sorted(call.tokens for call in mix.all)
+
+        def worst(call, mix=mix):
+            return call.input + mix.max_tokens
+
+        def learned(share, costs=costs, worst=worst):
+            return lambda call: min(quantile(costs, share), worst(call))
+
+        holds = {f"{100 * share:.0f} %": learned(share) for share in QUANTILES} | {"`worst`": worst}
+        for name, hold in holds.items():
+            ratio = statistics.mean(map(hold, mix.all)) / mix.mean
+            overs, falses = zip(*[play(mix, arguments.callers, hold, number) for number in range(arguments.rounds)])
             first = max(0, 1 - arguments.callers / MEAN_CALLS * ratio)
-            print(f"| {mix.name} | {100 * share:.0f} % | {ratio:.2f} | {100 * first:.1f} % | {100 * statistics.median(falses):.1f} % "
+            print(f"| {mix.name} | {name} | {ratio:.2f} | {100 * first:.1f} % | {100 * statistics.median(falses):.1f} % "
                   f"({100 * min(falses):.1f} %) | {100 * statistics.median(overs):.1f} % ({100 * max(overs):.1f} %) |")
 
 

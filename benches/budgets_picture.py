@@ -13,13 +13,13 @@ import math
 import statistics
 
 import rig
-from budget_calls import MIXES
 from picture import PLAIN, text
 
+MIXES = ["short chats", "long streams", "mixed"]
 WIDTH, HEIGHT, MARGIN = 960, 690, 28
 LEFT, ACROSS, DOWN = 50, 230, 190
 TOPS = (86, 350)
-PANEL = (WIDTH - 2 * MARGIN) / 3
+PANEL = (WIDTH - 2 * MARGIN) / len(MIXES)
 # By the row of the table: the class, the label, light, dark, and the dashes of the line.
 SERIES = {
     "Tollgate, `worst`": ("worst", "Tollgate, worst", "#8250df", "#c297ff", ""),

@@ -186,13 +186,13 @@ def wait_for(port):
     sys.exit(f"nothing listens on port {port}")
 
 
-def soon(what, found):
-    """What is found, within a minute."""
-    for _ in range(1200):
+def soon(what, found, minutes=1):
+    """What is found, within some minutes."""
+    for _ in range(1200 * minutes):
         if result := found():
             return result
         time.sleep(0.05)
-    sys.exit(f"{what}: not within a minute")
+    sys.exit(f"{what}: not within {minutes} min")
 
 
 def family(pid):

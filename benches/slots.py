@@ -229,11 +229,11 @@ async def streams(ports, count, request):
     return [writer for status, _, writer in begun if status == 200]
 
 
-def listening(port):
+def listening(port, minutes=1):
     def connected():
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):
             return True
-    rig.soon(f"port {port}", connected)
+    rig.soon(f"port {port}", connected, minutes)
 
 
 async def at_rest(upstream, seconds=20):

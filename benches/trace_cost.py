@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What traces cost: CPU per request of a gateway that was built without them, and of one that was built with them and has no
-collector, traces one request in a hundred, or all.
+"""What traces and sent metrics cost: CPU per request of a gateway that has no collector, sends metrics each second, traces one
+request in a hundred, or all.
 
     python3 benches/trace_cost.py [--rounds 5] [--seconds 4]
 
@@ -9,7 +9,6 @@ gateway, so of the one that sends as well. The collector is an nginx that takes 
 """
 
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,18 +20,19 @@ from rig import PROXY, ROOT, UPSTREAM, median
 ADMIN = rig.free_port()
 FILE = (f"listen: 127.0.0.1:{PROXY}\nadmin: 127.0.0.1:{ADMIN}\nupstream: http://127.0.0.1:{UPSTREAM}\n"
         "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 1000000, burst: 1000000}}]\n")
-COLLECTOR = f"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{UPSTREAM}"
+COLLECTOR = f"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://127.0.0.1:{UPSTREAM}/v1/traces"
 RATIO = ("OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG=0.01")
 CALLER = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
-WITHOUT = "built without"
-# How it is built, what its environment says, what clients send.
+METRICS = (f"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=http://127.0.0.1:{UPSTREAM}/v1/metrics", "OTEL_METRIC_EXPORT_INTERVAL=1000")
+WITHOUT = "no collector"
+# What its environment says, what clients send.
 SUBJECTS = {
-    WITHOUT: ("without", (), ()),
-    "built with, no collector": ("with", (), ()),
-    "no request traced": ("with", (COLLECTOR, "OTEL_TRACES_SAMPLER=parentbased_always_off"), ()),
-    "no request traced, all have a caller": ("with", (COLLECTOR, *RATIO), ("-H", CALLER)),
-    "one in a hundred traced": ("with", (COLLECTOR, *RATIO), ()),
-    "all traced": ("with", (COLLECTOR, "OTEL_TRACES_SAMPLER=always_on"), ()),
+    WITHOUT: ((), ()),
+    "metrics sent each second": (METRICS, ()),
+    "no request traced": ((COLLECTOR, "OTEL_TRACES_SAMPLER=parentbased_always_off"), ()),
+    "no request traced, all have a caller": ((COLLECTOR, *RATIO), ("-H", CALLER)),
+    "one in a hundred traced": ((COLLECTOR, *RATIO), ()),
+    "all traced": ((COLLECTOR, "OTEL_TRACES_SAMPLER=always_on"), ()),
 }
 
 
@@ -48,8 +48,7 @@ def main():
     subprocess.run([ROOT / "scripts/need", "cmake", "nginx", "wrk"], check=True)
     with tempfile.TemporaryDirectory() as path:
         folder = rig.Folder(path)
-        for name, features in [("with", ["--features", "opentelemetry"]), ("without", [])]:
-            shutil.copy(rig.cargo("--bin", "tollgate", *features) / "tollgate", folder.path / name)
+        binary = rig.cargo("--bin", "tollgate") / "tollgate"
         config = folder.write("gateway.yaml", FILE)
         counts = [lambda: spans("sent"), lambda: spans("dropped")]
         upstream = folder.upstream()
@@ -58,8 +57,8 @@ def main():
             for number in range(arguments.rounds):
                 print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
                 rounds.append({})
-                for name, (built, variables, options) in SUBJECTS.items():
-                    command = ["env", *variables, folder.path / built, "run", "-c", config]
+                for name, (variables, options) in SUBJECTS.items():
+                    command = ["env", *variables, binary, "run", "-c", config]
                     rounds[-1][name] = rig.measure_all({PROXY: command}, arguments.seconds, *options, counts=counts)
         finally:
             upstream.terminate()

@@ -2,31 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::admin_client;
-use super::admin_client::Method;
+use super::admin_client::{AdminAddress, Method};
 use super::failure::{Failure, with_hint};
 use crate::gateway::bucket_levels::Levels;
+use crate::gateway::bucket_lookup::LookupError;
+use crate::gateway::raise_request::RaiseRequest;
+use base::endpoint_address::EndpointAddress;
 use base::pseudonym::PseudonymKey;
-use base::reachable::reachable;
-use base::time::Timestamp;
-use config::Config;
-use ledger::algorithm::{AlgorithmKind, State};
+use base::time::{Micros, Timestamp};
+use config::{AdminWrite, Config};
+use ledger::algorithm::{Algorithm, AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 use ledger::store_time::StoreTime;
-use stores::{GivenBack, Inspector};
+use stores::{BanList, GivenBack, Inspector};
 
 /// A shared store, or a gateway's memory.
 #[derive(Debug)]
 pub(super) enum Backend {
     Shared(Box<stores::Settings>),
     /// The memory of a gateway, read through the admin listener with this address.
-    Gateway(SocketAddr),
+    Gateway(AdminAddress),
 }
 
 impl fmt::Display for Backend {
@@ -38,18 +40,42 @@ impl fmt::Display for Backend {
     }
 }
 
+/// What is done with buckets. Only changes need the admin listener that `admin.write` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Change,
+}
+
 impl Backend {
     /// Finds the place where the buckets are stored. `admin` overrides the admin listener in the file.
     ///
     /// # Errors
     ///
     /// When the buckets are in memory and no admin listener with a known port is given.
-    pub(super) fn of(config: &Config, file: &Path, admin: Option<SocketAddr>) -> Result<Backend, Failure> {
+    pub(super) fn of(
+        config: &Config,
+        file: &Path,
+        admin: Option<EndpointAddress>,
+        access: Access,
+    ) -> Result<Backend, Failure> {
         if config.store.is_shared() {
             return Ok(Backend::Shared(Box::new(config.store.clone())));
         }
-        match admin.or(config.admin) {
-            Some(address) if address.port() != 0 => Ok(Backend::Gateway(reachable(address))),
+        let (socket, token) = match &config.admin_write {
+            Some(AdminWrite::Unix(path)) => (Some(EndpointAddress::Unix(Arc::clone(path))), None),
+            Some(AdminWrite::Tokens(tokens)) => (None, tokens.first().map(|one| one.token.clone())),
+            None => (None, None),
+        };
+        let address = config.admin.map(EndpointAddress::Inet);
+        let ours = match access {
+            Access::Read => address.or(socket),
+            Access::Change => socket.or(address),
+        };
+        match admin.or(ours) {
+            Some(address) if address.inet().is_none_or(|address| address.port() != 0) => {
+                Ok(Backend::Gateway(AdminAddress::new(address, token)))
+            }
             Some(_) => Err(with_hint(
                 format!("{}: admin: has port 0", file.display()),
                 "name the address that the gateway announced with --admin",
@@ -74,7 +100,7 @@ impl Backend {
     pub(super) fn read(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (at, states) = match self {
             Backend::Shared(settings) => timed(self.inspect(settings, async |look| look.states(keys).await)?),
-            Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Get, &path(keys))?)?,
+            Backend::Gateway(address) => found(&admin_client::ask(address, Method::Get, &path(keys))?)?,
         };
         Ok(self.levels(at, keys, states))
     }
@@ -88,7 +114,7 @@ impl Backend {
         let buckets: Vec<_> = kinds.iter().map(|(key, kind)| (*key, *kind)).collect();
         let (at, states) = match self {
             Backend::Shared(settings) => timed(self.inspect(settings, async |look| look.reset(&buckets).await)?),
-            Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Delete, &path(&keys))?)?,
+            Backend::Gateway(address) => found(&admin_client::ask(address, Method::Delete, &path(&keys))?)?,
         };
         Ok(self.levels(at, &keys, states))
     }
@@ -111,7 +137,7 @@ impl Backend {
             Backend::Gateway(address) => {
                 let kinds: Vec<&str> = buckets.iter().map(|(_, kind)| kind.name()).collect();
                 let path = format!("{}?amount={amount}&algorithms={}", path(&keys), kinds.join(","));
-                given_back(&admin_client::ask(*address, Method::Patch, &path)?)?
+                given_back(&admin_client::ask(address, Method::Patch("grant"), &path)?)?
             }
         };
         let (before, after) = given.into_iter().map(|given| (given.before, given.after)).unzip();
@@ -135,10 +161,60 @@ impl Backend {
                 self.inspect(settings, async |look| look.find(&is, progress).await)
             }
             Backend::Gateway(address) => {
-                let answer = admin_client::ask(*address, Method::Get, &format!("/buckets?name={begin}"))?;
+                let answer = admin_client::ask(address, Method::Get, &format!("/buckets?name={begin}"))?;
                 let buckets = answer.get("buckets").and_then(Value::as_array).ok_or_else(garbled)?;
                 buckets.iter().map(|bucket| key(bucket.get("key").ok_or_else(garbled)?)).collect()
             }
+        }
+    }
+
+    /// Begins a ban of each bucket, which lasts for `length` from now. Returns the levels before and after.
+    ///
+    /// # Errors
+    /// When the store does not answer. A gateway bans by its own file, so it must be asked by a query.
+    pub(super) fn set_ban(
+        &self,
+        buckets: &[(BucketKey, Algorithm)],
+        length: Micros,
+    ) -> Result<(Levels, Levels), Failure> {
+        let keys: Vec<BucketKey> = buckets.iter().map(|(key, _)| *key).collect();
+        let settings = self.shared()?;
+        let (at, set) = timed(self.inspect(settings, async |look| look.set_ban(buckets, length).await)?);
+        let (before, after) = set.into_iter().map(|set| (set.before, set.after)).unzip();
+        Ok((self.levels(at, &keys, before), self.levels(at, &keys, after)))
+    }
+
+    /// Raises the limit of a bucket. Returns the levels before and after, or the reason why the bucket cannot be raised.
+    ///
+    /// # Errors
+    /// When the store does not answer. A gateway raises by its own file, so it must be asked by a query.
+    pub(super) fn raise(&self, request: &RaiseRequest) -> Result<Result<(Levels, Levels), LookupError>, Failure> {
+        let raised = self.inspect(self.shared()?, async |look| request.raise_in(look).await)?;
+        Ok(raised.map(|(at, changed)| {
+            let (before, after) = changed.into_iter().map(|states| (states.before, states.after)).unzip();
+            let levels = |states| self.levels(at.into(), &[request.key], states);
+            (levels(before), levels(after))
+        }))
+    }
+
+    /// Lists the running bans of the limit whose buckets have the keys for which `is` returns true. `progress` is called with
+    /// the number of buckets read so far.
+    ///
+    /// # Errors
+    /// When the store does not answer. A gateway lists by its own file, so it must be asked by a query.
+    pub(super) fn list_bans(
+        &self,
+        limit: &Algorithm,
+        is: &dyn Fn(&BucketKey) -> bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<BanList, Failure> {
+        self.inspect(self.shared()?, async |look| look.list_bans(limit, is, progress).await)
+    }
+
+    fn shared(&self) -> Result<&stores::Settings, Failure> {
+        match self {
+            Backend::Shared(settings) => Ok(settings),
+            Backend::Gateway(address) => Err(format!("{address}: must be asked by a query").into()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Logs the changes of `tollgate bucket reset|grant` on standard error, with one line for each bucket.
+//! Logs the changes of `tollgate bucket reset|grant|raise|ban` on standard error, with one line for each bucket.
 //!
 //! No gateway records a change in a shared store. A client's values are not logged.
 
@@ -8,7 +8,8 @@ use super::diagnostics;
 use super::failure::Failure;
 use crate::gateway::bucket_levels::Levels;
 use crate::gateway::bucket_lookup::BucketSelection;
-use crate::gateway::bucket_report::{BucketReport, Change, bucket_name};
+use crate::gateway::bucket_report::{BucketReport, Change, LoggedRaise, bucket_name};
+use crate::gateway::raise_request::RaiseArguments;
 use config::Log;
 
 /// Logs a change of buckets, with one line for each bucket, whatever the log level of the file is.
@@ -37,8 +38,12 @@ pub(super) fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) 
                     "amount given back by an operator"
                 );
             }
+            (Change::Ban(length), _) => {
+                let seconds = length.ceil_seconds();
+                log::info!(user:%, bucket:%, policy, limit = name, seconds, store; "bucket banned by an operator");
+            }
             _ => {
-                let left = shown(limit.algorithm.ceiling());
+                let left = shown(report.before.raised(&chosen.key, &limit.algorithm).ceiling());
                 log::info!(
                     user:%, bucket:%, policy, limit = name, had:%, left:%, store;
                     "bucket reset by an operator"
@@ -50,7 +55,31 @@ pub(super) fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) 
     Ok(())
 }
 
-/// Returns the user who runs the command, by name or number, and under `sudo` also the caller.
+/// Logs a raise, whatever the log level of the file is. A raise that the bucket had already is not logged.
+///
+/// # Errors
+/// When the log cannot be started.
+pub(super) fn log_raise(
+    report: &BucketReport<'_>,
+    chosen: &[BucketSelection],
+    arguments: &RaiseArguments,
+) -> Result<(), Failure> {
+    let Some(LoggedRaise { limit, bucket, amount, until, before, after }) = LoggedRaise::of(report, chosen) else {
+        return Ok(());
+    };
+    diagnostics::start(Log { level: LevelFilter::Info, ..report.config.log })?;
+    let (user, store) = (user(), &*report.before.from);
+    let (policy, name, id, reason) =
+        (&*limit.policy, &*limit.name, &*arguments.id, arguments.reason.as_deref().unwrap_or_default());
+    log::info!(
+        user:%, bucket:%, policy, limit = name, id, amount, until, before, after, reason, store;
+        "bucket raised by an operator"
+    );
+    log::logger().flush();
+    Ok(())
+}
+
+/// Returns the name or number of the user who runs the command. Under `sudo`, adds the name of the user who called it.
 pub(super) fn user() -> String {
     let id = nix::unistd::getuid();
     let name = nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name);

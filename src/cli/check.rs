@@ -36,10 +36,10 @@ pub(super) struct Arguments {
     /// Treat warnings as problems: exit with 1 if there are any
     #[arg(long)]
     strict: bool,
-    /// Treat what is unknown here as a start does: exit with 1 if a variable is not set or a secret file cannot be read
+    /// Exit with 1 if a variable is not set or a secret file cannot be read, as at a start of the gateway
     #[arg(long)]
     require_secrets: bool,
-    /// Print one JSON document to standard output instead
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 }

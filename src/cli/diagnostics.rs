@@ -7,13 +7,14 @@ use arc_swap::ArcSwap;
 use env_logger::fmt::Formatter;
 use env_logger::{Logger, Target};
 use log::kv::{Key, Value, VisitSource};
-use log::{LevelFilter, Metadata, Record};
+use log::{Level, LevelFilter, Metadata, Record};
 
-use super::failure::Failure;
+use super::failure::{Failure, MultiLine};
 use super::nonblocking_stderr::NonblockingStderr;
 use base::printable::{Printable, write_json};
 use base::rfc3339::format_seconds;
 use base::time::{Clock, Timestamp};
+use config::problem::Problems;
 use config::{Log, LogFormat};
 
 /// The current logger of the process. A reload may replace it.
@@ -102,11 +103,45 @@ fn text(out: &mut Formatter, record: &Record<'_>, seconds: u64) -> std::io::Resu
     writeln!(out)
 }
 
-fn json(out: &mut Formatter, record: &Record<'_>, seconds: u64) -> std::io::Result<()> {
+/// Turns the error of a start into lines of the log in JSON: one for each problem.
+pub(super) fn as_json_lines(failure: &Failure) -> Failure {
+    let lines = match (failure.downcast_ref::<Problems>(), failure.downcast_ref::<MultiLine>()) {
+        (Some(problems), _) => problems.report().split_last().map(|(_, lines)| lines.to_vec()).unwrap_or_default(),
+        (_, Some(MultiLine(lines))) => lines.clone(),
+        (None, None) => vec![failure.to_string()],
+    };
+    let seconds = Clock::system().now().0 / 1_000_000;
+    let mut records: Vec<serde_json::Map<String, serde_json::Value>> = Vec::new();
+    for line in lines {
+        match (records.last_mut(), line.strip_prefix("  hint: ")) {
+            (Some(record), Some(hint)) => _ = record.insert("hint".to_owned(), hint.into()),
+            _ => {
+                let mut record = json_record(seconds, Level::Error, "not started");
+                record.insert("error".to_owned(), line.into());
+                records.push(record);
+            }
+        }
+    }
+    let written = |record| {
+        let mut text = Vec::new();
+        write_json(&mut text, record).map(|()| String::from_utf8_lossy(&text).into_owned())
+    };
+    match records.iter().map(written).collect::<Result<_, _>>() {
+        Ok(lines) => MultiLine(lines).into(),
+        Err(error) => error.into(),
+    }
+}
+
+fn json_record(seconds: u64, level: Level, message: &str) -> serde_json::Map<String, serde_json::Value> {
     let mut line = serde_json::Map::new();
     line.insert("time".to_owned(), rfc3339(seconds).into());
-    line.insert("level".to_owned(), record.level().as_str().to_lowercase().into());
-    line.insert("message".to_owned(), record.args().to_string().into());
+    line.insert("level".to_owned(), level.as_str().to_lowercase().into());
+    line.insert("message".to_owned(), message.into());
+    line
+}
+
+fn json(out: &mut Formatter, record: &Record<'_>, seconds: u64) -> std::io::Result<()> {
+    let mut line = json_record(seconds, record.level(), &record.args().to_string());
     let mut fields = Fields::default();
     let _ = record.key_values().visit(&mut fields);
     line.extend(fields.0);

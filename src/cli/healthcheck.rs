@@ -21,10 +21,10 @@ Example: in a container, ask whether the gateway of this file takes requests.
 pub(super) struct Arguments {
     #[command(flatten)]
     file: ConfigFile,
-    /// Ask whether it accepts requests, not only whether it is running
+    /// Ask whether the gateway accepts requests, not only whether it is running
     #[arg(long)]
     ready: bool,
-    /// The admin listener to ask, instead of the one in the file, which is then not read
+    /// The admin listener to ask, without reading the file [default: the one in the file]
     #[arg(long, value_name = "ADDRESS", alias = "address", value_parser = address_argument)]
     admin: Option<SocketAddr>,
 }

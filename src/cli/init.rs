@@ -18,7 +18,7 @@ Example: write a file with tiers by the plan in a token, and check it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Arguments {
-    /// By what clients are counted
+    /// What identifies a client
     #[arg(value_name = "SHAPE", value_enum)]
     shape: Shape,
     /// The file to write, which must not exist; - is standard output
@@ -28,11 +28,11 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Shape {
-    /// Tiers by the plan in a token (JWT)
+    /// The token (JWT): limits by its plan
     Jwt,
-    /// Plans by API key; also writes api-keys.txt beside the file
+    /// The API key: limits by its plan; also writes api-keys.txt beside the file
     ApiKeys,
-    /// A limit for each client address
+    /// The address: one limit for each address
     Ip,
 }
 

@@ -4,6 +4,7 @@ mod admin_client;
 mod bucket;
 mod bucket_backend;
 mod bucket_log;
+mod bucket_raise;
 mod check;
 mod completions;
 mod config_file;
@@ -19,6 +20,7 @@ mod key;
 mod man;
 mod nonblocking_stderr;
 mod output;
+mod records;
 mod replay;
 mod run;
 mod schema;
@@ -70,14 +72,16 @@ enum Command {
     Run(run::Arguments),
     /// Write a commented starter file
     Init(init::Arguments),
-    /// Print a gateway.yaml that decides as the files of another program do
+    /// Print a gateway.yaml that makes the same decisions as the files of another program
     Import(import::Arguments),
     /// Report all problems of a file, and warnings; change nothing
     Check(check::Arguments),
     /// Explain how a file decides a request, rule by rule
     Explain(Box<explain::Arguments>),
-    /// Show the level of a client's bucket, reset it to full, or give back an amount
+    /// Show the level of a client's bucket, reset it, give back an amount, ban it, or list banned ones
     Bucket(Box<bucket::Arguments>),
+    /// Sum the records for billing, and compare them with the buckets
+    Records(records::Arguments),
     /// Apply the rules to access logs and show which requests would be refused
     Replay(replay::Arguments),
     /// Ask the admin listener of a running gateway whether it is healthy (for containers)
@@ -110,6 +114,7 @@ impl CommandLine {
             None => run::run(&self.run),
             Some(Command::Run(arguments)) => run::run(&arguments),
             Some(Command::Check(arguments)) => return exit_code::report(check::run(&arguments)),
+            Some(Command::Records(arguments)) => return exit_code::report(records::run(&arguments)),
             Some(Command::Init(arguments)) => init::run(&arguments),
             Some(Command::Import(arguments)) => import::run(&arguments),
             Some(Command::Explain(arguments)) => explain::run(&arguments),

@@ -8,7 +8,7 @@ use super::output;
 use super::output::Page;
 use super::{diagnostics, startup_warnings};
 use crate::gateway;
-use config::LoadedConfig;
+use config::{LoadedConfig, LogFormat};
 
 const EXAMPLE: &str = "\
 Example: run with another file. Prints `ready` when all listeners are bound.
@@ -28,18 +28,26 @@ pub(super) struct Arguments {
 /// When the file has problems, or the gateway cannot start.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     gateway::hold_signals();
-    let LoadedConfig { config, sources } = LoadedConfig::from(&arguments.file.config);
+    let loaded = LoadedConfig::from(&arguments.file.config);
+    let format = loaded.log_format;
+    start(loaded).map_err(|failure| match format {
+        LogFormat::Text => failure,
+        LogFormat::Json => diagnostics::as_json_lines(&failure),
+    })
+}
+
+fn start(LoadedConfig { config, sources, .. }: LoadedConfig) -> Result<(), Failure> {
     let config = config?;
     let files = gateway::raise_open_files(&config.bounds);
     let diagnostics = diagnostics::start(config.log)?;
     let (version, hash, limits) = (env!("CARGO_PKG_VERSION"), &config.hash, config.rules.limits().len());
-    log::info!(version, hash, limits, store = config.store.name(); "starts");
+    log::info!(version, hash, limits, store = config.store.name(), pid = std::process::id(); "starts");
     // The panic's message may contain data from a client.
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
         log::error!(place = location; "panicked, which is a bug");
     }));
-    startup_warnings::warn(&sources, &config.remarks.secret_files);
+    startup_warnings::warn(&sources);
     match files {
         Ok(files) => log::debug!(files; "open-file limit"),
         Err(error) => log::warn!(error:% = error; "open-file limit not raised"),

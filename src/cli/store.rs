@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::config_file::ConfigFile;
 use super::failure::{Failure, with_hint};
-use super::output;
+use super::output::{self, Colour, ColourMode, Page};
 use base::secret::{Secret, SecretSource};
 use config::Config;
 use stores::StoreError;
-use stores::initialization::{Initialization, Login};
+use stores::initialization::{GatewayLoginFault, Initialization, Login};
 
 const EXAMPLE: &str = "\
 Example: read the statements, and run them as a user who may create tables and roles.
@@ -39,7 +39,7 @@ struct Init {
     /// Print the statements; connect to nothing
     #[arg(long)]
     print: bool,
-    /// Log in as this user, who may create tables and roles, in place of the gateway's
+    /// Log in as this user, who may create tables and roles, instead of the gateway's user
     #[arg(long, value_name = "NAME", conflicts_with = "print")]
     user: Option<String>,
     /// The file with that user's password
@@ -72,7 +72,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match runtime.block_on(initialization.run(&login)) {
-        Ok(()) => output::print_line(format_args!("{initialization}: ready")),
+        Ok(()) => {
+            if let Login::As { .. } = login {
+                runtime.block_on(warn_of_gateway_login(&initialization));
+            }
+            output::print_line(format_args!("{initialization}: ready"))
+        }
         Err(fault) => {
             let what = format!("{initialization}: {}: {}", fault.error.name(), fault.detail);
             match fault.error {
@@ -84,6 +89,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
         }
     }
+}
+
+/// Prints what the gateway's user lacks. The tables are ready all the same, and a password may be set later.
+async fn warn_of_gateway_login(initialization: &Initialization<'_>) {
+    let Err(GatewayLoginFault { user, fault, help }) = initialization.check_gateway_login().await else { return };
+    let what = format!("{initialization}: gateways cannot log in as {user}: {}: {}", fault.error.name(), fault.detail);
+    let hint = help.map(|help| format!("  hint: {help}"));
+    let mut page = Page::default();
+    page.report([what].into_iter().chain(hint).collect(), Colour::Yellow, ColourMode::of_errors());
+    output::print_errors(&page);
 }
 
 fn read_password(path: &Path) -> Result<SecretSource, Failure> {

@@ -18,17 +18,21 @@ use super::server::listener::{BindError, ListeningSockets};
 use super::state::GatewayState;
 use super::state::lifecycle::{AcceptPhase, Lifecycle};
 use super::state::snapshot::Snapshot;
+use super::telemetry::CollectorsSettings;
 use super::telemetry::access_log::AccessLogs;
 use super::telemetry::events::{EventKind, Events};
 use super::telemetry::held_buckets::HeldBuckets;
+use super::telemetry::log_writers::LogWriters;
+use super::telemetry::metric_export::MetricExport;
 use super::telemetry::metrics::Metrics;
+use super::telemetry::records::RecordWriters;
 use super::telemetry::store_health::StoreHealth;
 use super::telemetry::top_refused::TopRefused;
-use super::telemetry::trace::{TraceSettings, Tracer};
+use super::telemetry::trace::Tracer;
 use base::endpoint_address::EndpointAddress;
 use base::time::Clock;
 use config::access_log::{AccessLog, Destination};
-use config::{Config, Listener, SocketMode, Source, Threads};
+use config::{AdminWrite, Config, Listener, Records, SocketMode, Source, Threads};
 use stores::memory::bucket_file::LockError;
 use stores::{EventSink, Store};
 
@@ -40,6 +44,8 @@ pub(crate) struct BoundGateway {
     pub(super) fd_budget: FdBudget,
     pub(super) http: Vec<(ListeningSockets, Listener)>,
     pub(super) admin: Option<ListeningSockets>,
+    /// The socket of `admin.write`.
+    pub(super) admin_socket: Option<ListeningSockets>,
     pub(super) threads: usize,
     pub(super) upgrade: Upgrade,
     pub(super) inherited: InheritedSockets,
@@ -62,13 +68,17 @@ pub(crate) enum StartError {
         file: PathBuf,
         error: io::Error,
     },
+    Records {
+        file: PathBuf,
+        error: io::Error,
+    },
     BucketFile {
         file: PathBuf,
         error: LockError,
     },
     /// Variables about traces are invalid. Each line describes one variable.
     Variables(Vec<String>),
-    Tracer(String),
+    Collector(String),
 }
 
 impl StartError {
@@ -89,11 +99,14 @@ impl fmt::Display for StartError {
             StartError::AccessLog { file, error } => {
                 write!(f, "{}: cannot be opened for the access log: {error}", file.display())
             }
+            StartError::Records { file, error } => {
+                write!(f, "{}: cannot be opened for records: {error}", file.display())
+            }
             StartError::Variables(lines) => f.write_str(&lines.join("\n")),
             StartError::BucketFile { file, error } => {
                 write!(f, "{}: cannot be used for buckets: {error}", file.display())
             }
-            StartError::Tracer(error) => f.write_str(error),
+            StartError::Collector(error) => f.write_str(error),
         }
     }
 }
@@ -104,33 +117,48 @@ impl std::error::Error for StartError {}
 /// threads share. `sources` are the files from which the configuration was read.
 ///
 /// # Errors
-/// If an address or the file of the access log cannot be opened, or another process uses the file of buckets. Also if
-/// the handover fails, or a variable about traces is invalid.
+/// If an address, or the file of the access log or of the records, cannot be opened, or another process uses the file of
+/// buckets. Also if the handover fails, or a variable about the collector of traces and metrics is invalid.
 pub(crate) fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<BoundGateway, StartError> {
-    let trace_settings = TraceSettings::read().map_err(StartError::Variables)?;
+    let collectors = CollectorsSettings::read().map_err(StartError::Variables)?;
     let mut inherited = InheritedSockets::receive().map_err(StartError::Upgrade)?;
     let threads = match config.threads {
         Threads::Auto => std::thread::available_parallelism().map_or(1, usize::from),
         Threads::Exactly(threads) => threads,
     };
-    let (http, admin) = bind(&config, threads, &mut inherited)?;
-    let bound = http.iter().map(|(bound, _)| bound).chain(&admin);
+    let Sockets { http, admin, admin_socket } = bind(&config, threads, &mut inherited)?;
+    let bound = http.iter().map(|(bound, _)| bound).chain(&admin).chain(&admin_socket);
     let upgrade = Upgrade::new(bound).map_err(StartError::Upgrade)?;
 
     if let Some(AccessLog { to: to @ Destination::File(file), .. }) = &config.access_log {
         AccessLogs::probe(to).map_err(|error| StartError::AccessLog { file: file.clone(), error })?;
     }
+    if let Some(Records { to: to @ Destination::File(file), .. }) = &config.records {
+        RecordWriters::probe(to).map_err(|error| StartError::Records { file: file.clone(), error })?;
+    }
     let fd_budget = fd_budget(&config);
     fd_budget.warn_if_clamped(&config.bounds);
-    let gateway = Arc::new(state(config, trace_settings, threads)?);
+    let gateway = Arc::new(state(config, collectors, threads)?);
     let bucket_saver = bucket_saver(&gateway, &inherited)?.map(Arc::new);
     let status = Arc::new(Status::new(&gateway.clock, admin.as_ref().and_then(|admin| admin.address.inet())));
     let reload = Reload::new(Arc::clone(&gateway), fd_budget, sources, relog);
-    Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited, bucket_saver })
+    Ok(BoundGateway {
+        gateway,
+        status,
+        reload,
+        fd_budget,
+        http,
+        admin,
+        admin_socket,
+        threads,
+        upgrade,
+        inherited,
+        bucket_saver,
+    })
 }
 
-/// Returns the number of connections that the open-file limit allows. Listeners for clients and `decide` listeners
-/// each have their own share. Without one of the two kinds, the other has all.
+/// Returns the number of connections that the open-file limit allows. Listeners for clients and `decide` listeners each
+/// have their own share. If there is only one of these kinds, it has all connections.
 fn fd_budget(config: &Config) -> FdBudget {
     let deciding = config.listeners.iter().filter(|listener| listener.decide.is_some()).count();
     let budget = FdBudget::here();
@@ -150,33 +178,45 @@ fn bucket_saver(gateway: &GatewayState, inherited: &InheritedSockets) -> Result<
     Ok(saver)
 }
 
-type Sockets = (Vec<(ListeningSockets, Listener)>, Option<ListeningSockets>);
+/// The sockets of all listeners.
+struct Sockets {
+    http: Vec<(ListeningSockets, Listener)>,
+    admin: Option<ListeningSockets>,
+    /// The socket of `admin.write`.
+    admin_socket: Option<ListeningSockets>,
+}
 
-/// Binds the sockets of the HTTP listeners, one for each thread, and the socket of the admin listener.
+/// The permissions of the socket of `admin.write`: its user and group may connect.
+const ADMIN_SOCKET_MODE: u32 = 0o660;
+
+/// Binds the sockets of the HTTP listeners, one for each thread, and the sockets of the admin listener.
 fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Result<Sockets, StartError> {
-    let mut bind = |address: EndpointAddress, mode: Option<SocketMode>, count| {
+    let mut bind = |address: EndpointAddress, mode: Option<u32>, count| {
         let inherited = inherited.take(&address);
-        ListeningSockets::bind(address, mode.map(SocketMode::bits), count, inherited).map_err(StartError::Bind)
+        ListeningSockets::bind(address, mode, count, inherited).map_err(StartError::Bind)
     };
     let listeners = config.listeners.iter();
     let http = listeners.map(|listener| {
-        let sockets = bind(listener.address.clone(), listener.socket_mode, threads)?;
+        let sockets = bind(listener.address.clone(), listener.socket_mode.map(SocketMode::bits), threads)?;
         Ok((sockets, listener.clone()))
     });
     let http = http.collect::<Result<_, _>>()?;
     let admin = config.admin.map(|address| bind(address.into(), None, 1)).transpose()?;
-    Ok((http, admin))
+    let socket = config.admin_write.as_ref().and_then(AdminWrite::socket);
+    let socket = socket.map(|path| bind(EndpointAddress::Unix(Arc::clone(path)), Some(ADMIN_SOCKET_MODE), 1));
+    Ok(Sockets { http, admin, admin_socket: socket.transpose()? })
 }
 
 /// Makes the state that the threads share. The store connects in the background, when the threads run.
-fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Result<GatewayState, StartError> {
+fn state(config: Config, collectors: CollectorsSettings, threads: usize) -> Result<GatewayState, StartError> {
     let clock = Clock::system();
     let metrics = Metrics::new(&config.store);
     metrics.config.loaded(&config.hash, &clock);
     let events = Arc::new(Events::new(clock.clone()));
     events.note(EventKind::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));
-    let tracer = Tracer::start(trace_settings, &config, &metrics, &clock).map_err(StartError::Tracer)?;
+    let tracer = Tracer::start(collectors.traces, &config, &metrics, &clock).map_err(StartError::Collector)?;
+    let metric_export = MetricExport::new(collectors.metrics, &metrics, &clock).map_err(StartError::Collector)?;
     let event_sink = {
         let (store_health, tracer) = (Arc::clone(&store_health), tracer.clone());
         EventSink::new(move |event| {
@@ -185,17 +225,21 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
         })
     };
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
+    let records = RecordWriters::new(threads, clock.clone(), &metrics.registry, Arc::clone(&events));
     let store = Store::open(&config.store, threads, clock.clone(), event_sink);
     store.announce(&config.hash);
     store.expect_undone_charges(config.limits_charged_beside_others());
     let response_buffers = ResponseBuffers::new(metrics.http.response_buffers(), clock.clone());
     let bounds = config.bounds;
+    let writers = LogWriters { access_logs: &access_logs, records: &records };
+    let snapshot = Snapshot::new(config, &metrics, writers, &clock);
     let state = GatewayState {
         store,
         store_health,
-        snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock))),
+        snapshot: Arc::new(ArcSwap::from_pointee(snapshot)),
         metrics,
         access_logs,
+        records,
         events,
         top_refused: TopRefused::new(threads),
         held_buckets: Arc::new(HeldBuckets::new()),
@@ -204,6 +248,7 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
         clock,
         lifecycle: Lifecycle::default(),
         tracer,
+        metric_export,
         certificates_changed: watch::Sender::default(),
     };
     state.bound_response_buffers(&bounds);

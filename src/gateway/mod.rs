@@ -18,12 +18,16 @@ mod state;
 mod telemetry;
 mod upstream;
 
-pub(crate) use admin::{bucket_levels, bucket_lookup, bucket_query, bucket_report, buckets};
+pub(crate) use admin::{
+    ban_listing, ban_lookup, bucket_levels, bucket_lookup, bucket_query, bucket_report, buckets, raise_request,
+};
 pub(crate) use bootstrap::bootstrap;
 /// Exported so that `tests/fuzz` can separately test how the requests in Envoy's authorization calls are read.
 pub use decision_api::ext_authz::checked_request;
 /// Exported so that `tests/fuzz` can test gRPC messages separately.
 pub use decision_api::grpc;
+/// Exported so that `tests/fuzz` can test the calls of services separately.
+pub use decision_api::json_door::take_call;
 /// Exported so that `tests/fuzz` can separately test how Tollgate reads a request that another proxy describes.
 pub use decision_api::original_request;
 /// Exported so that `tests/fuzz` can test the descriptors in Envoy's rate limit calls separately.

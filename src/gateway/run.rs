@@ -10,6 +10,7 @@ use pingora::services::background::background_service;
 
 use super::admin::Admin;
 use super::admin::server::AdminServer;
+use super::admin::write_access::AdminListener;
 use super::bootstrap::{BoundGateway, ListenAddress};
 use super::decision_api::{DecisionApi, SharedParts};
 use super::forward::http2_pool::Http2Pool;
@@ -18,6 +19,7 @@ use super::forward::{ForwardLogs, Forwarder};
 use super::process::drain::SecondSignal;
 use super::process::housekeeping::Housekeeping;
 use super::process::signals::SignalWatch;
+use super::runtime::supervise;
 use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection::{ConnectionServer, Http2Stage};
 use super::server::connection_limits::{ConnectionLimits, Purpose};
@@ -30,6 +32,7 @@ use super::server::queued_connections::AcceptingSockets;
 use super::server::server_state::ServerState;
 use super::server::tls::TlsStage;
 use super::state::GatewayState;
+use super::telemetry::metrics::registry::Reader;
 use super::telemetry::metrics::{Http2Errors, HttpMetrics};
 use base::http_protocol::HttpProtocol;
 use config::Listener;
@@ -43,6 +46,7 @@ impl BoundGateway {
             ListenAddress { name, address: bound.address.clone() }
         });
         let admin = self.admin.as_ref();
+        let admin = admin.into_iter().chain(&self.admin_socket);
         let admin = admin.map(|admin| ListenAddress { name: "admin", address: admin.address.clone() });
         http.chain(admin).collect()
     }
@@ -56,10 +60,12 @@ impl BoundGateway {
         for thread in http_threads(&self.gateway, self.http, self.threads, &limits, &accepting, &server.configuration) {
             server.add_service(thread);
         }
-        if let Some(admin) = self.admin {
+        let admin = self.admin.map(|admin| (admin, AdminListener::Address));
+        let socket = self.admin_socket.map(|socket| (socket, AdminListener::Socket));
+        for (admin, listener) in admin.into_iter().chain(socket) {
             let most = self.fd_budget.admin();
             let app = |_| {
-                let admin = Admin { gateway: Arc::clone(&self.gateway), status: Arc::clone(&self.status) };
+                let admin = Admin { gateway: Arc::clone(&self.gateway), status: Arc::clone(&self.status), listener };
                 AdminServer::new(admin, most)
             };
             for service in admin.services_of(&self.gateway.lifecycle, "admin", &accepting, None, app) {
@@ -68,6 +74,13 @@ impl BoundGateway {
         }
         let reload = Mutex::new(Some(self.reload));
         let (gateway, bucket_saver) = (Arc::clone(&self.gateway), self.bucket_saver.clone());
+        let measured = Arc::clone(&self.gateway);
+        self.gateway.metric_export.start(move || measured.exposition(Reader::Collector));
+        let recorded = Arc::clone(&self.gateway);
+        supervise::before_leaving(move || {
+            recorded.lifecycle.leave();
+            recorded.records.finish();
+        });
         let second_signal = SecondSignal::default();
         let housekeeping = Housekeeping {
             gateway,

@@ -3,6 +3,7 @@
 use super::mutation::finds;
 use super::{
     answers, certificates, descriptions, frames, grpc, llm_requests, protocols, request_bodies, responses, semantics,
+    take_calls,
 };
 
 #[track_caller]
@@ -48,6 +49,11 @@ fn of_a_rate_limit_call() {
 #[test]
 fn of_an_authorization_call() {
     check(grpc::authorization_call);
+}
+
+#[test]
+fn of_a_take_call() {
+    check(take_calls::take_call);
 }
 
 #[test]

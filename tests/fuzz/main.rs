@@ -30,3 +30,4 @@ mod protocols;
 mod request_bodies;
 mod responses;
 mod semantics;
+mod take_calls;

@@ -1,9 +1,8 @@
-//! Tests of what only a build without features can show: a release has no test hooks, runs the script that is tested, and says
-//! that it has no traces.
+//! Tests of what only a build without features can show: a release has no test hooks, and runs the script that is tested.
 //!
 //! They are apart from `tests/it`, so that `.ci/run` need not compile all of it a second time.
 
-#![cfg(not(any(feature = "test-hooks", feature = "opentelemetry")))]
+#![cfg(not(feature = "test-hooks"))]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,4 +18,3 @@ mod released_script;
 mod support;
 #[path = "../it/process/test_hooks.rs"]
 mod test_hooks;
-mod untraced;

@@ -10,6 +10,8 @@ use std::str::FromStr;
 use ring::hmac;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::seal::SealKey;
+
 /// The key that is used if the configuration sets no key. It is public, so anybody can check whether a pseudonym stands
 /// for a guessed value.
 const PUBLIC: &[u8] = b"tollgate/1 names";
@@ -62,6 +64,13 @@ impl PseudonymKey {
     /// Returns the pseudonym of an attribute's value. The same value has a different pseudonym for each attribute.
     pub fn value(&self, attribute: &str, value: &[u8]) -> Pseudonym {
         self.name(attribute, value)
+    }
+
+    /// Returns a key that seals texts for this purpose. `None` if the key is not secret, or not known.
+    pub fn seal_key(&self, purpose: &str) -> Option<SealKey> {
+        // A purpose has no zero byte, so no pseudonym comes from the same text.
+        let secret = (self.origin == KeyOrigin::Secret).then(|| hmac::sign(&self.key, purpose.as_bytes()))?;
+        SealKey::new(secret.as_ref())
     }
 
     fn name(&self, kind: &str, value: &[u8]) -> Pseudonym {

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// The longest delay of a timer of [`sleep`] and [`timeout`]. Both round `span` up to a multiple of 10 ms, and check it
-/// every 10 ms.
+/// How late [`sleep`] and [`timeout`] can end. Both round a time up to a multiple of 10 ms, and check it every 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
 /// Sleeps for `span`, more precisely than [`sleep`]. It begins with [`sleep`], which is cheap, and ends with a timer of

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::keys::access_log::AccessLog;
+use crate::keys::admin::AdminWrite;
 use crate::keys::drain::Drain;
 use crate::keys::headers::HeaderFormat;
 use crate::keys::limits::Bounds;
@@ -11,8 +12,10 @@ use crate::keys::listeners::Listener;
 use crate::keys::listeners::decide::Decide;
 use crate::keys::llm::ErrorFormats;
 use crate::keys::log::Log;
+use crate::keys::records::Records;
 use crate::keys::threads::Threads;
 use crate::keys::upstreams::upstream::Upstream;
+use crate::keys::usage::Usage;
 use crate::language::remarks::Remarks;
 use crate::language::warning::Warnings;
 use base::pseudonym::PseudonymKey;
@@ -34,6 +37,8 @@ pub struct Config {
     /// The listeners, in the order of the file. There is at least one.
     pub listeners: Vec<Listener>,
     pub admin: Option<SocketAddr>,
+    /// Who may change buckets through the admin listener. `None`: every client that reaches a loopback address.
+    pub admin_write: Option<AdminWrite>,
     pub threads: Threads,
     /// The upstreams, in the order of the file. A [`rules::route::UpstreamId`] is an index into this list. Empty if the
     /// gateway proxies nothing.
@@ -46,6 +51,8 @@ pub struct Config {
     /// The API keys, if the file has `api_keys`. The gateway reads their file again when it changes.
     pub api_keys: Option<Arc<ApiKeys>>,
     pub rules: RuleSet,
+    /// The settings of `usage`. `None`: clients cannot ask what they have left.
+    pub usage: Option<Usage>,
     /// The settings of `cors`. `None`: the gateway adds no CORS fields to responses.
     pub cors: Option<Cors>,
     /// The settings of `error_pages`. `None`: responses that the gateway itself makes are problem documents.
@@ -53,7 +60,7 @@ pub struct Config {
     /// The formats of the responses that the gateway itself makes, in place of problem documents and error pages.
     pub error_formats: ErrorFormats,
     /// The settings for requests to language models. A route may have its own settings.
-    pub llm: LlmSettings,
+    pub llm: Arc<LlmSettings>,
     /// The prices of models. `None` if the file has no `prices`, so that no limit counts money.
     pub prices: Option<Arc<Prices>>,
     pub headers: Vec<HeaderFormat>,
@@ -66,6 +73,8 @@ pub struct Config {
     pub log: Log,
     /// The settings of the access log. `None`: no access log is written.
     pub access_log: Option<AccessLog>,
+    /// The settings of the records for billing. `None`: no records are written.
+    pub records: Option<Records>,
     /// The key that makes pseudonyms of buckets and clients, such as for logs.
     pub hash_key: PseudonymKey,
     /// Facts about values in the file, for the lints and the gateway.

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::Config;
 use crate::keys::access_log::{ACCESS_LOG, LoggedAttributeReader, access_log};
+use crate::keys::admin::{ADMIN_TYPE, admin};
 use crate::keys::check::{CHECK, allowed};
 use crate::keys::client_tls::ClientTls;
 use crate::keys::cors::{CORS, CorsReader};
@@ -27,6 +28,7 @@ use crate::keys::llm::{ErrorFormats, LLM, llm};
 use crate::keys::log::{LOG, log};
 use crate::keys::other_names::other_name;
 use crate::keys::prices::{PRICES, prices};
+use crate::keys::records::{RECORDS, RecordsReader, records};
 use crate::keys::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
 use crate::keys::routes::{ROUTE, RouteReader};
 use crate::keys::rules::attribute::{AttributeReader, TlsAttributes};
@@ -41,8 +43,9 @@ use crate::keys::threads::THREADS;
 use crate::keys::upstreams::upstream::{Scheme, UPSTREAM, Upstream};
 use crate::keys::upstreams::upstream_timeouts::{UPSTREAM_TIMEOUTS, UpstreamTimeouts, upstream_timeouts};
 use crate::keys::upstreams::{UPSTREAM_ENTRY, upstreams};
+use crate::keys::usage::{USAGE, usage};
 use crate::language::environment::Environment;
-use crate::language::key::{FileKeys, Key, Mapping, PATH, SOCKET_ADDRESS, TEXT, Type};
+use crate::language::key::{FileKeys, Key, Mapping, PATH, TEXT, Type};
 use crate::language::problem::{Problem, Problems, Purpose, Report};
 use crate::language::reader::{Field, Section};
 use crate::language::remarks::Remarks;
@@ -61,7 +64,7 @@ use rules::route::route_set::RouteSet;
 use rules::rule::{OnStoreFailure, RuleSource};
 use rules::rule_set::RuleSet;
 
-const FILE_KEYS: FileKeys = FileKeys { root: &FILE, other_name, is_for_running, store: "store" };
+pub(crate) const FILE_KEYS: FileKeys = FileKeys { root: &FILE, other_name, is_for_running, store: "store" };
 
 pub(crate) static FILE: Mapping = Mapping {
     heading: Some("key"),
@@ -80,7 +83,7 @@ pub(crate) static FILE: Mapping = Mapping {
         ),
         Key::optional(
             "admin",
-            SOCKET_ADDRESS,
+            ADMIN_TYPE,
             "Serves `/metrics`, `/livez`, `/readyz` and the status page, without a password.",
         ),
         Key::default("threads", THREADS.declared(), "auto", "Threads that proxy. `auto`: one for each core."),
@@ -122,6 +125,7 @@ pub(crate) static FILE: Mapping = Mapping {
         ),
         Key::optional("jwt", Type::Mapping(&JWT), "JSON Web Tokens. Their claims are the attributes `jwt:<claim>`."),
         Key::optional("api_keys", Type::Mapping(&API_KEYS), "API keys, for the attributes `key:…`."),
+        Key::optional("usage", Type::Mapping(&USAGE), "Where clients ask what they have left, without a charge."),
         Key::optional(
             "cors",
             Type::List { of: &CORS, least: 1 },
@@ -157,6 +161,7 @@ pub(crate) static FILE: Mapping = Mapping {
         Key::default("drain", Type::Mapping(&DRAIN), "{}", "How the process shuts down."),
         Key::default("log", Type::Mapping(&LOG), "{}", "Diagnostics on standard error."),
         Key::optional("access_log", Type::Mapping(&ACCESS_LOG), "One line of JSON for each request."),
+        Key::optional("records", Type::Mapping(&RECORDS), "Lines of JSON for billing: what customers have used."),
         Key::default("check", Type::Mapping(&CHECK), "{}", "What `tollgate check` reports about this file."),
         Key::optional("hash_key", TEXT, "The key of pseudonyms in logs and reports: a secret of at least 16 bytes."),
         Key::optional("hash_key_file", PATH, "A file that holds the secret."),
@@ -256,7 +261,7 @@ fn warnings_beside(
     match (report.into_problems(), checked) {
         (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
             let mut warnings = lints::warnings(&Config { remarks, ..config }, &allowed, &rest.tree);
-            // A value with a problem gets no warning of the same kind.
+            // A value with a problem gets no warning.
             let is_problem = |warning: &Warning| {
                 problems_of_file.iter().any(|one| one.position == Some(warning.position) && one.path == warning.path)
             };
@@ -272,10 +277,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let file = root.section(&FILE)?;
     let mut addresses = TakenAddresses::default();
     let listeners = listeners(&file, environment, &mut addresses);
-    let admin = file.optional("admin", |field| {
-        let address = field.socket_address()?;
-        addresses.take(&field, &address.into()).map(|()| address)
-    });
+    let admin = file.optional("admin", |field| admin(&field, environment, &mut addresses));
     let threads = file.value("threads", |field| THREADS.read(field));
     let upstream_timeouts = file.value("upstream_timeouts", upstream_timeouts);
     let store = file.value("store", |field| store(field, environment));
@@ -332,6 +334,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         let error_formats = error_formats.unwrap_or_default();
         CorsReader { restriction, extra_methods, formats, error_formats }.cors(&field)
     });
+    let usage = file.optional("usage", usage);
     let error_pages = file.optional("error_pages", |field| error_pages(&field, restriction, environment));
     let drain = file.value("drain", drain);
     let log = file.value("log", log);
@@ -339,6 +342,9 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let credentials: Vec<_> = token_from.iter().cloned().chain(with_keys).collect();
     let logged = LoggedAttributeReader { attributes, credentials: &credentials };
     let access_log = file.optional("access_log", |field| access_log(field, logged, environment));
+    let written = access_log.as_ref().and_then(|log| Some(&log.as_ref()?.to));
+    let reader = RecordsReader { logged, policies: policies.as_deref(), access_log: written, environment };
+    let records = file.optional("records", |field| records(field, reader));
     let allowed = file.value("check", allowed);
     let hash_key = hash_key(&file, environment);
     file.close();
@@ -346,9 +352,11 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let (bounds, extra_methods) = limits?;
     let routes = routes?;
     let (jwt, api_keys, source) = (jwt?, api_keys?, RuleSource { policies: policies?, exempt: exempt? });
+    let admin = admin?;
     let config = Config {
         listeners: listeners?,
-        admin: admin?,
+        admin: admin.as_ref().map(|admin| admin.address),
+        admin_write: admin.and_then(|admin| admin.write),
         threads: threads?,
         upstreams: upstreams?,
         store: store?,
@@ -359,10 +367,11 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
             key_places.into_iter().fold(rules, RuleSet::with_key_places)
         },
         routes,
+        usage: usage?,
         cors: cors?,
         error_pages: error_pages?.map(Arc::new),
         error_formats: llm.and(error_formats)?,
-        llm: llm_settings,
+        llm: Arc::new(llm_settings),
         prices: prices?,
         jwt,
         api_keys,
@@ -373,6 +382,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         drain: drain?,
         log: log?,
         access_log: access_log?,
+        records: records?,
         hash_key: hash_key?,
         remarks: Remarks::default(),
         warnings: Warnings::default(),

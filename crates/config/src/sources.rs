@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::config::Config;
+use crate::keys::log::LogFormat;
 use crate::language::environment::Environment;
 use crate::language::problem::{Problem, Problems, Purpose};
 use crate::language::tree;
+use crate::log_format::log_format;
 use base::named_file::read_regular;
 use identity::api_key_file;
 
@@ -21,6 +23,8 @@ const STANDARD_INPUT: &str = "-";
 #[derive(Debug)]
 pub struct LoadedConfig {
     pub config: Result<Config, Problems>,
+    /// The format of the log, also if the file is invalid.
+    pub log_format: LogFormat,
     /// The gateway.yaml and the files that it names, for watching them. Valid API key files and valid certificates of
     /// listeners are left out, because they need no reload.
     pub sources: Vec<Source>,
@@ -80,7 +84,7 @@ impl LoadedConfig {
     fn read(path: &Path, purpose: Purpose, bytes: io::Result<Vec<u8>>) -> LoadedConfig {
         let sources = RefCell::new(vec![Source::new(path, &bytes)]);
         let file = path.display().to_string();
-        let config = match bytes {
+        let (config, log_format) = match bytes {
             Ok(bytes) => {
                 // Relative paths in a file are relative to the folder of the file.
                 let folder = path.parent().unwrap_or(Path::new(""));
@@ -101,9 +105,12 @@ impl LoadedConfig {
                 };
                 let variable = |name: &str| std::env::var(name).ok();
                 let environment = Environment { variable: &variable, folder, read: &read };
-                Config::parse_for(purpose, &file, &bytes, environment)
+                let config = Config::parse_for(purpose, &file, &bytes, environment);
+                let of_invalid = || log_format(&bytes, environment);
+                let log_format = config.as_ref().map_or_else(|_| of_invalid(), |config| config.log.format);
+                (config, log_format)
             }
-            Err(error) => Err(unreadable(file, &error)),
+            Err(error) => (Err(unreadable(file, &error)), LogFormat::Text),
         };
         let mut sources = sources.into_inner();
         if let Ok(Config { api_keys: Some(api_keys), .. }) = &config {
@@ -118,7 +125,7 @@ impl LoadedConfig {
             // The folder of the bucket file is not watched, because every file in the folder changes it.
             sources.retain(|source| Some(&*source.path) != buckets.path.parent());
         }
-        LoadedConfig { config, sources }
+        LoadedConfig { config, log_format, sources }
     }
 }
 

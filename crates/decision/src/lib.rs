@@ -18,15 +18,18 @@ pub mod order_of_answers;
 pub mod cors;
 pub mod credentials;
 pub mod error_pages;
+pub mod limit_usage;
 pub mod model_requests;
 pub mod payment;
 pub mod ratelimit_numbers;
 pub mod reason;
+pub mod record_line;
 pub mod refusal;
 pub mod request_prices;
 pub mod retry_after;
 pub mod speaking_limit;
 pub mod store_failure_refusal;
+pub mod take_report;
 
 pub mod access_log_line;
 

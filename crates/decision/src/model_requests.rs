@@ -5,6 +5,8 @@
 use std::sync::Arc;
 
 use http::Method;
+use http::header::UPGRADE;
+use http::request::Parts;
 
 use super::refusal::Refusal;
 use super::request_prices::RequestPrices;
@@ -19,7 +21,7 @@ use rules::rule_set::{Answer, RuleSet};
 use rules::settled_price::{ExpectedTokens, Reserve, SettledPrice, Unit};
 use smallvec::SmallVec;
 
-/// A request that limits on language models refuse before the store is asked, because they cannot know its cost.
+/// A request that is refused before the store is asked, because limits on language models cannot know its cost.
 #[derive(Debug)]
 pub struct UnpricedRequest {
     pub refusal: Refusal,
@@ -43,7 +45,7 @@ pub struct ModelContext<'s> {
     /// `None` for a call about descriptors, because budgets do not count such calls.
     pub request: Option<&'s Request<'s>>,
     /// The settings for the route of the request.
-    pub llm: &'s LlmSettings,
+    pub llm: &'s Arc<LlmSettings>,
     pub body: &'s ModelBody,
     /// The prices, if a limit on money charges the request.
     pub prices: Option<RequestPrices>,
@@ -61,7 +63,7 @@ pub fn take_part<'s>(
     answer: Answer,
     rules: &RuleSet,
     request: &'s Request<'s>,
-    llm: &'s LlmSettings,
+    llm: &'s Arc<LlmSettings>,
     prices: Option<&Arc<Prices>>,
 ) -> Result<(Answer, ModelContext<'s>), Box<UnpricedRequest>> {
     let context = ModelContext { request: Some(request), llm, body: request.model(), prices: None };
@@ -78,12 +80,12 @@ pub fn take_part<'s>(
     let is_refused = |plan: &Plan| plan.enforced.iter().any(counts_models);
     let other = match (&request.head.method, format_of(request.head), context.body) {
         (_, Some(_), ModelBody::Read(_) | ModelBody::Unread) => {
-            let will_not_tell = match context.body {
-                ModelBody::Read(model) => llm.require_usage && !model.body.tells_usage(llm.ask_for_usage),
+            let is_without_usage = match context.body {
+                ModelBody::Read(model) => lacks_usage(model, llm),
                 ModelBody::Unread | ModelBody::Other => false,
             };
             // A limit in shadow mode refuses nothing.
-            if will_not_tell && is_refused(plan) {
+            if is_without_usage && is_refused(plan) {
                 let plan = plan.clone();
                 return Err(UnpricedRequest::of(Refusal::usage_required(), plan, counts_models));
             }
@@ -91,7 +93,7 @@ pub fn take_part<'s>(
         }
         // The type of this body is not JSON, but an upstream may still read it as a request to a model.
         (&Method::POST, Some(_), ModelBody::Other) => OtherRequests::Refuse,
-        _ => other_requests(&request.head.method, llm),
+        _ => other_requests(request.head, llm),
     };
     let (Answer::Charge(mut plan) | Answer::TooLarge(mut plan)) = answer else { return unchanged(answer) };
     match other {
@@ -126,7 +128,7 @@ fn with_prices<'s>(
     if !plan.charges().any(&counts_money) {
         return Ok((answer_for(plan), model));
     }
-    // In an explanation the body is not known, so the price is not known.
+    // `explain` does not know the body, so it does not know the price.
     let ModelBody::Read(body) = model.body else { return Ok((answer_for(plan), model)) };
     let asked = body.body.model.as_deref().unwrap_or_default();
     let prices = table.and_then(|table| RequestPrices::of(table, asked.as_bytes()));
@@ -162,12 +164,31 @@ fn reserved(walked: Cost, price: &SettledPrice, prices: &ModelPrices, body: &Mod
     }
 }
 
-/// Returns how a request with this method is treated if its format is not known.
-pub fn other_requests(method: &Method, llm: &LlmSettings) -> OtherRequests {
-    match *method {
+/// Returns whether a request is refused because its response would not tell the usage: the settings require the usage,
+/// or the gateway would have to ask for it in a signed body.
+fn lacks_usage(model: &ModelRequest, llm: &LlmSettings) -> bool {
+    let cannot_ask = llm.ask_for_usage && model.is_signed && model.body.usage_question.is_some();
+    cannot_ask || llm.require_usage && !model.tells_usage(llm.ask_for_usage)
+}
+
+/// Returns how a request with this head is treated if its format is not known.
+pub fn other_requests(head: &Parts, llm: &LlmSettings) -> OtherRequests {
+    match head.method {
+        // A model's answers may come through a WebSocket, which is no read.
+        Method::GET if is_websocket(head) => llm.other,
         Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS => OtherRequests::Free,
         _ => llm.other,
     }
+}
+
+/// Returns whether the head asks for a WebSocket, as some upstream may read it.
+fn is_websocket(head: &Parts) -> bool {
+    let mut protocols =
+        head.headers.get_all(UPGRADE).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    protocols.any(|protocol| {
+        let name = protocol.split(|byte| *byte == b'/').next().unwrap_or_default();
+        name.trim_ascii().eq_ignore_ascii_case(b"websocket")
+    })
 }
 
 fn answer_for(plan: Plan) -> Answer {
@@ -210,7 +231,7 @@ mod tests {
         let head = http::Request::builder().method(method).uri(path).body(()).unwrap().into_parts().0;
         let request = Request::new(&head, ClientAddress::new([203, 0, 113, 7].into(), 64));
         let answer = rules.plan(&request, Timestamp(1)).answer;
-        let llm = LlmSettings { other, ..LlmSettings::default() };
+        let llm = Arc::new(LlmSettings { other, ..LlmSettings::default() });
         let (answer, _) = take_part(answer, &rules, &request, &llm, None)?;
         let Answer::Charge(plan) = answer else { panic!("not charged") };
         let costs = |charges: &[Charge]| charges.iter().map(|charge| charge.cost.whole()).collect();
@@ -233,6 +254,11 @@ mod tests {
                 check(method, "/v1/chat/completions", other, &[1]);
             }
         }
+        let websocket = |value: &str| {
+            let head = http::Request::get("/v1/realtime").header("upgrade", value).body(()).unwrap().into_parts().0;
+            other_requests(&head, &LlmSettings { other: cost, ..LlmSettings::default() })
+        };
+        assert_eq!(["websocket", "h2c, WebSocket/13", "h2c"].map(websocket), [cost, cost, Free]);
         check("POST", "/v1/audio/speech", Free, &[1]);
         check("POST", "/v1/audio/speech", cost, &[1, 2]);
         let UnpricedRequest { refusal, plan, limits } =

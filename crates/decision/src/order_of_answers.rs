@@ -3,7 +3,7 @@
 //!
 //! 1. A malformed head. The HTTP server itself answers such a request, before any decision ([`Refusal::bad_request`]).
 //! 2. The [`Stage`]s before the rules check that the request has only one reading, that its credentials are valid, and
-//!    that it has a route.
+//!    that it has a route. A request to the path of `usage` needs no route, and no rule refuses it.
 //! 3. The rules ([`RulesDecision`]): first a `deny`, then a cost that is more than a limit can ever hold. A plan is
 //!    charged only if neither of them refuses the request.
 //! 4. The limits. [`super::speaking_limit`] makes the refusal, or [`super::store_failure_refusal`] if the store gave no
@@ -36,6 +36,9 @@ pub enum Stage {
     Preflight,
     /// Checks the credentials of the request, the token first: [`super::credentials`].
     Credentials,
+    /// Checks whether the request is one to the path of `usage`. The gateway answers it ([`super::limit_usage`]), and charges
+    /// nothing but the limit of such requests.
+    Usage,
     /// Chooses the route of the request before the rules, because rules can read it: [`choose_route`]. If the route
     /// bounds the size of the body, checks the size too: [`check_body`].
     Route,
@@ -44,13 +47,13 @@ pub enum Stage {
 impl Stage {
     /// Returns the stages that come before the rules at this door, in the order of answers.
     pub fn before_rules(door: Door) -> &'static [Stage] {
-        use Stage::{Connection, Credentials, Preflight, Reading, Route};
+        use Stage::{Connection, Credentials, Preflight, Reading, Route, Usage};
         match door {
-            Door::Proxy => &[Connection, Reading, Preflight, Credentials, Route],
+            Door::Proxy => &[Connection, Reading, Preflight, Credentials, Usage, Route],
             // The other proxy has the connection and chooses the route.
             Door::Http | Door::ExtAuthz => &[Reading, Preflight, Credentials],
-            // The other proxy sends only descriptors, so there is no HTTP request to check.
-            Door::Rls => &[],
+            // The caller sends only descriptors, so there is no HTTP request to check.
+            Door::Rls | Door::Json => &[],
         }
     }
 }
@@ -177,7 +180,7 @@ mod tests {
         for stage in Stage::before_rules(Door::Proxy) {
             match stage {
                 Stage::Connection if has(Fault::Misdirected) => return Err(Refusal::misdirected()),
-                Stage::Connection | Stage::Preflight => {}
+                Stage::Connection | Stage::Preflight | Stage::Usage => {}
                 Stage::Reading => check_reading(rules, &request)?,
                 Stage::Credentials => {
                     let invalid = has(Fault::InvalidToken).then_some(TokenStatus::Invalid(Invalid::Expired));

@@ -2,7 +2,9 @@
 
 use smallvec::SmallVec;
 
+use super::ratelimit_numbers::ceiling;
 use super::speaking_limit::speaker_index;
+use base::time::Timestamp;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict, most_restrictive};
 use rules::rule::OnStoreFailure;
@@ -11,11 +13,14 @@ use stores::Source;
 
 /// The plan of a request, with the result of charging it.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is made once for a request, and a box would be an allocation more")]
 pub enum Payment {
     Settled {
         plan: Plan,
         settlement: Settlement,
         source: Source,
+        /// The time of the decision on the store's clock.
+        now: Timestamp,
     },
     /// The cost is more than a limit can ever hold, so the store was not asked.
     TooLarge(Plan),
@@ -64,7 +69,8 @@ impl Payment {
     }
 
     /// Returns the index in `answers` (of [`Payment::answers`]) of the enforced limit that decided: the limit that
-    /// refused the request, or the most restrictive limit of a granted request. `None` if no limit is enforced.
+    /// refused the request, or the most restrictive limit of a granted request. `None` if no limit is enforced, or if all were
+    /// only asked for a ban.
     pub fn deciding(&self, answers: &[LimitAnswer<'_>]) -> Option<usize> {
         let enforced = answers.get(..self.plan().enforced.len()).unwrap_or(answers);
         let index = match self {
@@ -76,13 +82,12 @@ impl Payment {
                 speaker_index(&plan.enforced, settlement)
             }
             Payment::Settled { .. } => most_restrictive(
-                enforced
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(index, answer)| Some((index, answer.outcome?, answer.charge.algorithm.ceiling()))),
+                enforced.iter().enumerate().filter(|(_, answer)| !answer.charge.only_asks_for_ban()).filter_map(
+                    |(index, answer)| Some((index, answer.outcome?, ceiling(answer.charge, answer.outcome.as_ref()?))),
+                ),
             )
             .map(|(index, _)| index),
         };
-        index.or(if enforced.is_empty() { None } else { Some(0) })
+        index.or_else(|| enforced.iter().position(|answer| !answer.charge.only_asks_for_ban()))
     }
 }

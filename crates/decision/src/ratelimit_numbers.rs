@@ -9,6 +9,7 @@ use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::concurrency::QUOTA_UNIT;
 use ledger::charge::{Charge, LimitId, Plan, Settlement};
+use ledger::cost::Cost;
 use ledger::outcome::{Outcome, Verdict, most_restrictive};
 use rules::settled_price::Unit;
 
@@ -82,9 +83,9 @@ impl LevelNumbers {
 }
 
 impl Triple {
-    /// Returns the numbers of the most restrictive of these charges of a settled plan. Charges that do not count
-    /// requests, such as charges of slots and tokens, are used only if they alone have refused the request. `None` if
-    /// no charge is left. `unit` returns the unit of a limit.
+    /// Returns the numbers of the most restrictive of `charges`. Charges that do not count requests, such as charges of
+    /// slots and tokens, are used only if they alone have refused the request. `None` if no charge is left. `unit`
+    /// returns the unit of a limit.
     pub fn most_restrictive<'p>(
         charges: impl Iterator<Item = (&'p Charge, &'p Outcome)>,
         plan: &Plan,
@@ -93,7 +94,7 @@ impl Triple {
     ) -> Option<Triple> {
         let counts_requests =
             |charge: &Charge| charge.algorithm.slots().is_none() && unit(charge.limit) == Unit::Requests;
-        let outcomes = charges.map(|(charge, outcome)| (charge, *outcome, charge.algorithm.ceiling()));
+        let outcomes = charges.map(|(charge, outcome)| (charge, *outcome, ceiling(charge, outcome)));
         let refused_by_others = settlement.is_some_and(|settlement| {
             !settlement.is_granted() && refusing(plan, settlement).all(|(charge, _)| !counts_requests(charge))
         });
@@ -104,7 +105,7 @@ impl Triple {
             let unit = unit(charge.limit);
             let LevelNumbers { remaining, reset } = LevelNumbers::of(&charge.algorithm, unit, &outcome);
             let reset = reset.unwrap_or_else(|| outcome.retry_after.ceil_seconds());
-            Triple { limit: unit.whole(charge.algorithm.ceiling()), remaining, reset, unit }
+            Triple { limit: unit.whole(ceiling(charge, &outcome)), remaining, reset, unit }
         })
     }
 
@@ -117,9 +118,19 @@ impl Triple {
     }
 }
 
+/// Returns the burst or limit of a charge, with the raises of its bucket.
+pub fn ceiling(charge: &Charge, outcome: &Outcome) -> Cost {
+    // Almost no bucket is raised, and the raised limit is a copy.
+    if outcome.raised == Cost::default() {
+        return charge.algorithm.ceiling();
+    }
+    charge.algorithm.raised(outcome.raised).ceiling()
+}
+
 /// Returns the enforced charges whose limits clients may see, in the order of the configuration, each with a description and an
-/// outcome. The function `exposed` returns the description of a limit, or `None` if clients may not see the limit. The outcome
-/// is `None` if the amount left is unknown, and always if `settlement` is `None`.
+/// outcome. A limit that was only asked for a ban is left out if none runs. The function `exposed` returns the description of a
+/// limit, or `None` if clients may not see the limit. The outcome is `None` if the amount left is unknown, and always if
+/// `settlement` is `None`.
 pub fn exposed<'p, L>(
     plan: &'p Plan,
     settlement: Option<&'p Settlement>,
@@ -128,6 +139,10 @@ pub fn exposed<'p, L>(
     plan.enforced.iter().enumerate().filter_map(move |(index, charge)| {
         let limit = exposed(charge.limit)?;
         let outcome = settlement.and_then(|settlement| settlement.enforced.get(index));
+        let is_banned = outcome.is_some_and(|outcome| outcome.verdict == Verdict::Banned);
+        if charge.only_asks_for_ban() && !is_banned {
+            return None;
+        }
         Some((charge, limit, outcome.filter(|outcome| outcome.verdict != Verdict::Unasked)))
     })
 }

@@ -9,7 +9,7 @@ pub enum Reason {
     Exceeded(AlgorithmKind),
     /// The unspent amount of a budget would suffice, but requests in flight hold too much of it.
     BudgetHeld,
-    /// A limit bans such requests for some time, because one of them was beyond the limit.
+    /// The bucket has a ban, so it refuses every request for some time.
     Banned,
     CostTooLarge,
     StoreUnavailable,
@@ -49,16 +49,24 @@ impl Reason {
         Reason::UsageRequired,
     ];
 
-    /// Returns the reason of a limit with this algorithm that has too little left. A budget has the reason of a token
-    /// bucket or a fixed window, whichever it is.
+    /// Returns the reason of a limit with this algorithm that has too little left. A budget, or a limit with a ban, has
+    /// the reason of its token bucket or fixed window.
     pub(crate) fn exceeded(kind: AlgorithmKind) -> Reason {
         Reason::Exceeded(match kind {
-            AlgorithmKind::TokenBudget | AlgorithmKind::TokenBucketWithBan | AlgorithmKind::TokenBudgetWithBan => {
-                AlgorithmKind::TokenBucket
-            }
-            AlgorithmKind::WindowBudget | AlgorithmKind::FixedWindowWithBan | AlgorithmKind::WindowBudgetWithBan => {
-                AlgorithmKind::FixedWindow
-            }
+            AlgorithmKind::TokenBudget
+            | AlgorithmKind::TokenBucketWithBan
+            | AlgorithmKind::TokenBudgetWithBan
+            | AlgorithmKind::TokenBudgetWithResets
+            | AlgorithmKind::TokenBudgetWithResetsAndBan
+            | AlgorithmKind::TokenPurse
+            | AlgorithmKind::TokenHome => AlgorithmKind::TokenBucket,
+            AlgorithmKind::WindowBudget
+            | AlgorithmKind::FixedWindowWithBan
+            | AlgorithmKind::WindowBudgetWithBan
+            | AlgorithmKind::WindowBudgetWithResets
+            | AlgorithmKind::WindowBudgetWithResetsAndBan
+            | AlgorithmKind::WindowPurse
+            | AlgorithmKind::WindowHome => AlgorithmKind::FixedWindow,
             kind => kind,
         })
     }

@@ -1,7 +1,9 @@
 //! Defines the refusals of requests, each with its status code.
 
 use super::reason::Reason;
+use base::time::Timestamp;
 use identity::jwt::Invalid;
+use ledger::algorithm::AlgorithmKind;
 use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
 use request::key_places::KeyPlace;
@@ -18,6 +20,8 @@ pub struct Refusal {
     /// The value of `Retry-After` in seconds, with jitter added. `None` if waiting does not help.
     pub retry_after: Option<u64>,
     pub problem: ProblemType,
+    /// The time of the refusal, by the store's clock. `None` if no limit refused the request.
+    pub refused_at: Option<Timestamp>,
     /// The moment at which the window of the refusing limit ends, in RFC 3339. `None` if the limit has no window, or if
     /// no limit refused the request.
     pub resets_at: Option<String>,
@@ -27,10 +31,33 @@ pub struct Refusal {
     pub fits: Option<Box<Fits>>,
     /// What requests in flight hold of the budget that refuses the request. `None` if no budget refuses it.
     pub held: Option<Cost>,
-    /// Whether the spent amount of a budget refuses the request. `false` if only what requests in flight hold refuses it.
+    /// Whether the spent amount of a budget refuses the request. `false` if the request would fit without the requests
+    /// in flight.
     pub is_budget_spent: bool,
     /// How a client can authenticate. A refusal with status 401 has a challenge.
     pub challenge: Option<Challenge>,
+    /// The methods that the path accepts.
+    pub allowed_methods: AllowedMethods,
+}
+
+/// The methods that a path of the gateway itself accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllowedMethods {
+    /// They are not limited to some.
+    Any,
+    Reads,
+    Post,
+}
+
+impl AllowedMethods {
+    /// Returns the value of `Allow`. `None` if the methods are not limited to some.
+    pub fn value(self) -> Option<&'static str> {
+        match self {
+            AllowedMethods::Any => None,
+            AllowedMethods::Reads => Some("GET, HEAD"),
+            AllowedMethods::Post => Some("POST"),
+        }
+    }
 }
 
 /// A limit whose full bucket holds less than a request costs.
@@ -106,6 +133,17 @@ impl Refusal {
         }
     }
 
+    /// Makes the refusal of a request to the path of `usage` with another method than `GET` and `HEAD`.
+    pub fn usage_method() -> Refusal {
+        Refusal { allowed_methods: AllowedMethods::Reads, ..Refusal::bad_request(405) }
+    }
+
+    /// Makes the refusal of a request to the path of `usage`, because its client has sent too many of them.
+    pub fn too_much_asked(retry_after: u64) -> Refusal {
+        let reason = Reason::exceeded(AlgorithmKind::TokenBucket);
+        Refusal::exceeded(ExceededCapacity::Quota, reason, Some(retry_after), Vec::new())
+    }
+
     pub fn token_missing() -> Refusal {
         Refusal { challenge: Some(Challenge::Bearer), ..Refusal::new(401, Reason::TokenMissing) }
     }
@@ -154,8 +192,8 @@ impl Refusal {
         Refusal::new(429, Reason::CostTooLarge)
     }
 
-    /// Adds the limit of this plan that can never pay its cost, as far as clients may see it. Of several limits it is the first,
-    /// or one with the same unit that can pay less: amounts in different units cannot be compared.
+    /// Sets `fits` to the limit of this plan that can never pay its cost, if clients may see it. Of several such limits,
+    /// only those with the unit of the first are compared, and the one that can pay least is named.
     #[must_use]
     pub fn with_fits(self, rules: &RuleSet, plan: &Plan) -> Refusal {
         let exposed = |charge: &Charge| rules.limit(charge.limit).filter(|limit| limit.expose == Expose::Yes);
@@ -205,7 +243,7 @@ impl Refusal {
         Refusal { retry_after, problem, ..Refusal::new(status, reason) }
     }
 
-    /// Makes the refusal by bans of limits. `retry_after` is `None` if a ban refuses with 403.
+    /// Makes the refusal of a request by bans. `retry_after` is `None` if a ban refuses with 403.
     pub(crate) fn banned(retry_after: Option<u64>, violated: Vec<String>) -> Refusal {
         match retry_after {
             None => Refusal::new(403, Reason::Banned),
@@ -219,12 +257,14 @@ impl Refusal {
             reason,
             retry_after: None,
             problem: ProblemType::Blank,
+            refused_at: None,
             resets_at: None,
             invalid_token: None,
             fits: None,
             held: None,
             is_budget_spent: false,
             challenge: None,
+            allowed_methods: AllowedMethods::Any,
         }
     }
 }

@@ -45,7 +45,7 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
     let speaker = speaker(plan, settlement);
     if speaker.is_some_and(|(_, outcome)| outcome.verdict == Verdict::Banned) {
         let exposed = exposed.map(|limit| limit.name.clone()).collect();
-        return banned(rules, plan, settlement, jitter, exposed);
+        return Refusal { refused_at: Some(now), ..banned(rules, plan, settlement, jitter, exposed) };
     }
     let violated = exposed.map(|limit| limit.name.clone()).collect();
     let reason = speaker.map_or(Reason::Denied, |(charge, outcome)| match outcome.verdict {
@@ -66,7 +66,8 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
     });
     let held = speaker.filter(|(charge, _)| charge.algorithm.kind().is_budget()).map(|(_, outcome)| outcome.held);
     let resets_at = speaker.and_then(end);
-    Refusal { resets_at, held, is_budget_spent, ..Refusal::exceeded(exceeded, reason, seconds, violated) }
+    let refused_at = Some(now);
+    Refusal { refused_at, resets_at, held, is_budget_spent, ..Refusal::exceeded(exceeded, reason, seconds, violated) }
 }
 
 /// Makes the refusal by the bans of a plan. `violated` has the refusing limits that clients may see.
@@ -79,7 +80,7 @@ fn banned(rules: &RuleSet, plan: &Plan, settlement: &Settlement, jitter: Jitter,
         return Refusal::banned(None, violated);
     }
     let wait = |(charge, outcome): (&Charge, &Outcome)| match outcome.verdict {
-        // The end of a ban is not spread: a request before it is refused without a charge.
+        // A ban needs no jitter: a request before its end is refused without a charge.
         Verdict::Banned => outcome.retry_after.ceil_seconds(),
         Verdict::Held => retry_after_held(charge.key.spread()),
         _ => retry_after_limit(&charge.algorithm, charge.key.spread(), outcome.retry_after, jitter),
@@ -90,7 +91,7 @@ fn banned(rules: &RuleSet, plan: &Plan, settlement: &Settlement, jitter: Jitter,
 /// Whether the limit counts only requests with certain results. Such a limit is not a quota of the client.
 fn counts_results(rules: &RuleSet, charge: &Charge) -> bool {
     let price = rules.limit(charge.limit).and_then(|limit| limit.settled_price());
-    price.is_some_and(|price| matches!(price.source, SettledSource::CountOn(_)))
+    price.is_some_and(|price| matches!(price.source, SettledSource::CountOn { .. }))
 }
 
 #[cfg(test)]
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!(one.problem, ProblemType::QuotaExceeded { violated: names(&["0", "1"]) });
         let longest = refuse_banned(&[(TooManyRequests, Banned, 5), (TooManyRequests, Banned, 70)]);
         assert_eq!(longest.retry_after, Some(70));
-        // The wait of another limit is spread.
+        // The wait of another limit gets jitter.
         let other = refuse_banned(&[(TooManyRequests, Deny, 1000), (TooManyRequests, Banned, 5)]);
         assert!(other.reason == Reason::Banned && other.retry_after.is_some_and(|wait| wait >= 1000), "{other:?}");
         let forbidden = refuse_banned(&[(TooManyRequests, Banned, 900), (Forbidden, Banned, 5)]);

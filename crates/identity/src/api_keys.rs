@@ -151,6 +151,11 @@ impl ApiKeySet {
         Ok(())
     }
 
+    /// Returns the holders of the keys, in no particular order. A holder of several keys occurs several times.
+    pub fn holders(&self) -> impl Iterator<Item = &KnownKey> {
+        self.known.values().map(|entry| &*entry.key)
+    }
+
     pub fn find(&self, key: &[u8]) -> Option<Arc<KnownKey>> {
         self.known.get(&Fingerprint::of(key)).map(|entry| Arc::clone(&entry.key))
     }

@@ -13,6 +13,7 @@
 //! assert_eq!(client([198, 51, 100, 9]), "198.51.100.9");
 //! ```
 
+pub mod address_limit;
 pub mod api_key_file;
 pub mod api_keys;
 pub mod client_ip;

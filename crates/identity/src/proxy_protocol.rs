@@ -190,7 +190,8 @@ mod tests {
         Source::Client(text.parse().unwrap())
     }
 
-    /// Checks that a header is read as `source`, also with a request after it, and that its beginnings are incomplete.
+    /// Checks that a header is read as `source`, also with a request after it, and that each prefix of it is
+    /// incomplete.
     #[track_caller]
     fn check(header: &[u8], source: Source) {
         let whole = Ok(Progress::Whole { length: header.len(), source });
@@ -334,8 +335,8 @@ mod tests {
     }
 
     proptest! {
-        /// A reader that reads only the missing bytes never takes a byte from after the header. It gets the same result
-        /// as a reader of all bytes at once.
+        /// A reader that reads only the missing bytes never takes a byte that follows the header. It gets the same
+        /// result as a reader of all bytes at once.
         #[test]
         fn parsing_stops_at_the_end_of_the_header(bytes in almost()) {
             let mut read = 0;

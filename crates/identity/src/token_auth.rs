@@ -5,24 +5,12 @@
 
 use std::sync::Arc;
 
-use smallvec::smallvec;
-
+use super::address_limit::{AddressLimit, ExceededAddressLimit};
 use super::jwt;
 use super::jwt::{Invalid, OnInvalid, OnMissing, Settings, TokenError};
 use base::time::{Clock, Micros};
-use ledger::algorithm::Algorithm;
-use ledger::algorithm::token_bucket::TokenBucket;
-use ledger::bucket_key::{Descriptor, KeySeed, LimitIdentity};
-use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
-use ledger::cost::Cost;
-use request::client_address::ClientAddress;
 use request::identity::Claims;
 use request::request::Request;
-use stores::memory;
-use stores::memory::Memory;
-
-/// The largest number of client addresses with invalid tokens that are remembered.
-const ADDRESSES: usize = 100_000;
 
 /// The result of verifying the token of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,18 +38,20 @@ pub struct TokenAuth {
     verifier: jwt::Verifier,
     pub on_invalid: OnInvalid,
     pub on_missing: OnMissing,
-    invalid: InvalidLimit,
+    /// The limit of invalid tokens.
+    invalid: AddressLimit,
 }
 
 impl TokenAuth {
     /// Makes the authenticator that replaces `before`. The fetched keys and the counts of invalid tokens are kept.
     pub fn after(before: Option<&TokenAuth>, settings: &Settings, clock: Clock) -> TokenAuth {
-        let buckets = before.map(|before| Arc::clone(&before.invalid.buckets));
+        let before_limit = before.map(|before| &before.invalid);
+        let invalid = AddressLimit::after(before_limit, "invalid_limit", settings.invalid_limit, clock.clone());
         TokenAuth {
-            verifier: jwt::Verifier::after(before.map(TokenAuth::verifier), settings, clock.clone()),
+            verifier: jwt::Verifier::after(before.map(TokenAuth::verifier), settings, clock),
             on_invalid: settings.on_invalid,
             on_missing: settings.on_missing,
-            invalid: InvalidLimit::new(settings.invalid_limit, buckets.unwrap_or_else(|| buckets_of(clock))),
+            invalid,
         }
     }
 
@@ -71,7 +61,7 @@ impl TokenAuth {
 
     /// Removes the clients' buckets that are full again. The caller must call this about every second.
     pub fn sweep(&self) {
-        self.invalid.buckets.sweep();
+        self.invalid.sweep();
     }
 
     /// Verifies the token of a request. Returns the status of the token, and its claims if the token is valid.
@@ -80,15 +70,14 @@ impl TokenAuth {
         if let Some(claims) = self.verifier.cached(&token) {
             return (TokenStatus::Cached, Some(claims));
         }
-        let bucket = self.invalid.plan(request.client);
-        let spread = bucket.charges().next().map_or(0, |charge| charge.key.spread());
-        if let Some(wait) = self.invalid.wait(&bucket) {
+        if let Err(ExceededAddressLimit { wait, spread }) = self.invalid.check(request.client) {
             return (TokenStatus::Limited { wait, spread }, None);
         }
         let mut verified = self.verifier.verify(&token);
         if matches!(verified, Err(TokenError::Invalid(_))) {
-            // Charged before the keys are fetched, so that every request that waits for the fetch has been charged.
-            self.invalid.charge(&bucket);
+            // The address is charged before the keys are fetched, so every request that waits for the fetch has been
+            // charged.
+            let _ = self.invalid.take(request.client);
         }
         // The future of this rare case is on the heap, so that it does not enlarge the task of every request.
         if verified == Err(TokenError::Invalid(Invalid::UnknownKey))
@@ -98,60 +87,10 @@ impl TokenAuth {
         }
         match verified {
             Ok(claims) => (TokenStatus::Valid, Some(claims)),
-            Err(TokenError::KeysUnavailable) => (TokenStatus::KeysUnavailable { spread }, None),
+            Err(TokenError::KeysUnavailable) => {
+                (TokenStatus::KeysUnavailable { spread: self.invalid.spread(request.client) }, None)
+            }
             Err(TokenError::Invalid(invalid)) => (TokenStatus::Invalid(invalid), None),
         }
-    }
-}
-
-fn buckets_of(clock: Clock) -> Arc<Memory> {
-    Memory::new(&memory::Settings { max_buckets: ADDRESSES, ..memory::Settings::default() }, clock)
-}
-
-/// Limits invalid tokens, with one bucket for each client address.
-#[derive(Debug)]
-struct InvalidLimit {
-    bucket: TokenBucket,
-    seed: KeySeed,
-    buckets: Arc<Memory>,
-}
-
-impl InvalidLimit {
-    fn new(bucket: TokenBucket, buckets: Arc<Memory>) -> InvalidLimit {
-        let algorithm = Algorithm::TokenBucket(bucket);
-        let identity = LimitIdentity {
-            policy: "",
-            rule: "invalid_limit",
-            limit: "",
-            mode: "enforce",
-            algorithm: algorithm.kind(),
-            keys: &["ip:address".to_owned()],
-        };
-        InvalidLimit { bucket, seed: KeySeed::new(&identity), buckets }
-    }
-
-    fn plan(&self, client: ClientAddress) -> Plan {
-        let mut descriptor = Descriptor::default();
-        descriptor.push(0, client.text().as_bytes());
-        let charge = Charge {
-            key: self.seed.key(&descriptor),
-            algorithm: Algorithm::TokenBucket(self.bucket),
-            cost: Cost::ONE,
-            limit: LimitId(0),
-            variant: 0,
-            tag: self.seed.tag(),
-            purpose: ChargePurpose::Spend,
-        };
-        Plan { enforced: smallvec![charge], shadow: smallvec![] }
-    }
-
-    /// Returns how long the client must wait until a token is verified again. `None` if a token may be verified now.
-    fn wait(&self, plan: &Plan) -> Option<Micros> {
-        let settlement = self.buckets.peek(plan);
-        if settlement.is_granted() { None } else { settlement.enforced.first().map(|outcome| outcome.retry_after) }
-    }
-
-    fn charge(&self, plan: &Plan) {
-        self.buckets.take(plan);
     }
 }

@@ -22,10 +22,23 @@ pub const FORMAT_OF_HOLDS: &[u8] = b"tollgate/2";
 /// The version of the format of buckets with bans.
 pub const FORMAT_OF_BANS: &[u8] = b"tollgate/3";
 
-/// The version of the format of buckets with bans of which requests hold something.
+/// The version of the format of buckets that have bans and of which requests hold something.
 pub const FORMAT_OF_HOLDS_AND_BANS: &[u8] = b"tollgate/4";
 
-/// A bucket's key in a store: the first 16 bytes of a SHA-256 hash.
+/// The version of the format of buckets that count resets. Requests hold something of each of them.
+pub const FORMAT_OF_RESETS: &[u8] = b"tollgate/5";
+
+/// The version of the format of buckets with bans that count resets.
+pub const FORMAT_OF_RESETS_AND_BANS: &[u8] = b"tollgate/6";
+
+/// The version of the format of the purses of regions.
+pub const FORMAT_OF_PURSES: &[u8] = b"tollgate/7";
+
+/// The version of the format of the homes of limits that hold over several regions.
+pub const FORMAT_OF_HOMES: &[u8] = b"tollgate/8";
+
+/// A bucket's key in a store: the first 16 bytes of a SHA-256 hash. The key of a bucket with bans ends with four bytes that
+/// all buckets of the limit share, so that the bans of a limit can be listed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BucketKey(pub [u8; 16]);
 
@@ -88,17 +101,24 @@ pub struct LimitIdentity<'a> {
 pub struct KeySeed {
     hash: Sha256,
     tag: LimitTag,
+    /// The last bytes of all keys of the limit. `None` for a limit without bans.
+    suffix: Option<[u8; 4]>,
 }
 
 impl KeySeed {
     pub fn new(identity: &LimitIdentity<'_>) -> KeySeed {
         let mut keys: Vec<&str> = identity.keys.iter().map(String::as_str).collect();
         keys.sort_unstable();
-        let format = match (identity.algorithm.is_held(), identity.algorithm.has_ban()) {
-            (false, false) => FORMAT,
-            (true, false) => FORMAT_OF_HOLDS,
-            (false, true) => FORMAT_OF_BANS,
-            (true, true) => FORMAT_OF_HOLDS_AND_BANS,
+        let kind = identity.algorithm;
+        let format = match (kind.has_resets(), kind.is_held(), kind.has_ban()) {
+            _ if kind.is_purse() => FORMAT_OF_PURSES,
+            _ if kind.is_home() => FORMAT_OF_HOMES,
+            (true, _, false) => FORMAT_OF_RESETS,
+            (true, _, true) => FORMAT_OF_RESETS_AND_BANS,
+            (false, false, false) => FORMAT,
+            (false, true, false) => FORMAT_OF_HOLDS,
+            (false, false, true) => FORMAT_OF_BANS,
+            (false, true, true) => FORMAT_OF_HOLDS_AND_BANS,
         };
         let mut hash = Sha256::new_with_prefix(format);
         for part in [identity.policy, identity.rule, identity.limit, identity.mode, identity.algorithm.name()] {
@@ -111,7 +131,8 @@ impl KeySeed {
             hash.update(key);
         }
         let [a, b, c, d, ..] = <[u8; 32]>::from(hash.clone().finalize());
-        KeySeed { hash, tag: LimitTag(u32::from_be_bytes([a, b, c, d])) }
+        let suffix = identity.algorithm.has_ban().then_some([a, b, c, d]);
+        KeySeed { hash, tag: LimitTag(u32::from_be_bytes([a, b, c, d])), suffix }
     }
 
     /// Makes the seed for a limit that shares the buckets of a meter with other limits. The limit keeps its own tag
@@ -132,7 +153,16 @@ impl KeySeed {
         hash.update(&descriptor.0);
         let mut key = [0; 16];
         key.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
+        if let (Some(suffix), Some(end)) = (self.suffix, key.last_chunk_mut()) {
+            *end = suffix;
+        }
         BucketKey(key)
+    }
+
+    /// Returns whether the bucket is one of this limit, which must have bans. Another limit has the same keys with a
+    /// probability of 2^-32. False for a limit without bans, because its keys do not tell.
+    pub fn has(&self, key: &BucketKey) -> bool {
+        self.suffix.is_some_and(|suffix| key.0.ends_with(&suffix))
     }
 }
 
@@ -216,6 +246,43 @@ mod tests {
         let key = |seed: KeySeed| format!("{:?}", seed.key(&Descriptor::default()));
         assert_eq!(key(KeySeed::new(&slots)), "dcc89d9276dd9409a69573321d1f555a");
         assert_eq!(key(KeySeed::of_meter("pool", &slots)), "379e69a83d8c960f4c40858098b5c4d1");
+    }
+
+    #[test]
+    fn the_keys_of_a_limit_with_bans_tell_the_limit() {
+        let with = |algorithm, rule: &'static str| {
+            KeySeed::new(&LimitIdentity { algorithm, ..identity("default", rule, "", &[]) })
+        };
+        let mut ann = Descriptor::default();
+        ann.push(0, b"ann");
+        for algorithm in [AlgorithmKind::FixedWindowWithBan, AlgorithmKind::WindowBudgetWithBan] {
+            let (one, other) = (with(algorithm, "one"), with(algorithm, "other"));
+            let [ann, nobody] = [&ann, &Descriptor::default()].map(|descriptor| one.key(descriptor));
+            assert!(one.has(&ann) && one.has(&nobody) && ann != nobody);
+            assert!(!other.has(&ann) && !with(AlgorithmKind::FixedWindow, "one").has(&ann));
+        }
+        let guesses = LimitIdentity { algorithm: AlgorithmKind::TokenBucketWithBan, ..identity("p", "a", "", &[]) };
+        let login = LimitIdentity { policy: "q", rule: "b", ..guesses };
+        assert!(KeySeed::of_meter("m", &login).has(&KeySeed::of_meter("m", &guesses).key(&ann)));
+    }
+
+    #[test]
+    fn buckets_with_resets_purses_and_homes_have_keys_of_formats_of_their_own() {
+        let kinds = [
+            AlgorithmKind::FixedWindow,
+            AlgorithmKind::WindowBudget,
+            AlgorithmKind::FixedWindowWithBan,
+            AlgorithmKind::WindowBudgetWithBan,
+            AlgorithmKind::WindowBudgetWithResets,
+            AlgorithmKind::WindowBudgetWithResetsAndBan,
+            AlgorithmKind::WindowPurse,
+            AlgorithmKind::WindowHome,
+        ];
+        let key = |algorithm| {
+            let identity = LimitIdentity { algorithm, ..identity("default", "free", "", &[]) };
+            format!("{:?}", KeySeed::new(&identity).key(&Descriptor::default()))
+        };
+        assert_eq!(kinds.map(key).into_iter().collect::<std::collections::HashSet<_>>().len(), kinds.len());
     }
 
     #[test]

@@ -4,7 +4,9 @@
 
 use smallvec::SmallVec;
 
+use super::algorithm::raise::{has_raises, told_between};
 use super::algorithm::{Algorithm, BanBeginning, ChargeResult, Entry, Level, Step, budget};
+use super::ban_beginnings::{BanBeginnings, begin_bans, with_begun_bans};
 use super::bucket_key::{BucketKey, LimitTag};
 use super::cost::Cost;
 use super::holds::SlotTerms;
@@ -46,6 +48,20 @@ impl Charge {
     /// Returns whether the cost exceeds what a full bucket holds.
     pub fn is_too_large(&self) -> bool {
         self.cost > self.algorithm.ceiling()
+    }
+
+    /// Returns whether the charge only asks whether a ban runs, of a budget that does not apply to the request otherwise.
+    pub fn only_asks_for_ban(&self) -> bool {
+        let begins_none = || self.algorithm.ban().is_some_and(|ban| ban.durations().is_empty());
+        self.purpose == ChargePurpose::Check
+            && self.cost == Cost::default()
+            && self.algorithm.is_held()
+            && begins_none()
+    }
+
+    /// Returns whether a granted request holds something of the bucket until its end.
+    fn holds(&self) -> bool {
+        self.algorithm.is_held() && !self.only_asks_for_ban()
     }
 
     /// Returns whether the charge spends from this bucket.
@@ -112,8 +128,8 @@ impl Plan {
         self.enforced.extend(other.enforced.into_iter().map(check));
     }
 
-    /// Returns whether the enforced charge at this index only checks its bucket. A charge also only checks if a later
-    /// charge spends from the same bucket.
+    /// Returns whether the enforced charge at this index only checks its bucket. Also true if a later charge spends
+    /// from the same bucket.
     pub fn is_only_checked(&self, index: usize) -> bool {
         let mut from = self.enforced.iter().skip(index);
         from.next().is_some_and(|charge| {
@@ -128,13 +144,13 @@ impl Plan {
 
     /// Returns whether a granted request holds something of a bucket until its end.
     pub fn holds(&self) -> bool {
-        self.charges().any(|charge| charge.algorithm.is_held())
+        self.charges().any(Charge::holds)
     }
 
     /// Returns the charges to buckets of which the request holds something. Each has its index in [`Plan::charges`],
     /// and the slot that the request asks for. The amount of the slot is 0 if the bucket is only checked.
     pub fn asks(&self) -> impl Iterator<Item = (usize, &Charge, SlotTerms)> {
-        self.charges().enumerate().filter(|(_, charge)| charge.algorithm.is_held()).map(|(index, charge)| {
+        self.charges().enumerate().filter(|(_, charge)| charge.holds()).map(|(index, charge)| {
             let amount = if self.is_only_checked(index) { Cost::default() } else { charge.cost };
             (index, charge, SlotTerms { amount, algorithm: charge.algorithm })
         })
@@ -144,7 +160,7 @@ impl Plan {
         self.enforced.is_empty() && self.shadow.is_empty()
     }
 
-    /// Limits the delay of the request. A bucket that would delay it for longer than `most` now refuses.
+    /// Makes each bucket refuse that would delay the request for longer than `most`.
     pub fn limit_delay(&mut self, most: Micros) {
         for charge in &mut self.enforced {
             charge.algorithm = charge.algorithm.within(most);
@@ -194,29 +210,47 @@ impl Settlement {
 /// stored state of each bucket, in the order of [`Plan::charges`]. Also returns the new states, in the same order:
 /// `None` for an unchanged bucket, and an empty list if a refused request changes no bucket.
 pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into<StoreTime>) -> (Settlement, Entries) {
-    let now: StoreTime = now.into();
+    settle_with(plan, states, now.into(), BanBeginnings::Stored)
+}
+
+/// Settles a plan for a store that can write nothing. A refused plan is refused as by [`settle`], but begins no ban.
+/// `None` for a plan that would be granted: the store cannot charge it.
+pub fn refuse<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into<StoreTime>) -> Option<Settlement> {
+    let (settlement, _) = settle_with(plan, states, now.into(), BanBeginnings::Impossible);
+    (!settlement.is_granted()).then_some(settlement)
+}
+
+fn settle_with<S: AsRef<[u64]>>(
+    plan: &Plan,
+    states: &[Option<S>],
+    now: StoreTime,
+    beginnings: BanBeginnings,
+) -> (Settlement, Entries) {
     let step = |charge: &Charge, state: &Option<S>| {
-        charge.algorithm.step(words(state), charge.cost, now.of(&charge.algorithm))
+        let step = charge.algorithm.step(words(state), charge.cost, now.of(&charge.algorithm));
+        if charge.only_asks_for_ban() { step.refused_only_by_ban() } else { step }
     };
-    let (enforced, shadow) = states.split_at(plan.enforced.len());
+    let (of_enforced, shadow) = states.split_at(plan.enforced.len());
     let mut steps: SmallVec<[_; 2]> =
-        plan.enforced.iter().zip(enforced).map(|(charge, state)| step(charge, state)).collect();
+        plan.enforced.iter().zip(of_enforced).map(|(charge, state)| step(charge, state)).collect();
     if !steps.iter().all(|step| matches!(step.charge, ChargeResult::Fits { .. })) {
-        let begun = begin_bans(plan, &mut steps);
-        let held = plan.enforced.iter().zip(enforced).map(|(charge, state)| held(charge, state, now));
+        let begun = begin_bans(plan, &mut steps, beginnings);
+        let held = plan.enforced.iter().zip(of_enforced).map(|(charge, state)| held(charge, state, now));
         let enforced = steps.iter().map(refused).zip(held).map(|(outcome, held)| match outcome.verdict.is_refusal() {
             true => Outcome { held, ..outcome },
             false => outcome,
         });
-        let enforced = enforced.collect();
+        let mut enforced: SmallVec<[Outcome; 2]> = enforced.collect();
         let entries = with_begun_bans(plan, corrections(plan, states, now), begun);
+        add_annotations(&mut enforced, plan, of_enforced, &entries, now);
         return (Settlement::refused(enforced), entries);
     }
     let mut entries = Entries::new();
-    let take = |step: Step, correction: Option<Entry>, entries: &mut Entries| match step.charge {
+    let take = |step: Step, charge: &Charge, correction: Option<Entry>, entries: &mut Entries| match step.charge {
         ChargeResult::Fits { level, entry, delay } => {
+            let held = charge.algorithm.held(Some(&entry.state), now.of(&charge.algorithm));
             entries.push(Some(entry));
-            Outcome { delay, ..outcome(Verdict::Allow, level) }
+            Outcome { delay, held, ..outcome(Verdict::Allow, level) }
         }
         ChargeResult::Banned { begins: Some(BanBeginning { ref entry, .. }), .. } => {
             entries.push(Some(entry.clone()));
@@ -227,11 +261,11 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
             refused(&step)
         }
     };
-    let enforced: SmallVec<[Outcome; 2]> = steps
+    let mut enforced: SmallVec<[Outcome; 2]> = steps
         .into_iter()
-        .zip(plan.enforced.iter().zip(enforced))
+        .zip(plan.enforced.iter().zip(of_enforced))
         .map(|(step, (charge, state))| match charge.purpose {
-            ChargePurpose::Spend => take(step, None, &mut entries),
+            ChargePurpose::Spend => take(step, charge, None, &mut entries),
             ChargePurpose::Check => {
                 let is_charged = plan.charges().any(|other| other.is_spent_from(charge.key));
                 // If another charge spends from this bucket, only that charge's entry is written.
@@ -240,55 +274,15 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
             }
         })
         .collect();
+    add_annotations(&mut enforced, plan, of_enforced, &entries, now);
     // A shadow charge does not delay the request.
     let delay = enforced.iter().map(|outcome| outcome.delay).max().unwrap_or_default();
     let shadow = plan.shadow.iter().zip(shadow).map(|(charge, state)| {
         let correction = correction(charge, state, now);
-        take(step(charge, state), correction, &mut entries)
+        take(step(charge, state), charge, correction, &mut entries)
     });
     let shadow = shadow.collect();
     (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
-}
-
-/// Returns the entry of each bucket whose ban a refused plan begins. Empty if no ban begins. None begins if a ban that
-/// runs already refuses the plan. A check begins none. Such charges are refused without a ban.
-fn begin_bans(plan: &Plan, steps: &mut [Step]) -> Entries {
-    let begins = |step: &Step| matches!(step.charge, ChargeResult::Banned { begins: Some(_), .. });
-    if !steps.iter().any(begins) {
-        return Entries::new();
-    }
-    let is_banned = steps.iter().any(|step| matches!(step.charge, ChargeResult::Banned { begins: None, .. }));
-    let mut entries = Entries::new();
-    for (step, charge) in steps.iter_mut().zip(&plan.enforced) {
-        let ChargeResult::Banned { begins: Some(BanBeginning { entry, otherwise }), .. } = &step.charge else {
-            entries.push(None);
-            continue;
-        };
-        if is_banned || charge.purpose == ChargePurpose::Check {
-            step.charge = otherwise.map_or(ChargeResult::Never, |wait| ChargeResult::Short { wait });
-            entries.push(None);
-        } else {
-            entries.push(Some(entry.clone()));
-        }
-    }
-    if entries.iter().all(Option::is_none) { Entries::new() } else { entries }
-}
-
-/// Returns the entries of a refused plan: the corrections, and in their place the entries of the bans that begin.
-fn with_begun_bans(plan: &Plan, corrections: Entries, mut begun: Entries) -> Entries {
-    if begun.is_empty() {
-        return corrections;
-    }
-    begun.resize(plan.charges().count(), None);
-    let begins =
-        |key: BucketKey| plan.charges().zip(&begun).any(|(charge, entry)| charge.key == key && entry.is_some());
-    let corrections = corrections.into_iter().chain(std::iter::repeat(None));
-    let corrections: Entries = plan
-        .charges()
-        .zip(corrections)
-        .map(|(charge, correction)| correction.filter(|_| !begins(charge.key)))
-        .collect();
-    begun.into_iter().zip(corrections).map(|(begun, correction)| begun.or(correction)).collect()
 }
 
 /// Returns the entry that a store must write although nothing is charged. `None` if nothing must be written.
@@ -298,9 +292,27 @@ fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTim
 
 /// Returns what requests in flight hold of a budget. Zero for other limits.
 fn held<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> Cost {
-    match &charge.algorithm {
-        Algorithm::Budget(budget) => budget.held(words(state), now.of(&charge.algorithm)),
-        _ => Cost::default(),
+    charge.algorithm.held(words(state), now.of(&charge.algorithm))
+}
+
+/// Adds to the outcomes of enforced charges by how much the buckets are raised, and which thresholds the entries tell.
+fn add_annotations<S: AsRef<[u64]>>(
+    outcomes: &mut [Outcome],
+    plan: &Plan,
+    states: &[Option<S>],
+    entries: &Entries,
+    now: StoreTime,
+) {
+    for (index, ((outcome, charge), state)) in outcomes.iter_mut().zip(&plan.enforced).zip(states).enumerate() {
+        let state = words(state);
+        if let Some(state) = state.filter(|state| has_raises(state)) {
+            outcome.raised = charge.algorithm.raised_by(Some(state), now.of(&charge.algorithm));
+        }
+        if !charge.algorithm.thresholds().is_empty()
+            && let Some(Some(entry)) = entries.get(index)
+        {
+            outcome.told = told_between(state, &entry.state);
+        }
     }
 }
 
@@ -334,30 +346,6 @@ fn refused(step: &Step) -> Outcome {
 
 fn outcome(verdict: Verdict, level: Level) -> Outcome {
     Outcome { verdict, remaining: level.remaining, reset_after: level.reset_after, ..Outcome::UNASKED }
-}
-
-#[cfg(any(test, feature = "test-values"))]
-#[allow(clippy::unwrap_used, reason = "for tests")]
-impl Charge {
-    /// For tests: makes a charge of `cost` to a token bucket that refills with one token per second.
-    pub fn of_token_bucket(bucket: u8, burst: u64, cost: u64) -> Charge {
-        use crate::algorithm::token_bucket::{Rate, TokenBucket};
-        let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
-        let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap());
-        Charge::new(BucketKey([bucket; 16]), algorithm, Cost::from_tokens(cost))
-    }
-}
-
-#[cfg(any(test, feature = "test-values"))]
-impl Plan {
-    /// For tests: makes a plan that spends 3 tokens from a bucket of 10, and checks whether the same bucket has 1 token.
-    pub fn of_one_bucket_spent_and_checked() -> Plan {
-        let (mut plan, mut checked) = (Plan::default(), Plan::default());
-        plan.enforce(Charge::of_token_bucket(1, 10, 3));
-        checked.enforce(Charge::of_token_bucket(1, 10, 1));
-        plan.join_check(checked);
-        plan
-    }
 }
 
 #[cfg(test)]

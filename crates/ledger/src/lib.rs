@@ -29,7 +29,9 @@
 //! nothing.
 
 pub mod algorithm;
+mod ban_beginnings;
 pub mod bucket_key;
+pub mod bucket_level;
 pub mod calendar;
 pub mod charge;
 pub mod cost;
@@ -37,5 +39,7 @@ pub mod holds;
 pub mod money;
 pub mod outcome;
 pub mod store_time;
+#[cfg(any(test, feature = "test-values"))]
+mod test_charges;
 
 pub use base::time::{Micros, Timestamp};

@@ -45,6 +45,13 @@ pub const fn dollars(amount: Cost) -> f64 {
     amount.thousandths() as f64 / PARTS as f64
 }
 
+/// Returns the amount in USD as exact decimal text, such as `250.00` or `0.0045`. It has at least two decimals.
+pub fn decimal(amount: Cost) -> String {
+    let parts = amount.thousandths();
+    let decimals = format!("{:0MAX_DECIMALS$}", parts % PARTS);
+    format!("{}.{:0<2}", parts / PARTS, decimals.trim_end_matches('0'))
+}
+
 /// How the amounts of a limit are displayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AmountFormat {
@@ -84,12 +91,7 @@ impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.format {
             AmountFormat::Number => self.cost.fmt(f),
-            AmountFormat::Dollars => {
-                let parts = self.cost.thousandths();
-                let decimals = format!("{:0MAX_DECIMALS$}", parts % PARTS);
-                let decimals = decimals.trim_end_matches('0');
-                write!(f, "{}.{decimals:0<2} USD", parts / PARTS)
-            }
+            AmountFormat::Dollars => write!(f, "{} USD", decimal(self.cost)),
         }
     }
 }

@@ -12,7 +12,7 @@ pub enum Verdict {
     Allow,
     /// The bucket cannot pay now, but waiting helps.
     Deny,
-    /// The bucket cannot pay now, only because other requests hold some of it. Waiting helps.
+    /// The bucket could pay if other requests did not hold some of it. Waiting helps.
     Held,
     /// The cost exceeds what a full bucket holds, so waiting does not help.
     Never,
@@ -40,16 +40,27 @@ pub struct Outcome {
     pub reset_after: Micros,
     /// How long the bucket delays the request, if all buckets grant it.
     pub delay: Micros,
-    /// What requests in flight hold of a budget that refuses the request, as far as the gateway knows. Zero for other buckets.
+    /// What requests in flight hold of a budget, as far as the gateway knows, with what a granted request reserves. Zero for other buckets.
     pub held: Cost,
+    /// By how much raises enlarge the bucket's burst or limit.
+    pub raised: Cost,
     /// The ban that refuses the request.
     pub ban: Option<BanNotice>,
+    /// The thresholds of the limit that this charge tells. Usually none.
+    pub told: ToldThresholds,
+}
+
+/// The thresholds that a charge tells: those with an amount above `above`, up to `to`. None if `to` is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToldThresholds {
+    pub above: Cost,
+    pub to: Cost,
 }
 
 /// A ban, as the refused request learns of it. `retry_after` is the time until its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BanNotice {
-    /// The number of the ban, from 1: the n-th has the n-th duration.
+    /// The number of the ban, from 1: the n-th ban has the n-th duration.
     pub step: u32,
     /// Whether the ban begins with this request.
     pub begins: bool,
@@ -63,7 +74,9 @@ impl Outcome {
         reset_after: Micros(0),
         delay: Micros(0),
         held: Cost::from_thousandths(0),
+        raised: Cost::from_thousandths(0),
         ban: None,
+        told: ToldThresholds { above: Cost::from_thousandths(0), to: Cost::from_thousandths(0) },
     };
 }
 

@@ -49,8 +49,8 @@ pub struct Report {
     pub text_bytes: u64,
     /// The number of bytes of text after the last usage. Without a usage, the number of bytes of all text.
     pub text_bytes_after_usage: u64,
-    /// The number of bytes, after the last usage, of what cannot be read: events that are too long or are not JSON, or an answer
-    /// without usage that is too long or is not JSON. Bytes of text that was read before the mistake are left out.
+    /// The number of bytes after the last usage in events that are too long or not JSON. For a whole answer without
+    /// usage that is too long or not JSON, the number of its bytes. Text that was read is left out.
     pub unread_bytes: u64,
     /// The number of events that were too long, and were skipped.
     pub skipped_events: u64,
@@ -89,7 +89,7 @@ impl AnswerReader {
         let AnswerReader { format, body, scanner, sum } = &mut self;
         match body {
             Body::Whole { is_readable, .. } => {
-                // What came of a body that was cut is readable.
+                // A body that was cut is readable as far as it came.
                 *is_readable = matches!(scanner.finish(), Ok(()) | Err(JsonError::Incomplete));
             }
             Body::Events(stream) => stream.finish(&mut |event| sum.add(*format, &event, IsCut::Perhaps, scanner)),
@@ -168,13 +168,15 @@ impl Sum {
 }
 
 impl Report {
-    /// Estimates the usage of an answer that may have been cut: the last usage that it names, and one token of output for each
-    /// `bytes_per_token` bytes of text, or of what cannot be read, after that usage. If the answer names no usage, or only a usage of 0, the prompt counts
-    /// as `prompt_estimate` tokens.
+    /// Estimates the usage of an answer that may have been cut. It is the last usage in the answer, plus one token of
+    /// output for each `bytes_per_token` later bytes that are text or could not be read. Without a usage, or with a
+    /// usage of 0, the prompt counts as `prompt_estimate` tokens.
     pub fn estimate(&self, prompt_estimate: u64, bytes_per_token: u64) -> Usage {
         let told = self.usage.filter(|usage| *usage != Usage::default());
         let usage = told.unwrap_or(Usage { input: prompt_estimate, ..Usage::default() });
-        let bytes = self.text_bytes_after_usage.saturating_add(self.unread_bytes);
+        // A usage of 0 has counted no text.
+        let text_bytes = if told.is_some() { self.text_bytes_after_usage } else { self.text_bytes };
+        let bytes = text_bytes.saturating_add(self.unread_bytes);
         let after = bytes.div_ceil(bytes_per_token.max(1));
         Usage { output: usage.output.saturating_add(after), ..usage }
     }

@@ -16,7 +16,7 @@ pub struct Event<'e> {
     pub data: &'e [u8],
     /// The place of the event in the stream, in bytes, from its first line to the end of its blank line.
     pub range: Range<u64>,
-    /// The number of bytes of the events right before this one that were too long, and were skipped.
+    /// The number of bytes of the events that were skipped as too long since the previous event.
     pub skipped_bytes: u64,
 }
 
@@ -110,7 +110,7 @@ impl EventStream {
         self.skipped
     }
 
-    /// The number of bytes of the events since the last one that were too long.
+    /// The number of bytes of the events that were skipped since the last event.
     pub fn skipped_bytes(&self) -> u64 {
         self.skipped_bytes
     }
@@ -158,7 +158,7 @@ impl EventStream {
         }
     }
 
-    /// Ends the stream. Passes an event without a blank line to `on_event`, as far as it came.
+    /// Ends the stream. Passes an event that lacks its blank line to `on_event`.
     pub fn finish(&mut self, on_event: &mut impl FnMut(Event<'_>)) {
         self.end_line();
         self.last_return = LastReturn::No;

@@ -44,14 +44,14 @@ pub struct LlmRequest {
     pub media: u64,
     /// Whether the request refers to content that it does not contain, such as by an address or an id.
     pub has_content_elsewhere: bool,
-    /// Whether the model works on after the response has ended. Then a response that is not a stream has no usage.
+    /// Whether the model still works when the response has ended. Then a response that is not a stream has no usage.
     pub is_background: bool,
-    /// Where the body can be changed so that it asks for its usage. `None` if the request asks already, or if its
+    /// The change with which the body asks for the usage of its stream. `None` if the request asks already, or if its
     /// format has no such setting.
     pub usage_question: Option<UsageQuestion>,
 }
 
-/// The change of a body with which a request asks for the usage of its stream.
+/// A change of a body, with which the request asks for the usage of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageQuestion {
     /// The offset of the bytes to replace.
@@ -71,12 +71,14 @@ const MOST_MEDIA: u64 = 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidRequest {
     Json(JsonError),
-    /// The body is an array, as a batch is, or another value.
+    /// The body is not an object. It may be an array, such as a batch.
     NotAnObject,
     /// A name on the way to this setting occurs twice in its object, and readers differ about which one counts.
     Twice(&'static str),
     /// A name on the way to this setting is in another case, and some readers take it for the setting.
     OtherCase(&'static str),
+    /// The value of this setting has another type, and readers differ about what it means.
+    OtherType(&'static str),
 }
 
 impl fmt::Display for InvalidRequest {
@@ -86,6 +88,7 @@ impl fmt::Display for InvalidRequest {
             InvalidRequest::NotAnObject => out.write_str("must be a JSON object"),
             InvalidRequest::Twice(what) => write!(out, "must name {what} once"),
             InvalidRequest::OtherCase(what) => write!(out, "must name {what} in its own case"),
+            InvalidRequest::OtherType(what) => write!(out, "must give {what} a value of its own type"),
         }
     }
 }
@@ -107,8 +110,8 @@ impl RequestReader {
     /// Ends the body.
     ///
     /// # Errors
-    /// If the body is not a JSON object in Unicode, is too long or too deep, or names a setting twice or in another
-    /// case.
+    /// If the body is not a JSON object in Unicode, is too long or too deep, names a setting twice or in another case,
+    /// or gives `stream_options` or `include_usage` a value of another type.
     pub fn finish(mut self) -> Result<LlmRequest, InvalidRequest> {
         self.scanner.finish().map_err(InvalidRequest::Json)?;
         if !matches!(self.scanner.value(RequestTable::ROOT), Lookup::Value(Value::Object)) {
@@ -139,7 +142,6 @@ impl RequestReader {
                 Lookup::Missing => None,
             };
             let number = value.and_then(most_that_is_read);
-            let is_true = value == Some(&Value::Bool(true));
             match role {
                 RequestRole::Model => request.model = value.and_then(Value::as_text).map(str::to_owned),
                 RequestRole::MaxOutput => request.max_output = request.max_output.max(number),
@@ -147,14 +149,23 @@ impl RequestReader {
                 RequestRole::Stream => request.is_stream = value.is_some_and(may_be_true),
                 RequestRole::Background => request.is_background = value.is_some_and(may_be_true),
                 RequestRole::StreamOptions => {
+                    if !matches!(value, None | Some(Value::Null | Value::Object)) {
+                        return Err(InvalidRequest::OtherType(role.name()));
+                    }
                     usage.options = value.zip(self.scanner.offset(index)).map(|(value, at)| (value.clone(), at));
                 }
                 RequestRole::AsksForUsage => {
-                    usage.is_asked = is_true;
+                    // A server may read the text "false" or the number 0 as `false`, and then tells no usage.
+                    if !matches!(value, None | Some(Value::Null | Value::Bool(_))) {
+                        return Err(InvalidRequest::OtherType(role.name()));
+                    }
+                    usage.is_asked = value == Some(&Value::Bool(true));
                     usage.is_known = true;
                     usage.answer = value.zip(self.scanner.offset(index)).map(|(value, at)| (value.clone(), at));
                 }
-                RequestRole::Elsewhere => request.has_content_elsewhere |= self.scanner.bytes(index) > 0,
+                RequestRole::Elsewhere | RequestRole::ElsewhereString => {
+                    request.has_content_elsewhere |= self.scanner.bytes(index) > 0;
+                }
                 RequestRole::Medium | RequestRole::Body => {}
             }
         }
@@ -179,15 +190,16 @@ fn most_that_is_read(value: &Value) -> Option<u64> {
     }
 }
 
-/// Whether some server may read the value as `true`: some take a number or a text for it.
+/// Whether some server may read the value as `true`: some take a number or a text for it, or anything that is not empty.
 fn may_be_true(value: &Value) -> bool {
     match value {
         Value::Bool(value) => *value,
         Value::Number(number) => number.ceil(0) != Some(0),
         Value::Text(text) => {
-            ["true", "t", "1", "yes", "y", "on"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
+            !["", "false", "f", "0", "no", "n", "off"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
         }
-        Value::Null | Value::TooLong | Value::Array | Value::Object => false,
+        Value::TooLong | Value::Array | Value::Object => true,
+        Value::Null => false,
     }
 }
 
@@ -251,7 +263,7 @@ impl RequestRole {
             RequestRole::Stream => "stream",
             RequestRole::Background => "background",
             RequestRole::StreamOptions | RequestRole::AsksForUsage => "stream_options",
-            RequestRole::Elsewhere => "the place of content",
+            RequestRole::Elsewhere | RequestRole::ElsewhereString => "the place of content",
             RequestRole::Medium => "a medium",
             RequestRole::Body => "the body",
         }

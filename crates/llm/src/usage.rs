@@ -80,7 +80,8 @@ impl Counts {
         Counts(self.0.map(|number| number.filter(|number| *number > 0)))
     }
 
-    /// Returns the usage, for a format whose input includes cached tokens. `None` without an input and a total.
+    /// Returns the usage, for a format whose input includes cached tokens. `None` if the input and the total are
+    /// missing.
     ///
     /// Some servers count reasoning only in the total. What the total has beyond the other numbers is therefore output.
     pub(crate) fn with_cached_inside(&self) -> Option<Usage> {

@@ -40,7 +40,7 @@ fn what_cannot_be_read_counts_by_its_bytes() {
     assert_eq!(chat(JSON, &[b"no JSON at all, but many words"]), estimated(7, 8, 30));
     assert_eq!(chat(JSON, &[text, b"}]"]), estimated(7, 13, 41));
     assert_eq!(chat(JSON, &[text, b",\"a\":\"", &[b'x'; 2000], b"\"}"]), estimated(7, 514, 2047));
-    // The beginning of JSON is only cut.
+    // JSON that is only cut counts as readable.
     assert_eq!(chat(JSON, &[text]), estimated(7, 2, 0));
     let long = [b"data: {\"choices\":[{\"delta\":{\"content\":\"", &*vec![b'x'; EventStream::MAX_EVENT], b"\"}}]}\n\n"];
     let (long, event) = (long.concat(), b"data: {\"choices\":[{\"delta\":{\"content\":\"12345678\"}}]}\n\n");
@@ -52,7 +52,7 @@ fn what_cannot_be_read_counts_by_its_bytes() {
     );
     assert_eq!(chat(STREAM, &[b"data: plain text\n\ndata: {\"a\"\n\n", event]), estimated(7, 6, 14));
     assert_eq!(chat(STREAM, &[event, b"data: {\"choices\":[{\"delta\":{\"content\":\"1234"]), estimated(7, 3, 0));
-    // A later usage counts it all.
+    // A later usage includes what could not be read.
     let usage = b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n";
     assert_eq!(chat(STREAM, &[&long, b"data: text\n\n", usage, b"data: [DONE]\n\n"]), estimated(3, 2, 0));
     assert_eq!(chat(STREAM, &[usage, b"data: text\n\n", &long]), estimated(3, 2 + (bytes + 4).div_ceil(4), bytes + 4));
@@ -87,7 +87,7 @@ fn a_usage_that_can_be_read_in_two_ways_is_no_usage() {
         let body = format!(r#"{{"choices":[{{"message":{{"content":"abc"}}}}],{usage}}}"#);
         let report = read(Format::OpenAiChat, JSON, 1000, &[body.as_bytes()]);
         assert_eq!((report.usage, report.text_bytes_after_usage), (None, 3), "{body}");
-        // In a stream, the numbers of the event before stay.
+        // In a stream, the numbers of the previous event stay.
         let first = format!("data: {{\"choices\":[],\"usage\":{{{tokens}}}}}\n\n");
         let event = format!("data: {{\"choices\":[],{usage}}}\n\n");
         let report = read(Format::OpenAiChat, STREAM, 0, &[first.as_bytes(), event.as_bytes()]);

@@ -243,15 +243,19 @@ fn bytes_before_an_error_are_counted_and_none_after_it() {
 #[test]
 fn text_inside_of_a_value_is_counted_with_names_and_without_data_urls() {
     let pointer = |text: &str| Pointer::parse(text).unwrap();
-    let set = PointerSet::new([(pointer("/m"), Interest::TextBelow), (pointer("/m/1"), Interest::TextBelow)]);
-    let body = r#"{"x": "ignored", "m": ["\u00e9", {"ab": 12.5, "c": ["DATA:image/png;base64,AAAA", "data"], "data:": "data :"}, true],
+    let below = ["/m", "/m/1", "/m/1/c/0", "/m/1/ab"].map(|text| (pointer(text), Interest::TextBelow));
+    let set = PointerSet::new(below.into_iter().chain([(pointer("/m/1"), Interest::OwnText)]));
+    let body = r#"{"x": "ignored", "m": ["\u00e9", {"ab": 12.5, "c": ["DATA:image/png;base64,AAAA", "data", "data:;base64,AA"], "data:": "data :"}, true],
         "n": "data:,"}"#;
     for piece in 1..=body.len() {
         let mut scanner = JsonScanner::new(&set, 1000);
         body.as_bytes().chunks(piece).for_each(|piece| scanner.push(piece));
         assert_eq!(scanner.finish(), Ok(()));
-        let inner = "ab12.5cdatadata:data :".len() as u64;
+        // A data URL without a pointer of its own is text.
+        let inner = "ab12.5cdatadata:;base64,AAdata:data :".len() as u64;
         assert_eq!([scanner.bytes(0), scanner.bytes(1)], [2 + inner, inner], "in pieces of {piece}");
         assert_eq!([scanner.media(0), scanner.media(1)], [1, 1]);
+        // A number is text too. An object has no text of its own.
+        assert_eq!([2, 3, 4].map(|index| scanner.bytes(index)), [0, 4, 0]);
     }
 }

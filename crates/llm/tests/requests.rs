@@ -103,9 +103,17 @@ fn what_lenient_servers_read_as_a_number_counts_as_it() {
     // The digits after the point are too many to be kept.
     let long = read(Format::OpenAiChat, &format!(r#"{{"max_tokens":1.{}1e5}}"#, "0".repeat(2000))).unwrap();
     assert_eq!(long.most_output(1), u64::MAX);
-    for (stream, is_stream) in
-        [(json!("True"), true), (json!(1), true), (json!("on"), true), (json!(0), false), (json!("false"), false)]
-    {
+    for (stream, is_stream) in [
+        (json!("True"), true),
+        (json!(1), true),
+        (json!("on"), true),
+        (json!("please"), true),
+        (json!({}), true),
+        (json!(0), false),
+        (json!("False"), false),
+        (json!(""), false),
+        (json!(null), false),
+    ] {
         let read = request(Format::OpenAiChat, json!({"stream": stream}));
         assert_eq!((read.is_stream, read.tells_usage(false)), (is_stream, !is_stream), "{stream}");
     }
@@ -115,7 +123,12 @@ fn what_lenient_servers_read_as_a_number_counts_as_it() {
 fn media_count_once_and_content_elsewhere_is_seen() {
     let picture = "x".repeat(4000);
     let data_url = format!("data:image/png;base64,{picture}");
-    let here: [(Format, Value); 5] = [
+    let function = json!({"parts": [{"inline_data": {"data": picture}}]});
+    let here: [(Format, Value); 9] = [
+        (Format::OpenAiChat, json!({"messages": [{"content": [{"image_url": data_url}]}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": [{"file": {"file_data": data_url}}]}]})),
+        (Format::OpenAiResponses, json!({"input": [{"output": [{"image_url": data_url}]}]})),
+        (Format::Gemini, json!({"contents": [{"parts": [{"functionResponse": function}]}]})),
         (Format::OpenAiChat, json!({"messages": [{"content": [{"image_url": {"url": data_url}}]}]})),
         (Format::OpenAiChat, json!({"messages": [{"content": [{"input_audio": {"data": picture}}]}]})),
         (Format::OpenAiResponses, json!({"input": [{"content": [{"image_url": data_url}]}]})),
@@ -129,8 +142,36 @@ fn media_count_once_and_content_elsewhere_is_seen() {
         let four = NonZeroU64::new(4).unwrap();
         assert_eq!(read.input_estimate(four, 1500, 4096), read.text_bytes.div_ceil(4) + 1500);
     }
-    let elsewhere: [(Format, Value); 7] = [
-        (Format::OpenAiChat, json!({"messages": [{"content": [{"image_url": {"url": "https://a/b"}}]}]})),
+    let address = "https://a/b";
+    let elsewhere: [(Format, Value); 28] = [
+        (Format::OpenAiChat, json!({"messages": [{"content": [{"image_url": {"url": address}}]}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": [{"audio_url": {"url": address}}]}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": [{"image_url": address}]}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": [{"document_url": address}]}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": {"image_url": address}}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": [{"file": {"file_data": address}}]}]})),
+        (Format::OpenAiResponses, json!({"input": [{"output": [{"type": "input_image", "image_url": address}]}]})),
+        (Format::OpenAiResponses, json!({"input": [{"output": [{"file_id": "f"}]}]})),
+        (Format::OpenAiResponses, json!({"input": [{"output": {"type": "computer_screenshot", "file_id": "f"}}]})),
+        (Format::OpenAiResponses, json!({"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]})),
+        (Format::OpenAiResponses, json!({"tools": [{"type": "mcp", "server_url": address}]})),
+        (Format::OpenAiResponses, json!({"tools": [{"container": "cntr_1"}]})),
+        (Format::OpenAiResponses, json!({"tools": [{"container": {"type": "auto", "file_ids": ["f"]}}]})),
+        (Format::AnthropicMessages, json!({"mcp_servers": [{"type": "url", "url": address}]})),
+        (
+            Format::AnthropicMessages,
+            json!({"messages": [{"content": [{"source": {"content": [{"source": {"url": address}}]}}]}]}),
+        ),
+        (Format::Gemini, json!({"contents": [{"parts": [{"fileData": {"file_uri": "gs://a"}}]}]})),
+        (Format::Gemini, json!({"contents": {"parts": {"file_data": {"fileUri": "gs://a"}}}})),
+        (Format::Gemini, json!({"systemInstruction": {"parts": [{"fileData": {"fileUri": "gs://a"}}]}})),
+        (Format::Gemini, json!({"system_instruction": {"parts": {"file_data": {"file_uri": "gs://a"}}}})),
+        (
+            Format::Gemini,
+            json!({"contents": [{"parts": [{"functionResponse": {"parts": [{"fileData": {"fileUri": "gs://a"}}]}}]}]}),
+        ),
+        (Format::Gemini, json!({"tools": [{"file_search": {"fileSearchStoreNames": ["fileSearchStores/a"]}}]})),
+        (Format::Gemini, json!({"tools": [{"retrieval": {"vertexAiSearch": {"datastore": "projects/a"}}}]})),
         (Format::OpenAiResponses, json!({"previous_response_id": "resp_1"})),
         (Format::OpenAiResponses, json!({"conversation": {"id": "conv_1"}})),
         (Format::OpenAiResponses, json!({"input": [{"content": [{"file_id": "f"}, {"file_id": "g"}]}]})),
@@ -146,7 +187,11 @@ fn media_count_once_and_content_elsewhere_is_seen() {
     // Text is no medium, although it begins as a data URL or stands in the place of a medium.
     let prose = "a b, ".repeat(1000);
     let source = json!({"type": "text", "media_type": "text/plain", "data": prose});
-    let text: [(Format, Value); 5] = [
+    let text: [(Format, Value); 8] = [
+        // What a model reads as text, too.
+        (Format::OpenAiChat, json!({"messages": [{"content": data_url.repeat(2)}]})),
+        (Format::OpenAiChat, json!({"messages": [{"content": format!("data:;base64,{}", "x".repeat(5000))}]})),
+        (Format::OpenAiResponses, json!({"input": format!("data:;base64,{}", "x".repeat(5000))})),
         (Format::OpenAiChat, json!({"messages": [{"content": format!("data: {prose}")}]})),
         (Format::OpenAiChat, json!({"messages": [{"content": format!("data:text/plain;base64,{prose}")}]})),
         (Format::OpenAiChat, json!({"messages": [{"content": format!("data:text/plain,{prose}")}]})),
@@ -157,11 +202,17 @@ fn media_count_once_and_content_elsewhere_is_seen() {
         let read = request(format, body);
         assert!(read.media == 0 && read.text_bytes >= 5000, "{} media, {} bytes", read.media, read.text_bytes);
     }
-    let many = json!({"messages": vec![json!({"content": "data:;base64,AAAA"}); 5000]});
+    let many = vec![json!({"image_url": {"url": "data:;base64,AAAA"}}); 5000];
+    let many = json!({"messages": [{"content": many}]});
     let (one, many) = (NonZeroU64::MIN, request(Format::OpenAiChat, many));
     assert_eq!(many.input_estimate(one, 1500, 0), many.text_bytes + 4096 * 1500);
-    for none in [json!({"previous_response_id": null}), json!({"input": "text"})] {
-        assert!(!request(Format::OpenAiResponses, none).has_content_elsewhere);
+    for none in [
+        json!({"previous_response_id": null}),
+        json!({"input": "text"}),
+        json!({"input": [{"output": "text"}, {"output": [{"type": "input_text", "text": "t"}]}]}),
+        json!({"tools": [{"type": "code_interpreter", "container": {"type": "auto", "file_ids": []}}]}),
+    ] {
+        assert!(!request(Format::OpenAiResponses, none.clone()).has_content_elsewhere, "{none}");
     }
     // One image is in the request and the other is elsewhere, in any order.
     let both = json!([{"image_url": {"url": "https://a/b"}}, {"image_url": {"url": data_url}}]);
@@ -199,13 +250,7 @@ fn a_stream_is_asked_for_its_usage_by_the_smallest_change() {
         let after = read(Format::OpenAiChat, &changed).unwrap();
         assert_eq!((after.tells_usage(false), after.usage_question), (true, None));
     }
-    for body in [
-        r#"{"stream":false}"#,
-        r#"{}"#,
-        r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
-        r#"{"stream":true,"stream_options":{"include_usage":"yes"}}"#,
-        r#"{"stream":true,"stream_options":[]}"#,
-    ] {
+    for body in [r#"{"stream":false}"#, r#"{}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#] {
         assert_eq!(read(Format::OpenAiChat, body).unwrap().usage_question, None, "{body}");
     }
     let other = read(Format::OpenAiResponses, r#"{"stream":true}"#).unwrap();
@@ -225,8 +270,24 @@ fn what_can_be_read_in_two_ways_is_refused() {
     let mut long = RequestReader::new(Format::OpenAiChat, 10);
     long.push(br#"{"model":"a"}"#);
     assert_eq!(long.finish().unwrap_err(), InvalidRequest::Json(JsonError::TooLong));
-    // What no setting is read from may be twice.
+    // Both are spellings of one name in JSON of protocol buffers.
+    let twice = read(Format::Gemini, r#"{"generationConfig":{"maxOutputTokens":1,"max_output_tokens":9}}"#);
+    assert_eq!(twice, Err(InvalidRequest::Twice("the maximum of output tokens")));
+    // A name from which no setting is read may occur twice.
     assert!(read(Format::OpenAiChat, r#"{"user":"a","user":"b"}"#).is_ok());
+}
+
+/// Servers may read such a value as `false`, and then a stream tells no usage.
+#[test]
+fn a_question_for_the_usage_that_is_no_boolean_is_refused() {
+    for value in ["\"false\"", "\"true\"", "0", "1", "[]", "{}"] {
+        let body = format!(r#"{{"stream":true,"stream_options":{{"include_usage":{value}}}}}"#);
+        assert_eq!(read(Format::OpenAiChat, &body), Err(InvalidRequest::OtherType("stream_options")), "{body}");
+    }
+    for value in ["\"{}\"", "true", "0", "[]"] {
+        let body = format!(r#"{{"stream":true,"stream_options":{value}}}"#);
+        assert_eq!(read(Format::OpenAiChat, &body), Err(InvalidRequest::OtherType("stream_options")), "{body}");
+    }
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
+use super::logged_cost::LoggedEnd;
 use super::result::SimulatedResult;
 use base::pseudonym::Pseudonym;
 use ledger::algorithm::State;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, LimitId};
-use ledger::cost::Cost;
 use rules::explanation::{Explanation, PickedKey, RuleOutcome};
 use rules::partial_evaluation::Observation;
 
@@ -28,8 +28,8 @@ pub enum BucketId {
 pub struct BucketCharge {
     pub bucket: BucketId,
     pub charge: Charge,
-    /// What the request costs a budget when it ends. `None` for other limits.
-    pub settled: Option<Cost>,
+    /// What the request does to a budget when it ends. `None` for other limits.
+    pub settled: Option<LoggedEnd>,
 }
 
 impl BucketCharge {
@@ -52,7 +52,7 @@ pub struct Bucket {
     /// The number of requests to this bucket that the file of `--against` refuses. 0 without `--against`.
     pub refused_before: u64,
     /// The name of the client for the report, such as `ip:address 203.0.113.7`, or with pseudonyms in place of the
-    /// values. `None` for a bucket of another program's log that has refused no request. Also `None` if the bucket's
+    /// values. With a log of another program, `None` until the bucket refuses a request. Also `None` if the bucket's
     /// own pseudonym is the name.
     pub client: Option<String>,
 }

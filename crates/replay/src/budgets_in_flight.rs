@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::bucket::{BucketId, Buckets};
+use super::logged_cost::LoggedEnd;
 use base::time::Timestamp;
 use ledger::algorithm::State;
 use ledger::algorithm::budget::Budget;
@@ -22,13 +23,13 @@ pub(crate) struct BudgetsInFlight {
     number: u64,
 }
 
-/// What one request holds of a budget while it runs, and what it costs when it ends.
+/// What one request holds of a budget while it runs, and how it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spending {
     pub bucket: BucketId,
     pub budget: Budget,
     pub reserved: Cost,
-    pub settled: Cost,
+    pub settled: LoggedEnd,
 }
 
 impl BudgetsInFlight {
@@ -42,7 +43,11 @@ impl BudgetsInFlight {
                     self.held.remove(&bucket);
                 }
             }
-            buckets.change_state(bucket, |spent| budget.settle(spent, settled, end).state);
+            let change = |spent: Option<&[u64]>| match settled {
+                LoggedEnd::Spent(cost) => budget.settle(spent, cost, end).state,
+                LoggedEnd::Reset => budget.reset(spent, Cost::default(), end).state,
+            };
+            buckets.change_state(bucket, change);
         }
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::header::{HeaderName, HeaderValue, REFERER, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 
-use super::foreign_entry::{ForeignEntry, LogFields};
+use super::foreign_entry::{ForeignEntry, LogFields, LoggedGrpc};
 use super::timestamps::{LogTimestamp, nginx};
 use base::split::{split_once, split_once_at};
 use request::percent_encoding::hex_pair;
@@ -53,7 +53,7 @@ pub(crate) fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static
             field(FORWARDED_FOR, &forwarded_for);
         }
     }
-    Ok((moment, ForeignEntry { head, peer: Some(peer), status, log }))
+    Ok((moment, ForeignEntry { head, peer: Some(peer), status, grpc: LoggedGrpc::Unknown, log }))
 }
 
 /// Returns the quoted text at the start without its escapes, and the rest. A quote in the text is escaped by nginx as

@@ -15,15 +15,15 @@ pub struct Counts {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// The number of refused requests for which the log leaves some rule open. A limit that could be decided refuses
-    /// them anyway.
+    /// The part of `refused` that leaves a question about an enforced rule open. A limit refuses these requests,
+    /// whatever the answer.
     pub refused_anyway: u64,
     pub causes: HashMap<Cause, u64>,
     pub shadows: HashMap<LimitId, ShadowCount>,
     /// For each budget, the number of requests that it could not count, because their lines do not tell their cost.
     pub left_out: HashMap<LimitId, u64>,
     pub open: HashMap<OpenQuestion, OpenCount>,
-    /// The attributes that the logs lack and that could answer the open questions.
+    /// The attributes that the logs lack and that could answer the questions in `open`.
     pub lacking: Vec<Attribute>,
     /// For each attribute, the number of requests that were decided as if they lacked it, because their lines have no
     /// value.
@@ -80,8 +80,8 @@ impl Counts {
         }
     }
 
-    /// Adds to `lacking` the attributes that the request lacks and that could answer its open questions. Only the first
-    /// request with a question is examined. `lacks` returns whether the request lacks an attribute.
+    /// Adds to `lacking` the attributes that the request lacks and that could answer the questions in `open`. Skips
+    /// questions that an earlier request has left open. `lacks` returns whether the request lacks an attribute.
     pub(crate) fn note_lacking(
         &mut self,
         rules: &RuleSource,

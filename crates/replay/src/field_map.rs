@@ -11,11 +11,12 @@ pub struct FieldMapping {
     pub field: String,
 }
 
-/// The content of a field in a log: the time, the status of the response, or the value of an attribute.
+/// The content of a field in a log: the time, a status of the response, or the value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Time,
     Status,
+    GrpcStatus,
     Attribute(Attribute),
 }
 
@@ -25,6 +26,8 @@ pub struct FieldMap {
     pub time: String,
     /// The field with the status of the response. `None` if it is not mapped.
     pub status: Option<String>,
+    /// The field with the value of `grpc-status`. `None` if it is not mapped.
+    pub grpc_status: Option<String>,
     pub attributes: Vec<(Attribute, String)>,
 }
 
@@ -41,6 +44,7 @@ impl FieldMapping {
         let target = match (name, Attribute::parse(name)) {
             ("time", _) => Target::Time,
             ("status", _) => Target::Status,
+            ("grpc_status", _) => Target::GrpcStatus,
             (_, Ok(Attribute::Route | Attribute::Upstream)) => {
                 return Err(format!("{} cannot be mapped", Printable(name)));
             }
@@ -69,7 +73,7 @@ impl FieldMapping {
             }
             (_, Err(AttributeError::Unknown)) => {
                 return Err(format!(
-                    "must begin with time, status or an attribute ({}), is `{}`",
+                    "must begin with time, status, grpc_status or an attribute ({}), is `{}`",
                     SPELLINGS.join(", "),
                     Printable(name)
                 ));
@@ -83,9 +87,9 @@ impl FieldMap {
     /// Makes a field map from these entries.
     ///
     /// # Errors
-    /// If no entry maps the time, or two entries map the same attribute, the time or the status.
+    /// If no entry maps the time, or two entries map the same attribute, the time or a status.
     pub fn new(members: &[FieldMapping]) -> Result<FieldMap, String> {
-        let (mut time, mut status) = (None, None);
+        let (mut time, mut status, mut grpc_status) = (None, None, None);
         let mut attributes: Vec<(Attribute, String)> = Vec::new();
         for member in members {
             match &member.target {
@@ -95,14 +99,18 @@ impl FieldMap {
                 Target::Status if status.replace(member.field.clone()).is_some() => {
                     return Err("status is mapped twice".to_owned());
                 }
-                Target::Time | Target::Status => {}
+                Target::GrpcStatus if grpc_status.replace(member.field.clone()).is_some() => {
+                    return Err("grpc_status is mapped twice".to_owned());
+                }
+                Target::Time | Target::Status | Target::GrpcStatus => {}
                 Target::Attribute(attribute) if attributes.iter().any(|(known, _)| known == attribute) => {
                     return Err(format!("{attribute} is mapped twice"));
                 }
                 Target::Attribute(attribute) => attributes.push((attribute.clone(), member.field.clone())),
             }
         }
-        Ok(FieldMap { time: time.ok_or("must say which field is the time: time=FIELD")?, status, attributes })
+        let time = time.ok_or("must say which field is the time: time=FIELD")?;
+        Ok(FieldMap { time, status, grpc_status, attributes })
     }
 
     pub fn index(&self, attribute: &Attribute) -> Option<usize> {

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::StatusCode;
 use http::header::{HOST, REFERER, USER_AGENT};
 use http::request::Parts;
+use http::{Method, StatusCode};
 
 use super::field_map::FieldMap;
 use identity::client_ip;
@@ -14,6 +14,7 @@ use request::attribute::{Attribute, Folding};
 use request::claim_list::words;
 use request::client_address::ClientAddress;
 use request::request::Request;
+use rules::grpc_status::GrpcStatus;
 
 /// A request as another program's log recorded it.
 #[derive(Debug)]
@@ -24,7 +25,18 @@ pub struct ForeignEntry {
     pub peer: Option<IpAddr>,
     /// The status of the response. `None` if the log does not record it.
     pub status: Option<StatusCode>,
+    pub grpc: LoggedGrpc,
     pub log: LogFields,
+}
+
+/// What a log records about the status of a gRPC call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoggedGrpc {
+    /// The log does not record this status.
+    Unknown,
+    /// The response had no such status, so the request was no gRPC call.
+    Absent,
+    Status(GrpcStatus),
 }
 
 /// The fields that a log can record, by the format of the log.
@@ -78,6 +90,15 @@ impl<'a> RecordedValue<'a> {
 impl ForeignEntry {
     pub fn client(&self, settings: &client_ip::Settings) -> Option<ClientAddress> {
         Some(settings.client(self.peer?, &self.head.headers))
+    }
+
+    /// Returns whether the request may have been a gRPC call, which is a POST.
+    pub(crate) fn may_be_grpc(&self) -> bool {
+        let has_method = match &self.log {
+            LogFields::Common | LogFields::Combined => true,
+            LogFields::Mapped(fields, _) => fields.index(&Attribute::Method).is_some(),
+        };
+        !has_method || self.head.method == Method::POST
     }
 
     /// Returns what the log says about an attribute. `client` is the result of

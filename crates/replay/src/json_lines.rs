@@ -8,10 +8,11 @@ use http::{Method, Request, Uri};
 use serde_json::{Map, Value};
 
 use super::field_map::FieldMap;
-use super::foreign_entry::{ForeignEntry, LogFields, MappedValue};
+use super::foreign_entry::{ForeignEntry, LogFields, LoggedGrpc, MappedValue};
 use super::timestamps::LogTimestamp;
 use request::attribute::Attribute;
 use request::claim_list::ClaimList;
+use rules::grpc_status::GrpcStatus;
 
 /// Reads one JSON line. `map` says which fields contain the time and the attributes.
 ///
@@ -68,7 +69,18 @@ pub(crate) fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, Fo
             Some(status.ok_or_else(|| format!("status: `{field}` must be a status"))?)
         }
     };
-    Ok((moment, ForeignEntry { head, peer, status, log: LogFields::Mapped(Arc::clone(map), values) }))
+    let grpc = match &map.grpc_status {
+        None => LoggedGrpc::Unknown,
+        // nginx and Envoy write `-` or nothing for a response without the field.
+        Some(field) => match find(&line, field).and_then(text) {
+            None => LoggedGrpc::Absent,
+            Some(value) if value.is_empty() || value == "-" => LoggedGrpc::Absent,
+            Some(value) => LoggedGrpc::Status(
+                GrpcStatus::parse_name(&value).unwrap_or_else(|| GrpcStatus::of_field(value.as_bytes())),
+            ),
+        },
+    };
+    Ok((moment, ForeignEntry { head, peer, status, grpc, log: LogFields::Mapped(Arc::clone(map), values) }))
 }
 /// Finds a field with this name. If it is missing, `a.b` means the field `b` in the object `a`.
 fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
@@ -177,6 +189,7 @@ mod tests {
             ("jwt:sub=a", "must say which field is the time: time=FIELD"),
             ("time=a,time=b", "time is mapped twice"),
             ("time=a,status=b,status=c", "status is mapped twice"),
+            ("time=a,grpc_status=b,grpc_status=c", "grpc_status is mapped twice"),
             ("time=a,path=b,path=c", "path is mapped twice"),
             ("time=a,jwt:=c", "`jwt:` needs a name after the colon"),
             ("time=a,words(jwt:scope)=c", "words(jwt:scope) cannot be mapped; map jwt:scope"),
@@ -191,8 +204,26 @@ mod tests {
         assert!(
             fields("time=a,ip=c")
                 .unwrap_err()
-                .starts_with("must begin with time, status or an attribute (jwt:<claim>, ")
+                .starts_with("must begin with time, status, grpc_status or an attribute (jwt:<claim>, ")
         );
+    }
+
+    #[test]
+    fn a_map_may_name_the_status_of_a_grpc_call() {
+        let map = Arc::new(fields("time=ts,grpc_status=answer.grpc").unwrap());
+        let grpc = |value: &str| {
+            let line = format!(r#"{{"ts":1795272712,"answer":{{"grpc":{value}}}}}"#);
+            read(&map, line.as_bytes()).unwrap().1.grpc
+        };
+        let unauthenticated = LoggedGrpc::Status(GrpcStatus::parse_name("UNAUTHENTICATED").unwrap());
+        for value in ["16", "\"16\"", "\"UNAUTHENTICATED\""] {
+            assert_eq!(grpc(value), unauthenticated, "{value}");
+        }
+        for value in ["null", "\"\"", "\"-\""] {
+            assert_eq!(grpc(value), LoggedGrpc::Absent, "{value}");
+        }
+        let other = Arc::new(fields("time=ts").unwrap());
+        assert_eq!(read(&other, br#"{"ts":1795272712}"#).unwrap().1.grpc, LoggedGrpc::Unknown);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use super::own_entry::{LoggedCharge, OwnEntry};
 
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, ChargePurpose, LimitId};
+use ledger::cost::Cost;
+use request::door::Door;
 use rules::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use rules::rule_set::RuleSet;
 use rules::settled_price::{Reserve, SettledPrice};
@@ -115,15 +117,22 @@ impl<'c> LoggedDecisions<'c> {
                     Price::Settled(SettledPrice { reserve: Reserve::Fixed(cost), .. }) => *cost,
                     Price::Settled(_) => charged.cost,
                 };
+                // Another proxy has forwarded the request, so that it begins no ban. A budget only asks whether one runs.
+                let at_door = algorithm.beginning_no_ban().filter(|_| logged.door != Some(Door::Proxy));
+                let (algorithm, cost, purpose) = match at_door {
+                    Some(algorithm) if algorithm.is_held() => (algorithm, Cost::default(), ChargePurpose::Check),
+                    Some(algorithm) => (algorithm, cost, ChargePurpose::Spend),
+                    None => (*algorithm, cost, ChargePurpose::Spend),
+                };
                 // The real key is unknown. `BucketId::Logged` identifies the bucket instead.
                 let charge = Charge {
                     key: BucketKey([0; 16]),
-                    algorithm: *algorithm,
+                    algorithm,
                     cost,
                     limit: *id,
                     variant: 0,
                     tag: LimitTag::default(),
-                    purpose: ChargePurpose::Spend,
+                    purpose,
                 };
                 let bucket = BucketId::Logged(limit.identity(), charged.bucket);
                 charges.push(BucketCharge { bucket, charge, settled: None });

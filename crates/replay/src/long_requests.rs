@@ -1,4 +1,4 @@
-//! Finds the lines about requests that took longer than a merge holds lines back.
+//! Finds the lines about requests that took longer than [`TOLERANCE`].
 
 use std::io;
 

@@ -1,8 +1,8 @@
 //! Merges the lines of several logs in the order of time.
 //!
 //! A log is written when requests end, so its lines are slightly out of order. The log that is furthest behind is read
-//! next. A line is released when every log is a minute past the line's time. A line is late if a line with a later time
-//! was released before it was read. Late lines are counted.
+//! next. A line is released when every log is a minute past the line's time. A line that is read after the release of a
+//! line with a later time is counted as late.
 //!
 //! The line about a stream that lasts an hour is read an hour late. For files with concurrency limits or budgets,
 //! [`Merge::find_long_requests`] reads such lines before all others.
@@ -16,8 +16,7 @@ use super::long_requests::long_requests;
 use super::timestamps::Grain;
 use base::time::{Micros, Timestamp};
 
-/// The time, by the timestamps in the logs, for which a line is held back for sorting. A line that is read after this
-/// time is counted as late.
+/// How long a line is held back for sorting, by the timestamps in the logs.
 pub const TOLERANCE: Micros = Micros(60_000_000);
 
 /// The largest number of lines that are held back, whatever their times. This number limits the memory.
@@ -50,7 +49,7 @@ pub struct ReadCounts {
     pub first_unreadable: Option<String>,
     /// The number of lines of the gateway's own log about requests that were answered before any rule was checked.
     pub before_rules: u64,
-    /// The number of lines that came later than [`TOLERANCE`] allows.
+    /// The number of lines that were read after the release of a line with a later time.
     pub late: u64,
     /// The number of lines whose time is in whole seconds. Such lines are distributed evenly over their second.
     pub spread: u64,

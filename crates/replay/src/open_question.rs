@@ -1,4 +1,4 @@
-//! Finds the questions about the rules that a log leaves open because the log lacks an attribute.
+//! Finds the questions about rules that a log cannot answer, because it lacks an attribute.
 
 use smallvec::SmallVec;
 

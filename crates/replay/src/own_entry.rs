@@ -32,8 +32,8 @@ pub struct OwnEntry {
     /// The name of the upstream to which the request was sent. `None` if the request was sent to no upstream.
     pub upstream: Option<Box<str>>,
     pub attributes: Vec<(Attribute, LoggedValue)>,
-    /// The attributes that were logged in clear text. Lists, and values that were cut, are left out.
-    pub values: Vec<(Attribute, Box<str>)>,
+    /// The attributes that were logged in clear text. `None` stands for a list, and for a value that was cut.
+    pub values: Vec<(Attribute, Option<Box<str>>)>,
 }
 
 /// A charge in the log: a limit that was checked, with the cost and the bucket.
@@ -117,7 +117,7 @@ impl OwnEntry {
             values: line
                 .values
                 .iter()
-                .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, whole(value)?.into())))
+                .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, whole(value).map(Into::into))))
                 .collect(),
         })
     }

@@ -65,7 +65,8 @@ impl Pseudonyms {
 
     /// Notes which attributes a line records. Must be called with each line before [`Pseudonyms::observe`].
     pub(crate) fn learn_attributes(&mut self, logged: &OwnEntry) {
-        for (attribute, _) in &logged.attributes {
+        let attributes = logged.attributes.iter().map(|(attribute, _)| attribute);
+        for attribute in attributes.chain(logged.values.iter().map(|(attribute, _)| attribute)) {
             if !self.recorded.contains(attribute) {
                 self.recorded.push(attribute.clone());
             }
@@ -85,7 +86,8 @@ impl Pseudonyms {
         if let Attribute::Folded(folding, source) = attribute {
             return self.observe(source, logged).folded(*folding);
         }
-        if let Some((_, value)) = logged.values.iter().find(|(known, _)| known == attribute) {
+        let in_clear = logged.values.iter().find(|(known, _)| known == attribute);
+        if let Some((_, Some(value))) = in_clear {
             return Observation::Value(Cow::Borrowed(value.as_bytes()));
         }
         if let Some((_, recorded)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
@@ -110,6 +112,8 @@ impl Pseudonyms {
             (Attribute::Door, _) => logged
                 .door
                 .map_or(Observation::Unknown, |door| Observation::Value(Cow::Borrowed(door.name().as_bytes()))),
+            // The line has a value that was cut, or a list.
+            _ if in_clear.is_some() => Observation::Unknown,
             _ if self.recorded.contains(attribute) => Observation::Missing,
             _ => Observation::Unknown,
         }

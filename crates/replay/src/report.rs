@@ -13,6 +13,7 @@ use super::result::Cause;
 use super::simulation::Simulation;
 use super::timeline::Timeline;
 use base::time::{Micros, Timestamp};
+use config::log_listing::LogListing;
 use ledger::charge::LimitId;
 use request::attribute::Attribute;
 
@@ -49,16 +50,19 @@ pub struct Outcome {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// The number of refused requests for which the log leaves some rule open. They do not count in the share of
-    /// refused requests.
+    /// The same count as [`Counts::refused_anyway`](super::counts::Counts::refused_anyway). The share of refused
+    /// requests excludes it.
     pub refused_anyway: u64,
     /// The causes of refusals, each with its number of requests. The most frequent cause is the first.
     pub by: Vec<Refuser>,
     pub shadows: Vec<Shadow>,
     /// The questions that the logs leave open, each with its number of lines.
     pub undecidable: Vec<Undecidable>,
-    /// The attributes that the logs lack and that would answer the open questions.
+    /// The attributes that the logs lack and that would answer the questions in `undecidable`.
     pub lacking: Vec<String>,
+    /// How the gateway's own log must list the attributes in `lacking`, as far as it can have them.
+    #[serde(skip)]
+    pub to_log: LogListing,
     /// The attributes that counted as missing because lines have no value for them, each with its number of lines.
     pub missing: Vec<MissingAttribute>,
     /// The policies whose outcome was taken from the gateway's own log, each with its number of lines.
@@ -74,7 +78,7 @@ pub struct Outcome {
     pub bans: Vec<Bans>,
     /// The number of buckets that refused at least one request, over all limits.
     pub refused_keys: u64,
-    /// The number of buckets that refused requests, but no request under the former file. `None` without a former file.
+    /// The number of buckets that refused requests, but none under the former file. `None` without a former file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newly_refused_keys: Option<u64>,
     /// The buckets with the most refusals. If two files are compared, these are the buckets with the most new refusals.
@@ -205,6 +209,7 @@ impl Simulation<'_> {
                 })
                 .collect(),
             lacking: counts.lacking.iter().map(ToString::to_string).collect(),
+            to_log: LogListing::of(&self.config.rules, &counts.lacking),
             missing: missing.into_iter().map(|(attribute, lines)| MissingAttribute { attribute, lines }).collect(),
             as_logged: as_logged
                 .into_iter()
@@ -308,14 +313,14 @@ impl Simulation<'_> {
 }
 
 impl Outcome {
-    /// Returns the number of refused requests, and the number of refused and allowed requests together. Requests for
-    /// which the log leaves some rule open are in neither number.
+    /// Returns the number of refused requests, and the number of refused and allowed requests together. The requests in
+    /// `refused_anyway` are in neither number.
     pub fn decided(&self) -> (u64, u64) {
         let refused = self.refused - self.refused_anyway;
         (refused, self.allowed + refused)
     }
 
-    /// Whether more than `share` of the completely decided requests were refused. `share` is in millionths.
+    /// Whether more than `share` millionths of the requests counted by [`Outcome::decided`] were refused.
     pub fn refuses_above(&self, share: u64) -> bool {
         let (refused, decided) = self.decided();
         u128::from(refused) * 1_000_000 > u128::from(decided) * u128::from(share)

@@ -122,8 +122,12 @@ impl<'c> Simulation<'c> {
                     return self.refuse(Cause::Ambiguous);
                 }
                 Stage::Route => destination = Destination::choose(config, &mut see, &known),
+                // The gateway answers such a request itself, and charges no limit of a rule.
+                Stage::Usage if config.usage.as_ref().is_some_and(|usage| usage.is_asked(&entry.request())) => {
+                    return SimulatedResult::Allowed;
+                }
                 // A foreign log records neither connections nor verified credentials.
-                Stage::Connection | Stage::Reading | Stage::Preflight | Stage::Credentials => {}
+                Stage::Connection | Stage::Reading | Stage::Preflight | Stage::Credentials | Stage::Usage => {}
             }
         }
         if destination == Destination::NoRoute {
@@ -137,8 +141,8 @@ impl<'c> Simulation<'c> {
             let is_unknown = || matches!(entry.attribute(attribute, client), RecordedValue::Unknown);
             is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
         };
-        // Another log records no duration, so the request ends at once.
-        let response = LoggedResponse::Foreign(entry.status);
+        // A foreign log records no duration, so the request ends at once.
+        let response = LoggedResponse::Foreign(entry);
         self.apply(&explanation, Occurrence { at, end: Some(at), logged: None, response, before }, lacks)
     }
 
@@ -173,7 +177,7 @@ impl<'c> Simulation<'c> {
                     }
                 }
                 // Requests that these stages have answered are left out of the simulation.
-                Stage::Connection | Stage::Reading | Stage::Preflight | Stage::Credentials => {}
+                Stage::Connection | Stage::Reading | Stage::Preflight | Stage::Credentials | Stage::Usage => {}
             }
         }
         let destination = destination.with_upstream(config, entry.upstream.as_deref());
@@ -276,6 +280,9 @@ impl<'c> Simulation<'c> {
         BucketCharge { charge, settled, .. }: &mut BucketCharge,
         response: LoggedResponse<'_>,
     ) -> bool {
+        if charge.only_asks_for_ban() {
+            return true;
+        }
         let limit = self.config.rules.limit(charge.limit);
         let Some((limit, price)) = limit.and_then(|limit| Some((limit, limit.settled_price()?))) else { return true };
         match LoggedCost::of(limit, price, charge.cost, response, self.config.prices.as_deref()) {
@@ -303,7 +310,7 @@ impl<'c> Simulation<'c> {
         let is_enforced =
             |charge: &&BucketCharge| rules.limit(charge.charge.limit).is_some_and(|limit| limit.mode == Mode::Enforce);
         let (enforced, shadow): (Vec<&BucketCharge>, Vec<&BucketCharge>) = charges.iter().partition(is_enforced);
-        for charge in &enforced {
+        for charge in enforced.iter().filter(|charge| !charge.charge.only_asks_for_ban()) {
             self.buckets.count_asked(charge, explanation, before);
         }
         if let Some(charge) = enforced.iter().find(|charge| charge.charge.is_too_large()) {
@@ -378,6 +385,9 @@ impl<'c> Simulation<'c> {
         names: ClientNames,
         before: Option<SimulatedResult>,
     ) -> Cause {
+        if charge.charge.only_asks_for_ban() {
+            self.buckets.count_asked(charge, explanation, before);
+        }
         self.buckets.count_refused(charge, explanation, names, before);
         Cause::Limit(charge.charge.limit)
     }

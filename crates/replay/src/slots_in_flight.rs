@@ -7,7 +7,7 @@ use super::bucket::BucketId;
 use base::time::Timestamp;
 use ledger::algorithm::{Algorithm, State};
 use ledger::cost::Cost;
-use ledger::holds::{Owner, Report, SettledSums};
+use ledger::holds::{LIFE, Owner, Report, SettledSums};
 
 /// The owner of all slots of a simulation.
 const SIMULATION: Owner = Owner(1);
@@ -39,7 +39,7 @@ impl SlotsInFlight {
     /// algorithm without holds.
     pub(crate) fn state(&self, bucket: BucketId, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
         let held = self.held.get(&bucket).copied().unwrap_or_default();
-        let report = Report { owner: SIMULATION, sequence: 1, held, settled: SettledSums::default() };
+        let report = Report { owner: SIMULATION, sequence: 1, held, settled: SettledSums::default(), life: LIFE };
         algorithm.accept(None, report, now).map(|entry| entry.state)
     }
 

@@ -163,7 +163,7 @@ mod tests {
         ) {
             let holds = |claim: Value| expectation.holds_for(&claims(claim).value("c"), CLIENT);
             prop_assert_eq!(holds(json!([element])), holds(element.clone()));
-            // The words of a text that is a single word give the same result as the text. An empty text has no words.
+            // A text that is a single word gives the same result as its words. An empty text has no words.
             if element != json!("") {
                 let words = claims(element.clone());
                 prop_assert_eq!(expectation.holds_for(&words.words("c"), CLIENT), holds(element));

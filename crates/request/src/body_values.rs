@@ -5,12 +5,9 @@
 use std::borrow::Cow;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use llm::json::{Interest, JsonScanner, Lookup, Number, Pointer, PointerSet, Value};
 
 use super::attribute::Attribute;
 use super::model_request::ModelBody;
-use super::percent_encoding;
-use super::query;
 
 /// What is known of a request's body. By default, nothing is known.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +19,7 @@ pub struct BodyValues {
 }
 
 /// An attribute with its value, or `None` if the body has no such value.
-type ReadValue = (Attribute, Option<Vec<u8>>);
+pub type ReadValue = (Attribute, Option<Vec<u8>>);
 
 /// The kind of a body, by the media type of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +42,12 @@ impl BodyValues {
         BodyValues { values: Vec::new(), is_absent: true, model: ModelBody::Other }
     }
 
-    /// Returns whether the body is that of a request to a language model, and what it asks of the model.
+    /// Returns whether the body is for a language model, and what it asks of the model.
     pub fn model(&self) -> &ModelBody {
         &self.model
     }
 
-    /// Notes whether the body is that of a request to a language model, and what it asks of the model.
+    /// Notes whether the body is for a language model, and what it asks of the model.
     pub fn note_model(&mut self, model: ModelBody) {
         self.model = model;
     }
@@ -75,35 +72,9 @@ impl BodyValues {
         Ok(())
     }
 
-    /// Reads the values of these attributes from a body.
-    ///
-    /// # Errors
-    /// If the body is not what its media type says, is a JSON array, or has a name twice or in another case that an
-    /// attribute reads. Also if a text in JSON is longer than [`Value::MAX_BYTES`], or if a field of a form is not
-    /// UTF-8.
-    pub fn read(&mut self, kind: BodyKind, body: &[u8], attributes: &[Attribute]) -> Result<(), AmbiguousBody> {
-        if body.is_empty() {
-            return self.note_missing(attributes);
-        }
-        let mut pointers = Vec::new();
-        for attribute in attributes {
-            match attribute {
-                Attribute::RequestJson(pointer) | Attribute::JsonAmount(pointer) if kind == BodyKind::Json => {
-                    pointers.push((attribute, pointer.clone()));
-                }
-                Attribute::Model if kind == BodyKind::Json => {
-                    pointers.push((attribute, Pointer::parse("/model").map_err(|_| AmbiguousBody)?));
-                }
-                Attribute::RequestForm(name) if kind == BodyKind::Form => {
-                    self.values.push((attribute.clone(), form_value(body, name.as_bytes())?));
-                }
-                other => self.values.push((other.clone(), None)),
-            }
-        }
-        if !pointers.is_empty() {
-            self.values.extend(json_values(body, &pointers)?);
-        }
-        Ok(())
+    /// Notes the values that were read from the body.
+    pub fn note(&mut self, values: Vec<ReadValue>) {
+        self.values.extend(values);
     }
 
     fn find(&self, attribute: &Attribute) -> Option<&Option<Vec<u8>>> {
@@ -160,7 +131,7 @@ pub fn is_coded(head: &http::request::Parts) -> bool {
     })
 }
 
-/// Whether the media type names no other character encoding than UTF-8 and ASCII, a part of UTF-8.
+/// Whether the media type names no character encoding except UTF-8 or its subset ASCII.
 fn is_utf8(media_type: &[u8]) -> bool {
     let parameters = media_type.split(|byte| *byte == b';').skip(1);
     let mut charsets = parameters.filter_map(|parameter| {
@@ -170,62 +141,6 @@ fn is_utf8(media_type: &[u8]) -> bool {
     // Two media types in one field could be read in two ways.
     !media_type.contains(&b',')
         && charsets.all(|charset| matches!(&*charset, b"utf-8" | b"\"utf-8\"" | b"utf8" | b"\"utf8\"" | b"us-ascii"))
-}
-
-/// Returns the values of these attributes, each at its pointer. `None` for a value that is missing, empty, or not a
-/// text, integer or boolean.
-fn json_values(body: &[u8], pointers: &[(&Attribute, Pointer)]) -> Result<Vec<ReadValue>, AmbiguousBody> {
-    let root = Pointer::parse("").map_err(|_| AmbiguousBody)?;
-    let all = pointers.iter().map(|(_, pointer)| pointer.clone()).chain([root]);
-    let set = PointerSet::new(all.map(|pointer| (pointer, Interest::Value)));
-    let mut scanner = JsonScanner::new(&set, u64::MAX);
-    scanner.push(body);
-    scanner.finish().map_err(|_| AmbiguousBody)?;
-    // An array may be a batch of requests. A pointer would read only one of them.
-    if scanner.value(pointers.len()) == Lookup::Value(&Value::Array) {
-        return Err(AmbiguousBody);
-    }
-    let value = |(index, (attribute, _)): (usize, &(&Attribute, Pointer))| {
-        let value = match scanner.value(index) {
-            _ if scanner.has_other_case(index) => return Err(AmbiguousBody),
-            Lookup::Twice | Lookup::Value(Value::TooLong) => return Err(AmbiguousBody),
-            Lookup::Value(Value::Text(text)) => Some(text.as_bytes().to_vec()).filter(|text| !text.is_empty()),
-            Lookup::Value(Value::Bool(value)) => Some(if *value { b"true".to_vec() } else { b"false".to_vec() }),
-            Lookup::Value(Value::Number(number)) if matches!(attribute, Attribute::JsonAmount(_)) => decimal(number),
-            Lookup::Value(Value::Number(number)) => {
-                let digits = number.as_str().strip_prefix('-').unwrap_or(number.as_str());
-                let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
-                is_integer.then(|| number.as_str().as_bytes().to_vec())
-            }
-            Lookup::Missing | Lookup::Value(Value::Null | Value::Array | Value::Object) => None,
-        };
-        Ok(((*attribute).clone(), value))
-    };
-    pointers.iter().enumerate().map(value).collect()
-}
-
-/// Returns the number without an exponent, rounded up to thousandths. `None` if it is negative.
-fn decimal(number: &Number) -> Option<Vec<u8>> {
-    let thousandths = number.ceil(3)?;
-    Some(format!("{}.{:03}", thousandths / 1000, thousandths % 1000).into_bytes())
-}
-
-/// Returns the decoded value of a form's field. `None` if the field is absent or empty.
-fn form_value(body: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>, AmbiguousBody> {
-    let is_it = |pair: &[u8]| *percent_encoding::decode_form(query::name_and_value(pair).0) == *name;
-    let mut pairs = body.split(|byte| *byte == b'&').filter(|pair| is_it(pair));
-    // Some frameworks separate fields at `;` as well, so a form that they could read in another way is refused.
-    let mut parts = body.split(|byte| matches!(byte, b'&' | b';')).filter(|part| is_it(part));
-    let (pair, part) = (pairs.next(), parts.next());
-    if pair != part || parts.next().is_some() {
-        return Err(AmbiguousBody);
-    }
-    let Some(pair) = pair else { return Ok(None) };
-    let value = percent_encoding::decode_form(query::name_and_value(pair).1);
-    if std::str::from_utf8(&value).is_err() {
-        return Err(AmbiguousBody);
-    }
-    Ok(Some(value.into_owned()).filter(|value| !value.is_empty()))
 }
 
 impl Attribute {
@@ -274,7 +189,7 @@ mod tests {
     #[test]
     fn an_amount_is_a_decimal_without_an_exponent() {
         let amount = |body: &str| {
-            let attribute = Attribute::JsonAmount(Pointer::parse("/n").unwrap());
+            let attribute = Attribute::JsonAmount(llm::json::Pointer::parse("/n").unwrap());
             let mut values = BodyValues::default();
             values.read(BodyKind::Json, body.as_bytes(), std::slice::from_ref(&attribute)).unwrap();
             values.value(&attribute).map(|value| String::from_utf8(value.to_vec()).unwrap())
@@ -284,12 +199,15 @@ mod tests {
             ("{\"n\":1.5}", "1.500"),
             ("{\"n\":1.0001}", "1.001"),
             ("{\"n\":2.5e3}", "2500.000"),
-            ("{\"n\":\"1.5\"}", "1.5"),
+            ("{\"n\":\"1.5\"}", "1.500"),
+            ("{\"n\":\" +1e5\"}", "100000.000"),
             ("{\"n\":\"many\"}", "many"),
+            ("{\"n\":-7}", "-7"),
+            ("{\"n\":true}", "true"),
         ] {
             assert_eq!(amount(body).as_deref(), Some(value), "{body}");
         }
-        for body in ["{\"n\":-7}", "{\"n\":null}", "{\"n\":[1]}", "{\"n\":\"\"}", "{}"] {
+        for body in ["{\"n\":null}", "{\"n\":[1]}", "{\"n\":\"\"}", "{}"] {
             assert_eq!(amount(body), None, "{body}");
         }
     }

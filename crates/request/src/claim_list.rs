@@ -46,7 +46,7 @@ impl<'r> ClaimList<'r> {
         (usable && list.any(|_| true)).then_some(list)
     }
 
-    /// Returns the same list with each element changed. An element of which nothing is left is not in the list.
+    /// Returns the same list with each element changed. An element that `trim` makes empty is left out.
     pub(crate) fn folded(self, folding: Folding) -> ClaimList<'r> {
         ClaimList { folding, ..self }
     }

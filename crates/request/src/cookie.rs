@@ -3,24 +3,24 @@
 use std::borrow::Cow;
 
 use http::header::COOKIE;
+use http::request::Parts;
 
 use super::folded_name::is_folded;
 use super::percent_encoding;
-use super::request::Request;
 use base::split::split_once;
 
 /// Returns the value of a cookie, without quotes around it and with escapes decoded once. `None` if the cookie is
 /// absent or empty.
-pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
-    let (_, value) = pairs(request).find(|(found, _)| *found == name)?;
+pub fn value<'r>(head: &'r Parts, name: &[u8]) -> Option<Cow<'r, [u8]>> {
+    let (_, value) = pairs(head).find(|(found, _)| *found == name)?;
     let value = unquoted(value);
     (!value.is_empty()).then(|| percent_encoding::decode(value))
 }
 
 /// Whether upstreams might read a different value than [`value`]: the cookie is repeated, or has characters that
 /// upstreams read differently.
-pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
-    let mut values = pairs(request).filter(|(found, _)| *found == name || without_edges(found) == name);
+pub fn is_ambiguous(head: &Parts, name: &[u8]) -> bool {
+    let mut values = pairs(head).filter(|(found, _)| *found == name || without_edges(found) == name);
     // Some frameworks unescape `\141`. Some remove the first and the last character if the first is a quote: npm's
     // cookie 0.6 reads `"abcX` as `abc`.
     let is_unclear = |value| unquoted(value).iter().any(|byte| matches!(byte, b'\\' | b'"') || !byte.is_ascii());
@@ -30,8 +30,8 @@ pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
 
 /// Returns the name of another cookie that upstreams may read as the cookie `name`, such as a name with escapes. A name
 /// for which `is_known` is true is not returned.
-pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
-    pairs(request).find_map(|(found, _)| {
+pub fn alias<'r>(head: &'r Parts, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
+    pairs(head).find_map(|(found, _)| {
         let inner = without_edges(found);
         // Frameworks may shorten a name, but never make it longer.
         if inner.len() < name.len() || found == name {
@@ -60,8 +60,8 @@ pub fn without(field: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the names and values in all `Cookie` fields, as they were sent.
-fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
-    let fields = request.head.headers.get_all(COOKIE).iter();
+fn pairs<'r>(head: &'r Parts) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
+    let fields = head.headers.get_all(COOKIE).iter();
     fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';')).map(name_and_value)
 }
 
@@ -79,7 +79,6 @@ fn unquoted(value: &[u8]) -> &[u8] {
 mod tests {
     use http::header::HeaderValue;
 
-    use super::super::client_address::ClientAddress;
     use super::*;
 
     /// Checks the value of the cookie `session` in a request with these `Cookie` fields.
@@ -89,11 +88,9 @@ mod tests {
         for field in fields {
             head.headers.append(COOKIE, HeaderValue::from_bytes(field).unwrap());
         }
-        let client = ClientAddress::new("192.0.2.7".parse().unwrap(), 64);
-        let request = Request::new(&head, client).with_destination("default", "default");
-        let found = match is_ambiguous(&request, b"session") {
+        let found = match is_ambiguous(&head, b"session") {
             true => Some("AMBIGUOUS".into()),
-            false => value(&request, b"session").map(|value| String::from_utf8(value.into_owned()).unwrap()),
+            false => value(&head, b"session").map(|value| String::from_utf8(value.into_owned()).unwrap()),
         };
         let shown: Vec<String> = fields.iter().map(|field| field.escape_ascii().to_string()).collect();
         assert_eq!(found.as_deref(), expected, "{shown:?}");

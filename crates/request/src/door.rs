@@ -1,5 +1,5 @@
 //! Defines the doors, the ways in which a request reaches the decision: the gateway proxies the request, or another
-//! proxy asks about it.
+//! proxy or a service asks about it.
 
 /// The way in which a request reaches the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,10 +12,17 @@ pub enum Door {
     ExtAuthz,
     /// Envoy sends descriptors in place of a request, through `envoy.service.ratelimit.v3.RateLimitService`.
     Rls,
+    /// A service asks about something that it wants to do, with an HTTP request to `/take` that has a JSON body.
+    Json,
 }
 
 impl Door {
-    pub const ALL: [Door; 4] = [Door::Proxy, Door::Http, Door::ExtAuthz, Door::Rls];
+    pub const ALL: [Door; 5] = [Door::Proxy, Door::Http, Door::ExtAuthz, Door::Rls, Door::Json];
+
+    /// Returns whether calls at this door describe no request. Such calls have only the entries of descriptors.
+    pub const fn has_only_descriptors(self) -> bool {
+        matches!(self, Door::Rls | Door::Json)
+    }
 
     pub fn named(name: &str) -> Option<Door> {
         Door::ALL.into_iter().find(|door| door.name() == name)
@@ -28,6 +35,7 @@ impl Door {
             Door::Http => "http",
             Door::ExtAuthz => "ext_authz",
             Door::Rls => "rls",
+            Door::Json => "json",
         }
     }
 }

@@ -128,7 +128,7 @@ impl fmt::Display for KeyPlaces {
     }
 }
 
-/// Returns what follows the scheme `Bearer`, in upper or lower case (RFC 6750, section 2.1). Empty if nothing follows.
+/// Returns what follows the scheme `Bearer`, whose case is ignored (RFC 6750, section 2.1). Empty if nothing follows.
 /// `None` if the value has another scheme.
 pub fn bearer_value(value: &[u8]) -> Option<&[u8]> {
     let value = value.trim_ascii();

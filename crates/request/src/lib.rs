@@ -15,8 +15,10 @@
 //!
 //! The code in this crate does no I/O, reads no clock and writes no log.
 
+pub mod asked_request;
 pub mod attribute;
 pub mod attribute_value;
+pub mod body_reading;
 pub mod body_values;
 pub mod claim_list;
 pub mod client_address;

@@ -33,8 +33,8 @@ pub struct TextList {
     file: Box<str>,
     /// The texts, each with a line end after it.
     texts: Vec<u8>,
-    /// A hash table with open addressing, at most half full. A place has the offset of a text in `texts`, plus 1, or 0
-    /// if it is empty.
+    /// A hash table with open addressing, at most half full. A place holds 0 if it is empty, otherwise the offset of a
+    /// text in `texts`, plus 1.
     table: Vec<u32>,
     entries: usize,
 }

@@ -35,7 +35,7 @@ pub(crate) enum ModelPlace<'r> {
     Path(Cow<'r, [u8]>),
     /// The JSON body names the model in its member `model`.
     Body,
-    /// The request is not one to a language model.
+    /// The request is not for a language model.
     Nowhere,
 }
 

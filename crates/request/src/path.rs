@@ -76,8 +76,8 @@ fn is_capital_hex(digit: u8) -> bool {
     digit.is_ascii_hexdigit() && !digit.is_ascii_lowercase()
 }
 
-/// Detects the usual path without allocating memory. It has nothing to decode or escape, and no segment is empty or
-/// begins with a dot.
+/// Detects the usual path without allocating memory. Such a path has nothing to decode or escape, and no segment is
+/// empty or begins with a dot.
 fn is_normal(path: &[u8]) -> bool {
     let dull = |pair: &[u8]| match pair {
         [b'/', b'/' | b'.'] => false,

@@ -2,22 +2,23 @@
 
 use std::borrow::Cow;
 
+use http::request::Parts;
+
 use super::folded_name::is_folded;
 use super::percent_encoding;
-use super::request::Request;
 use base::split::split_once;
 
 /// Returns the decoded value of a parameter: `+` becomes a space, and an invalid escape stays as it was sent. `None` if
 /// the parameter is absent or empty.
-pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
+pub fn value<'r>(head: &'r Parts, name: &[u8]) -> Option<Cow<'r, [u8]>> {
     let (_, value) =
-        pairs(request).map(name_and_value).find(|(found, _)| *percent_encoding::decode_form(found) == *name)?;
+        pairs(head).map(name_and_value).find(|(found, _)| *percent_encoding::decode_form(found) == *name)?;
     (!value.is_empty()).then(|| percent_encoding::decode_form(value))
 }
 
 /// Whether a parameter occurs more than once.
-pub(crate) fn is_repeated(request: &Request<'_>, name: &[u8]) -> bool {
-    let names = pairs(request).map(|pair| name_and_value(pair).0);
+pub(crate) fn is_repeated(head: &Parts, name: &[u8]) -> bool {
+    let names = pairs(head).map(|pair| name_and_value(pair).0);
     names.filter(|found| *percent_encoding::decode_form(found) == *name).nth(1).is_some()
 }
 
@@ -25,8 +26,8 @@ pub(crate) fn is_repeated(request: &Request<'_>, name: &[u8]) -> bool {
 /// `is_known` is true is not returned.
 ///
 /// Some frameworks also separate parameters at `;`, so the text after a `;` may be another parameter.
-pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
-    pairs(request).find_map(|pair| {
+pub fn alias<'r>(head: &'r Parts, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
+    pairs(head).find_map(|pair| {
         let is_split = memchr::memchr(b';', pair).is_some();
         pair.split(|byte| is_split && *byte == b';').find_map(|part| {
             let (found, _) = name_and_value(part);
@@ -50,8 +51,8 @@ pub fn without(query: &[u8], is_removed: impl Fn(&[u8]) -> bool) -> Vec<u8> {
 }
 
 /// Returns the parameters as they were sent.
-fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = &'r [u8]> + use<'r> {
-    request.head.uri.query().unwrap_or_default().as_bytes().split(|byte| *byte == b'&')
+fn pairs<'r>(head: &'r Parts) -> impl Iterator<Item = &'r [u8]> + use<'r> {
+    head.uri.query().unwrap_or_default().as_bytes().split(|byte| *byte == b'&')
 }
 
 /// Splits a parameter into its name and its value, as they were sent.

@@ -31,8 +31,8 @@ pub struct Request<'a> {
     pub scheme: SchemeSource,
     /// The name of the listener on which the request arrived.
     pub listener: &'a str,
-    /// The way in which the request reaches the decision. At [`Door::Rls`] there is no request, so the head and the
-    /// client address are empty.
+    /// The way in which the request reaches the decision. Some doors have no request
+    /// ([`Door::has_only_descriptors`]). The head and the client address are then empty.
     pub door: Door,
     /// The properties of the client's TLS connection. If another proxy asks about the request, that proxy reports them.
     /// `None` without encryption.
@@ -41,6 +41,9 @@ pub struct Request<'a> {
     pub descriptor: Option<&'a SentDescriptor<'a>>,
     /// The known values of the body. Other values can still be read. `None` if the body cannot be read.
     pub body: Option<&'a BodyValues>,
+    /// Whether a service holds what it takes, and says later what it has cost. So limits that hold something apply to it although
+    /// it is not proxied.
+    pub is_held: bool,
 }
 
 impl<'a> Request<'a> {
@@ -51,7 +54,8 @@ impl<'a> Request<'a> {
         let listener = ONLY_LISTENER;
         let (door, descriptor) = (Door::Proxy, None);
         let (claims, key, route, upstream, tls, body) = (None, None, "", "", None, None);
-        Request { head, client, claims, key, route, upstream, scheme, listener, tls, door, descriptor, body }
+        let is_held = false;
+        Request { head, client, claims, key, route, upstream, scheme, listener, tls, door, descriptor, body, is_held }
     }
 
     /// Returns the request with a descriptor that another proxy has sent.
@@ -81,6 +85,11 @@ impl<'a> Request<'a> {
     /// Returns the request with this door (way to the decision).
     pub fn with_door(&self, door: Door) -> Request<'a> {
         Request { door, ..*self }
+    }
+
+    /// Returns the request of a service that holds what it takes, or takes it at once.
+    pub fn with_hold(&self, is_held: bool) -> Request<'a> {
+        Request { is_held, ..*self }
     }
 
     /// Returns the request with this TLS identity.

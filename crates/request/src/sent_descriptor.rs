@@ -1,4 +1,4 @@
-//! Defines a descriptor that another proxy has sent, in place of a request or together with a request.
+//! Defines a descriptor that another proxy or a service has sent, in place of a request or together with a request.
 
 use std::borrow::Cow;
 
@@ -47,6 +47,11 @@ impl<'a> SentDescriptor<'a> {
     /// Makes a descriptor that was sent to the rate limit service: a domain, and entries in their order.
     pub fn new<V: Into<Cow<'a, str>>>(domain: &'a str, entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
         SentDescriptor { domain: Some(Cow::Borrowed(domain)), entries: texts(entries), order: EntryOrder::List }
+    }
+
+    /// Makes a descriptor that a service has sent: entries in their order, and a domain if the service has named one.
+    pub fn of_call<V: Into<Cow<'a, str>>>(domain: Option<&'a str>, entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
+        SentDescriptor { domain: domain.map(Cow::Borrowed), entries: texts(entries), order: EntryOrder::List }
     }
 
     /// Makes a descriptor from entries that another proxy sends together with a request. It has no domain.
@@ -138,6 +143,8 @@ mod tests {
     fn a_map_has_no_order() {
         let map = SentDescriptor::of_request(vec![("a", "1"), ("domain", "x")]);
         assert_eq!((map.value("a").as_deref(), map.value("entries"), map.value("domain")), (Some("1"), None, None));
+        let call = SentDescriptor::of_call(None, vec![("b", "1"), ("a", "2")]);
+        assert_eq!((call.value("domain"), call.value("entries").as_deref()), (None, Some("b/a")));
         let empty = SentDescriptor::new::<&str>("edge", Vec::new());
         assert_eq!(empty.value("entries").as_deref(), Some(""));
     }

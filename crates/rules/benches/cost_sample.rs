@@ -1,7 +1,8 @@
 //! Measures how long it takes to learn a cost, and to read a quantile: `cargo bench -p tollgate-rules --bench
 //! cost_sample`.
 //!
-//! As in the gateway, the table has 1000 values of an attribute. The first measurement fills the sample of each value.
+//! The table has a sample for each of 1000 values of an attribute, as in the gateway. The first measurement fills the
+//! sample of each value.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 
 use std::collections::HashMap;

@@ -87,7 +87,7 @@ fn thousand_plans() -> RuleSource {
     source(vec![policy("plan", others.chain([of_plan("pro")]).collect())])
 }
 
-/// Makes rules with prices, overrides, a candidate and numbers from claims.
+/// Makes rules with prices, overrides, a [`Limit::candidate`] and numbers from claims.
 fn everything() -> RuleSource {
     let part = Arc::new(attribute("jwt:sub"));
     let large = Override { part, value: "acme".into(), numbers: OverrideNumbers::Limited(bucket(100)), index: 0 };

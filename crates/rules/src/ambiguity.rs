@@ -36,8 +36,8 @@ pub enum Ambiguity {
 }
 
 impl AmbiguityCheck {
-    /// Makes a check for every attribute that exemptions, or enforced policies and rules, read. Policies and rules in
-    /// shadow mode (dry runs) never refuse a request, and are left out.
+    /// Makes a check for the attributes that are read by exemptions, or by enforced policies and rules. Policies and
+    /// rules in shadow mode (dry runs) never refuse a request, and are left out.
     pub(crate) fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> AmbiguityCheck {
         let mut check = AmbiguityCheck::default();
         check.add(enforced_attributes(policies, exempt));
@@ -71,8 +71,8 @@ impl AmbiguityCheck {
         attributes.find(|attribute| attribute.is_ambiguous(request) || self.alias(attribute, request).is_some())
     }
 
-    /// Returns a different name in the request that may be read as the name of `attribute`. A name that the file also
-    /// reads does not count.
+    /// Returns a different name in the request that may be read as the name of `attribute`. A name that rules read
+    /// too does not count.
     pub fn alias<'r>(&self, attribute: &Attribute, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         let is_read = |is_it: &dyn Fn(&Attribute) -> bool| self.repeatable.iter().any(is_it);
         match attribute {
@@ -81,10 +81,10 @@ impl AmbiguityCheck {
                 let alias = request.head.headers.keys().find(|other| is_alias(other, name) && !read(other))?;
                 Some(Cow::Borrowed(alias.as_str().as_bytes()))
             }
-            Attribute::Query(name) => query::alias(request, name.as_bytes(), |other| {
+            Attribute::Query(name) => query::alias(request.head, name.as_bytes(), |other| {
                 is_read(&|one| matches!(one, Attribute::Query(name) if name.as_bytes() == other))
             }),
-            Attribute::Cookie(name) => cookie::alias(request, name.as_bytes(), |other| {
+            Attribute::Cookie(name) => cookie::alias(request.head, name.as_bytes(), |other| {
                 is_read(&|one| matches!(one, Attribute::Cookie(name) if name.as_bytes() == other))
             }),
             _ => None,
@@ -99,8 +99,8 @@ impl AmbiguityCheck {
         if self.ambiguous(request).is_some() || self.different_keys(request).is_some() {
             return Err(Ambiguity::Ambiguous);
         }
-        // If `Connection` names a field with credentials, the upstream does not get them. It then sees another client
-        // than the rules.
+        // If `Connection` names a field with credentials, the upstream does not get the credentials, and sees another
+        // client than the rules.
         let removes = |name| is_nominated(request, name);
         if request.head.headers.contains_key(CONNECTION) && (removes(&AUTHORIZATION) || removes(&COOKIE)) {
             return Err(Ambiguity::Ambiguous);

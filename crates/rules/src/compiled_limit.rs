@@ -53,6 +53,11 @@ impl CompiledLimit {
         self.seed.key(descriptor)
     }
 
+    /// Returns whether the bucket with this key is one of this limit, which must have bans.
+    pub fn has_bucket(&self, key: &BucketKey) -> bool {
+        self.seed.has(key)
+    }
+
     /// Returns the tag of the buckets with the settings of this variant. A store that evicts buckets groups them by
     /// tag. `variant` is 0 for the limit's own settings, and the number of an override for its settings.
     pub fn tag(&self, variant: u32) -> LimitTag {
@@ -114,6 +119,11 @@ impl CompiledLimit {
         self.variants.first().is_some_and(|numbers| numbers.ban().is_some())
     }
 
+    /// Returns whether the end of a request can also forget what was spent.
+    pub(crate) fn resets(&self) -> bool {
+        self.settled_price().is_some_and(|price| price.source.resets())
+    }
+
     pub(crate) fn algorithm_name(&self) -> &'static str {
         self.variants.first().map_or("", Algorithm::name)
     }
@@ -133,7 +143,7 @@ impl CompiledLimit {
         self.claimed.as_ref().map(|claimed| claimed.claimed.to_string())
     }
 
-    /// Returns whether a request can cost more than a full bucket of the limit holds, or of one of its overrides.
+    /// Returns whether a request can cost more than a full bucket of the limit, or of one of its overrides, holds.
     pub fn may_be_too_large(&self) -> bool {
         let most = match &self.price {
             CompiledPrice::Fixed(cost) => Some(*cost),

@@ -42,8 +42,8 @@ impl CostSample {
         self.sorted.insert(index, cost);
     }
 
-    /// Returns a quantile: the smallest cost for which at least this many thousandths of the costs are not larger.
-    /// `None` for fewer than [`CostSample::LEAST`] costs.
+    /// Returns a quantile: the smallest cost that at least this many thousandths of the costs do not exceed. `None` for
+    /// fewer than [`CostSample::LEAST`] costs.
     pub fn quantile(&self, thousandths: u16) -> Option<Cost> {
         if self.sorted.len() < CostSample::LEAST {
             return None;

@@ -8,7 +8,8 @@ use super::claimed_numbers::ClaimResults;
 use super::denier::{DenierId, DenierIds};
 use super::rule_set::{Answer, RuleSet, Ruling};
 use base::time::Timestamp;
-use ledger::charge::Plan;
+use ledger::charge::{Charge, Plan};
+use ledger::cost::Cost;
 use request::request::Request;
 
 /// How many times a descriptor of a call pays the cost of a request.
@@ -36,6 +37,9 @@ pub struct CallRuling {
 pub struct DescriptorPart {
     /// The indexes of the descriptor's charges among the enforced charges of the call.
     pub charges: Range<usize>,
+    /// What the descriptor itself spends by each of these charges. A charge has the sum of all that the call spends of its bucket.
+    /// `None` for a charge that only checks.
+    pub costs: SmallVec<[Option<Cost>; 1]>,
     /// The rule or policy that denies the descriptor, and so the whole call. `None` if the descriptor is not denied.
     pub denied_by: Option<DenierId>,
     /// Whether the rules say that nothing limits the descriptor.
@@ -56,7 +60,7 @@ impl RuleSet {
         let mut not_at_door = SmallVec::new();
         for (request, hits) in descriptors {
             let begin = plan.enforced.len();
-            let (mut denied_by, mut is_unlimited) = (None, false);
+            let (mut denied_by, mut is_unlimited, mut costs) = (None, false, SmallVec::new());
             if hits != Hits::Ignore {
                 let ruling: Ruling = self.plan(&request, at);
                 is_unlimited = ruling.is_unlimited;
@@ -67,14 +71,23 @@ impl RuleSet {
                 match (ruling.answer, hits) {
                     (Answer::Denied(by), _) => denied_by = Some(by),
                     (Answer::Exempt, _) => exempt += 1,
-                    (Answer::Charge(own) | Answer::TooLarge(own), Hits::Charge(hits)) => plan.join(own, hits),
-                    (Answer::Charge(own) | Answer::TooLarge(own), Hits::Check) => plan.join_check(own),
+                    (Answer::Charge(own) | Answer::TooLarge(own), Hits::Charge(hits)) => {
+                        let cost = |(index, charge): (usize, &Charge)| {
+                            (!own.is_only_checked(index)).then(|| charge.cost.times(hits))
+                        };
+                        costs = own.enforced.iter().enumerate().map(cost).collect();
+                        plan.join(own, hits);
+                    }
+                    (Answer::Charge(own) | Answer::TooLarge(own), Hits::Check) => {
+                        costs = own.enforced.iter().map(|_| None).collect();
+                        plan.join_check(own);
+                    }
                     (Answer::Charge(_) | Answer::TooLarge(_), Hits::Ignore) => {}
                 }
             }
             let charges = begin..plan.enforced.len();
             is_unlimited &= charges.is_empty() && denied_by.is_none();
-            parts.push(DescriptorPart { charges, denied_by, is_unlimited });
+            parts.push(DescriptorPart { charges, costs, denied_by, is_unlimited });
         }
         let is_unlimited = !parts.is_empty() && parts.iter().all(|part| part.is_unlimited);
         let answer = match parts.iter().find_map(|part| part.denied_by) {
@@ -97,8 +110,6 @@ mod tests {
     };
     use super::*;
     use base::position::Position;
-    use ledger::charge::Charge;
-    use ledger::cost::Cost;
     use request::attribute::Attribute;
     use request::client_address::ClientAddress;
     use request::door::Door;

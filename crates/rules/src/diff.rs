@@ -40,6 +40,10 @@ pub enum ResetCause {
         was: Option<String>,
         is: Option<String>,
     },
+    /// The limit has got a `reset_on`, or has one no more.
+    ResetOn {
+        has: bool,
+    },
     /// The limit has got a `ban`, or has one no more.
     Ban {
         has: bool,
@@ -70,6 +74,8 @@ impl fmt::Display for ResetLimit {
                 let name = |meter: &Option<String>| meter.clone().unwrap_or_else(|| "unset".to_owned());
                 write!(f, "meter was {}, is {}", name(was), name(is))
             }
+            ResetCause::ResetOn { has: true } => f.write_str("it has reset_on now"),
+            ResetCause::ResetOn { has: false } => f.write_str("it has no reset_on any more"),
             ResetCause::Ban { has: true } => f.write_str("it has a ban now"),
             ResetCause::Ban { has: false } => f.write_str("it has no ban any more"),
             ResetCause::Mode { was } => write!(f, "mode was {}, is {}", was.name(), self.mode.name()),
@@ -116,6 +122,7 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
         _ if (old.settled_price().is_some(), old.unit()) != (limit.settled_price().is_some(), limit.unit()) => {
             ResetCause::CostSource { was: old.settled_source(), is: limit.settled_source() }
         }
+        _ if old.resets() != limit.resets() => ResetCause::ResetOn { has: limit.resets() },
         _ if old.bans() != limit.bans() => ResetCause::Ban { has: limit.bans() },
         _ if old.keys != limit.keys => ResetCause::Keys { was: old.keys.clone(), is: limit.keys.clone() },
         // The names differ although they print alike, for example the rule `a.b`, and the limit `b` of the rule `a`.

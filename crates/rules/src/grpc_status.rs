@@ -28,9 +28,10 @@ const NAMES: [&str; 17] = [
 pub struct GrpcStatus(u8);
 
 impl GrpcStatus {
+    pub const OK: GrpcStatus = GrpcStatus(0);
     pub const UNKNOWN: GrpcStatus = GrpcStatus(2);
 
-    /// Parses the name of a status, such as `UNAUTHENTICATED`. `None` for another text, also in lower case.
+    /// Parses the name of a status, such as `UNAUTHENTICATED`. `None` for any other text, and for a name in lower case.
     pub fn parse_name(text: &str) -> Option<GrpcStatus> {
         let code = NAMES.iter().position(|name| *name == text)?;
         u8::try_from(code).ok().map(GrpcStatus)

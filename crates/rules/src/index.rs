@@ -155,16 +155,7 @@ fn texts(expectation: &Expectation) -> Option<&[Text]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rule::{Action, Condition, Mode, Otherwise, Policy, Rule, RuleSource};
-    use super::super::rule_set::RuleSet;
     use super::*;
-    use base::position::Position;
-    use base::time::Timestamp;
-    use proptest::prelude::*;
-    use request::attribute::Attribute;
-    use request::client_address::ClientAddress;
-    use request::identity::Claims;
-    use request::request::Request;
 
     #[track_caller]
     fn check(index: &Index, value: &str, indices: &[u32]) {
@@ -209,74 +200,6 @@ mod tests {
             index.find(|slot, tell| tell(if slot == 0 { b"api.example.com" } else { path.as_bytes() })).to_vec()
         };
         assert_eq!((find("/v1/7/x"), find("/v2")), (vec![7], vec![]));
-    }
-
-    /// Generates few attributes and values, so that most requests match several rules.
-    fn policies() -> impl Strategy<Value = Vec<Policy>> {
-        let attribute = prop::sample::select(vec!["path", "method", "header:a", "header:b", "jwt:c", "words(jwt:c)"]);
-        let text = prop::sample::select(vec!["/v1/*", "/v1/x", "/*", "GET", "POST", "1", "2", "3"]);
-        let condition = (attribute, prop::collection::vec(text, 1..3), 0..4).prop_map(|(name, texts, kind)| {
-            let attribute = Attribute::parse(name).unwrap();
-            let read = |text: &&str| if name == "path" { Text::for_path(text) } else { Text::exact(text) };
-            let texts: Vec<_> = texts.iter().map(read).collect();
-            let expectation = match kind {
-                0 => Expectation::Not(texts),
-                1 => Expectation::All(vec![Expectation::Present(true), Expectation::AnyOf(texts)]),
-                _ => Expectation::AnyOf(texts),
-            };
-            Condition { attribute, expectation }
-        });
-        let conditions = prop::collection::vec(condition, 0..3);
-        let action = prop::sample::select(vec![Action::Allow, Action::Deny]);
-        let mode = prop::sample::select(vec![Mode::Enforce, Mode::Shadow]);
-        let rule = (conditions.clone(), action, mode).prop_map(|(conditions, action, mode)| Rule {
-            name: String::new(),
-            conditions,
-            keys: Vec::new(),
-            mode,
-            action,
-            until: None,
-            position: Position::default(),
-        });
-        let otherwise = prop::sample::select(vec![Otherwise::Allow, Otherwise::Deny]);
-        let policy =
-            (conditions, prop::collection::vec(rule, 0..20), otherwise).prop_map(|(conditions, rules, otherwise)| {
-                Policy {
-                    name: String::new(),
-                    conditions,
-                    mode: Mode::Enforce,
-                    otherwise,
-                    rules,
-                    position: Position::default(),
-                }
-            });
-        prop::collection::vec(policy, 0..20)
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
-
-        #[test]
-        fn an_index_changes_no_ruling(
-            policies in policies(),
-            requests in prop::collection::vec(
-                ("(GET|POST)", "/(v1|v1/x|v1/x/y|v1x|v2)", "[1-4]", "[1-4]", prop::collection::vec("[1-4]( [1-4])?", 0..4)),
-                1..8,
-            ),
-        ) {
-            let indexed = RuleSet::compile(RuleSource { policies, exempt: Vec::new() });
-            let plain = indexed.clone().without_indexes();
-            for (method, path, a, b, list) in requests {
-                let request = http::Request::builder().method(&*method).uri(path).header("a", a).header("b", b);
-                let (head, ()) = request.body(()).unwrap().into_parts();
-                let client = ClientAddress::new([203, 0, 113, 7].into(), 64);
-                let claims = Claims::new([("c".to_owned(), list.into())].into_iter().collect(), None);
-                let claims = Some(&claims);
-                let request = Request { claims, ..Request::new(&head, client) };
-                let answer = |rules: &RuleSet| format!("{:?}", rules.plan(&request, Timestamp(1)));
-                prop_assert_eq!(answer(&indexed), answer(&plain));
-            }
-        }
     }
 
     #[test]

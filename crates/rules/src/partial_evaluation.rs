@@ -53,8 +53,8 @@ impl<'a> From<AttributeValue<'a>> for Observation<'a> {
 }
 
 impl<'a> Observation<'a> {
-    /// Returns what is known of the changed value. The pseudonym of a changed value does not follow from the pseudonym
-    /// of the value.
+    /// Returns what is known of the value after `folding`. The pseudonym after it does not follow from the pseudonym
+    /// before it.
     #[must_use]
     pub fn folded(self, folding: Folding) -> Observation<'a> {
         match self {
@@ -66,7 +66,7 @@ impl<'a> Observation<'a> {
                 let is_known = |element: &Observation<'_>| matches!(element, Observation::Value(_));
                 match elements.is_empty() {
                     true => Observation::Missing,
-                    // Perhaps nothing is left of any element.
+                    // Trimming may leave nothing of any element.
                     false if folding.is_trim() && !elements.iter().any(is_known) => Observation::Unknown,
                     false => Observation::List(elements),
                 }

@@ -8,7 +8,7 @@ use super::compiled_limit::CompiledLimit;
 use super::compiled_rule::{CompiledCondition, CompiledRule, Slot};
 use super::index::{Index, Indices};
 use super::policy_walk::{Facts, Finding};
-use super::resolved::Values;
+use super::resolved::{BodyRules, Values};
 use super::rule_set::RuleSet;
 use super::ruling::Ruling;
 use super::settled_price::LearnedCosts;
@@ -25,6 +25,14 @@ impl RuleSet {
     pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
         self.walk(&mut Values::new(self.attributes(), request, at), &mut ())
     }
+
+    /// Determines what a request would have to pay, as [`RuleSet::plan`] does, if nothing is known of its body. Rules,
+    /// policies and exemptions that read the body do not apply.
+    pub fn plan_without_body(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
+        let mut values = Values::new(self.attributes(), request, at);
+        values.body_rules = BodyRules::LeftOut;
+        self.walk(&mut values, &mut ())
+    }
 }
 
 /// The descriptor that a rule has picked from a request, and the alternative that each limit key has used.
@@ -39,6 +47,9 @@ impl Values<'_, '_> {
     fn describe(&mut self, rule: &CompiledRule, described: &mut RuleDescriptor) -> Option<()> {
         let issuer = self.request.claims.and_then(Claims::issuer);
         for key in &rule.keys {
+            if self.leaves_out(key.parts.iter().copied()) {
+                return None;
+            }
             let (number, slot) = (0u8..).zip(&key.parts).find(|(_, slot)| self.of(**slot).is_some())?;
             let attribute = self.attribute(*slot);
             let value = self.of(*slot)?;
@@ -61,6 +72,10 @@ impl<'s> Facts<'s> for Values<'s, '_> {
 
     fn is_forwarded(&mut self) -> bool {
         self.request.door == Door::Proxy
+    }
+
+    fn is_held(&mut self) -> bool {
+        self.request.is_held
     }
 
     fn find(&mut self, index: &Index) -> Option<Indices> {

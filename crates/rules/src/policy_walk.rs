@@ -41,6 +41,11 @@ pub(crate) trait Facts<'s>: Sized {
     /// slots.
     fn is_forwarded(&mut self) -> bool;
 
+    /// Returns whether a service holds what it takes until it settles.
+    fn is_held(&mut self) -> bool {
+        false
+    }
+
     /// Returns the indexes of the entries that this index finds, or `None` if all entries must be checked.
     fn find(&mut self, index: &Index) -> Option<Indices>;
 
@@ -91,7 +96,7 @@ pub(crate) trait Observer<'s, F: Facts<'s>> {
     /// Receives whether a policy takes part. After a policy that denies the request, no further policy is checked.
     fn policy(&mut self, _: &'s CompiledPolicy, _: Finding<F::Match, F::Failure, F::Unknown>) {}
 
-    /// Receives whether a rule of a policy that takes part applies. The charges of the rule have been received before.
+    /// Receives whether a rule applies, after the charges of the rule. Only for rules of a policy that takes part.
     fn rule(&mut self, _: &'s CompiledPolicy, _: &'s CompiledRule, _: RuleFinding<'s, F>) {}
 
     /// Receives the result of a policy that takes part.
@@ -105,7 +110,8 @@ pub(crate) trait Observer<'s, F: Facts<'s>> {
     /// Receives a limit that charges nothing because of an override.
     fn unlimited(&mut self, _: &'s CompiledLimit) {}
 
-    /// Receives a concurrency limit or budget that charges nothing, because another proxy forwards the request.
+    /// Receives a concurrency limit or budget that charges nothing, because another proxy forwards the request, or because a service
+    /// holds what it takes and the limit is in shadow mode.
     fn not_at_door(&mut self, _: &'s CompiledLimit) {}
 
     /// Receives whether the request meets the conditions of the exemption with this index.
@@ -336,7 +342,9 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
             return;
         }
         let Some(algorithm) = usize::try_from(variant).ok().and_then(|index| limit.variants.get(index)) else { return };
-        if algorithm.is_held() && !self.facts.is_forwarded() {
+        // A limit in shadow mode must neither shorten nor refuse what a service holds, so it holds nothing for it.
+        let is_held_elsewhere = self.facts.is_held() && limit.mode == Mode::Enforce;
+        if algorithm.is_held() && !self.facts.is_forwarded() && !is_held_elsewhere {
             self.not_at_door.push(id);
             self.observer.not_at_door(limit);
             if let (Some(algorithm), Mode::Enforce) = (algorithm.beginning_no_ban(), limit.mode) {
@@ -348,7 +356,7 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
             Some(claimed) if variant == 0 => self.claimed(id, claimed),
             _ => *algorithm,
         };
-        // Another proxy forwards the request, and its response is not known here.
+        // A request that another proxy forwards begins no ban, because its response is not known here.
         let is_elsewhere = algorithm.ban().is_some() && !self.facts.is_forwarded();
         let algorithm = if is_elsewhere { algorithm.beginning_no_ban().unwrap_or(algorithm) } else { algorithm };
         let cost = match &limit.price {

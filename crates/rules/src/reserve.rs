@@ -11,8 +11,7 @@ use request::model_request::ModelRequest;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reserve {
     Fixed(Cost),
-    /// The request names the amount as a whole number, and `min` and `max` bound it. At a limit with `count_on`, the
-    /// number may have decimals.
+    /// The request names the amount, and `min` and `max` bound it.
     FromRequest {
         /// The attributes that name the amount. The first of them that the request has is used.
         attributes: Vec<Attribute>,

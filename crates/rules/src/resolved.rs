@@ -10,6 +10,14 @@ use request::attribute::Attribute;
 use request::attribute_value::AttributeValue;
 use request::request::Request;
 
+/// Whether rules that read the body of a request can apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyRules {
+    Apply,
+    /// Such rules do not apply, whatever they expect, because nothing is known of the body.
+    LeftOut,
+}
+
 /// The attributes of one request. Each attribute is resolved when its value is first needed.
 #[derive(Debug)]
 pub(crate) struct Values<'s, 'r> {
@@ -17,6 +25,8 @@ pub(crate) struct Values<'s, 'r> {
     pub request: &'s Request<'r>,
     /// The time for rules that expire.
     pub at: Timestamp,
+    /// Whether rules that read the body apply.
+    pub body_rules: BodyRules,
     /// The costs of earlier requests, for the reserves of budgets.
     pub learned: Option<&'s dyn LearnedCosts>,
     resolved: SmallVec<[Option<AttributeValue<'r>>; 4]>,
@@ -24,12 +34,19 @@ pub(crate) struct Values<'s, 'r> {
 
 impl<'s, 'r> Values<'s, 'r> {
     pub(crate) fn new(attributes: &'s [Attribute], request: &'s Request<'r>, at: Timestamp) -> Values<'s, 'r> {
-        Values { attributes, request, at, learned: None, resolved: SmallVec::from_elem(None, attributes.len()) }
+        let resolved = SmallVec::from_elem(None, attributes.len());
+        Values { attributes, request, at, body_rules: BodyRules::Apply, learned: None, resolved }
     }
 
     #[allow(clippy::indexing_slicing, reason = "a slot is an index of the list from which it was made")]
     pub(crate) fn attribute(&self, slot: Slot) -> &'s Attribute {
         &self.attributes[slot.0]
+    }
+
+    /// Whether a rule that reads these attributes does not apply, because the value of one of them is in the body.
+    pub(crate) fn leaves_out(&self, mut slots: impl Iterator<Item = Slot>) -> bool {
+        let is_in_body = |slot| self.attribute(slot).is_in_body_of(self.request.head);
+        self.body_rules == BodyRules::LeftOut && slots.any(is_in_body)
     }
 
     /// Returns the value of an attribute that can identify a bucket. `None` if the attribute is missing or a list.
@@ -64,6 +81,9 @@ impl<'s, 'r> Values<'s, 'r> {
     }
 
     pub(crate) fn hold(&mut self, conditions: &[CompiledCondition]) -> bool {
+        if self.leaves_out(conditions.iter().map(|condition| condition.slot)) {
+            return false;
+        }
         let client = self.request.client.address();
         let holds = |CompiledCondition { slot, condition }: &CompiledCondition| {
             condition.expectation.holds_for(self.value(*slot), client)

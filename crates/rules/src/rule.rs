@@ -59,7 +59,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns the number of limits to which the rule is compiled: its limits and their candidates.
+    /// Returns the number of limits to which the rule is compiled: its limits, and the `candidate` of each that has one.
     pub fn limit_count(&self) -> u32 {
         let Action::Charge(limits) = &self.action else { return 0 };
         limits.iter().map(|limit| if limit.candidate.is_some() { 2 } else { 1 }).sum()
@@ -151,7 +151,7 @@ pub struct Limit {
 #[derive(Clone, Debug)]
 pub struct Override {
     pub part: Arc<Attribute>,
-    /// The value to which the override applies, changed as the attribute changes values.
+    /// The value to which the override applies, after the attribute's functions, such as `lower`.
     pub value: Arc<str>,
     pub numbers: OverrideNumbers,
     /// The index of the override in the rule's `overrides`, one list for all limits of the rule. For an override in a

@@ -27,6 +27,7 @@ use ledger::algorithm::Algorithm;
 use ledger::bucket_key::{KeySeed, LimitIdentity};
 use ledger::charge::LimitId;
 use request::attribute::Attribute;
+use request::body_reading::JsonPlaces;
 use request::key_places::KeyPlaces;
 use request::request::Request;
 
@@ -34,6 +35,8 @@ use request::request::Request;
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     attributes: Vec<Attribute>,
+    /// Those of the attributes that are places in JSON bodies.
+    json_places: JsonPlaces,
     /// Whether attributes or costs are read from the bodies of requests.
     reads_bodies: bool,
     /// Whether a limit counts the tokens, or the money, of language models.
@@ -74,6 +77,7 @@ impl RuleSet {
         set.index = Index::of(set.policies.iter().map(|policy| conditions_of(&policy.conditions)));
         // Attributes that only shadow rules read are left out, because a shadow rule never refuses a request.
         set.ambiguity = AmbiguityCheck::of(policies, exempt);
+        set.json_places = JsonPlaces::of(&set.attributes);
         set.counts_models = set.limits.iter().any(CompiledLimit::counts_models);
         set.reads_bodies = set.counts_models || set.attributes.iter().any(Attribute::needs_body);
         set.source = source;
@@ -122,6 +126,11 @@ impl RuleSet {
     /// Returns whether a limit counts the tokens, or the money, of language models.
     pub fn counts_models(&self) -> bool {
         self.counts_models
+    }
+
+    /// Returns those of the attributes that are places in JSON bodies.
+    pub fn json_places(&self) -> &JsonPlaces {
+        &self.json_places
     }
 
     /// Returns whether rules read attributes or costs from the bodies of requests.
@@ -210,7 +219,7 @@ impl RuleSet {
         }
     }
 
-    /// Compiles a limit, and its candidate if it has one. The candidate is in shadow mode.
+    /// Compiles a limit, and its `candidate` in shadow mode if it has one.
     fn limits_of(&mut self, policy: &Policy, rule: &Rule, limit: &Limit, mode: Mode) -> SmallVec<[LimitId; 2]> {
         let mut keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
         keys.sort_unstable();
@@ -300,5 +309,87 @@ impl RuleSet {
         let id = LimitId(u32::try_from(self.limits.len()).unwrap_or(u32::MAX));
         self.limits.push(limit);
         id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rule::{Action, Condition, Mode, Otherwise, Policy, Rule, RuleSource};
+    use super::*;
+    use base::position::Position;
+    use base::time::Timestamp;
+    use proptest::prelude::*;
+    use request::attribute::Attribute;
+    use request::client_address::ClientAddress;
+    use request::identity::Claims;
+    use request::matcher::{Expectation, Text};
+    use request::request::Request;
+
+    /// Generates few attributes and values, so that most requests match several rules.
+    fn policies() -> impl Strategy<Value = Vec<Policy>> {
+        let attribute = prop::sample::select(vec!["path", "method", "header:a", "header:b", "jwt:c", "words(jwt:c)"]);
+        let text = prop::sample::select(vec!["/v1/*", "/v1/x", "/*", "GET", "POST", "1", "2", "3"]);
+        let condition = (attribute, prop::collection::vec(text, 1..3), 0..4).prop_map(|(name, texts, kind)| {
+            let attribute = Attribute::parse(name).unwrap();
+            let read = |text: &&str| if name == "path" { Text::for_path(text) } else { Text::exact(text) };
+            let texts: Vec<_> = texts.iter().map(read).collect();
+            let expectation = match kind {
+                0 => Expectation::Not(texts),
+                1 => Expectation::All(vec![Expectation::Present(true), Expectation::AnyOf(texts)]),
+                _ => Expectation::AnyOf(texts),
+            };
+            Condition { attribute, expectation }
+        });
+        let conditions = prop::collection::vec(condition, 0..3);
+        let action = prop::sample::select(vec![Action::Allow, Action::Deny]);
+        let mode = prop::sample::select(vec![Mode::Enforce, Mode::Shadow]);
+        let rule = (conditions.clone(), action, mode).prop_map(|(conditions, action, mode)| Rule {
+            name: String::new(),
+            conditions,
+            keys: Vec::new(),
+            mode,
+            action,
+            until: None,
+            position: Position::default(),
+        });
+        let otherwise = prop::sample::select(vec![Otherwise::Allow, Otherwise::Deny]);
+        let policy =
+            (conditions, prop::collection::vec(rule, 0..20), otherwise).prop_map(|(conditions, rules, otherwise)| {
+                Policy {
+                    name: String::new(),
+                    conditions,
+                    mode: Mode::Enforce,
+                    otherwise,
+                    rules,
+                    position: Position::default(),
+                }
+            });
+        prop::collection::vec(policy, 0..20)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn an_index_changes_no_ruling(
+            policies in policies(),
+            requests in prop::collection::vec(
+                ("(GET|POST)", "/(v1|v1/x|v1/x/y|v1x|v2)", "[1-4]", "[1-4]", prop::collection::vec("[1-4]( [1-4])?", 0..4)),
+                1..8,
+            ),
+        ) {
+            let indexed = RuleSet::compile(RuleSource { policies, exempt: Vec::new() });
+            let plain = indexed.clone().without_indexes();
+            for (method, path, a, b, list) in requests {
+                let request = http::Request::builder().method(&*method).uri(path).header("a", a).header("b", b);
+                let (head, ()) = request.body(()).unwrap().into_parts();
+                let client = ClientAddress::new([203, 0, 113, 7].into(), 64);
+                let claims = Claims::new([("c".to_owned(), list.into())].into_iter().collect(), None);
+                let claims = Some(&claims);
+                let request = Request { claims, ..Request::new(&head, client) };
+                let answer = |rules: &RuleSet| format!("{:?}", rules.plan(&request, Timestamp(1)));
+                prop_assert_eq!(answer(&indexed), answer(&plain));
+            }
+        }
     }
 }

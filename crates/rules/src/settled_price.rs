@@ -31,11 +31,11 @@ impl SettledPrice {
     /// Returns whether the response tells the cost. With `count_on`, the cost is known before the response, and the
     /// result of the request only decides whether this cost counts.
     pub fn is_told_by_response(&self) -> bool {
-        !matches!(self.source, SettledSource::CountOn(_))
+        !matches!(self.source, SettledSource::CountOn { .. })
     }
 
-    /// Returns the tokens that an estimate counts for content that a request only refers to, and for a maximum of output that it
-    /// does not name. The reserve counts as many.
+    /// Returns the tokens that an estimate counts for content that a request only refers to, and for the output of a
+    /// request that names no maximum. The reserve counts the same number.
     pub fn default_output(&self) -> u64 {
         match self.reserve {
             Reserve::Worst { default_output } => default_output,
@@ -43,15 +43,15 @@ impl SettledPrice {
         }
     }
 
-    /// Returns the most that these tokens can cost at a limit that counts tokens, and 0 at other limits. A limit on
-    /// money depends on the model, so its most is determined with the price of the model.
+    /// Returns the most that these tokens can cost at a limit that counts tokens, and 0 at other limits. A cost in
+    /// money is determined elsewhere, with the price of the model.
     pub fn most_cost(&self, tokens: ExpectedTokens) -> Cost {
         match &self.source {
             SettledSource::LlmTokens(weights) => weights.most_cost(tokens),
             SettledSource::LlmCost
             | SettledSource::ResponseHeader(_)
             | SettledSource::ResponseJson(_)
-            | SettledSource::CountOn(_) => Cost::default(),
+            | SettledSource::CountOn { .. } => Cost::default(),
         }
     }
 }
@@ -61,7 +61,12 @@ impl fmt::Display for SettledPrice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SettledPrice { source, reserve, default_cost } = self;
         match source {
-            SettledSource::CountOn(results) => write!(f, "counts on {results}")?,
+            SettledSource::CountOn { counted, resets } => {
+                write!(f, "counts on {counted}")?;
+                if !resets.is_empty() {
+                    write!(f, ", resets on {resets}")?;
+                }
+            }
             _ => write!(f, "cost from {source}")?,
         }
         if let SettledSource::LlmTokens(weights) = source {
@@ -164,8 +169,9 @@ pub enum SettledSource {
     /// The price of the tokens that the response of a language model names, by the table of prices. The limit counts
     /// [`Unit::Dollars`].
     LlmCost,
-    /// A request with one of these results costs what is reserved. Any other result costs nothing.
-    CountOn(UpstreamResults),
+    /// A request with a result in `counted` costs what is reserved. Any other result costs nothing. A result in `resets` also
+    /// forgets what was spent of the bucket.
+    CountOn { counted: UpstreamResults, resets: UpstreamResults },
 }
 
 impl SettledSource {
@@ -174,10 +180,15 @@ impl SettledSource {
         match self {
             SettledSource::LlmTokens(_) => Unit::Tokens,
             SettledSource::LlmCost => Unit::Dollars,
-            SettledSource::ResponseHeader(_) | SettledSource::ResponseJson(_) | SettledSource::CountOn(_) => {
+            SettledSource::ResponseHeader(_) | SettledSource::ResponseJson(_) | SettledSource::CountOn { .. } => {
                 Unit::Requests
             }
         }
+    }
+
+    /// Returns whether the end of a request can also forget what was spent.
+    pub fn resets(&self) -> bool {
+        matches!(self, SettledSource::CountOn { resets, .. } if !resets.is_empty())
     }
 
     /// Returns whether the source reads requests to language models and their responses.
@@ -194,7 +205,8 @@ impl fmt::Display for SettledSource {
             SettledSource::ResponseJson(place) => write!(f, "response_json:{place}"),
             SettledSource::LlmTokens(_) => f.write_str("llm_tokens"),
             SettledSource::LlmCost => f.write_str("llm_cost"),
-            SettledSource::CountOn(results) => write!(f, "count_on {results}"),
+            SettledSource::CountOn { counted, resets } if resets.is_empty() => write!(f, "count_on {counted}"),
+            SettledSource::CountOn { counted, resets } => write!(f, "count_on {counted}, reset_on {resets}"),
         }
     }
 }

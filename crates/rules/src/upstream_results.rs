@@ -1,4 +1,4 @@
-//! Defines sets of results of requests to an upstream, for `count_on` and `refund_on`.
+//! Defines sets of results of requests to an upstream, for `count_on`, `reset_on` and `refund_on`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ enum ResultPattern {
 }
 
 impl UpstreamResults {
-    /// Parses one entry: `429`, `5xx`, `connect`, `timeout` or `UNAUTHENTICATED`. Adds the entry to the set. `None` for any other text.
+    /// Adds one entry to the set: `429`, `5xx`, `connect`, `timeout` or `UNAUTHENTICATED`. `None` for any other text.
     pub fn add(&mut self, text: &str) -> Option<()> {
         let pattern = match text {
             "connect" => ResultPattern::Connect,
@@ -55,6 +55,11 @@ impl UpstreamResults {
         Some(())
     }
 
+    /// Returns whether the set names a status of gRPC.
+    pub fn has_grpc(&self) -> bool {
+        self.0.iter().any(|pattern| matches!(pattern, ResultPattern::Grpc(_)))
+    }
+
     pub fn contains(&self, result: UpstreamResult) -> bool {
         let (status, grpc) = match result {
             UpstreamResult::Connect => return self.0.contains(&ResultPattern::Connect),
@@ -68,6 +73,49 @@ impl UpstreamResults {
             ResultPattern::Class(class) => status.as_u16() / 100 == *class,
             ResultPattern::Grpc(own) => grpc.is_some_and(|grpc| grpc.is_none_or(|grpc| grpc == *own)),
         })
+    }
+}
+
+impl UpstreamResults {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether a request with this result has certainly ended as the set says. A gRPC call without a status of gRPC is
+    /// in no set, and its HTTP status is in a set only if the call has ended with `OK`.
+    pub fn certainly_contains(&self, result: UpstreamResult) -> bool {
+        match result {
+            UpstreamResult::Grpc { grpc: None, .. } => false,
+            UpstreamResult::Grpc { status, grpc: Some(grpc) } => {
+                let is_ok = grpc == GrpcStatus::OK && self.contains(UpstreamResult::Status(status));
+                is_ok || self.0.contains(&ResultPattern::Grpc(grpc))
+            }
+            result => self.contains(result),
+        }
+    }
+
+    /// Returns the first entry of this set that has a result in common with the other set, as gateway.yaml writes it.
+    pub fn common_entry(&self, other: &UpstreamResults) -> Option<String> {
+        let is_common = |own: &&ResultPattern| other.0.iter().any(|other| own.overlaps(*other));
+        self.0.iter().find(is_common).map(ToString::to_string)
+    }
+}
+
+impl ResultPattern {
+    /// Returns whether some result is in both entries.
+    fn overlaps(self, other: ResultPattern) -> bool {
+        match (self, other) {
+            (ResultPattern::Status(status), ResultPattern::Class(class))
+            | (ResultPattern::Class(class), ResultPattern::Status(status)) => status.as_u16() / 100 == class,
+            // A call with the status OK has the HTTP status 200.
+            (ResultPattern::Grpc(grpc), ResultPattern::Class(2))
+            | (ResultPattern::Class(2), ResultPattern::Grpc(grpc)) => grpc == GrpcStatus::OK,
+            (ResultPattern::Grpc(grpc), ResultPattern::Status(status))
+            | (ResultPattern::Status(status), ResultPattern::Grpc(grpc)) => {
+                grpc == GrpcStatus::OK && status == StatusCode::OK
+            }
+            (own, other) => own == other,
+        }
     }
 }
 
@@ -109,6 +157,46 @@ mod tests {
             assert_eq!(set.add(wrong), None, "{wrong}");
         }
     }
+
+    #[test]
+    fn a_result_is_certain_only_with_a_status_and_of_a_call_with_that_of_grpc() {
+        let set = |entries: &[&str]| {
+            let mut set = UpstreamResults::default();
+            entries.iter().for_each(|entry| set.add(entry).unwrap());
+            set
+        };
+        let call = |name: &str| UpstreamResult::Grpc { status: StatusCode::OK, grpc: GrpcStatus::parse_name(name) };
+        let (class, names) = (set(&["2xx"]), set(&["OK", "NOT_FOUND"]));
+        assert!(class.certainly_contains(UpstreamResult::Status(StatusCode::NO_CONTENT)));
+        assert!(class.certainly_contains(call("OK")) && names.certainly_contains(call("NOT_FOUND")));
+        for other in [call(""), call("UNAUTHENTICATED"), call("INVALID_ARGUMENT"), UpstreamResult::Timeout] {
+            assert!(!class.certainly_contains(other) && !names.certainly_contains(other), "{other:?}");
+        }
+        assert!(!names.certainly_contains(UpstreamResult::Status(StatusCode::OK)));
+    }
+
+    #[test]
+    fn two_sets_have_the_entries_in_common_that_a_result_can_be_in() {
+        let common = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|entry| {
+                let mut set = UpstreamResults::default();
+                set.add(entry).unwrap();
+                set
+            });
+            assert_eq!(one.common_entry(&other).is_some(), other.common_entry(&one).is_some());
+            one.common_entry(&other)
+        };
+        for (one, other) in [("401", "4xx"), ("401", "401"), ("2xx", "2xx"), ("OK", "2xx"), ("OK", "200"), ("OK", "OK")]
+        {
+            assert_eq!(common(one, other).as_deref(), Some(one), "{other}");
+        }
+        for (one, other) in
+            [("401", "5xx"), ("OK", "201"), ("UNAUTHENTICATED", "2xx"), ("200", "201"), ("timeout", "5xx")]
+        {
+            assert_eq!(common(one, other), None, "{one} {other}");
+        }
+    }
+
     #[test]
     fn a_grpc_call_without_a_status_is_in_each_set_with_a_status_of_grpc() {
         let mut names = UpstreamResults::default();

@@ -4,7 +4,7 @@ use super::compiled_rule::Slot;
 use super::policy_walk::Facts;
 use super::settled_price::{ExpectedTokens, InputEstimate, LearnedReserve, Reserve, SettledPrice, SettledSource};
 use ledger::charge::LimitId;
-use ledger::cost::{Cost, requested_cost};
+use ledger::cost::{Cost, ExtraDecimals, requested_cost};
 
 /// The reserve of one budget.
 pub(crate) struct ReserveOf<'s> {
@@ -12,7 +12,7 @@ pub(crate) struct ReserveOf<'s> {
     pub price: &'s SettledPrice,
     /// The slots of the attributes that the reserve reads. The first attribute that the request has is used.
     pub slots: &'s [Slot],
-    /// The largest amount that a full bucket holds.
+    /// The amount that a full bucket holds.
     pub ceiling: Cost,
 }
 
@@ -21,12 +21,13 @@ pub(crate) fn reserved<'s>(facts: &mut impl Facts<'s>, of: ReserveOf<'_>) -> Cos
     let ReserveOf { limit, price, slots, ceiling } = of;
     match &price.reserve {
         Reserve::Fixed(cost) => *cost,
-        Reserve::FromRequest { default, min, max, .. } if matches!(price.source, SettledSource::CountOn(_)) => {
+        Reserve::FromRequest { default, min, max, .. } if matches!(price.source, SettledSource::CountOn { .. }) => {
             let requested = |text: &[u8]| requested_cost(Some(text), *default, *min, *max);
             first_text(facts, slots, requested).unwrap_or(*default)
         }
         Reserve::FromRequest { plus, default, min, max, .. } => {
-            let named = first_text(facts, slots, |text| whole_amount(text).unwrap_or(*default)).unwrap_or(*default);
+            let amount = |text: &[u8]| Cost::parse(text, ExtraDecimals::RoundUp).unwrap_or(*default);
+            let named = first_text(facts, slots, amount).unwrap_or(*default);
             let input = match plus {
                 InputEstimate::Added => input(facts, price, *default),
                 InputEstimate::Ignored => Cost::default(),
@@ -67,13 +68,6 @@ fn input<'s>(facts: &impl Facts<'s>, price: &SettledPrice, elsewhere: Cost) -> C
     if request.body.has_content_elsewhere { cost.plus(elsewhere) } else { cost }
 }
 
-/// Returns the amount that a request names. `None` if the text is not a whole number. A number that is too large
-/// becomes the largest number.
-fn whole_amount(text: &[u8]) -> Option<Cost> {
-    let digits = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
-    (!digits.is_empty()).then(|| Cost::from_tokens(digits.parse().unwrap_or(u64::MAX)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +83,7 @@ mod tests {
     use ledger::algorithm::budget::Budget;
     use ledger::algorithm::fixed_window::{FixedWindow, Window};
     use llm::formats::Format;
+    use llm::json::Pointer;
     use llm::request::RequestReader;
     use request::attribute::Attribute;
     use request::body_values::{BodyKind, BodyValues};
@@ -153,7 +148,8 @@ mod tests {
         let mut reader = RequestReader::new(Format::OpenAiChat, u64::MAX);
         reader.push(body.as_bytes());
         let body_of_model = reader.finish().unwrap();
-        let request = ModelRequest { body: body_of_model, bytes_per_token: NonZeroU64::MIN, media: 1 };
+        let request =
+            ModelRequest { body: body_of_model, bytes_per_token: NonZeroU64::MIN, media: 1, is_signed: false };
         let mut values = BodyValues::default();
         values.note_model(ModelBody::Read(Box::new(request)));
         let attributes: Vec<Attribute> = rules.attributes().to_vec();
@@ -197,7 +193,7 @@ mod tests {
     #[test]
     fn the_amount_of_a_request_is_not_weighed_and_its_input_is() {
         let from = |plus| Reserve::FromRequest {
-            attributes: vec![Attribute::parse("request_json:/max_tokens").unwrap()],
+            attributes: vec![Attribute::JsonAmount(Pointer::parse("/max_tokens").unwrap())],
             plus,
             default: Cost::from_tokens(50),
             min: Cost::from_tokens(40),

@@ -8,14 +8,12 @@ pub trait Caller: fmt::Debug + Send + Sync {
     fn has_left(&self) -> bool;
 
     /// Returns the span of the request's decision. `None` if the request is not traced.
-    #[cfg(feature = "opentelemetry")]
     fn span_link(&self) -> Option<SpanLink> {
         None
     }
 }
 
 /// The identity of a decision's span: the ids of its trace and of the span, as in W3C Trace Context.
-#[cfg(feature = "opentelemetry")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanLink {
     pub trace: u128,

@@ -39,9 +39,12 @@ pub enum StoreError {
     UnexpectedReply,
     /// The server's time was not in the calendar periods that the call named, in two attempts. Nothing was charged.
     OutsidePeriod,
-    /// The call asks for slots, but a later call of this gateway has overtaken it. So the server has ignored the
-    /// reports of the earlier call. Charges of other buckets stay.
+    /// The call asks for slots, but a later call of this worker has reached the server first, so the server has ignored
+    /// the reports of this call. Charges of other buckets stay.
     OldReport,
+    /// The call asks for a timed hold, and a live gateway of an older version would find the states of its buckets invalid. Nothing
+    /// was sent.
+    OlderGateway,
     /// Another node of the cluster has the hash slot of the bucket now. The call did not run.
     SlotMoved,
     /// The bucket may be on the node to which its hash slot is moving. The call did not run.
@@ -55,7 +58,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub const ALL: [StoreError; 23] = [
+    pub const ALL: [StoreError; 24] = [
         StoreError::Unreachable,
         StoreError::UnusableFile,
         StoreError::Unauthorized,
@@ -74,6 +77,7 @@ impl StoreError {
         StoreError::UnexpectedReply,
         StoreError::OutsidePeriod,
         StoreError::OldReport,
+        StoreError::OlderGateway,
         StoreError::SlotMoved,
         StoreError::SlotMoving,
         StoreError::TryAgain,
@@ -102,6 +106,7 @@ impl StoreError {
             StoreError::UnexpectedReply => "garbled",
             StoreError::OutsidePeriod => "outside_period",
             StoreError::OldReport => "old_report",
+            StoreError::OlderGateway => "older_gateway",
             StoreError::SlotMoved => "slot_moved",
             StoreError::SlotMoving => "slot_moving",
             StoreError::TryAgain => "try_again",

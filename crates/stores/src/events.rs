@@ -29,8 +29,8 @@ pub enum Event {
     /// if there are several.
     Unsent { requests: usize, node: Option<Arc<str>> },
     /// The last calls on a connection all took so long that requests miss their deadline. `fastest` is the duration of
-    /// the fastest of these calls, and `needed` the `timeout` that a call of this duration needs. `node` is the
-    /// server's address, if there are several.
+    /// the fastest of these calls, and `needed` the setting `timeout` that a call of this duration needs. `node` is
+    /// the server's address, if there are several.
     RoundTripTooLong { fastest: Micros, needed: Micros, node: Option<Arc<str>> },
     /// A worker's connection is ready. `server` is the address of the server, if the store has only one server.
     Up { worker: Worker, server: Option<HostPort> },

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::Cache;
 
+use super::error::StoreError;
 use super::memory;
 use super::memory::Memory;
 use super::memory::local_holds::SlotBook;
@@ -31,6 +32,9 @@ const MAX_OBSERVED: usize = 65_536;
 /// The level of a bucket that is full again within this time is not remembered.
 const MIN_RESET_AFTER: Micros = Micros(10_000);
 
+/// The number of older gateways before a heartbeat has told it.
+const UNKNOWN: u64 = u64::MAX;
+
 #[derive(Debug)]
 pub struct FallbackShare {
     clock: Clock,
@@ -41,6 +45,8 @@ pub struct FallbackShare {
     /// The number of gateways in gateway.yaml. Limits are never divided among fewer gateways.
     at_least: u64,
     gateways: AtomicU64,
+    /// How many live gateways do not read the newest format of states, by the last heartbeat; [`UNKNOWN`] before the first.
+    older_gateways: AtomicU64,
 }
 
 /// A bucket's level as the store last showed it.
@@ -73,6 +79,7 @@ impl FallbackShare {
             bans: Cache::new(MAX_OBSERVED),
             at_least,
             gateways: AtomicU64::new(at_least),
+            older_gateways: AtomicU64::new(UNKNOWN),
         }
     }
 
@@ -84,6 +91,27 @@ impl FallbackShare {
         gateways
     }
 
+    /// Notes how many live gateways do not read the newest format of states.
+    pub(crate) fn set_older_gateways(&self, older: u64) {
+        self.older_gateways.store(older, Ordering::Relaxed);
+    }
+
+    /// Whether marks of told thresholds may be written: a heartbeat has shown no gateway that would find them invalid.
+    pub(crate) fn writes_marks(&self) -> bool {
+        self.older_gateways.load(Ordering::Relaxed) == 0
+    }
+
+    /// Checks that all live gateways read the states of buckets with timed holds, as far as a heartbeat has shown.
+    ///
+    /// # Errors
+    /// If one does not.
+    pub(crate) fn allow_timed_holds(&self) -> Result<(), StoreError> {
+        match self.older_gateways.load(Ordering::Relaxed) {
+            0 | UNKNOWN => Ok(()),
+            _ => Err(StoreError::OlderGateway),
+        }
+    }
+
     pub fn gateways(&self) -> u64 {
         self.gateways.load(Ordering::Relaxed)
     }
@@ -93,6 +121,14 @@ impl FallbackShare {
     pub fn observe(&self, key: BucketKey, state: State, decided: Timestamp, reset_after: Micros, at: Timestamp) {
         if reset_after >= MIN_RESET_AFTER {
             self.observed.insert(key, Observation { state, decided, at });
+        }
+    }
+
+    /// Forgets what is spent of a bucket, because a request of this gateway has reset it. A ban stays.
+    pub(crate) fn forget(&self, key: &BucketKey) {
+        drop(self.observed.remove(key));
+        if self.memory.buckets() > 0 {
+            self.memory.remove(&[*key]);
         }
     }
 
@@ -108,7 +144,7 @@ impl FallbackShare {
         }
     }
 
-    /// Refuses a plan of which a bucket is known to be banned. `None` if no such ban is known.
+    /// Refuses a plan if one of its buckets is known to be banned. `None` if no such ban is known.
     pub fn refuse_banned(&self, plan: &Plan) -> Option<TakeReply> {
         if self.bans.is_empty() {
             return None;
@@ -184,12 +220,12 @@ impl FallbackShare {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory::no_slots::NoSlots;
     use super::*;
     use ledger::algorithm::sliding_log::SlidingLog;
     use ledger::algorithm::sliding_window::SlidingWindow;
     use ledger::algorithm::{Algorithm, ChargeResult};
     use ledger::charge::settle;
-    use ledger::holds::SlotTerms;
     use smallvec::smallvec;
 
     const SECOND: u64 = 1_000_000;
@@ -203,22 +239,6 @@ mod tests {
     fn fallback(at_least: u64) -> (FallbackShare, Clock) {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
         (FallbackShare::new(at_least, clock.clone(), Arc::default()), clock)
-    }
-
-    struct NoSlots;
-
-    impl SlotBook for NoSlots {
-        fn held(&self, _: &BucketKey) -> Cost {
-            Cost::default()
-        }
-
-        fn count_settled(&self, _: &BucketKey) -> Cost {
-            Cost::default()
-        }
-
-        fn hold(&self, _: BucketKey, _: SlotTerms) -> Reservation {
-            Reservation::default()
-        }
     }
 
     /// Counts the requests that are granted at this moment.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::error::Fault;
+use super::error::{Fault, StoreError};
 use super::postgres;
 use super::remote;
 use super::settings::Settings;
@@ -56,6 +56,46 @@ impl Initialization<'_> {
         }
         postgres::inspect::run_statements(&settings, &self.statements()).await
     }
+
+    /// Checks that the gateway's own user can log in and use the tables. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When this user cannot do so, with a statement or setting that helps, if one is known.
+    pub async fn check_gateway_login(&self) -> Result<(), GatewayLoginFault> {
+        let fault = match postgres::inspect::Inspector::open(self.postgres).await {
+            Ok(_) => return Ok(()),
+            Err(fault) => fault,
+        };
+        let (user, database) = (self.postgres.user(), &self.postgres.database);
+        let [role, of_database] = [user, database].map(postgres::schema::identifier);
+        let help = match fault.error {
+            StoreError::Unauthorized if fault.detail.contains("pg_hba.conf") => Some(format!(
+                "add this line to pg_hba.conf and reload the server: host {of_database} {role} samenet scram-sha-256"
+            )),
+            StoreError::Unauthorized => Some(format!(
+                "run this statement as an administrator, and write the same password to `store.postgres.password_file`: \
+                 ALTER ROLE {role} LOGIN PASSWORD 'SECRET';"
+            )),
+            StoreError::Forbidden => Some(format!(
+                "run this statement as an administrator: GRANT CONNECT ON DATABASE {of_database} TO {role};"
+            )),
+            _ if fault.detail.contains("password") => {
+                Some(format!("name the password of {user} in `store.postgres.password_file`"))
+            }
+            _ => None,
+        };
+        Err(GatewayLoginFault { user: user.to_owned(), fault, help })
+    }
+}
+
+/// Why the gateway's user cannot use the database, although its tables are ready.
+#[derive(Clone, Debug)]
+pub struct GatewayLoginFault {
+    pub user: String,
+    pub fault: Fault,
+    /// What an administrator can do. `None` if the fault says all that is known.
+    pub help: Option<String>,
 }
 
 impl fmt::Display for Initialization<'_> {

@@ -24,13 +24,16 @@
 //! A store on a server has one connection for each [`Worker`], and [`Store::run`] keeps that connection open.
 //! `examples/three_takes.rs` calls a Redis.
 
+mod ban_list;
 pub mod breaker;
+mod bucket_change;
 mod caller;
 mod error;
 mod events;
 mod fallback;
 pub mod initialization;
 mod inspector;
+mod lease_acts;
 pub mod memory;
 pub mod postgres;
 pub mod redis;
@@ -42,27 +45,38 @@ mod settings;
 pub mod span_links;
 mod store_clock;
 mod take_failure;
+mod timed_settlement;
 mod worker;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
+pub use ban_list::{BanList, MOST_LISTED};
 use base::time::Timestamp;
 pub use base::time::{Clock, Micros};
+pub use bucket_change::BucketChange;
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
 pub use events::{CallReport, Event, EventSink, NodeChange, RunningGateway, TableSize, gateway_ttl};
 pub use inspector::Inspector;
+pub use lease_acts::{ActResult, ActResults, BucketAct};
+use ledger::algorithm::State;
+use ledger::bucket_key::BucketKey;
 use ledger::charge::{LimitId, Plan};
+use ledger::holds::{Owner, TimedHold, TimedHoldCost};
+use ledger::store_time::StoreTime;
 use memory::Memory;
 use postgres::Postgres;
 use redis::cluster::Cluster;
 use redis::{Redis, Target};
+use remote::Route;
 use remote::fault_injection::Hooks;
+use remote::transport::ReadStates;
 pub use reply::{GivenBack, Source, TakeReply};
-pub use reservation::Reservation;
+pub use reservation::{Reservation, granted_asks};
 pub use settings::{Endpoint, Settings};
 pub use take_failure::TakeFailure;
+pub use timed_settlement::TimedSettlement;
 pub use worker::Worker;
 
 /// A store of buckets, of one of the supported kinds. A new kind needs a variant here and in [`Settings`].
@@ -78,7 +92,7 @@ impl Store {
     /// Opens a store for a gateway with this number of workers. A remote store is not connected yet: [`Store::run`]
     /// connects it.
     pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
-        let hooks = Hooks::default();
+        let hooks = Hooks::of_process();
         match settings {
             Settings::Memory(settings) => Store::Memory(Memory::new(settings, clock)),
             Settings::Redis(settings) => match &settings.target {
@@ -164,6 +178,81 @@ impl Store {
         }
     }
 
+    /// Decides a plan as [`Store::take`] does, for a timed hold. What the plan asks for is held until the hold settles or ends,
+    /// by no worker. The reply's reservation is empty. A wait is at most `answer_within`.
+    ///
+    /// # Errors
+    ///
+    /// In the same cases as [`Store::take`], [`StoreError::OldReport`] if a bucket has [`MOST_TIMED_HOLDS`], and
+    /// [`StoreError::OlderGateway`] while an older gateway shares the store.
+    ///
+    /// [`MOST_TIMED_HOLDS`]: ledger::holds::MOST_TIMED_HOLDS
+    pub async fn take_timed(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+        answer_within: Option<Micros>,
+        hold: TimedHold,
+    ) -> Result<Option<TakeReply>, TakeFailure> {
+        match self {
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.fallback.allow_timed_holds()?,
+            Store::Cluster(cluster) => cluster.fallback.allow_timed_holds()?,
+            Store::Postgres(postgres) => postgres.fallback.allow_timed_holds()?,
+        }
+        match self {
+            Store::Memory(memory) => Ok(Some(memory.take_timed(plan, hold)?)),
+            Store::Redis(redis) => Ok(redis.take_timed(worker, plan, caller, answer_within, hold).await?),
+            Store::Cluster(cluster) => Box::pin(cluster.take_timed(worker, plan, caller, answer_within, hold)).await,
+            Store::Postgres(postgres) => Ok(postgres.take_timed(worker, plan, caller, answer_within, hold).await?),
+        }
+    }
+
+    /// Settles these costs for a timed hold, one for each of its buckets, and gives back what it holds. A call that repeats
+    /// another changes nothing. Returns the result of each cost, in their order. If the store gave no answer to one, the same call
+    /// may be repeated.
+    ///
+    /// # Errors
+    /// Of a cost, if the store gave no answer about its bucket.
+    pub async fn settle_timed(
+        &self,
+        worker: Worker,
+        owner: Owner,
+        costs: &[TimedHoldCost],
+    ) -> Vec<Result<TimedSettlement, StoreError>> {
+        let call = TimedHold::settle(owner, costs);
+        let answer = match self {
+            Store::Memory(memory) => return memory.settle_timed(&call),
+            Store::Cluster(cluster) => return Box::pin(cluster.settle_timed(worker, owner, costs)).await,
+            Store::Redis(redis) => redis.settle_timed_now(worker, &call).await,
+            Store::Postgres(postgres) => postgres.settle_timed_now(worker, &call).await,
+        };
+        let of = |index| answer.as_ref().map(|results| timed_settlement::at(results, index)).map_err(|error| *error);
+        (0..costs.len()).map(of).collect()
+    }
+
+    /// Reads the states of buckets, in the order of the keys, and changes nothing. `None` is the state of a full bucket. A
+    /// shared store is asked once for all buckets, or once for each hash tag of a cluster. No state is later than the returned
+    /// time. Waits at most for the store's timeout.
+    ///
+    /// # Errors
+    ///
+    /// When the store gave no answer for a bucket.
+    pub async fn read(
+        &self,
+        worker: Worker,
+        keys: &[BucketKey],
+    ) -> Result<(StoreTime, Vec<Option<State>>), StoreError> {
+        let ReadStates { now, states } = match self {
+            Store::Memory(memory) => return Ok(memory.states_of(keys)),
+            Store::Redis(redis) => redis.read(worker, keys, Route::Owner).await?,
+            Store::Cluster(cluster) => cluster.read(worker, keys).await?,
+            Store::Postgres(postgres) => postgres.read(worker, keys, Route::Owner).await?,
+        };
+        Ok((now.into(), states))
+    }
+
     /// Decides a plan in this process, with this gateway's share of each limit. For use after [`Store::take`] has
     /// returned an error. All slots that this gateway holds are counted. The new slots need no [`Store::hold`].
     pub fn take_fallback(&self, worker: Worker, plan: &Plan) -> TakeReply {
@@ -186,7 +275,7 @@ impl Store {
         }
     }
 
-    /// Holds the slots of a request that was let pass without a limit, after [`Store::take`] has returned an error.
+    /// Holds the slots of a request that was admitted without a limit, after [`Store::take`] has returned an error.
     /// Other gateways see these slots once the store answers again. Add the result to the request's reservation with
     /// [`Reservation::join`]. The memory store holds nothing.
     pub fn hold(&self, worker: Worker, plan: &Plan) -> Reservation {
@@ -297,6 +386,16 @@ impl Store {
             Store::Redis(redis) => redis.fallback.buckets(),
             Store::Cluster(cluster) => cluster.fallback.buckets(),
             Store::Postgres(postgres) => postgres.fallback.buckets(),
+        }
+    }
+
+    /// Whether charges may mark in their buckets which thresholds were reported. In a shared store, all live gateways must read marks.
+    pub fn writes_marks(&self) -> bool {
+        match self {
+            Store::Memory(_) => true,
+            Store::Redis(redis) => redis.fallback.writes_marks(),
+            Store::Cluster(cluster) => cluster.fallback.writes_marks(),
+            Store::Postgres(postgres) => postgres.fallback.writes_marks(),
         }
     }
 

@@ -18,7 +18,7 @@ pub struct TakeReply {
     /// The time of the decision on the store's clock.
     pub now: Timestamp,
     pub settlement: Settlement,
-    /// The number of buckets that were evicted and not full.
+    /// The number of buckets that were evicted before they were full.
     pub evicted: u64,
     pub source: Source,
     /// The slots that the request holds until it ends.

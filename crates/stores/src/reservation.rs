@@ -7,7 +7,7 @@ use ledger::algorithm::Algorithm;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::cost::Cost;
-use ledger::holds::{self, ReservationOwner, SlotId, SlotTerms};
+use ledger::holds::{self, Ending, ReservationOwner, SlotId, SlotTerms};
 use ledger::outcome::Verdict;
 
 /// Counts the slots that requests hold: a connection to a store, or a store in this process.
@@ -45,8 +45,18 @@ impl Reservation {
     /// Ends what the request holds of this bucket now, after it has spent `cost` of it. The store charges the cost,
     /// even if it is more than what was held.
     pub fn settle(&mut self, bucket: &BucketKey, cost: Cost) {
+        self.end(bucket, Ending::Settled(cost));
+    }
+
+    /// Ends what the request holds of this bucket now. What was spent of the bucket until now is forgotten, and then the
+    /// request has spent `cost`.
+    pub fn reset(&mut self, bucket: &BucketKey, cost: Cost) {
+        self.end(bucket, Ending::Reset(cost));
+    }
+
+    fn end(&mut self, bucket: &BucketKey, ending: Ending) {
         for part in &mut self.parts {
-            if part.settle(bucket, cost) {
+            if part.end(bucket, ending) {
                 return;
             }
         }
@@ -68,10 +78,7 @@ pub(crate) fn held_asks(plan: &Plan) -> impl Iterator<Item = (usize, &Charge, Sl
 }
 
 /// Returns the slots that a settled plan has been granted.
-pub(crate) fn granted_asks<'p>(
-    plan: &'p Plan,
-    settlement: &'p Settlement,
-) -> impl Iterator<Item = (&'p Charge, SlotTerms)> {
+pub fn granted_asks<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator<Item = (&'p Charge, SlotTerms)> {
     let outcomes = || settlement.enforced.iter().chain(&settlement.shadow);
     let is_granted = move |index: usize| {
         settlement.is_granted() && outcomes().nth(index).is_some_and(|outcome| outcome.verdict == Verdict::Allow)

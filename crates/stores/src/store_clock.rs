@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use base::time::Timestamp;
 
-/// Stands in place of the difference between the clocks before the first reply. No difference is so small.
+/// The difference between the clocks before the first reply. No real difference is so small.
 const UNKNOWN: i64 = i64::MIN;
 
 /// A remote store's clock. Before the first reply it is assumed to agree with this process's clock.

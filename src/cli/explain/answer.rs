@@ -2,7 +2,8 @@
 
 use super::report::{Answer, Verdict, all, is_of_body};
 use crate::gateway::bucket_levels::Levels;
-use base::time::Micros;
+use base::time::{Micros, Timestamp};
+use base::waiting_time::WaitingTime;
 use config::{Config, Listener, RefuseWith};
 use decision::order_of_answers::RulesDecision;
 use decision::refusal::Refusal;
@@ -161,7 +162,7 @@ fn unit(config: &Config, charge: &Charge) -> Unit {
     config.rules.limit(charge.limit).map_or(Unit::Requests, CompiledLimit::unit)
 }
 
-/// Displays what a request needs at a limit: its cost, or what is reserved.
+/// Displays what a request needs at a limit: its cost, or the reserved amount.
 fn need(config: &Config, charge: &Charge) -> String {
     if is_unknown(config, charge) {
         return "its worst case, which depends on the body and its model".to_owned();
@@ -183,12 +184,20 @@ fn too_large(refusal: &Refusal, plan: &Plan, config: &Config) -> Answer {
     Answer::refused(refusal, &detail, rest.to_owned())
 }
 
+/// Describes a limit that refuses a request only by a ban, because another proxy forwards the request.
+fn no_ban(config: &Config, charge: &Charge) -> String {
+    format!("no ban of {} runs", name(config, charge))
+}
+
 /// Makes the answer if the levels of the buckets were not read.
 fn without_levels(plan: &Plan, config: &Config) -> Answer {
     if plan.enforced.is_empty() {
         return Answer::passes(vec!["PASSES: only shadows apply".to_owned()]);
     }
-    let needs = plan.enforced.iter().map(|charge| format!("{} holds {}", name(config, charge), need(config, charge)));
+    let needs = plan.enforced.iter().map(|charge| match charge.only_asks_for_ban() {
+        true => no_ban(config, charge),
+        false => format!("{} holds {}", name(config, charge), need(config, charge)),
+    });
     let words = vec![
         format!("PASSES if {}", needs.collect::<Vec<_>>().join(" and ")),
         "the store was not read: --live shows what the buckets hold".to_owned(),
@@ -209,6 +218,7 @@ fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Level
     let left = |(charge, outcome): (&Charge, &Outcome)| {
         let (name, left) = (name(config, charge), unit(config, charge).amount(outcome.remaining));
         match is_unknown(config, charge) {
+            _ if charge.only_asks_for_ban() => no_ban(config, charge),
             true => format!("{name} holds {left}, and the request needs {}", need(config, charge)),
             false => format!("{name} would pay {}, and hold {left} then", need(config, charge)),
         }
@@ -230,10 +240,19 @@ fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Level
 }
 
 /// Describes the ban that refuses a request. `limit` bans, and `others` refuse as well.
-fn banned(BanNotice { step, begins }: BanNotice, limit: &str, others: &str, seconds: u64, end: &str) -> String {
+fn banned(BanNotice { step, begins }: BanNotice, limit: &str, others: &str, wait: WaitingTime, end: &str) -> String {
     match begins {
-        true => format!(" by {limit}{others}: the request would begin ban {step}, for {seconds}s, until {end}"),
-        false => format!(" by {limit}{others}: ban {step} ends in {seconds}s ({end})"),
+        true => format!(" by {limit}{others}: the request would begin ban {step}, for {wait}, until {end}"),
+        false => format!(" by {limit}{others}: ban {step} ends in {wait} ({end})"),
+    }
+}
+
+/// Displays the value of a `Retry-After` that was sent at this time: `52`, `1071360 (12.4 days, 2026-12-12T03:12:45Z)`.
+pub(super) fn retry_after_words(seconds: u64, sent: Timestamp) -> String {
+    let wait = Micros(seconds.saturating_mul(1_000_000));
+    match WaitingTime(wait) {
+        long if long.is_long() => format!("{seconds} ({long}, {})", Date(sent.plus(wait))),
+        _ => seconds.to_string(),
     }
 }
 
@@ -252,17 +271,20 @@ fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Leve
     // Nobody knows when a slot becomes free.
     let passes = match charge.algorithm.slots() {
         Some(_) => "passes when a request ends".to_owned(),
-        None => format!("passes in {wait}s ({moment})"),
+        None => format!("passes in {} ({moment})", WaitingTime(outcome.retry_after)),
     };
     let [cost, left] = [charge.cost, outcome.remaining].map(|amount| unit(config, charge).amount(amount));
     let detail = format!(" by {}{others}: needs {cost}, has {left}, {passes}", name(config, charge));
     let detail = match outcome.ban {
-        Some(ban) => banned(ban, name(config, charge), &others, outcome.retry_after.ceil_seconds(), &moment),
+        Some(ban) => banned(ban, name(config, charge), &others, WaitingTime(outcome.retry_after), &moment),
         None => detail,
     };
     let waits = match refusal.retry_after {
         None => "no Retry-After".to_owned(),
-        Some(_) => format!("Retry-After {retry_after} = {wait} + spread {}", retry_after.saturating_sub(wait)),
+        Some(_) => {
+            let sent = retry_after_words(retry_after, levels.at.date);
+            format!("Retry-After {sent} = {wait} + spread {}", retry_after.saturating_sub(wait))
+        }
     };
     let rest = format!("charged nothing; {waits}; read from {}", levels.from);
     Answer::refused(&refusal, &detail, rest)

@@ -25,13 +25,10 @@ pub(super) struct SampleConnection<'c> {
 impl<'c> SampleConnection<'c> {
     /// Returns the way in which the request reaches the gateway.
     pub(super) fn door(&self) -> Door {
-        // At the door `rls` a request has only descriptors.
+        // A door that has only descriptors explains a request if the listener has no other.
         let mut doors = self.listener.doors().iter().copied();
-        doors.find(|door| *door != Door::Rls).unwrap_or(if self.listener.decide.is_some() {
-            Door::Rls
-        } else {
-            Door::Proxy
-        })
+        let first = doors.clone().next().unwrap_or(Door::Proxy);
+        doors.find(|door| !door.has_only_descriptors()).unwrap_or(first)
     }
 
     /// Makes the connection to the listener `name`, or to the first listener that fits the scheme of the URL. `shown`
@@ -110,7 +107,7 @@ fn handshake(
 ) -> Result<(TlsIdentity, Option<ExplainedRefusal>), Failure> {
     let (certificates, server_name) = (server.in_force(), sample.server_name.as_deref());
     let Some(entry) = certificates.choose(server_name) else {
-        // Without the keys of the file, its certificates are not known.
+        // If no private key is known here, the listener's certificates are not known either.
         if certificates.is_empty() {
             return Ok((TlsIdentity { server_name: sample.server_name.clone(), certificate }, None));
         }

@@ -1,4 +1,4 @@
-//! Explains the decision about a descriptor from Envoy's rate limit filter.
+//! Explains the decision about a descriptor from Envoy's rate limit filter, or from a service.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,7 +7,7 @@ use super::credentials::Credentials;
 use super::report::{Descriptor, Entry, Report, Subject};
 use super::{Arguments, by_rules};
 use crate::cli::failure::Failure;
-use config::Config;
+use config::{Config, Listener};
 use request::client_address::ClientAddress;
 use request::door::Door;
 use request::request::{ONLY_LISTENER, Request};
@@ -23,15 +23,17 @@ pub(super) fn explain(arguments: &Arguments, config: &Config) -> Result<Report, 
         return Err("--descriptor: without a URL there is no request, so it has neither headers nor credentials".into());
     }
     let entries = entries(arguments)?;
-    let domain = arguments.domain.as_deref().unwrap_or_default();
-    let sent = SentDescriptor::new(domain, entries);
-    let listener = listener(arguments.listener.as_deref(), config)?;
+    let (listener, door) = listener(arguments.listener.as_deref(), config)?;
+    let domain = arguments.domain.as_deref();
+    // Envoy always sends a domain, which may be empty.
+    let domain = if door == Door::Rls { domain.or(Some("")) } else { domain };
+    let sent = SentDescriptor::of_call(domain, entries);
     // At this door, no rule reads the head or the client's address.
     let (head, ()) = http::Request::new(()).into_parts();
     let nobody = ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128);
-    let request = Request::new(&head, nobody).with_listener(listener).with_door(Door::Rls).with_descriptor(Some(&sent));
+    let request = Request::new(&head, nobody).with_listener(listener).with_door(door).with_descriptor(Some(&sent));
     let shown = |(key, value): &(Cow<'_, str>, Cow<'_, str>)| Entry { key: key.to_string(), value: value.to_string() };
-    let shown = Descriptor { domain: domain.to_owned(), entries: sent.entries().iter().map(shown).collect() };
+    let shown = Descriptor { domain: domain.map(str::to_owned), entries: sent.entries().iter().map(shown).collect() };
     let subject = Subject { request: None, descriptor: Some(shown) };
     by_rules(arguments, config, subject, &Credentials::default(), &request)
 }
@@ -63,14 +65,19 @@ fn entry(text: &str) -> Result<(&str, &str), Failure> {
     }
 }
 
-fn listener<'c>(name: Option<&'c str>, config: &'c Config) -> Result<&'c str, Failure> {
+/// Returns the name of the listener that would be asked about a descriptor, and the door of the call.
+///
+/// # Errors
+/// If the file has no listener with this name.
+fn listener<'c>(name: Option<&str>, config: &'c Config) -> Result<(&'c str, Door), Failure> {
     let listeners = &config.listeners;
-    match name {
-        None => {
-            let asked = listeners.iter().find(|listener| listener.doors().contains(&Door::Rls)).or(listeners.first());
-            Ok(asked.map_or(ONLY_LISTENER, |listener| &listener.name))
-        }
-        Some(name) if listeners.iter().any(|listener| listener.name == name) => Ok(name),
-        Some(name) => Err(format!("--listener: the file has no listener `{}`", name.escape_debug()).into()),
-    }
+    let door = |listener: &Listener| listener.doors().iter().copied().find(|door| door.has_only_descriptors());
+    let asked = match name {
+        None => listeners.iter().find(|listener| door(listener).is_some()).or(listeners.first()),
+        Some(name) => match listeners.iter().find(|listener| listener.name == name) {
+            Some(listener) => Some(listener),
+            None => return Err(format!("--listener: the file has no listener `{}`", name.escape_debug()).into()),
+        },
+    };
+    Ok(asked.map_or((ONLY_LISTENER, Door::Rls), |listener| (&*listener.name, door(listener).unwrap_or(Door::Rls))))
 }

@@ -10,15 +10,17 @@ use memchr::memmem::Finder;
 
 use crate::cli::bucket;
 use crate::cli::bucket_backend::Backend;
+use crate::cli::explain::answer::retry_after_words;
 use crate::cli::failure::{Failure, with_hint};
 use crate::cli::output::Page;
-use crate::gateway::bucket_levels::Bucket;
 use crate::gateway::bucket_lookup;
 use base::position::Position;
 use base::pseudonym::Pseudonym;
+use base::waiting_time::WaitingTime;
 use config::Config;
 use decision::access_log_line::{Kind, Line, LoggedLimit, LoggedPrice, LoggedUsage, MoneyUnit, Source};
 use ledger::algorithm::Algorithm;
+use ledger::bucket_level::BucketLevel;
 use ledger::cost::Cost;
 use ledger::money::AmountFormat;
 use ledger::outcome::Verdict;
@@ -46,7 +48,7 @@ struct Matches {
     exact: Vec<LoggedLine>,
     /// The lines whose id begins with the wanted id.
     prefixed: Vec<LoggedLine>,
-    /// The number of lines with any id.
+    /// The number of lines that have a request id, as every line of a gateway has.
     of_ours: u64,
 }
 
@@ -103,7 +105,7 @@ impl Search<'_> {
         Ok(page)
     }
 
-    /// Returns the lines with the id, or the lines of the only id that begins with it.
+    /// Returns the lines with the wanted id, or else the lines of the only id that begins with the wanted id.
     fn choose(&self, Matches { exact, prefixed, .. }: Matches) -> Result<Vec<LoggedLine>, Failure> {
         if !exact.is_empty() {
             return Ok(exact);
@@ -167,8 +169,10 @@ impl Search<'_> {
         let waited = line.waited_us.map_or_else(String::new, |span| format!(", waited {} us", span.0));
         let way = match line.door.as_deref() {
             None => format!("{} to route {}", line.method, line.route),
-            // At the door `rls` there is no request.
-            Some(door) if door == Door::Rls.name() => format!("asked about at the door {door}"),
+            // At such a door there is no request.
+            Some(door) if Door::named(door).is_some_and(Door::has_only_descriptors) => {
+                format!("asked about at the door {door}")
+            }
             Some(door) => format!("{}, asked about at the door {door}", line.method),
         };
         page.push(format!("{became}; {way}{after}{waited}"));
@@ -195,7 +199,8 @@ impl Search<'_> {
                 };
                 page.push(format!("by {policy}/{rule}  {position}"));
                 page.push(format!("  {pays}, {has}; bucket {bucket}"));
-                page.extend(line.retry_after.map(|seconds| format!("  Retry-After {seconds}")));
+                let sent = line.retry_after.map(|seconds| retry_after_words(seconds, line.time));
+                page.extend(sent.map(|sent| format!("  Retry-After {sent}")));
                 page.extend(source.map(|source| format!("  {source}")));
                 if line.limits.is_empty() {
                     page.extend(self.level(policy, rule, cost, &bucket.to_string(), config)?);
@@ -269,13 +274,17 @@ impl Search<'_> {
             return Ok(Some(format!("  now: full, or gone ({backend})")));
         };
         let levels = backend.read(&[key])?;
-        let Bucket { untouched, wait, .. } = levels.bucket(&key, &algorithm, cost);
+        let BucketLevel { untouched, wait, raised, .. } = levels.bucket(&key, &algorithm, cost);
         let passes = match wait {
             Some(wait) if wait.0 > 0 && algorithm.slots().is_some() => ", passes when a request ends".to_owned(),
-            Some(wait) if wait.0 > 0 => format!(", passes in {}s", wait.ceil_seconds()),
+            Some(wait) if wait.0 > 0 => {
+                let moment = levels.at.date.plus(wait);
+                let printed = || algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
+                format!(", passes in {}", WaitingTime(wait).with_end_if_long(printed))
+            }
             _ => String::new(),
         };
-        let [left, most] = [untouched.remaining, algorithm.ceiling()].map(|amount| format.of(amount));
+        let [left, most] = [untouched.remaining, algorithm.raised(raised).ceiling()].map(|amount| format.of(amount));
         let period = algorithm.period(levels.state(&key).as_deref(), levels.at.of(&algorithm));
         let until = period.and_then(|period| algorithm.print_end(period.end));
         let until = until.map_or_else(String::new, |until| format!(" until {until}"));
@@ -336,7 +345,7 @@ struct OwnNumbers {
     by_default: &'static str,
 }
 
-/// Returns the limit's own numbers. The client's overrides are not known.
+/// Returns the limit's own numbers.
 fn own_numbers(policy: &str, limit: &str, config: &Config) -> Option<OwnNumbers> {
     let (_, rule) = bucket_lookup::find(config, &format!("{policy}/{limit}")).ok()?;
     let Action::Charge(limits) = &rule.action else { return None };

@@ -23,7 +23,7 @@ use http::Method;
 use http::header::{HOST, HeaderName};
 
 use super::admin_client;
-use super::bucket_backend::Backend;
+use super::bucket_backend::{Access, Backend};
 use super::config_file::{ConfigFile, examine};
 use super::failure::Failure;
 use super::output;
@@ -59,8 +59,7 @@ use sample_request::{RequestArguments, SampleRequest};
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 const EXAMPLE: &str = "\
-Example: what this file makes of a request with these claims; then what the buckets hold, a descriptor, and a request that
-was logged.
+Example: explain a request with these claims, a request with the levels of its buckets, a descriptor, and a logged request.
 
   tollgate explain --claims '{\"plan\": \"free\", \"sub\": \"acme\"}' http://localhost:8080/v1/export/7
   tollgate explain --live --ip 203.0.113.7 /v1/export/7
@@ -84,23 +83,23 @@ pub(super) struct Arguments {
     /// The claims of a token, as a JSON object; they count as verified
     #[arg(long, value_name = "JSON", value_parser = credentials::claims_argument)]
     claims: Option<String>,
-    /// The listener at which the request arrives [default: the first; for an https URL the first with TLS]. A listener with
-    /// `decide` shows its answer to a proxy that asks about the request
+    /// The listener at which the request arrives [default: the first; for an https URL the first with TLS]. If it has
+    /// `decide`, its answer to the asking proxy is shown
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
     /// A client's certificate, as a PEM file; it counts as verified
     #[arg(long, value_name = "FILE")]
     client_cert: Option<PathBuf>,
-    /// The address that the connection comes from; on a listener with `decide`, that of the client
+    /// The address from which the connection comes; on a listener with `decide`, the address of the client
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = ip_argument)]
     ip: IpAddr,
     /// Show what the buckets hold now (and fetch keys that issuers publish); nothing is charged
     #[arg(long)]
     live: bool,
-    /// The admin listener to ask about buckets in memory, if not the one in the file
+    /// The admin listener to ask about buckets in memory [default: the one in the file]
     #[arg(long, value_name = "ADDRESS", requires = "live", value_parser = admin_client::address_argument)]
     admin: Option<SocketAddr>,
-    /// One JSON document instead of text
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
     /// The request: http://host/path, host/path, or /path
@@ -113,7 +112,8 @@ pub(super) struct Arguments {
     /// The domain of the descriptor
     #[arg(long, value_name = "NAME", requires = "descriptor", conflicts_with = "url")]
     domain: Option<String>,
-    /// Instead of a URL: the X-Request-Id of a logged request, or the beginning of it, if no other request's begins so
+    /// Instead of a URL: the X-Request-Id of a logged request, or its beginning, if no other request has the same
+    /// beginning
     #[arg(
         long,
         value_name = "REQUEST_ID",
@@ -121,7 +121,7 @@ pub(super) struct Arguments {
         value_parser = NonEmptyStringValueParser::new()
     )]
     id: Option<String>,
-    /// The access logs to search, compressed or not, if not the one in the file; `-` is standard input
+    /// The access logs to search, compressed or not; `-` is standard input [default: the one in the file]
     #[arg(long = "log", value_name = "FILE", num_args = 1.., requires = "id")]
     logs: Vec<PathBuf>,
 }
@@ -136,7 +136,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config = examine(file, purpose)?;
     if let Some(id) = &arguments.id {
         let file = &*arguments.file.config;
-        let backend = arguments.live.then(|| Backend::of(&config, file, arguments.admin)).transpose()?;
+        let backend = arguments
+            .live
+            .then(|| Backend::of(&config, file, arguments.admin.map(Into::into), Access::Read))
+            .transpose()?;
         let logs = logs(arguments, &config)?;
         let search =
             Search { id, logs: &logs, file, backend, json: arguments.json, are_of_file: arguments.logs.is_empty() };
@@ -197,7 +200,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     let connection = SampleConnection::new(arguments.listener.as_deref(), shown, &sample, config)?;
     let (settings, headers) = (&config.client_ip, &sample.head.headers);
     let client = match connection.door() {
-        Door::Proxy | Door::ExtAuthz | Door::Rls => settings.client(sample.peer, headers),
+        Door::Proxy | Door::ExtAuthz | Door::Rls | Door::Json => settings.client(sample.peer, headers),
         // At this door, the peer is the proxy that asks.
         Door::Http => settings.client_of_trusted(sample.peer, headers),
     };
@@ -254,6 +257,12 @@ fn by_stages(
                     Err(refusal) => return Ok(before_rules(arguments, described, &refusal)),
                 };
             }
+            Stage::Usage => {
+                if config.usage.as_ref().is_some_and(|usage| usage.is_asked(bare)) {
+                    let report = without_rules(arguments, described, own_responses::usage_answer(bare));
+                    return Ok(Report { token: credentials.token, key: credentials.api_key, ..report });
+                }
+            }
             Stage::Route => {
                 let request = bare.with_identity(&credentials.identity);
                 routes = routes::explain(config, &request);
@@ -309,14 +318,16 @@ fn by_rules(
     };
     // Levels are needed only for charges.
     let levels: Option<Levels> = match arguments.live && !keys.is_empty() {
-        true => Some(Backend::of(config, &arguments.file.config, arguments.admin)?.read(&keys)?),
+        true => Some(
+            Backend::of(config, &arguments.file.config, arguments.admin.map(Into::into), Access::Read)?.read(&keys)?,
+        ),
         false => None,
     };
     let now = levels.as_ref().map_or(known.at.into(), |levels| levels.at);
     let longest_delay = match request.door {
         Door::Proxy => grpc_timeout::longest_delay(request.head, Micros(0)),
-        // The proxy that asks delays the request itself.
-        Door::Http | Door::ExtAuthz | Door::Rls => Some(Micros(0)),
+        // At these doors, limits do not delay requests.
+        Door::Http | Door::ExtAuthz | Door::Rls | Door::Json => Some(Micros(0)),
     };
     let takes_part = unpriced.is_some() || (request.head.method == Method::POST && format_of(request.head).is_some());
     let cost = |charge: &Charge| {

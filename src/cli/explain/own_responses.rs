@@ -1,5 +1,6 @@
 //! Explains the effect of `cors`, `error_pages` and `llm.error_format` on the gateway's own responses.
 
+use http::Method;
 use http::header::ORIGIN;
 
 use super::answer::BEFORE_RULES;
@@ -7,6 +8,8 @@ use super::report::{Answer, Verdict};
 use config::Config;
 use decision::cors::CorsAnswer;
 use decision::order_of_answers::choose_route;
+use decision::refusal::Refusal;
+use request::asked_request::asked_request;
 use request::door::Door;
 use request::grpc_timeout::is_grpc;
 use request::matcher::QuotedText;
@@ -22,6 +25,33 @@ pub(super) fn preflight(config: &Config, request: &Request<'_>) -> Option<usize>
 pub(super) fn preflight_answer(entry: usize) -> Answer {
     let words = vec![format!("ANSWERED 204: a preflight, by cors[{entry}]"), BEFORE_RULES.to_owned()];
     Answer { verdict: Verdict::Passes, code: Some(204), reason: None, retry_after: None, words }
+}
+
+/// Makes the gateway's answer to a request to the path of `usage`.
+pub(super) fn usage_answer(request: &Request<'_>) -> Answer {
+    let refused = |refusal: &Refusal, detail: &str| Answer {
+        verdict: Verdict::Refused,
+        code: Some(refusal.status),
+        reason: Some(refusal.reason.name()),
+        retry_after: None,
+        words: vec![format!("REFUSED {} {}: {detail}", refusal.status, refusal.reason.name()), BEFORE_RULES.to_owned()],
+    };
+    if !matches!(request.head.method, Method::GET | Method::HEAD) {
+        return refused(&Refusal::usage_method(), "the path of `usage` accepts GET and HEAD");
+    }
+    let Ok(asked) = asked_request(request.head) else {
+        return refused(&Refusal::bad_request(400), "`method`, `path` or `host` in the query is repeated or invalid");
+    };
+    let target = asked.uri.path_and_query().map_or("", |target| target.as_str());
+    let words = vec![
+        format!(
+            "ANSWERED 200 by `usage`: what the limits of {} {} have left",
+            asked.method,
+            QuotedText(target.as_bytes())
+        ),
+        "nothing is charged but the limit of such requests; explain that request for its limits".to_owned(),
+    ];
+    Answer { verdict: Verdict::Passes, code: Some(200), reason: None, retry_after: None, words }
 }
 
 /// Adds to the answer which entry of `error_pages` gives the text of a refusal. Also adds whether a web page can read

@@ -75,7 +75,8 @@ fn head(report: &Report) -> Vec<String> {
     }
     if let Some(Descriptor { domain, entries }) = &report.subject.descriptor {
         let entries: Vec<String> = entries.iter().map(|entry| format!("{}={:?}", entry.key, entry.value)).collect();
-        lines.push(format!("descriptor  {} in domain {domain:?}", entries.join(", ")));
+        let domain = domain.as_ref().map_or("no domain".to_owned(), |domain| format!("domain {domain:?}"));
+        lines.push(format!("descriptor  {} in {domain}", entries.join(", ")));
     }
     for (label, text) in [("token  ", &report.token), ("key    ", &report.key)] {
         lines.extend(text.as_ref().map(|text| format!("{label}  {text}")));
@@ -120,8 +121,8 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
     match (rule.applies, rule.action) {
         (Applies::Yes, Some(action)) => {
             let does = match (action, rule.mode) {
-                ("deny", Mode::Shadow) => "shadow  deny: would refuse",
-                ("deny", Mode::Enforce) => "deny: refuses",
+                ("deny", Mode::Shadow) => "shadow  deny: would refuse with 403, before any charge",
+                ("deny", Mode::Enforce) => "deny: refuses with 403, before any charge",
                 (_, Mode::Shadow) => "shadow  allow: no charge",
                 (_, Mode::Enforce) => "allow: no charge in this policy",
             };
@@ -138,7 +139,7 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
                 line(name, &format!("key {:<1$}  unlimited (override): no charge", keys(rule), columns.key))
             });
             let at_door = rule.not_at_door.iter().map(|name| {
-                let why = "no slot: another proxy forwards the request";
+                let why = "no charge: another proxy forwards the request";
                 line(name, &format!("key {:<1$}  {why}", keys(rule), columns.key))
             });
             let no_model = rule.no_model.iter().map(|name| {

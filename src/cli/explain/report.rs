@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use crate::gateway::bucket_levels::{Bucket, Levels};
+use crate::gateway::bucket_levels::Levels;
 use crate::gateway::bucket_report::bucket_name;
 use base::time::Micros;
 use config::Config;
+use ledger::bucket_level::BucketLevel;
 use ledger::cost::Cost;
 use ledger::money::Amount;
 use ledger::store_time::StoreTime;
@@ -72,7 +73,8 @@ pub(super) struct Request {
 /// A descriptor in the form in which it is printed.
 #[derive(Debug, Serialize)]
 pub(super) struct Descriptor {
-    pub domain: String,
+    /// The domain of the call. `None` if a service names no domain.
+    pub domain: Option<String>,
     pub entries: Vec<Entry>,
 }
 
@@ -160,7 +162,7 @@ pub(super) struct Charge {
     /// The name of the limit, such as `free`, or `free.second` if the rule has several.
     pub limit: String,
     pub mode: Mode,
-    /// The cost, or what is reserved until the cost is known. `None` if the body of the request decides it.
+    /// The cost, or the amount that is reserved until the cost is known. `None` if the body of the request decides it.
     pub cost: Option<Amount>,
     pub numbers: String,
     /// The settings of the limit that come from credentials, with a remark on each.
@@ -172,7 +174,8 @@ pub(super) struct Charge {
     /// Whether the settings of the limit come from an override.
     #[serde(skip_serializing_if = "is_false")]
     pub overridden: bool,
-    /// Where the cost comes from, if it is known only when the request has ended, and what is reserved until then.
+    /// For a cost that is known only when the request has ended: its source, and the amount that is reserved until
+    /// then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<String>,
     /// The meter whose bucket this limit shares with other rules. `None` without a meter.
@@ -223,7 +226,8 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// What the rules are explained for: the costs of the request, the time, and the levels of the buckets.
+/// The values that an explanation of the rules needs: the costs of the request, the time, and the levels of the
+/// buckets.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'l> {
     /// Returns the cost of the request at a limit. `None` if the limit does not count the request.
@@ -351,7 +355,7 @@ fn charge(explained: &ExplainedCharge<'_>, cost: Cost, config: &Config, terms: T
     let charge = &explained.charge;
     let unit = explained.settled.map_or(Unit::Requests, SettledPrice::unit);
     let level = terms.levels.map(|levels| {
-        let Bucket { untouched, wait, delay } = levels.bucket(&charge.key, &charge.algorithm, cost);
+        let BucketLevel { untouched, wait, delay, .. } = levels.bucket(&charge.key, &charge.algorithm, cost);
         let (remaining, full_in) = (untouched.remaining, untouched.reset_after);
         let pays = wait == Some(Micros(0));
         Level {
@@ -380,8 +384,8 @@ fn charge(explained: &ExplainedCharge<'_>, cost: Cost, config: &Config, terms: T
     }
 }
 
-/// Whether only the body of the request, with the prices of the model that it names, says what is reserved. Without a
-/// body, the worst case in money is 0.
+/// Whether the reserved amount depends on the body of the request, which names the model. Without a body, the worst
+/// case in money is 0.
 pub(super) fn is_of_body(price: Option<&SettledPrice>, cost: Cost) -> bool {
     let is_worst = |price: &SettledPrice| matches!(price.reserve, Reserve::Worst { .. });
     cost == Cost::default() && price.is_some_and(|price| price.unit() == Unit::Dollars && is_worst(price))

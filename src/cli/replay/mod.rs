@@ -38,7 +38,7 @@ Example: which clients would new numbers refuse that today's do not?
 pub(super) struct Arguments {
     #[command(flatten)]
     file: ConfigFile,
-    /// Another file: say what it changes. -c is then the one in force, under which the log was written
+    /// Another file, to show what it changes. -c is then the file under which the log was written
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// The format of the lines; by default detected for each line
@@ -59,7 +59,7 @@ pub(super) struct Arguments {
     /// Write a chart of allowed and refused requests over time, as SVG
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
-    /// Access logs, may be gzipped; - is standard input
+    /// The access logs, compressed or not; - is standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<String>,
 }

@@ -97,10 +97,16 @@ pub(super) fn warnings(report: &Report, names: &[String]) -> Vec<String> {
             ));
         }
         if !outcome.undecidable.is_empty() && !outcome.lacking.is_empty() {
-            warnings.push(format!(
-                "{file}to decide them, say that requests had none of these, --absent '{}', or take them from a log of JSON with --map",
-                outcome.lacking.join(",")
-            ));
+            let absent = format!("say that requests had none of these, --absent '{}'", outcome.lacking.join(","));
+            let to_log = &outcome.to_log;
+            warnings.push(match report.ours {
+                OwnLog::None => format!("{file}to decide them, {absent}, or take them from a log of JSON with --map"),
+                _ if to_log.is_empty() => format!("{file}to decide them, {absent}"),
+                _ => format!(
+                    "{file}to decide such requests from now on, log what is missing, access_log: {{{to_log}}}; to decide \
+                     these, {absent}"
+                ),
+            });
         }
     }
     warnings
@@ -126,7 +132,7 @@ fn rows(outcomes: &[Outcome], requests: u64) -> Vec<Row> {
         }
     };
     let mut rows = vec![line("allowed", |outcome| outcome.allowed), line("refused", |outcome| outcome.refused)];
-    // The last file gives the order of the rows. Rules that only other files have come after.
+    // The last file gives the order of the rows. Rules of other files follow.
     let mut listed: Vec<&str> = Vec::new();
     for by in outcomes.iter().rev().flat_map(|outcome| &outcome.by) {
         if listed.contains(&&*by.name) {

@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 
-use base::time::Micros;
 use ledger::algorithm::ban::BanPeriod;
-use ledger::algorithm::{Algorithm, ChargeResult, Level, State, budget};
+use ledger::algorithm::raise::Raise;
+use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
+use ledger::bucket_level::{self, BucketLevel};
 use ledger::cost::Cost;
-use ledger::holds::{Owner, Report, SettledSums};
 use ledger::store_time::StoreTime;
-
-/// An owner that is no gateway and holds no slots. The steps with which levels are computed need an owner.
-const READER: Owner = Owner(u64::MAX);
 
 /// The states of some buckets at one moment, from which the remaining amounts are computed.
 #[derive(Debug)]
@@ -20,16 +17,6 @@ pub(crate) struct Levels {
     pub at: StoreTime,
     pub from: String,
     states: HashMap<BucketKey, State>,
-}
-
-/// The remaining amount of one bucket, and when the bucket can pay for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bucket {
-    pub untouched: Level,
-    /// The time until the bucket can pay for the request. Zero if the bucket can pay now, `None` if the bucket can never pay.
-    pub wait: Option<Micros>,
-    /// The time by which the bucket delays the request if the bucket can pay now.
-    pub delay: Micros,
 }
 
 impl Levels {
@@ -50,33 +37,28 @@ impl Levels {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
-    /// Returns the ban of a bucket: the one that runs, or the last one until it is forgotten. `None` for a limit without bans.
+    /// Returns the running ban of a bucket, or the last ban until it is forgotten. `None` for a limit without bans.
     pub(crate) fn ban(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<BanPeriod> {
-        let Algorithm::Budget(budget) = algorithm else { return None };
-        budget.last_ban(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
+        algorithm.last_ban(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
-    /// Returns the state of a bucket, on which a step of its algorithm can be tried. `None` if the bucket is full. A
-    /// bucket of slots or of a budget always has a state, with [`READER`] as an owner, because its steps need one.
+    /// Returns the raises of a bucket that run.
+    pub(crate) fn raises(&self, key: &BucketKey, algorithm: &Algorithm) -> Vec<Raise> {
+        algorithm.raises(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
+    }
+
+    /// Returns the limit of a bucket, with the raises that run.
+    pub(crate) fn raised(&self, key: &BucketKey, algorithm: &Algorithm) -> Algorithm {
+        algorithm.raised(algorithm.raised_by(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm)))
+    }
+
+    /// Returns the state of a bucket, on which a step of its algorithm can be tried, as [`bucket_level::state_to_ask`] does.
     pub(crate) fn state_to_ask(&self, key: &BucketKey, algorithm: &Algorithm) -> Option<State> {
-        let state = self.states.get(key);
-        let report = Report { owner: READER, sequence: 1, held: Cost::default(), settled: SettledSums::default() };
-        algorithm
-            .accept(state.map(|state| &state[..]), report, self.at.of(algorithm))
-            .map_or_else(|| state.cloned(), |entry| Some(entry.state))
+        bucket_level::state_to_ask(algorithm, self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
-    pub(crate) fn bucket(&self, key: &BucketKey, algorithm: &Algorithm, cost: Cost) -> Bucket {
-        let step = algorithm.step(self.state_to_ask(key, algorithm).as_deref(), cost, self.at.of(algorithm));
-        let (wait, delay) = match step.charge {
-            ChargeResult::Fits { delay, .. } => (Some(Micros(0)), delay),
-            ChargeResult::Short { wait } => (Some(wait), Micros(0)),
-            ChargeResult::Held => (Some(budget::WAIT), Micros(0)),
-            ChargeResult::Never => (None, Micros(0)),
-            // Nothing is asked, so no ban begins.
-            ChargeResult::Banned { begins: Some(ban), .. } => (ban.otherwise, Micros(0)),
-            ChargeResult::Banned { wait, .. } => (Some(wait), Micros(0)),
-        };
-        Bucket { untouched: step.untouched, wait, delay }
+    /// Returns the level of a bucket for a request of this cost.
+    pub(crate) fn bucket(&self, key: &BucketKey, algorithm: &Algorithm, cost: Cost) -> BucketLevel {
+        BucketLevel::of(algorithm, self.states.get(key).map(|state| &state[..]), cost, self.at.of(algorithm))
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::bucket_levels::Levels;
 use config::Config;
 use ledger::algorithm::{Algorithm, concurrency};
-use ledger::bucket_key::BucketKey;
+use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::cost::{Cost, ExtraDecimals};
 use ledger::money::{self, AmountFormat};
 use request::attribute::Attribute;
@@ -72,6 +72,26 @@ pub(crate) struct Limit {
     pub claimed: Option<String>,
     /// The meter whose buckets this limit shares with other limits. `None` without a meter.
     pub meter: Option<String>,
+    /// The tag by which a store in memory identifies the limit.
+    pub tag: LimitTag,
+}
+
+impl Limit {
+    /// Makes the limit of a bucket whose client is not known, with the limit's own settings.
+    pub(crate) fn of(limit: &CompiledLimit) -> Option<Limit> {
+        Some(Limit {
+            policy: limit.policy.clone(),
+            name: limit.name.clone(),
+            mode: limit.mode,
+            algorithm: *limit.variants.first()?,
+            unit: limit.unit(),
+            cost: Cost::ONE,
+            overridden: false,
+            claimed: limit.claimed_text(),
+            meter: limit.meter.clone(),
+            tag: limit.tag(0),
+        })
+    }
 }
 
 /// The reason why slots are neither reset nor given back.
@@ -97,6 +117,14 @@ pub(crate) fn changeable(mut chosen: Vec<BucketSelection>) -> Result<Vec<BucketS
 /// # Errors
 /// If the text is not an amount above 0, or if some limits count money and others do not.
 pub(crate) fn amount(text: &str, chosen: &[BucketSelection]) -> Result<Cost, LookupError> {
+    amount_of("AMOUNT", text, chosen)
+}
+
+/// Parses an amount as [`amount`] does. `argument` is its name on the command line.
+///
+/// # Errors
+/// As [`amount`].
+pub(super) fn amount_of(argument: &str, text: &str, chosen: &[BucketSelection]) -> Result<Cost, LookupError> {
     let mut formats = chosen.iter().filter_map(|chosen| Some(chosen.limit.as_ref()?.unit.format()));
     let format = formats.next().unwrap_or_default();
     if formats.any(|other| other != format) {
@@ -110,7 +138,7 @@ pub(crate) fn amount(text: &str, chosen: &[BucketSelection]) -> Result<Cost, Loo
     };
     let amount = amount.filter(|amount| *amount > Cost::default());
     let after = "after the values of the limit keys";
-    amount.ok_or_else(|| format!("AMOUNT: must be {must}, {after}; is {}", QuotedText(text.as_bytes())).into())
+    amount.ok_or_else(|| format!("{argument}: must be {must}, {after}; is {}", QuotedText(text.as_bytes())).into())
 }
 
 /// Checks that no stored bucket has slots. The configuration here may lack the limit, so the stored states are checked.
@@ -159,6 +187,7 @@ pub(crate) fn by_values(
                             .filter(|_| charge.variant == 0)
                             .and_then(CompiledLimit::claimed_text),
                         meter: meter.map(str::to_owned),
+                        tag: charge.tag,
                     }),
                     of: Some(of.clone()),
                 }
@@ -175,7 +204,7 @@ pub(crate) fn by_values(
 
 /// The limits that an operator's argument names.
 #[derive(Clone, Copy, Debug)]
-enum LimitSelector<'n> {
+pub(super) enum LimitSelector<'n> {
     /// Limits with this name, or limits of a rule with this name.
     Named(&'n str),
     OfMeter(&'n str),
@@ -191,7 +220,10 @@ impl LimitSelector<'_> {
 }
 
 /// Returns the rules with this name. Without such a rule, returns the rules that use the meter with this name.
-fn named<'c, 'n>(
+///
+/// # Errors
+/// If no rule and no meter has the name, or several rules have it.
+pub(super) fn named<'c, 'n>(
     config: &'c Config,
     name: &'n str,
 ) -> Result<Vec<(&'c Policy, &'c Rule, LimitSelector<'n>)>, LookupError> {
@@ -224,7 +256,7 @@ fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>)
 }
 
 /// Describes a bucket that was found by its name in the access log. `name` is the rule, limit or meter on the command
-/// line, if it is given. The client's override is not known.
+/// line, if it is given. Overrides are left out.
 ///
 /// # Errors
 ///
@@ -233,30 +265,26 @@ pub(crate) fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Res
     let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
     // The limits of a meter may differ, for example in rate and burst. The first limit is shown.
     let (policy, rule, wanted) = *named(config, name)?.first().ok_or("no rule has a limit")?;
-    // A candidate (a limit on trial) has the name of the limit that it may replace, but buckets of its own. The name
-    // means the limit itself.
-    let limits = config.rules.compiled(rule).iter().filter(|limit| limit.mode == mode(policy, rule));
-    let limits: Vec<_> = limits.filter(|limit| wanted.has(policy, rule, &limit.name, limit.meter.as_deref())).collect();
-    match (&limits[..], limits.first().and_then(|limit| limit.variants.first())) {
-        ([limit], Some(algorithm)) => {
-            let limit = Limit {
-                policy: limit.policy.clone(),
-                name: limit.name.clone(),
-                mode: limit.mode,
-                algorithm: *algorithm,
-                unit: limit.unit(),
-                cost: Cost::ONE,
-                overridden: false,
-                claimed: limit.claimed_text(),
-                meter: limit.meter.clone(),
-            };
-            Ok(BucketSelection { key, limit: Some(limit), of: None })
-        }
+    let limits: Vec<_> = limits_of(config, policy, rule, wanted).collect();
+    match &limits[..] {
+        [limit] => Ok(BucketSelection { key, limit: Limit::of(limit), of: None }),
         _ => {
             let names: Vec<&str> = limits.iter().map(|limit| &*limit.name).collect();
             Err(format!("rule {} has several limits: name one of {}", rule.name, names.join(", ")).into())
         }
     }
+}
+
+/// Returns the limits of a rule that are named. A candidate (a limit on trial) has the name of the limit that it may replace,
+/// but buckets of its own. The name means the limit itself.
+pub(super) fn limits_of<'c, 'n>(
+    config: &'c Config,
+    policy: &'c Policy,
+    rule: &'c Rule,
+    wanted: LimitSelector<'n>,
+) -> impl Iterator<Item = &'c CompiledLimit> + use<'c, 'n> {
+    let limits = config.rules.compiled(rule).iter().filter(|limit| limit.mode == mode(policy, rule));
+    limits.filter(move |limit| wanted.has(policy, rule, &limit.name, limit.meter.as_deref()))
 }
 
 fn mode(policy: &Policy, rule: &Rule) -> Mode {

@@ -13,14 +13,18 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::ban_listing::BanListing;
+use super::ban_lookup;
 use super::bucket_levels::Levels;
-use super::bucket_lookup::{self, BucketSelection, LookupError};
-use super::bucket_report::{BucketReport, Change, bucket_name};
+use super::bucket_lookup::{self, BucketSelection, Limit, LookupError};
+use super::bucket_report::{BucketReport, Change, LoggedRaise, bucket_name};
+use super::raise_request::{RaiseArguments, RaiseRequest};
+use super::subject_listing;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
-use base::time::Timestamp;
-use ledger::algorithm::{AlgorithmKind, State};
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::{AlgorithmKind, State, ban};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 use ledger::money::AmountFormat;
@@ -61,6 +65,14 @@ pub(crate) enum Act {
     Reset,
     /// Gives this amount back to the bucket. The amount is a text, as it was written on the command line.
     Grant(String),
+    /// Bans the bucket for this time from now on, in microseconds.
+    Ban(u64),
+    /// Raises the limit of one bucket for a while.
+    Raise(RaiseArguments),
+    /// Lists the banned buckets of a limit.
+    List,
+    /// Lists the buckets of a limit whose subjects are known, if they have used at least this share in percent.
+    Subjects(Option<u8>),
 }
 
 impl BucketQuery {
@@ -69,13 +81,19 @@ impl BucketQuery {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
+    /// Returns the name of the user, cut for the log.
+    fn shown_user(&self) -> String {
+        self.user.chars().take(LONGEST_USER).collect()
+    }
+
     fn decode(field: &[u8]) -> Option<BucketQuery> {
         let json = URL_SAFE_NO_PAD.decode(field.get(..LONGEST.min(field.len()))?).ok()?;
         serde_json::from_slice(&json).ok()
     }
 }
 
-/// Decodes the query in the header field. `permits` returns whether the request permits the change `reset` or `grant`.
+/// Decodes the query in the header field. `permits` returns whether the request permits the change `reset`, `grant`, `ban` or
+/// `raise`.
 ///
 /// # Errors
 /// If the field has no valid query, or the request does not permit the change. The error has a status code and a text.
@@ -85,7 +103,11 @@ pub(crate) fn query(field: &[u8], permits: impl Fn(&str) -> bool) -> Result<Buck
     match &query.act {
         Act::Reset if !permits("reset") => Err((403, "a reset needs DELETE with `Tollgate-Operator: reset`")),
         Act::Grant(_) if !permits("grant") => Err((403, "a grant needs PATCH with `Tollgate-Operator: grant`")),
-        Act::Show | Act::Reset | Act::Grant(_) => Ok(query),
+        Act::Ban(_) if !permits("ban") => Err((403, "a ban needs PATCH with `Tollgate-Operator: ban`")),
+        Act::Raise(_) if !permits("raise") => Err((403, "a raise needs PATCH with `Tollgate-Operator: raise`")),
+        Act::Show | Act::Reset | Act::Grant(_) | Act::Ban(_) | Act::Raise(_) | Act::List | Act::Subjects(_) => {
+            Ok(query)
+        }
     }
 }
 
@@ -117,9 +139,9 @@ type States = (StoreTime, Vec<Option<State>>);
 type GiveBackResult = (StoreTime, Vec<GivenBack>);
 
 /// The buckets of this gateway, in memory or in a shared store.
-struct Buckets<'g> {
-    gateway: &'g GatewayState,
-    snapshot: &'g Snapshot,
+pub(super) struct Buckets<'g> {
+    pub gateway: &'g GatewayState,
+    pub snapshot: &'g Snapshot,
     /// The buckets in memory; `None` for those in a shared store.
     memory: Option<&'g Memory>,
 }
@@ -131,6 +153,15 @@ impl<'g> Buckets<'g> {
 
     fn answer(&self, query: &BucketQuery) -> Result<Value, LookupError> {
         let config = &self.snapshot.config;
+        if query.act == Act::List {
+            return self.list_bans(query);
+        }
+        if let Act::Subjects(near) = query.act {
+            return subject_listing::list(self, query, near.unwrap_or(0));
+        }
+        if let Act::Raise(arguments) = &query.act {
+            return self.raise(query, arguments);
+        }
         let chosen = self.choose(query)?;
         let chosen = if query.act == Act::Show { chosen } else { bucket_lookup::changeable(chosen)? };
         // Limits of one meter share a bucket, so each key is kept once.
@@ -139,13 +170,12 @@ impl<'g> Buckets<'g> {
             kinds.insert(chosen.key, chosen.limit.as_ref().map(|limit| limit.algorithm.kind()));
         }
         let keys: Vec<BucketKey> = kinds.keys().copied().collect();
-        let from = match self.memory {
-            Some(_) => query.gateway.clone(),
-            None => config.store.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string()),
-        };
+        let from = self.place(query);
         let levels = |(at, states)| Levels::new(at, from.clone(), &keys, states);
         let (change, before, after) = match &query.act {
-            Act::Show => (Change::None, levels(self.states(&keys)?), None),
+            Act::Show | Act::List | Act::Raise(_) | Act::Subjects(_) => {
+                (Change::None, levels(self.states(&keys)?), None)
+            }
             Act::Reset => {
                 bucket_lookup::check_stored(&levels(self.states(&keys)?), &keys)?;
                 (Change::Reset, levels(self.reset(&kinds)?), None)
@@ -157,11 +187,18 @@ impl<'g> Buckets<'g> {
                 let (before, after) = given.into_iter().map(|given| (given.before, given.after)).unzip();
                 (Change::GiveBack(amount), levels((at, before)), Some(levels((at, after))))
             }
+            Act::Ban(length) => {
+                let length = Some(Micros(*length)).filter(|length| *length <= ban::LONGEST);
+                let length = length.ok_or("a ban lasts 366d at most")?;
+                let (at, set) = self.set_ban(&chosen, &keys, length)?;
+                let (before, after) = set.into_iter().map(|set| (set.before, set.after)).unzip();
+                (Change::Ban(length), levels((at, before)), Some(levels((at, after))))
+            }
         };
         let names = keys.iter().map(|key| bucket_name(&config.hash_key, key)).collect::<Vec<_>>().join(",");
-        let user: String = query.user.chars().take(LONGEST_USER).collect();
+        let user = query.shown_user();
         match change {
-            Change::None => {}
+            Change::None | Change::Raise(_) => {}
             Change::Reset => {
                 self.gateway.events.note(EventKind::BucketsReset, "");
                 log::info!(user, buckets = names; "buckets were reset by an operator");
@@ -170,6 +207,11 @@ impl<'g> Buckets<'g> {
                 self.gateway.events.note(EventKind::BucketsGranted, "");
                 let amount = format_of(&chosen).of(amount);
                 log::info!(user, buckets = names, amount:%; "amounts were given back by an operator");
+            }
+            Change::Ban(length) => {
+                self.gateway.events.note(EventKind::BucketsBanned, "");
+                let seconds = length.ceil_seconds();
+                log::info!(user, buckets = names, seconds; "buckets were banned by an operator");
             }
         }
         let report = BucketReport { config, change, before, after };
@@ -184,20 +226,80 @@ impl<'g> Buckets<'g> {
             at: self.gateway.clock.wall(),
             names: &config.hash_key,
         };
+        let bans = matches!(query.act, Act::Ban(_));
         match (&query.rule, &query.hash) {
+            (Some(rule), None) if bans => {
+                ban_lookup::with_ban(rule, bucket_lookup::by_values(config, rule, &query.keys, known)?)
+            }
             (Some(rule), None) => bucket_lookup::by_values(config, rule, &query.keys, known),
-            (rule, Some(begin)) => match &self.find(begin)?[..] {
-                [key] => Ok(vec![bucket_lookup::by_key(config, rule.as_deref(), *key)?]),
-                [] => Err(LookupError {
+            (rule, Some(begin)) => match (&self.find(begin)?[..], rule) {
+                ([key], Some(rule)) if bans => ban_lookup::bucket_of(config, rule, *key, begin),
+                ([key], rule) => Ok(vec![bucket_lookup::by_key(config, rule.as_deref(), *key)?]),
+                ([], _) => Err(LookupError {
                     what: format!("no bucket is called {begin}"),
                     hint: Some("a full bucket is not stored; and names depend on `hash_key` in the file".to_owned()),
                 }),
-                several => {
+                (several, _) => {
                     let names: Vec<String> = several.iter().map(|key| bucket_name(&config.hash_key, key)).collect();
                     Err(format!("{begin} begins the names of {} buckets: {}", names.len(), names.join(", ")).into())
                 }
             },
             (None, None) => Err("a RULE or --hash must be given".into()),
+        }
+    }
+
+    /// Raises the limit of the bucket that the query names.
+    fn raise(&self, query: &BucketQuery, arguments: &RaiseArguments) -> Result<Value, LookupError> {
+        let name = query.rule.as_deref().ok_or("a RULE must be given")?;
+        let (request, chosen) = RaiseRequest::new(arguments, name, self.choose(query)?)?;
+        let (at, changed) = match self.memory {
+            Some(memory) => request.raise_in_memory(memory)?,
+            None => self.inspect(async |look| request.raise_in(look).await)?.map(timed)?,
+        };
+        let (before, after) = changed.into_iter().map(|states| (states.before, states.after)).unzip();
+        let levels = |states| Levels::new(at, self.place(query), &[request.key], states);
+        let config = &self.snapshot.config;
+        let report = BucketReport {
+            config,
+            change: Change::Raise(request.id),
+            before: levels(before),
+            after: Some(levels(after)),
+        };
+        if let Some(LoggedRaise { limit, bucket, amount, until, before, after }) = LoggedRaise::of(&report, &chosen) {
+            self.gateway.events.note(EventKind::BucketRaised, "");
+            let (user, id, reason) =
+                (query.shown_user(), &*arguments.id, arguments.reason.as_deref().unwrap_or_default());
+            log::info!(
+                user, bucket, policy:% = limit.policy, limit:% = limit.name, id, amount, until, before, after, reason;
+                "bucket was raised by an operator"
+            );
+        }
+        Ok(json!({"lines": report.lines(&chosen), "document": report.document(&chosen)}))
+    }
+
+    /// Lists the bans of the limit that the query names.
+    fn list_bans(&self, query: &BucketQuery) -> Result<Value, LookupError> {
+        let config = &self.snapshot.config;
+        let limit = ban_lookup::limit_with_ban(config, query.rule.as_deref().ok_or("a RULE must be given")?)?;
+        let algorithm = limit.variants.first().ok_or("the limit has no numbers")?;
+        let is = |key: &BucketKey| limit.has_bucket(key);
+        let list = match self.memory {
+            Some(memory) => memory.list_bans(algorithm, &is),
+            None => self.inspect(async |look| look.list_bans(algorithm, &is, &mut |_| {}).await)?,
+        };
+        let subject = |key: &BucketKey| {
+            let known = self.gateway.records.subjects.subject(key)?;
+            config.records.as_ref()?.names(&known.attribute).then(|| known.text())
+        };
+        let listing = BanListing { config, limit, list, from: self.place(query), subject: &subject };
+        Ok(json!({"lines": listing.lines(), "document": listing.document()}))
+    }
+
+    /// Returns the name of the place where the buckets are.
+    pub(super) fn place(&self, query: &BucketQuery) -> String {
+        match self.memory {
+            Some(_) => query.gateway.clone(),
+            None => self.snapshot.config.store.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string()),
         }
     }
 
@@ -210,7 +312,11 @@ impl<'g> Buckets<'g> {
         }
     }
 
-    fn states(&self, keys: &[BucketKey]) -> Result<States, LookupError> {
+    /// Reads the states of these buckets.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(super) fn states(&self, keys: &[BucketKey]) -> Result<States, LookupError> {
         match self.memory {
             Some(memory) => Ok(memory.states_of(keys)),
             None => self.inspect(async |look| look.states(keys).await).map(timed),
@@ -229,6 +335,32 @@ impl<'g> Buckets<'g> {
         match self.memory {
             Some(memory) => Ok(memory.give_back(buckets, amount)),
             None => self.inspect(async |look| look.give_back(buckets, amount).await).map(timed),
+        }
+    }
+
+    /// Begins bans of these buckets. Several of the selected limits can have one bucket; `keys` has each once.
+    fn set_ban(
+        &self,
+        chosen: &[BucketSelection],
+        keys: &[BucketKey],
+        length: Micros,
+    ) -> Result<GiveBackResult, LookupError> {
+        let limit = |key: &BucketKey| chosen.iter().find(|chosen| chosen.key == *key)?.limit.as_ref();
+        let limits: Vec<_> = keys.iter().filter_map(|key| Some((*key, limit(key)?))).collect();
+        match self.memory {
+            Some(memory) => {
+                let ban = |(key, limit): &(BucketKey, &Limit)| {
+                    let algorithm = limit.algorithm;
+                    memory.change(key, limit.tag, |state, time| algorithm.set_ban(state, length, time.of(&algorithm)))
+                };
+                let set: Vec<_> = limits.iter().map(ban).collect();
+                let at = set.last().ok_or("no bucket is given")?.0;
+                Ok((at, set.into_iter().map(|(_, set)| set).collect()))
+            }
+            None => {
+                let buckets: Vec<_> = limits.iter().map(|(key, limit)| (*key, limit.algorithm)).collect();
+                self.inspect(async |look| look.set_ban(&buckets, length).await).map(timed)
+            }
         }
     }
 

@@ -2,15 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::bucket_levels::{Bucket, Levels};
+use super::bucket_levels::Levels;
 use super::bucket_lookup::{BucketSelection, Limit};
 use base::pseudonym::PseudonymKey;
 use base::time::{Micros, Timestamp};
+use base::waiting_time::WaitingTime;
 use config::Config;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::ban::BanPeriod;
 use ledger::algorithm::concurrency::Holder;
+use ledger::algorithm::raise::{Raise, RaiseId};
 use ledger::bucket_key::BucketKey;
+use ledger::bucket_level::BucketLevel;
 use ledger::cost::Cost;
 use rules::explanation::Date;
 use rules::rule::Mode;
@@ -31,6 +34,10 @@ pub(crate) enum Change {
     Reset,
     /// Gives back to each bucket up to this amount of what is spent.
     GiveBack(Cost),
+    /// Bans each bucket for this time from now on.
+    Ban(Micros),
+    /// Raises the limit of one bucket, by the raise with this id.
+    Raise(RaiseId),
 }
 
 /// The result of a bucket command: the change, and the levels of the buckets before the change.
@@ -39,7 +46,7 @@ pub(crate) struct BucketReport<'c> {
     pub config: &'c Config,
     pub change: Change,
     pub before: Levels,
-    /// The levels after an amount was given back. `None` for any other change.
+    /// The levels after an amount was given back, a ban began, or a bucket was raised. `None` for any other change.
     pub after: Option<Levels>,
 }
 
@@ -55,6 +62,8 @@ impl BucketReport<'_> {
             Change::None => format!("read from {from}"),
             Change::Reset => format!("full from now on, in {from}{seen}"),
             Change::GiveBack(_) => format!("given back in {from}{seen}"),
+            Change::Ban(_) => format!("banned from now on, in {from}{seen}"),
+            Change::Raise(_) => format!("raised in {from}{seen}"),
         });
         lines
     }
@@ -65,12 +74,12 @@ impl BucketReport<'_> {
             let kept = if self.before.state(&chosen.key).is_some() { "something is spent" } else { "full" };
             return vec![match self.change {
                 Change::Reset => format!("bucket {name}  was: {kept}"),
-                Change::None | Change::GiveBack(_) => {
+                Change::None | Change::GiveBack(_) | Change::Ban(_) | Change::Raise(_) => {
                     format!("bucket {name}  {kept}; name the RULE to see how much is left")
                 }
             }];
         };
-        let most = limit.algorithm.ceiling();
+        let most = self.before.raised(&chosen.key, &limit.algorithm).ceiling();
         let shadow = if limit.mode == Mode::Shadow { "  shadow" } else { "" };
         let meter = limit.meter.as_ref().map_or_else(String::new, |meter| format!(" of meter {meter}"));
         let overridden = if limit.overridden { " (override)" } else { "" };
@@ -103,32 +112,69 @@ impl BucketReport<'_> {
                     _ => format!("gave back {}: {holds}", shown(given)),
                 }
             }
-            (Change::Reset | Change::GiveBack(_), _) => format!("held {left} of {most}"),
+            (Change::Ban(_), Some(_)) => format!("{left} left of {most}"),
+            (Change::Raise(_), Some(after)) => {
+                let now = after.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
+                let raised = after.raised(&chosen.key, &limit.algorithm).ceiling();
+                let [now, raised] = [now, raised].map(shown);
+                match self.is_new_raise(chosen, limit) {
+                    true => format!("{now} left of {raised}, had {left} of {most}"),
+                    false => format!("it has this raise already: {now} left of {raised}"),
+                }
+            }
+            (Change::Reset | Change::GiveBack(_) | Change::Ban(_) | Change::Raise(_), _) => {
+                format!("held {left} of {most}")
+            }
         };
-        let ban = self.before.ban(&chosen.key, &limit.algorithm).map(|banned| self.ban(banned, limit));
+        let levels = match (self.change, &self.after) {
+            (Change::Ban(_) | Change::Raise(_), Some(after)) => after,
+            _ => &self.before,
+        };
+        let ban = levels.ban(&chosen.key, &limit.algorithm).map(|banned| self.ban(banned, limit));
         let holders = if self.change == Change::None { self.holders(chosen, limit) } else { Vec::new() };
         let holders = holders.into_iter().map(|Holder { owner, held, since }| {
             let gateway = match owner {
                 PROCESS => "this gateway".to_owned(),
                 PREVIOUS_PROCESS => "the previous process".to_owned(),
+                owner if owner.is_timed() => format!("a service, by the hold {owner}"),
                 owner => format!("gateway {owner}"),
             };
             format!("    {gateway} holds {} since {}", shown(held), Date(since))
         });
-        [head, format!("  {level}")].into_iter().chain(ban).chain(holders).collect()
+        let raises = levels.raises(&chosen.key, &limit.algorithm);
+        let raises = raises.into_iter().map(|Raise { id, amount, end }| {
+            format!("    raised by {} until {}, by raise {id}", shown(amount), Date(self.date_of(end, limit)))
+        });
+        [head, format!("  {level}")].into_iter().chain(raises).chain(ban).chain(holders).collect()
     }
 
-    /// Returns a line about the ban of a bucket, before the change.
+    /// Returns a line about the ban of a bucket: the one before the change, or the one that begins with it.
     fn ban(&self, BanPeriod { end, step }: BanPeriod, limit: &Limit) -> String {
-        let wait = end.since(self.before.at.of(&limit.algorithm));
+        let at = self.after.as_ref().unwrap_or(&self.before).at;
+        let wait = end.since(at.of(&limit.algorithm));
         match (wait, self.change) {
             (Micros(0), _) => format!("    ban {step} is over, and is remembered"),
-            (wait, Change::Reset) => format!("    ban {step} would have ended in {}s", wait.ceil_seconds()),
+            (wait, Change::Reset) => {
+                let ends = WaitingTime(wait).with_end_if_long(|| Date(at.date.plus(wait)).to_string());
+                format!("    ban {step} would have ended in {ends}")
+            }
             (wait, _) => {
-                let until = Date(self.before.at.date.plus(wait));
-                format!("    banned until {until}, in {}s, by ban {step}", wait.ceil_seconds())
+                let until = Date(at.date.plus(wait));
+                format!("    banned until {until}, in {}, by ban {step}", WaitingTime(wait))
             }
         }
+    }
+
+    /// Returns the date of a moment on the clock by which this limit is charged.
+    fn date_of(&self, moment: Timestamp, limit: &Limit) -> Timestamp {
+        let at = self.before.at;
+        at.date.plus(moment.since(at.of(&limit.algorithm)))
+    }
+
+    /// Returns whether the change has raised the bucket. It has not if the bucket had this raise before.
+    fn is_new_raise(&self, chosen: &BucketSelection, limit: &Limit) -> bool {
+        let Change::Raise(id) = self.change else { return false };
+        self.before.raises(&chosen.key, &limit.algorithm).iter().all(|raise| raise.id != id)
     }
 
     /// Returns the gateways that hold something of a bucket. Empty if nothing can be held under the limit.
@@ -138,10 +184,11 @@ impl BucketReport<'_> {
     }
 
     fn level(&self, chosen: &BucketSelection, limit: &Limit) -> String {
-        let Bucket { untouched, wait, delay } = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
+        let BucketLevel { untouched, wait, delay, .. } = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
         if limit.algorithm.slots().is_some() {
             let held = self.spent(chosen, limit);
-            return format!("{held} of {} held, {} free", limit.algorithm.ceiling(), untouched.remaining);
+            let most = self.before.raised(&chosen.key, &limit.algorithm).ceiling();
+            return format!("{held} of {most} held, {} free", untouched.remaining);
         }
         let shown = |amount| limit.unit.amount(amount);
         let cost = shown(limit.cost);
@@ -157,7 +204,7 @@ impl BucketReport<'_> {
             after => {
                 let moment = self.before.at.date.plus(after);
                 let printed = limit.algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
-                format!("full in {}s ({printed})", after.ceil_seconds())
+                format!("full in {} ({printed})", WaitingTime(after))
             }
         };
         let pays = match wait {
@@ -165,10 +212,15 @@ impl BucketReport<'_> {
                 format!("; a request of {cost} waits {} ms", delay.0.div_ceil(1000))
             }
             Some(Micros(0)) => String::new(),
-            Some(wait) => format!("; a request of {cost} passes in {}s", wait.ceil_seconds()),
+            Some(wait) => {
+                let moment = self.before.at.date.plus(wait);
+                let printed = || limit.algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
+                format!("; a request of {cost} passes in {}", WaitingTime(wait).with_end_if_long(printed))
+            }
             None => format!("; a request of {cost} never passes"),
         };
-        let [left, most] = [untouched.remaining, limit.algorithm.ceiling()].map(shown);
+        let most = self.before.raised(&chosen.key, &limit.algorithm).ceiling();
+        let [left, most] = [untouched.remaining, most].map(shown);
         format!("{books}{left} left of {most}, {full}{pays}")
     }
 
@@ -192,12 +244,14 @@ impl BucketReport<'_> {
             Change::None => "show",
             Change::Reset => "reset",
             Change::GiveBack(_) => "grant",
+            Change::Ban(_) => "ban",
+            Change::Raise(_) => "raise",
         };
         let buckets: Vec<Value> = chosen.iter().map(|chosen| self.object(chosen)).collect();
         json!({"act": act, "read_from": self.before.from, "buckets": buckets})
     }
 
-    /// Returns the JSON of a bucket. The levels are those before a reset, or those after a grant.
+    /// Returns the JSON of a bucket. The levels are those before a reset, or those after a grant, a ban or a raise.
     fn object(&self, chosen: &BucketSelection) -> Value {
         let name = bucket_name(&self.config.hash_key, &chosen.key);
         let levels = self.after.as_ref().unwrap_or(&self.before);
@@ -205,7 +259,7 @@ impl BucketReport<'_> {
             return json!({"bucket": name, "kept": levels.state(&chosen.key).is_some()});
         };
         let algorithm = &limit.algorithm;
-        let Bucket { untouched, wait, delay } = levels.bucket(&chosen.key, algorithm, limit.cost);
+        let BucketLevel { untouched, wait, delay, .. } = levels.bucket(&chosen.key, algorithm, limit.cost);
         let most = match algorithm {
             Algorithm::TokenBucket(_) => "burst",
             Algorithm::Budget(budget) if budget.limit().token_bucket().is_some() => "burst",
@@ -224,7 +278,7 @@ impl BucketReport<'_> {
             "overridden": limit.overridden,
             "meter": limit.meter,
             "claimed": limit.claimed,
-            most: shown(algorithm.ceiling()),
+            most: shown(levels.raised(&chosen.key, algorithm).ceiling()),
             "spent": shown(levels.spent(&chosen.key, algorithm)),
             "left": shown(untouched.remaining),
             "full_in_us": untouched.reset_after,
@@ -255,9 +309,49 @@ impl BucketReport<'_> {
             add("ban_step", json!(banned.map(|banned| banned.step)));
             add("banned_until", json!(until));
         }
-        if let Some(after) = &self.after {
+        let raises = levels.raises(&chosen.key, algorithm);
+        if !raises.is_empty() {
+            let raise = |Raise { id, amount, end }: &Raise| {
+                let until = Date(self.date_of(*end, limit)).to_string();
+                json!({"raise": id.to_string(), "amount": shown(*amount), "until": until})
+            };
+            add("raises", raises.iter().map(raise).collect());
+        }
+        if let (Some(after), Change::GiveBack(_)) = (&self.after, self.change) {
             add("given_back", json!(shown(self.given_back(chosen, limit, after))));
         }
         object
+    }
+}
+
+/// What the log says about a raise.
+pub(crate) struct LoggedRaise<'c> {
+    pub limit: &'c Limit,
+    pub bucket: String,
+    pub amount: String,
+    pub until: String,
+    /// The burst or limit before and after.
+    pub before: String,
+    pub after: String,
+}
+
+impl<'c> LoggedRaise<'c> {
+    /// Describes the raise that the report is about. `None` if the bucket had it before.
+    pub(crate) fn of(report: &BucketReport<'_>, chosen: &'c [BucketSelection]) -> Option<LoggedRaise<'c>> {
+        let Change::Raise(id) = report.change else { return None };
+        let (chosen, after) = (chosen.first()?, report.after.as_ref()?);
+        let limit = chosen.limit.as_ref().filter(|limit| report.is_new_raise(chosen, limit))?;
+        let Raise { amount, end, .. } =
+            after.raises(&chosen.key, &limit.algorithm).into_iter().find(|raise| raise.id == id)?;
+        let shown = |amount| limit.unit.amount(amount).to_string();
+        let most = |levels: &Levels| shown(levels.raised(&chosen.key, &limit.algorithm).ceiling());
+        Some(LoggedRaise {
+            limit,
+            bucket: bucket_name(&report.config.hash_key, &chosen.key),
+            amount: shown(amount),
+            until: Date(report.date_of(end, limit)).to_string(),
+            before: most(&report.before),
+            after: most(after),
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Shows buckets in memory on the admin listener, resets them, and gives back amounts to them.
 //!
-//! A bucket is named by its key in hexadecimal digits, so that no URL contains a client's value. The listener has no
+//! A bucket is named by its key in hexadecimal digits, so that no URL contains a client's value. A loopback listener has no
 //! password, so a page in a browser could change buckets. To prevent this, DELETE and PATCH need a field that a page
 //! cannot send to another site, and a host name that no other site can have.
 
@@ -11,8 +11,9 @@ use http::{HeaderName, Method};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::bucket_query::{self, QUERY_FIELD};
+use super::bucket_query::{self, BucketQuery, QUERY_FIELD};
 use super::host_check::HostKind;
+use super::write_access::Operator;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 use ledger::algorithm::{AlgorithmKind, State, concurrency};
@@ -22,9 +23,11 @@ use ledger::store_time::StoreTime;
 use stores::GivenBack;
 use stores::memory::Memory;
 
-/// The header field that a change of buckets requires. Its value must be `reset` or `grant`.
+/// The header field that a change of buckets requires. Its value must be `reset`, `grant`, `ban` or `raise`.
 pub(crate) const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-operator");
 
+/// The user in a log line if the request does not name one.
+const UNKNOWN: &str = "unknown";
 /// The maximum number of keys in a request. One proxied request cannot charge more buckets.
 const MAX_KEYS: usize = 256;
 /// The maximum number of results of a search. If there are more, a longer prefix is needed.
@@ -35,18 +38,26 @@ const MIN_DIGITS: usize = 8;
 /// The answer of the admin listener: a status code, and a JSON document or a line of text.
 pub(crate) type Answer = (u16, Result<Value, &'static str>);
 
-/// Answers requests for `/buckets/KEY,KEY` and `/buckets?name=START`. `host` is the name of this machine.
-pub(crate) async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> Answer {
+/// Answers requests for `/buckets/KEY,KEY` and `/buckets?name=START`. `host` is the name of this machine, and `operator` who may change
+/// buckets.
+pub(super) async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts, operator: &Operator) -> Answer {
     if HostKind::of(head, host) != HostKind::Address {
         return (403, Err("use an address or localhost: any other host name may be that of another site"));
     }
     let permits = |word: &str| head.headers.get(OPERATOR_FIELD).is_some_and(|value| value == word);
     if let Some(field) = head.headers.get(QUERY_FIELD) {
         let allowed = |word: &str| {
-            permits(word) && matches!((word, &head.method), ("reset", &Method::DELETE) | ("grant", &Method::PATCH))
+            permits(word)
+                && matches!(
+                    (word, &head.method),
+                    ("reset", &Method::DELETE) | ("grant" | "ban" | "raise", &Method::PATCH)
+                )
         };
         return match bucket_query::query(field.as_bytes(), allowed) {
-            Ok(query) => bucket_query::answer(gateway, query).await,
+            Ok(query) => {
+                let user = operator.name_or(query.user.clone());
+                bucket_query::answer(gateway, BucketQuery { user, ..query }).await
+            }
             Err((code, what)) => (code, Err(what)),
         };
     }
@@ -68,9 +79,9 @@ pub(crate) async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts
                 (Some(keys), &(Method::DELETE | Method::PATCH)) if has_slots(memory, &keys) => {
                     (409, Err("slots are given back only by the requests that hold them"))
                 }
-                (Some(keys), &Method::DELETE) => (200, Ok(reset(gateway, memory, &keys))),
+                (Some(keys), &Method::DELETE) => (200, Ok(reset(gateway, memory, &keys, operator))),
                 (Some(keys), &Method::PATCH) => match grant_of(query, keys) {
-                    Some((amount, buckets)) => (200, Ok(give_back(gateway, memory, &buckets, amount))),
+                    Some((amount, buckets)) => (200, Ok(give_back(gateway, memory, &buckets, amount, operator))),
                     None => (400, Err("must have ?amount=N&algorithms=NAME,NAME, with an algorithm for each key")),
                 },
                 (Some(keys), _) => (200, Ok(states(memory, &keys))),
@@ -91,7 +102,7 @@ fn is_name(prefix: &str) -> bool {
     (MIN_DIGITS..=16).contains(&prefix.len()) && prefix.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether one of these buckets counts slots. Without a held slot, the bucket is not stored.
+/// Whether one of these buckets counts slots. A bucket without held slots is not stored.
 fn has_slots(memory: &Memory, keys: &[BucketKey]) -> bool {
     memory.states_of(keys).1.iter().flatten().any(|state| concurrency::is_stored(state))
 }
@@ -101,10 +112,11 @@ fn states(memory: &Memory, keys: &[BucketKey]) -> Value {
     document(at, keys, &states)
 }
 
-fn reset(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey]) -> Value {
+fn reset(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey], operator: &Operator) -> Value {
     let (at, states) = memory.remove(keys);
     gateway.events.note(EventKind::BucketsReset, "");
-    log::info!(buckets:% = names(gateway, keys.iter()); "buckets were reset by an operator");
+    let user = operator.name_or(UNKNOWN.to_owned());
+    log::info!(user, buckets:% = names(gateway, keys.iter()); "buckets were reset by an operator");
     document(at, keys, &states)
 }
 
@@ -122,11 +134,18 @@ fn grant_of(query: &str, keys: Vec<BucketKey>) -> Option<(Cost, Vec<(BucketKey, 
     (kinds.len() == keys.len()).then(|| (amount, keys.into_iter().zip(kinds).collect()))
 }
 
-fn give_back(gateway: &GatewayState, memory: &Memory, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Value {
+fn give_back(
+    gateway: &GatewayState,
+    memory: &Memory,
+    buckets: &[(BucketKey, AlgorithmKind)],
+    amount: Cost,
+    operator: &Operator,
+) -> Value {
     let (at, given) = memory.give_back(buckets, amount);
     gateway.events.note(EventKind::BucketsGranted, "");
     let keys = buckets.iter().map(|(key, _)| key);
-    log::info!(buckets:% = names(gateway, keys), amount:%; "amounts were given back by an operator");
+    let user = operator.name_or(UNKNOWN.to_owned());
+    log::info!(user, buckets:% = names(gateway, keys), amount:%; "amounts were given back by an operator");
     let numbers = |state: &Option<State>| state.as_ref().map(|state| state.to_vec());
     let bucket = |((key, _), given): (&(BucketKey, AlgorithmKind), &GivenBack)| {
         let (before, after) = (numbers(&given.before), numbers(&given.after));

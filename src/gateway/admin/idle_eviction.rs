@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use base::time::{Micros, Timestamp};
 
-/// A connection counts as idle only when the answer to its request takes longer than this time.
+/// A connection whose request is being answered counts as idle only after this time.
 const HEAD_START: Micros = Micros(1_000_000);
 
 /// The activity of a connection: it waits for a request, or a request is being answered.
@@ -26,8 +26,8 @@ pub(super) enum Admission {
     Evicted,
 }
 
-/// Bounds the number of open connections. Only the map counts them, so an evicted connection is not subtracted again
-/// when it closes.
+/// Bounds the number of open connections. Their number is the size of `Occupancy::by_idle_time`, so an evicted
+/// connection is not subtracted again when it closes.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     max: usize,

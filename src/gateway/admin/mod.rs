@@ -1,5 +1,7 @@
 //! Answers requests to the admin listener: liveness, readiness, metrics, buckets and the status page.
 
+pub(crate) mod ban_listing;
+pub(crate) mod ban_lookup;
 pub(crate) mod bucket_levels;
 pub(crate) mod bucket_lookup;
 pub(crate) mod bucket_query;
@@ -7,8 +9,12 @@ pub(crate) mod bucket_report;
 pub(crate) mod buckets;
 mod host_check;
 mod idle_eviction;
+mod raise_document;
+pub(crate) mod raise_request;
 pub(super) mod server;
 pub(super) mod status;
+mod subject_listing;
+pub(super) mod write_access;
 
 use std::sync::Arc;
 
@@ -17,25 +23,33 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response};
 use pingora::protocols::http::ServerSession;
 
+use super::runtime::peer_user::PeerUser;
 use super::state::GatewayState;
 use super::state::readiness::Readiness;
+use super::telemetry::metrics::registry::Reader;
 use host_check::HostKind;
 use status::{Document, Status};
+use write_access::{AdminListener, Operator};
 
 #[derive(Debug)]
 pub(super) struct Admin {
     pub gateway: Arc<GatewayState>,
     pub status: Arc<Status>,
+    /// The listener of these requests.
+    pub listener: AdminListener,
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 impl Admin {
-    pub(super) async fn response(&self, session: &ServerSession) -> Response<Vec<u8>> {
+    pub(super) async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        if session.req_header().uri.path() == raise_document::PATH {
+            return self.raise(session).await;
+        }
         let head = session.req_header();
         if head.uri.path() == "/buckets" || head.uri.path().starts_with("/buckets/") {
-            return self.buckets(head).await;
+            return self.buckets(head, PeerUser::of_session(session)).await;
         }
         if !matches!(head.method, Method::GET | Method::HEAD) {
             return answer(405, TEXT, "only GET and HEAD\n");
@@ -52,13 +66,7 @@ impl Admin {
         let mut response = match path {
             "/livez" => answer(200, TEXT, "alive\n"),
             "/readyz" => self.ready(),
-            "/metrics" => {
-                let buckets = u32::try_from(self.gateway.store.buckets()).unwrap_or(u32::MAX);
-                self.gateway.metrics.buckets.set(f64::from(buckets));
-                let (snapshot, now) = (self.gateway.snapshot.load(), self.gateway.clock.now());
-                let upstreams = snapshot.destinations.upstreams().map(Arc::as_ref);
-                answer(200, "text/plain; version=0.0.4", &self.gateway.metrics.render(upstreams, now))
-            }
+            "/metrics" => answer(200, "text/plain; version=0.0.4", &self.gateway.exposition(Reader::Scrape)),
             "/" if shows => status::page(),
             "/" => list(),
             "/status.json" => self.document(Document::Status).await,
@@ -73,17 +81,56 @@ impl Admin {
         response
     }
 
+    async fn raise(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        if let Err((code, text)) = raise_document::check(session.req_header(), self.status.host()) {
+            return answer(code, TEXT, &format!("{text}\n"));
+        }
+        let operator = match self.operator(session.req_header(), PeerUser::of_session(session)) {
+            Ok(operator) => operator,
+            Err(refused) => return *refused,
+        };
+        let mut body = Vec::new();
+        loop {
+            match session.read_request_body().await {
+                Ok(Some(part)) => body.extend_from_slice(&part),
+                Ok(None) => break,
+                Err(_) => return answer(400, TEXT, "the document ends too early\n"),
+            }
+            if body.len() > raise_document::LONGEST {
+                return answer(413, TEXT, "the document has 16 KiB at most\n");
+            }
+        }
+        match raise_document::answer(&self.gateway, &body, &operator).await {
+            (code, Ok(document)) => answer(code, JSON, &format!("{document}\n")),
+            (code, Err(text)) => answer(code, TEXT, &format!("{text}\n")),
+        }
+    }
+
     async fn document(&self, which: Document) -> Response<Vec<u8>> {
         let document = self.status.document(&self.gateway, which).await;
         document.unwrap_or_else(|| answer(500, TEXT, "the document could not be made\n"))
     }
 
-    async fn buckets(&self, head: &Parts) -> Response<Vec<u8>> {
+    /// Returns who wants to change buckets, or the response to a request that may change nothing.
+    fn operator(&self, head: &Parts, user: Option<PeerUser>) -> Result<Operator, Box<Response<Vec<u8>>>> {
+        let config = &self.gateway.snapshot.load().config;
+        let refused = |(code, text)| Box::new(answer(code, TEXT, &format!("{text}\n")));
+        Operator::of(config, self.listener, user, head).map_err(refused)
+    }
+
+    async fn buckets(&self, head: &Parts, user: Option<PeerUser>) -> Response<Vec<u8>> {
         let method = &head.method;
         if !matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::PATCH) {
             return answer(405, TEXT, "only GET, HEAD, DELETE and PATCH\n");
         }
-        let mut response = match buckets::answer(&self.gateway, self.status.host(), head).await {
+        let operator = match *method {
+            Method::DELETE | Method::PATCH => match self.operator(head, user) {
+                Ok(operator) => operator,
+                Err(refused) => return *refused,
+            },
+            _ => Operator::Unverified,
+        };
+        let mut response = match buckets::answer(&self.gateway, self.status.host(), head, &operator).await {
             (code, Ok(document)) => answer(code, JSON, &format!("{document}\n")),
             (code, Err(text)) => answer(code, TEXT, &format!("{text}\n")),
         };
@@ -108,7 +155,7 @@ impl Admin {
 
 /// Lists the paths, for clients other than browsers.
 fn list() -> Response<Vec<u8>> {
-    let paths = "/metrics\n/status.json\n/history.json\n/livez\n/readyz\n/buckets/KEY\n";
+    let paths = "/metrics\n/status.json\n/history.json\n/livez\n/readyz\n/buckets/KEY\n/buckets/raise\n";
     let mut response = answer(200, TEXT, &format!("tollgate; a browser gets the status page\n\n{paths}"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

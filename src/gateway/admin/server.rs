@@ -99,7 +99,7 @@ impl AdminServer {
 
     /// Answers a request. `None` if the connection cannot be used again.
     async fn respond(&self, mut session: ServerSession) -> Option<ReusedHttpStream> {
-        let (parts, body) = self.admin.response(&session).await.into_parts();
+        let (parts, body) = self.admin.response(&mut session).await.into_parts();
         session.write_response_header(Box::new(ResponseHeader::from(parts))).await.ok()?;
         if !body.is_empty() {
             session.write_response_body(body.into(), true).await.ok()?;

@@ -25,12 +25,13 @@ use decision::access_log_line::{Kind, Origin};
 use request::client_address::ClientAddress;
 use request::door::Door;
 use request::scheme::{Scheme, SchemeSource};
+use request::sent_descriptor::SentDescriptor;
 use stores::Caller;
 
 /// The code that nginx logs for a client that has disconnected.
 const GONE: u16 = 499;
 
-/// One call of another proxy that asks for a decision, with the values that are reported when the call ends.
+/// One call of another proxy or of a service that asks for a decision, with the values that are reported when the call ends.
 pub(crate) struct Call<'a> {
     pub api: &'a DecisionApi,
     pub head: Parts,
@@ -93,6 +94,18 @@ impl<'a> Call<'a> {
     /// Returns a handle of the asking proxy, with which a store can check whether the proxy is still connected.
     pub(crate) fn caller(&self) -> Option<Arc<dyn Caller>> {
         self.trace.link(self.connection.socket().cloned().map(|socket| socket as Arc<dyn Caller>))
+    }
+
+    /// Returns a copy of the descriptors for the access log. Empty if the log contains no values of descriptors.
+    pub(crate) fn logged<'d, 'm: 'd>(
+        &self,
+        snapshot: &Snapshot,
+        sent: impl IntoIterator<Item = &'d SentDescriptor<'m>>,
+    ) -> Vec<SentDescriptor<'static>> {
+        match &snapshot.config.access_log {
+            Some(log) if log.has_descriptors() => sent.into_iter().map(SentDescriptor::to_static).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// Returns whether the call is logged or traced.

@@ -1,8 +1,9 @@
-//! Lists the kinds of decision listeners (doors) for other proxies, and determines the door of each call.
+//! Lists the kinds of decision listeners (doors) for other proxies and for services, and determines the door of each call.
 
 use http::request::Parts;
 
-use super::{grpc, http_door};
+use super::grpc::frame;
+use super::{grpc, http_door, json_door};
 use config::Decide;
 use request::door::Door;
 
@@ -21,10 +22,14 @@ pub(super) enum CallTarget {
     Http,
     ExtAuthz,
     Rls,
+    /// A call of `/take` with a JSON body.
+    Take,
+    /// A call of `/settle` with a JSON body.
+    Settle,
     Health,
     /// A gRPC method that the listener does not have.
     UnknownMethod,
-    /// A call without gRPC, to a listener that answers only gRPC calls.
+    /// A call that none of the listener's doors answers.
     NotFound,
 }
 
@@ -32,6 +37,11 @@ impl CallTarget {
     /// Returns what a call asks for. `settings` are the settings of the listener that has received the call.
     pub(super) fn of(head: &Parts, is_http2: bool, settings: &Decide) -> CallTarget {
         let path = head.uri.path();
+        match path {
+            json_door::TAKE if settings.doors.contains(&Door::Json) => return CallTarget::Take,
+            json_door::SETTLE if settings.doors.contains(&Door::Json) => return CallTarget::Settle,
+            _ => {}
+        }
         // A call of `/decide` has the content type of the client's request. So the content type does not say which kind of
         // call it is.
         if !http_door::is_path(path) && is_http2 && settings.needs_http2() && grpc::is_call(head) {
@@ -42,12 +52,16 @@ impl CallTarget {
 
     /// Returns whether the call is a gRPC call.
     pub(super) fn is_grpc(self) -> bool {
-        !matches!(self, CallTarget::Http | CallTarget::NotFound)
+        !matches!(self, CallTarget::Http | CallTarget::Take | CallTarget::Settle | CallTarget::NotFound)
     }
 
-    /// Returns whether the call has a gRPC message that must be read.
-    pub(super) fn has_message(self) -> bool {
-        matches!(self, CallTarget::ExtAuthz | CallTarget::Rls | CallTarget::Health)
+    /// Returns the maximum length of the body that must be read, in bytes. `None` if no body is read.
+    pub(super) fn longest_body(self, head: &Parts) -> Option<usize> {
+        match self {
+            CallTarget::ExtAuthz | CallTarget::Rls | CallTarget::Health => Some(frame::PREFIX + frame::LONGEST),
+            CallTarget::Take | CallTarget::Settle => json_door::check_head(head).is_ok().then_some(json_door::LONGEST),
+            CallTarget::Http | CallTarget::UnknownMethod | CallTarget::NotFound => None,
+        }
     }
 
     /// Returns the door that the log reports for the call. If the call asks for no decision, this is the door of its
@@ -57,6 +71,7 @@ impl CallTarget {
             CallTarget::Http => return Door::Http,
             CallTarget::ExtAuthz => return Door::ExtAuthz,
             CallTarget::Rls => return Door::Rls,
+            CallTarget::Take | CallTarget::Settle => return Door::Json,
             CallTarget::Health | CallTarget::UnknownMethod => split_method(path).and_then(|(name, _)| of_service(name)),
             CallTarget::NotFound => None,
         };
@@ -73,7 +88,7 @@ impl CallTarget {
         match door.map(|(door, ..)| *door).filter(|door| settings.doors.contains(door)) {
             Some(Door::ExtAuthz) => CallTarget::ExtAuthz,
             Some(Door::Rls) => CallTarget::Rls,
-            Some(Door::Proxy | Door::Http) | None => CallTarget::UnknownMethod,
+            Some(Door::Proxy | Door::Http | Door::Json) | None => CallTarget::UnknownMethod,
         }
     }
 }

@@ -59,7 +59,7 @@ pub(super) async fn answer(
     let patience = Patience::AtOnce { answer_within: settings.answer_within };
     // `Right`, because the client's TLS connection ends at the other proxy and cannot be compared with the host here.
     let (at, direction) = (call.started, Direction::Right);
-    let arrival = Arrival { worker: api.worker, at, caller, direction, purpose, patience };
+    let arrival = Arrival { worker: api.worker, at, caller, direction, purpose, patience, hold: None };
     let keep = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
     let findings = decide_for_edge(&api.gateway, snapshot, &request, arrival, keep, &api.shared.http).await;
     let DecisionFindings { decision, identity, payment, .. } = findings;
@@ -87,8 +87,8 @@ pub(super) async fn answer(
             let problem = ProblemResponse { page, cors: cors.as_ref(), recipient, ..response.problem() };
             problem.response(&call.head, id)
         }
-        // At this door preflights are not answered, so only `Gone` happens.
-        Decision::Preflight | Decision::Gone => {
+        // At this door neither preflights nor questions are answered, so only `Gone` happens.
+        Decision::Preflight | Decision::Usage(_) | Decision::Gone => {
             call.described = Some(head);
             return Err(ClientFault::Gone);
         }

@@ -1,20 +1,23 @@
-//! Decides about requests that other proxies hold, when these proxies ask. Every call gets one answer, and nothing is
-//! forwarded.
+//! Decides about requests that other proxies hold, and about what services want to do, when these ask. Every call gets one
+//! answer, and nothing is forwarded.
 //!
-//! The description of a request is trusted, so only known peers may ask. The gateway's own proxy (`forward`) uses the
+//! The description in a call is trusted, so only known peers may ask. The gateway's own proxy (`forward`) uses the
 //! same server with the same limits, and the same code in `enforcement` and `decision`.
 
 mod call;
+mod call_body;
 mod doors;
 pub(super) mod ext_authz;
 pub mod grpc;
 mod http_door;
+pub(super) mod json_door;
 pub mod original_request;
 pub(super) mod rls;
 mod serving;
 
 use std::sync::Arc;
 
+use super::enforcement::timed_settlement::UnansweredSettlements;
 use super::runtime::log_throttle::LogThrottle;
 use super::server::http1::application::{Http1Application, ReceivedRequest};
 use super::server::http1::downstream_stream::DownstreamStream;
@@ -22,10 +25,12 @@ use super::server::http2::application::{Http2Application, Http2Request};
 use super::state::GatewayState;
 use super::telemetry::metrics::registry::Registry;
 use super::telemetry::metrics::{DoorDecisions, RateLimitMetrics};
+use json_door::RememberedTakes;
+use json_door::settle_metrics::SettleMetrics;
 use request::door::Door;
 use stores::Worker;
 
-/// The decision API of one thread. It answers other proxies.
+/// The decision API of one thread. It answers other proxies and services.
 #[derive(Clone, Debug)]
 pub(super) struct DecisionApi {
     pub gateway: Arc<GatewayState>,
@@ -41,6 +46,12 @@ pub(super) struct SharedParts {
     http: DoorDecisions,
     ext_authz: DoorDecisions,
     rate_limit: RateLimitMetrics,
+    /// Decisions about calls of `/take`.
+    json: DoorDecisions,
+    takes: Arc<RememberedTakes>,
+    /// Calls of `/settle`.
+    settles: SettleMetrics,
+    unanswered_settlements: Arc<UnansweredSettlements>,
     unusable_calls: LogThrottle,
 }
 
@@ -51,6 +62,10 @@ impl SharedParts {
             http: DoorDecisions::new(Door::Http, registry),
             ext_authz: DoorDecisions::new(Door::ExtAuthz, registry),
             rate_limit: RateLimitMetrics::new(registry),
+            json: DoorDecisions::new(Door::Json, registry),
+            takes: Arc::new(RememberedTakes::new(registry)),
+            settles: SettleMetrics::new(registry),
+            unanswered_settlements: Arc::default(),
             unusable_calls: LogThrottle::default(),
         }
     }

@@ -2,17 +2,17 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::DecisionApi;
 use super::call::Call;
+use super::call_body::{self, BodyClient};
 use super::doors::CallTarget;
 use super::grpc::envoy_call::EnvoyCall;
-use super::grpc::frame::{self, FrameError};
+use super::grpc::frame::FrameError;
 use super::grpc::{self, Reply, Status};
-use super::{ext_authz, http_door, rls};
+use super::{ext_authz, http_door, json_door, rls};
 use crate::gateway::response::own_response::OwnResponse;
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::server::http1::BodyError;
@@ -24,7 +24,6 @@ use crate::gateway::server::http2::application::Http2Request;
 use crate::gateway::server::http2::client::Http2Client;
 use crate::gateway::server::request_client::{RequestClient, Reuse, WaitEnd};
 use crate::gateway::state::snapshot::Snapshot;
-use base::time::timeout;
 use config::{Decide, RefuseWith};
 use decision::refusal::Refusal;
 
@@ -46,8 +45,7 @@ pub(super) async fn serve(
     };
     let mut call = Call::begin(api, head, connection, &snapshot);
     let asked = Asked::of(&call, &snapshot)?;
-    let answer = client.until(WaitEnd::RequestEnds, answer(&mut call, &snapshot, asked, Ok(Bytes::new()))).await;
-    let reuse = finish(&mut client, &mut call, answer).await;
+    let reuse = serve_call(&mut client, &mut call, &snapshot, asked).await;
     drop(call);
     client.end(reuse)
 }
@@ -62,15 +60,29 @@ pub(super) async fn serve_http2(api: &DecisionApi, request: Http2Request) {
     let snapshot = api.gateway.snapshot.load();
     let mut call = Call::begin(api, head, handle, &snapshot);
     let Some(asked) = Asked::of(&call, &snapshot) else { return };
-    let body = match asked.target.has_message() {
-        true => read_body(&mut client, &mut call, snapshot.config.bounds.body_timeout.into()).await,
-        false => Ok(Ok(Bytes::new())),
+    serve_call(&mut client, &mut call, &snapshot, asked).await;
+}
+
+/// Reads the body of a call if its door needs it, and answers the call. Returns whether another call may follow.
+async fn serve_call<C: BodyClient>(
+    client: &mut C,
+    call: &mut Call<'_>,
+    snapshot: &Arc<Snapshot>,
+    asked: Asked<'_>,
+) -> Reuse {
+    let body = match asked.target.longest_body(&call.head) {
+        // Few calls have a body. Its future is on the heap, so that it does not enlarge every task.
+        Some(most) => {
+            let within = snapshot.config.bounds.body_timeout.into();
+            Box::pin(call_body::read(client, call, most, within)).await
+        }
+        None => Ok(Ok(Bytes::new())),
     };
     let answer = match body {
-        Ok(body) => client.until(WaitEnd::RequestEnds, answer(&mut call, &snapshot, asked, body)).await,
+        Ok(body) => client.until(WaitEnd::RequestEnds, answer(call, snapshot, asked, body)).await,
         Err(fault) => Err(fault),
     };
-    finish(&mut client, &mut call, answer).await;
+    finish(client, call, answer).await
 }
 
 /// The peer that asks, the settings of its listener, and the target of the call.
@@ -93,21 +105,23 @@ impl<'s> Asked<'s> {
     }
 }
 
-/// Gets the answer from the door of a call. `body` is the body of a gRPC call.
+/// Gets the answer from the door of a call. `body` is the body of a call with a message or with JSON.
 async fn answer(
     call: &mut Call<'_>,
     snapshot: &Arc<Snapshot>,
     Asked { peer, settings, target }: Asked<'_>,
-    body: Result<Bytes, FrameError>,
+    body: Result<Bytes, BodyError>,
 ) -> Result<OwnResponse, ClientFault> {
-    if target.is_grpc() {
+    if target.is_grpc() || matches!(target, CallTarget::Take | CallTarget::Settle) {
         call.trace = call.api.gateway.tracer.begin(&call.head.headers, call.started);
     }
     let envoy = EnvoyCall { api: call.api, snapshot, settings };
     let response = match target {
+        CallTarget::Take => Box::pin(json_door::answer(call, snapshot, settings, body)).await?,
+        CallTarget::Settle => Box::pin(json_door::settling::answer(call, snapshot, body)).await?,
         CallTarget::Http => http_door::answer(call, snapshot, (peer, settings)).await?,
         CallTarget::ExtAuthz => {
-            let reply = match grpc::message(body) {
+            let reply = match grpc::message(body.map_err(FrameError::from)) {
                 Ok(message) => ext_authz::answer(envoy, call, &message).await?,
                 Err(FrameError::TooLong) => ext_authz::refuse_too_long(envoy, call),
                 Err(error) => error.into(),
@@ -115,14 +129,14 @@ async fn answer(
             call.reply(reply)
         }
         CallTarget::Rls => {
-            let reply = match grpc::message(body) {
+            let reply = match grpc::message(body.map_err(FrameError::from)) {
                 Ok(message) => rls::answer(envoy, call, &message).await?,
                 Err(FrameError::TooLong) => rls::refuse_too_long(envoy, call),
                 Err(error) => error.into(),
             };
             call.reply(reply)
         }
-        CallTarget::Health => call.reply(grpc::health::answer(envoy, body)),
+        CallTarget::Health => call.reply(grpc::health::answer(envoy, body.map_err(FrameError::from))),
         CallTarget::UnknownMethod => {
             call.reply(Reply::Failure(Status::Unimplemented, "no door of this listener has this method"))
         }
@@ -151,32 +165,4 @@ async fn finish<C: RequestClient>(
             Reuse::Closed
         }
     }
-}
-
-/// Reads the body of a call into memory. The whole body must arrive within the time `within`.
-async fn read_body(
-    client: &mut Http2Client,
-    call: &mut Call<'_>,
-    within: Duration,
-) -> Result<Result<Bytes, FrameError>, ClientFault> {
-    let read = async {
-        let mut body = BytesMut::new();
-        loop {
-            let part = match std::future::poll_fn(|cx| client.poll_body(cx)).await {
-                Ok(part) => part,
-                Err(ClientFault::Body(BodyError::TooLong)) => return Ok(Err(FrameError::TooLong)),
-                Err(ClientFault::Body(_)) => return Ok(Err(FrameError::Late)),
-                Err(fault) => return Err(fault),
-            };
-            call.request_bytes += part.data.len();
-            if body.len() + part.data.len() > frame::PREFIX + frame::LONGEST {
-                return Ok(Err(FrameError::TooLong));
-            }
-            body.extend_from_slice(&part.data);
-            if part.end.is_some() {
-                return Ok(Ok(body.freeze()));
-            }
-        }
-    };
-    timeout(within, read).await.unwrap_or(Ok(Err(FrameError::Late)))
 }

@@ -3,6 +3,7 @@
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::LimitMetrics;
 use decision::model_requests::UnpricedRequest;
+use decision::ratelimit_numbers::ceiling;
 use ledger::charge::{ChargePurpose, LimitId, Plan};
 use ledger::cost::Cost;
 use ledger::outcome::{Outcome, Verdict};
@@ -72,15 +73,18 @@ pub(super) fn count_unpriced(snapshot: &Snapshot, UnpricedRequest { plan, limits
     }
 }
 
-/// Counts the outcome of each limit that was checked.
+/// Counts the outcome of each limit that was checked. A limit that was only asked for a ban counts the request if one runs.
 pub(super) fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) {
     let TakeReply { settlement, source, .. } = taken;
     let group = if settlement.is_granted() { Group::Granted } else { Group::Refused };
     for (charge, outcome) in plan.enforced.iter().zip(&settlement.enforced) {
         let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
+        if charge.only_asks_for_ban() && outcome.verdict != Verdict::Banned {
+            continue;
+        }
         let group = if charge.purpose == ChargePurpose::Spend { group } else { Group::Checked };
         count_outcome(metrics, outcome, group);
-        let tenth = Cost::from_thousandths(charge.algorithm.ceiling().thousandths() / 10);
+        let tenth = Cost::from_thousandths(ceiling(charge, outcome).thousandths() / 10);
         let near = group == Group::Granted && *source == Source::Store && outcome.remaining < tenth;
         if near && limit.mode == Mode::Enforce {
             metrics.near_limit.increment(1);

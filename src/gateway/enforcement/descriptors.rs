@@ -1,5 +1,6 @@
 //! Decides about the descriptors of one call. `rules::descriptors_plan` finds their limits and makes one plan of all costs.
 
+use super::recording::ChargedRequests;
 use super::{Arrival, Decision, PaymentRecord, enforce};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
@@ -9,6 +10,7 @@ use decision::payment::Payment;
 use request::model_request::ModelBody;
 use request::request::Request;
 use rules::descriptors_plan::{CallRuling, DescriptorPart, Hits};
+use smallvec::SmallVec;
 
 /// The decision about a call of the rate limit service, with the ruling for each descriptor of the call.
 #[derive(Debug)]
@@ -27,9 +29,12 @@ pub(crate) async fn decide_descriptors<'r>(
     arrival: Arrival,
     decisions: &DoorDecisions,
 ) -> CallFindings {
-    let CallRuling { ruling, parts } = snapshot.config.rules.plan_call(descriptors, gateway.clock.date(arrival.at));
+    let descriptors: SmallVec<[(Request<'r>, Hits); 2]> = descriptors.into_iter().collect();
+    let asked = descriptors.iter().copied();
+    let CallRuling { ruling, parts } = snapshot.config.rules.plan_call(asked, gateway.clock.date(arrival.at));
     let model = ModelContext { llm: &snapshot.config.llm, body: &ModelBody::Other, request: None, prices: None };
-    let enforced = enforce(gateway, snapshot, ruling, None, arrival, PaymentRecord::Keep, model).await;
+    let requests = ChargedRequests::Descriptors { descriptors: &descriptors, parts: &parts };
+    let enforced = enforce(gateway, snapshot, ruling, requests, arrival, PaymentRecord::Keep, model).await;
     decisions.count(enforced.result);
     CallFindings { decision: enforced.decision, parts, payment: enforced.payment }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use metrics::Gauge;
 use smallvec::SmallVec;
 
+use super::recording::UnsettledRecords;
 use super::unsettled_costs::UnsettledCosts;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
@@ -48,7 +49,7 @@ struct Counted {
 
 impl HeldSlots {
     /// Notes what a request with this plan and settlement holds. `reservation` is empty if the request was refused.
-    /// `model` is what is known of a request to a language model.
+    /// `model` is what is known of a request to a language model. `records` are the records of its unsettled costs.
     pub(super) fn new(
         gateway: &GatewayState,
         snapshot: &Snapshot,
@@ -56,12 +57,13 @@ impl HeldSlots {
         settlement: &Settlement,
         reservation: Reservation,
         model: ModelContext<'_>,
+        records: UnsettledRecords,
     ) -> HeldSlots {
         if !plan.holds() || !settlement.is_granted() {
             return HeldSlots::default();
         }
         let buckets = Arc::clone(&gateway.held_buckets);
-        let costs = UnsettledCosts::of(&gateway.metrics, snapshot, plan, model).map(Arc::new);
+        let costs = UnsettledCosts::of(&gateway.metrics, snapshot, plan, settlement, model, records).map(Arc::new);
         let mut held = Box::new(Held { reservation, costs, counted: SmallVec::new(), buckets });
         for (index, charge, _) in plan.asks().filter(|(.., terms)| terms.amount > Cost::default()) {
             let is_refused = settlement.enforced.get(index).is_none_or(|outcome| outcome.verdict.is_refusal());

@@ -9,10 +9,13 @@ mod counting;
 pub(super) mod descriptors;
 mod held_slots;
 pub(super) mod open_decision;
+mod recording;
 pub(super) mod request_record;
 mod store_fallback;
 mod subject;
+pub(super) mod timed_settlement;
 pub(super) mod unsettled_costs;
+pub(super) mod usage;
 
 use std::sync::Arc;
 
@@ -30,9 +33,11 @@ use decision::payment::Payment;
 use decision::refusal::Refusal;
 use decision::speaking_limit;
 pub(super) use held_slots::HeldSlots;
-use ledger::charge::{Plan, Settlement};
+use ledger::charge::{Charge, Plan, Settlement};
+use ledger::holds::TimedHold;
 use ledger::outcome::Verdict;
 use open_decision::OpenDecision;
+use recording::ChargedRequests;
 use request::grpc_timeout;
 use request::identity::Identity;
 use request::request::Request;
@@ -42,6 +47,7 @@ use rules::rule_set::Ruling;
 use store_fallback::fall_back;
 use stores::{Caller, Source, TakeReply, Worker};
 use subject::Subject;
+use usage::UsageDecision;
 
 /// The decision about a request. Values that few requests have are on the heap, so that a decision is small to move.
 #[derive(Debug)]
@@ -53,6 +59,8 @@ pub(super) enum Decision {
     Refuse(Box<RefusalResponse>),
     /// The request is a preflight from an origin that the configuration allows. The gateway answers it, and charges nothing.
     Preflight,
+    /// The request is one to the path of `usage`. The gateway answers it, and charges no limit of a rule.
+    Usage(UsageDecision),
     /// The client has disconnected before the decision, and nothing was charged.
     Gone,
 }
@@ -96,6 +104,8 @@ pub(super) struct Arrival {
     pub direction: Direction,
     pub purpose: RequestPurpose,
     pub patience: Patience,
+    /// The hold of a service that settles later what it has cost. `None` for a request, which holds what it takes until its end.
+    pub hold: Option<TimedHold>,
 }
 
 /// How long a request may wait: for its decision, and for the delays of limits.
@@ -109,6 +119,15 @@ pub(super) enum Patience {
         /// The longest wait for the store. If `None`, the store's timeout applies.
         answer_within: Option<Micros>,
     },
+}
+
+impl Patience {
+    fn answer_within(self) -> Option<Micros> {
+        match self {
+            Patience::Unbounded => None,
+            Patience::AtOnce { answer_within } => answer_within,
+        }
+    }
 }
 
 /// Whether the client may request this host on its connection. A TLS connection may be valid for some hosts only.
@@ -233,23 +252,22 @@ fn refused_as_ambiguous() -> Enforcement {
     Enforcement::refused(Refusal::ambiguous(Ambiguity::Ambiguous), None)
 }
 
-/// Enforces a ruling of the rules, and runs all later stages. `request` is `None` for a call about descriptors. `model`
-/// is what is known of a request to a language model.
+/// Enforces a ruling of the rules, and runs all later stages. `model` is what is known of a request to a language model.
 async fn enforce(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     ruling: Ruling,
-    request: Option<&Request<'_>>,
+    requests: ChargedRequests<'_>,
     arrival: Arrival,
     record: PaymentRecord,
     model: ModelContext<'_>,
 ) -> Enforcement {
-    match plan_to_charge(gateway, snapshot, ruling, &arrival, record) {
+    match plan_to_charge(gateway, snapshot, ruling, requests, &arrival, record) {
         Ok(mut plan) => {
-            if let (Some(request), Patience::Unbounded) = (request, arrival.patience) {
+            if let (Some(request), Patience::Unbounded) = (requests.one(), arrival.patience) {
                 limit_delay(&mut plan, request, || gateway.clock.now().since(arrival.at));
             }
-            charge(gateway, snapshot, plan, arrival, record, model).await
+            charge(gateway, snapshot, plan, arrival, record, (requests, model)).await
         }
         Err(enforced) => enforced,
     }
@@ -263,6 +281,7 @@ fn plan_to_charge(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     ruling: Ruling,
+    requests: ChargedRequests<'_>,
     arrival: &Arrival,
     record: PaymentRecord,
 ) -> Result<Plan, Enforcement> {
@@ -279,6 +298,7 @@ fn plan_to_charge(
         }
         RulesDecision::TooLarge { refusal, plan } => {
             counting::count_too_large(snapshot, &plan);
+            recording::record_too_large(gateway, snapshot, arrival.worker, &plan, requests);
             let now = gateway.clock.date(arrival.at);
             let refusal = refusal.with_fits(&snapshot.config.rules, &plan);
             let enforced = Enforcement::refused(refusal, Some(fields(snapshot, &plan, None, now)));
@@ -309,19 +329,32 @@ fn limit_delay(plan: &mut Plan, request: &Request<'_>, passed: impl FnOnce() -> 
 async fn charge(
     gateway: &GatewayState,
     snapshot: &Snapshot,
-    plan: Plan,
-    Arrival { worker, at, caller, patience, .. }: Arrival,
+    mut plan: Plan,
+    Arrival { worker, at, caller, patience, hold, .. }: Arrival,
     record: PaymentRecord,
-    model: ModelContext<'_>,
+    (requests, model): (ChargedRequests<'_>, ModelContext<'_>),
 ) -> Enforcement {
+    if gateway.lifecycle.is_leaving() {
+        return Enforcement::of(DecisionResult::Refused, Decision::Gone);
+    }
     let record_latency =
         |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
-    let answer = match patience {
+    // The next process has a copy of the buckets in memory, and tells what it finds there.
+    let tells = gateway.store.writes_marks() && (gateway.store.is_shared() || !gateway.lifecycle.is_handed_over());
+    if let Some(records) = snapshot.records.as_ref().filter(|_| tells) {
+        records.tell_thresholds(&mut plan);
+    }
+    let hold = hold.filter(|_| plan.holds());
+    let answer = match (hold, patience) {
+        (Some(hold), patience) => {
+            let most = patience.answer_within();
+            Box::pin(gateway.store.take_timed(worker, &plan, caller, most, hold.within(&plan))).await
+        }
         // This case is rare. Its future is on the heap, so that it does not enlarge the task of every request.
-        Patience::AtOnce { answer_within: Some(most) } => {
+        (None, Patience::AtOnce { answer_within: Some(most) }) => {
             Box::pin(gateway.store.take_within(most, worker, &plan, caller)).await
         }
-        Patience::Unbounded | Patience::AtOnce { answer_within: None } => {
+        (None, Patience::Unbounded | Patience::AtOnce { answer_within: None }) => {
             gateway.store.take(worker, &plan, caller).await
         }
     };
@@ -330,7 +363,7 @@ async fn charge(
         Ok(None) => {
             return Enforcement::of(DecisionResult::Refused, Decision::Gone);
         }
-        Err(failure) => match fall_back(gateway, snapshot, worker, &plan, failure) {
+        Err(failure) => match fall_back(gateway, snapshot, (worker, hold), &plan, failure) {
             Ok(taken) => taken,
             Err(refusal) => {
                 let fields = fields(snapshot, &plan, None, gateway.clock.date(at));
@@ -346,11 +379,16 @@ async fn charge(
         gateway.top_refused.count(worker, at, snapshot.number, &plan, &taken.settlement);
     }
     counting::count_settlement(snapshot, &plan, &taken);
-    bans::count_bans(snapshot, &plan, &taken.settlement, || gateway.clock.now());
+    bans::count_bans(snapshot, &plan, &taken.settlement, requests, || gateway.clock.now());
+    let records = recording::record(gateway, snapshot, worker, &plan, &taken, requests);
     let TakeReply { now, settlement, source, reservation, .. } = taken;
-    let held = HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation, model);
+    let held = match hold {
+        None => HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation, model, records),
+        // Any gateway may settle for it, so this process does not count what it holds.
+        Some(_) => HeldSlots::default(),
+    };
     let enforced = Enforcement { held, ..settled(snapshot, &plan, &settlement, now) };
-    let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });
+    let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source, now });
     record_latency(source);
     enforced
 }
@@ -358,7 +396,9 @@ async fn charge(
 fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, now: Timestamp) -> Enforcement {
     let config = &snapshot.config;
     match settlement.verdict {
-        Verdict::Allow if plan.enforced.is_empty() => Enforcement::passed(DecisionResult::Unlimited),
+        Verdict::Allow if plan.enforced.iter().all(Charge::only_asks_for_ban) => {
+            Enforcement::passed(DecisionResult::Unlimited)
+        }
         Verdict::Allow => {
             let fields = Box::new(fields(snapshot, plan, Some(settlement), now));
             let decision = match settlement.delay {

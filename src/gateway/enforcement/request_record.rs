@@ -50,8 +50,8 @@ pub(crate) struct RequestRecord {
     pub door: Door,
     /// The client's TLS connection; `None` without encryption.
     pub tls: Option<RecordedTls>,
-    /// The descriptors of a call of the rate limit service, or the one descriptor of a described request. Empty if the access
-    /// log contains no values of descriptors.
+    /// The descriptors of a call of the rate limit service, or the one descriptor of a request about which Envoy asks.
+    /// Empty if the access log contains no values of descriptors.
     pub descriptors: Vec<SentDescriptor<'static>>,
     pub identity: Identity,
     /// The plan of charges and its result. `None` if no limit was checked.
@@ -175,7 +175,7 @@ impl RequestRecord {
         let request = Request::new(head, self.client).with_scheme(self.scheme).with_door(self.door);
         let request = match self.door {
             Door::Proxy => request.with_destination(self.destination.route.route(), self.destination.upstream_name()),
-            Door::Http | Door::ExtAuthz | Door::Rls => request,
+            Door::Http | Door::ExtAuthz | Door::Rls | Door::Json => request,
         };
         let request = request.with_listener(self.snapshot.config.listener_name(self.listener));
         let request = request.with_identity(&self.identity).with_tls(self.tls.as_ref().map(RecordedTls::identity));
@@ -207,7 +207,7 @@ impl RequestRecord {
         line.rule = denier.rule.as_deref().map(Cow::Borrowed);
     }
 
-    /// Adds what a language model has used.
+    /// Adds the tokens that a language model has used.
     fn add_tokens<'a>(&'a self, line: &mut Line<'a>) {
         let Some(UsedTokens { usage, model, is_estimated }) = self.costs.as_ref().and_then(|costs| costs.tokens())
         else {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::authenticate::Authenticator;
+use super::recording::ChargedRequests;
 use super::{
     Arrival, Decision, DecisionFindings, Direction, Enforcement, PaymentRecord, RequestPurpose, counting, enforce,
+    usage,
 };
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::destinations::Destination;
@@ -28,7 +30,7 @@ impl<'s> Subject<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, door: Door) -> Subject<'s> {
         let destination = match door {
             Door::Proxy => snapshot.destinations.unrouted(),
-            Door::Http | Door::ExtAuthz | Door::Rls => snapshot.destinations.decided(),
+            Door::Http | Door::ExtAuthz | Door::Rls | Door::Json => snapshot.destinations.decided(),
         };
         Subject { identity: Identity::default(), destination }
     }
@@ -64,6 +66,14 @@ impl<'s> Subject<'s> {
                     };
                     self.identity = authenticator.authenticate(request, &gateway.metrics).await.map_err(refused)?;
                 }
+                Stage::Usage => {
+                    if config.usage.as_ref().is_some_and(|usage| usage.is_asked(request)) {
+                        let request = request.with_identity(&self.identity);
+                        // This case is rare. Its future is on the heap, so that it does not enlarge every task.
+                        let answer = Box::pin(usage::answer(gateway, snapshot, &request, arrival.worker));
+                        return Err(answer.await);
+                    }
+                }
                 Stage::Route => {
                     let identified = request.with_identity(&self.identity);
                     let choice = choose_route(&config.routes, &identified, |total| fastrand::u64(..total));
@@ -92,7 +102,8 @@ impl<'s> Subject<'s> {
         match take_part(ruling.answer, rules, request, llm, prices) {
             Ok((answer, model)) => {
                 ruling.answer = answer;
-                enforce(gateway, snapshot, ruling, Some(request), arrival, record, model).await
+                let requests = ChargedRequests::One(request);
+                enforce(gateway, snapshot, ruling, requests, arrival, record, model).await
             }
             Err(unpriced) => {
                 counting::count_unpriced(snapshot, &unpriced);
@@ -117,8 +128,8 @@ impl<'s> Subject<'s> {
         let request = request.with_identity(&self.identity);
         match request.door {
             Door::Proxy => request.with_destination(self.destination.route.route(), self.destination.upstream_name()),
-            // At these doors another proxy forwards the request, so it has no route here.
-            Door::Http | Door::ExtAuthz | Door::Rls => request,
+            // At these doors the gateway does not forward the request, so it has no route here.
+            Door::Http | Door::ExtAuthz | Door::Rls | Door::Json => request,
         }
     }
 }

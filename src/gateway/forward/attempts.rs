@@ -14,6 +14,7 @@ use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarder::Forwarder;
 use super::http2_pool::{Http2Stream, Place};
 use super::read_body::ReadBody;
+use super::repeatable::Repeatable;
 use super::transfer::Timeouts;
 use super::upstream_pool::UpstreamStream;
 use crate::gateway::server::connection_guard::CountGuard;
@@ -22,9 +23,10 @@ use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::endpoint::Attempt;
-use crate::gateway::upstream::{Choice, EndpointFailure, Retry, Turn, Upstream, Window};
+use crate::gateway::upstream::{Choice, EndpointFailure, RetriedFailure, Retry, Turn, Upstream, Window};
 use base::endpoint_address::EndpointAddress;
 use base::time::{Micros, Timestamp};
+use rules::route::retries::RetryCause;
 
 /// The shortest timeout of an attempt. It applies even if the request's deadline is nearer.
 const LEAST: Micros = Micros(1000);
@@ -34,7 +36,6 @@ const LEAST: Micros = Micros(1000);
 pub(super) struct Attempts {
     /// The current attempt, or the last one if the request has ended. `None` while the next endpoint is being selected.
     pub current: Option<Attempt>,
-    /// The attempts that failed and were followed by another one.
     pub failed: Vec<FailedAttempt>,
     /// The time by which the request must have ended. It is set before the first connection is made. `None` if the duration is
     /// not limited.
@@ -61,7 +62,7 @@ pub(super) struct Attempts {
 #[derive(Debug)]
 pub(super) struct FailedAttempt {
     pub endpoint: EndpointAddress,
-    pub error: UpstreamError,
+    pub failure: RetriedFailure,
     /// The time from the arrival of the request's head to the failure.
     pub failed_after: Micros,
 }
@@ -99,13 +100,6 @@ pub(super) enum AttemptEnd {
 pub(super) enum ConnectionUse {
     First,
     Again,
-}
-
-/// Whether the same request may be sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeatable {
-    Yes,
-    No,
 }
 
 impl ForwardedRequest<'_, '_> {
@@ -178,7 +172,7 @@ impl ForwardedRequest<'_, '_> {
                     return Ok((connection, attempt(ConnectionUse::First, forwarder.gateway.clock.now())));
                 }
                 Err(Fault::Upstream(fault)) => {
-                    if !self.fail(fault.error, Repeatable::Yes) {
+                    if !self.fail(fault.error, Some(RetryCause::Connect)) {
                         return Err(fault.into());
                     }
                 }
@@ -207,25 +201,60 @@ impl ForwardedRequest<'_, '_> {
         Err(fault)
     }
 
-    /// Handles a failure of the endpoint of the last attempt. Returns whether the request is sent to another endpoint.
-    fn fail(&mut self, error: UpstreamError, repeatable: Repeatable) -> bool {
-        let gateway = &self.received.forwarder.gateway;
+    /// Handles a failure of the endpoint of the last attempt. `cause` is `None` if the request cannot be sent again. Returns
+    /// whether the request is sent to another endpoint.
+    fn fail(&mut self, error: UpstreamError, cause: Option<RetryCause>) -> bool {
         let expired = self.has_expired();
         // A retry that failed because the request's time was over does not count as a failure of its endpoint.
         if !expired || self.attempts.failed.is_empty() {
             self.note_failure(EndpointFailure::Error(error));
         }
-        let count = self.attempts.failed.len() + 1;
-        let retry =
-            repeatable == Repeatable::Yes && !expired && self.may_retry(|upstream, max| upstream.retry(count, max));
+        let retry = !expired && cause.is_some_and(|cause| self.may_try_another(cause));
         if retry {
-            self.upstream.metrics.count_retry(error);
-            let failed_after = gateway.clock.now().since(self.received.started);
-            self.received.trace.next_attempt();
-            let endpoint = self.attempts.current.take().map(|attempt| attempt.endpoint.address.clone());
-            self.attempts.failed.extend(endpoint.map(|endpoint| FailedAttempt { endpoint, error, failed_after }));
+            self.try_another(RetriedFailure::Error(error));
         }
         retry
+    }
+
+    /// Returns whether the request is sent to another endpoint, because the upstream has answered with this status. Then
+    /// nothing of the response is passed on. Otherwise the response is the client's.
+    pub(super) fn retry_after_status(&mut self, status: u16, upload: Repeatable) -> bool {
+        let Some(cause) = RetryCause::of_status(status) else { return false };
+        let is_repeatable = self.received.head.method.is_idempotent() && upload == Repeatable::Yes;
+        // A body was sent, even if it is in memory and could be sent again.
+        let is_repeatable = is_repeatable && self.attempts.body.is_none();
+        let retry = is_repeatable && !self.has_expired() && self.has_other_endpoint() && self.may_try_another(cause);
+        if retry {
+            self.note_failure(EndpointFailure::Status);
+            self.try_another(RetriedFailure::Status(status));
+        }
+        retry
+    }
+
+    /// Whether an endpoint that has not failed is available. Without one the response is better than the next attempt.
+    fn has_other_endpoint(&self) -> bool {
+        let (attempts, clock) = (&self.attempts, &self.received.forwarder.gateway.clock);
+        let current = attempts.current.as_ref().map(|attempt| &attempt.endpoint.address);
+        let is_used = |address: &EndpointAddress| {
+            current == Some(address) || attempts.failed.iter().any(|failed| failed.endpoint == *address)
+        };
+        self.upstream.upstream.has_available(|address| !is_used(address), || clock.now())
+    }
+
+    fn may_try_another(&self, cause: RetryCause) -> bool {
+        let count = self.attempts.failed.len() + 1;
+        let own = self.overrides().and_then(|overrides| overrides.retries.on);
+        let causes = own.unwrap_or_else(|| self.upstream.upstream.retry_causes());
+        causes.contains(cause) && self.may_retry(|upstream, max| upstream.retry(count, max))
+    }
+
+    /// Ends the attempt, which has failed, so that another endpoint is selected.
+    fn try_another(&mut self, failure: RetriedFailure) {
+        self.upstream.metrics.count_retry(failure);
+        let failed_after = self.received.forwarder.gateway.clock.now().since(self.received.started);
+        self.received.trace.next_attempt();
+        let endpoint = self.attempts.current.take().map(|attempt| attempt.endpoint.address.clone());
+        self.attempts.failed.extend(endpoint.map(|endpoint| FailedAttempt { endpoint, failure, failed_after }));
     }
 
     /// Handles the failure of an attempt that had a connection and whose response had not begun. Returns whether another
@@ -235,7 +264,7 @@ impl ForwardedRequest<'_, '_> {
     /// without processing it. Such a request is sent once more if it is repeatable, the upstream has retries, and the
     /// retry budget is not used up. The second attempt may go to any endpoint, on a connection that was opened after
     /// the failure. The upstream may have seen the request twice. The failure is counted as an error of the upstream,
-    /// but not as a failure of the endpoint. If a request fails a second time, or is not repeatable, the endpoint has
+    /// but not as a failure of the endpoint. It needs no entry in `retries.on`. If a request fails a second time, or is not repeatable, the endpoint has
     /// failed, as after a failure on a new connection.
     fn fail_before_response(&mut self, fault: &UpstreamFault, attempt: &UpstreamAttempt, upload: Repeatable) -> bool {
         let forwarder = self.received.forwarder;
@@ -244,7 +273,8 @@ impl ForwardedRequest<'_, '_> {
             && upload == Repeatable::Yes
             && fault.stage != Stage::Answering
             && !matches!(fault.error, UpstreamError::InvalidAnswer | UpstreamError::TotalTimeout);
-        let mut repeatable = if is_repeatable { Repeatable::Yes } else { Repeatable::No };
+        let cause = if fault.stage == Stage::Connecting { RetryCause::Connect } else { RetryCause::Reset };
+        let mut cause = is_repeatable.then_some(cause);
         let was_closed =
             fault.error == UpstreamError::Closed && fault.stage == Stage::Sent && attempt.reuse == ConnectionUse::Again;
         if was_closed {
@@ -261,22 +291,21 @@ impl ForwardedRequest<'_, '_> {
                 // The attempt ends here. So the endpoint no longer counts it when the request is repeated.
                 self.attempts.current = None;
                 self.upstream.metrics.count_error(fault.error);
-                self.upstream.metrics.count_retry(fault.error);
+                self.upstream.metrics.count_retry(RetriedFailure::Error(fault.error));
                 return true;
             }
             // The retry budget has already been asked, so it is not asked again.
-            repeatable = Repeatable::No;
+            cause = None;
         }
         let error = if expired && fault.is_timeout() { UpstreamError::TotalTimeout } else { fault.error };
-        self.fail(error, repeatable)
+        self.fail(error, cause)
     }
 
     /// Handles the failure of a response that had begun. Counts the failure for the endpoint, unless the deadline of the
     /// request has cut off the response.
     fn fail_while_answering(&mut self, fault: &UpstreamFault) {
-        // A slow response that has begun is not a failure of the endpoint.
         if !(self.has_expired() && fault.is_timeout()) {
-            self.fail(fault.error, Repeatable::No);
+            self.fail(fault.error, None);
         }
     }
 
@@ -356,7 +385,7 @@ impl ForwardedRequest<'_, '_> {
     /// budget does not allow.
     fn may_retry(&self, ask: impl FnOnce(&Upstream, Option<u32>) -> Retry) -> bool {
         let UpstreamOfRoute { upstream, metrics, .. } = self.upstream;
-        let retry = ask(upstream, self.overrides().and_then(|overrides| overrides.retries));
+        let retry = ask(upstream, self.overrides().and_then(|overrides| overrides.retries.max));
         if retry == Retry::OverBudget {
             metrics.retries_over_budget.increment(1);
         }

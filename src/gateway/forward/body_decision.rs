@@ -15,7 +15,9 @@ use crate::gateway::server::http1::request_head::Body;
 use crate::gateway::server::request_client::WaitEnd;
 use crate::gateway::state::snapshot::Snapshot;
 use llm::request::RequestReader;
-use request::body_values::{AmbiguousBody, BodyKind, BodyValues, is_coded};
+use request::attribute::Attribute;
+use request::body_reading::{BodyReading, JsonPlaces};
+use request::body_values::{AmbiguousBody, BodyKind, BodyValues, ReadValue, is_coded};
 use request::llm_model::{format_of, model_in_path};
 use request::model_request::{ModelBody, ModelRequest};
 use request::request::Request;
@@ -26,7 +28,7 @@ const MOST_OF_VALUES: usize = 1 << 20;
 /// The longest body of a request to a language model, in bytes. `inspect_bytes` replaces this bound too.
 const MOST_OF_MODEL: usize = 32 << 20;
 
-/// The number of bytes of a request to a language model that are read before other requests have a turn.
+/// The number of bytes of a body that are read before the other requests of the thread have a turn.
 const AT_ONCE: usize = 256 << 10;
 
 /// Returns whether a body that can be read follows this head.
@@ -69,7 +71,13 @@ pub(super) async fn decide_with_body<C: ForwardingClient>(
                     true => read_model(body, snapshot, &open, request).await.map(|model| values.note_model(model)),
                     false => Ok(()),
                 };
-                model.and_then(|()| values.read(kind, &body.data, attributes))
+                match model {
+                    Ok(()) => {
+                        let places = snapshot.config.rules.json_places();
+                        read_values(kind, &body.data, attributes, places).await.map(|read| values.note(read))
+                    }
+                    Err(ambiguous) => Err(ambiguous),
+                }
             }
             Err(ambiguous) => Err(ambiguous),
         };
@@ -102,7 +110,6 @@ async fn read_model(
     let mut reader = RequestReader::new(format, u64::MAX);
     for piece in body.data.chunks(AT_ONCE) {
         reader.push(piece);
-        // Lets the other requests of this thread continue while a long body is read.
         if piece.len() == AT_ONCE {
             tokio::task::yield_now().await;
         }
@@ -111,18 +118,34 @@ async fn read_model(
     if let Some(model) = model_in_path(request.head) {
         read.model = Some(model);
     }
-    if changes_are_seen(request.head) {
-        read.usage_question = None;
-    }
     let llm = open.destination().llm(&snapshot.config);
-    Ok(ModelBody::Read(Box::new(ModelRequest { body: read, bytes_per_token: llm.bytes_per_token, media: llm.media })))
+    let is_signed = is_signed(request.head);
+    let model = ModelRequest { body: read, bytes_per_token: llm.bytes_per_token, media: llm.media, is_signed };
+    Ok(ModelBody::Read(Box::new(model)))
 }
 
-/// Returns whether the head has a digest of the body, so that the body must not be changed.
-fn changes_are_seen(head: &Parts) -> bool {
-    let is_signed = head.headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"));
+/// Reads the values of these attributes.
+///
+/// # Errors
+/// If the body can be read in more than one way.
+async fn read_values(
+    kind: BodyKind,
+    body: &[u8],
+    attributes: &[Attribute],
+    places: &JsonPlaces,
+) -> Result<Vec<ReadValue>, AmbiguousBody> {
+    let mut reading = BodyReading::new(kind, body, attributes, places)?;
+    while reading.step(AT_ONCE) {
+        tokio::task::yield_now().await;
+    }
+    reading.finish()
+}
+
+/// Returns whether the head has a digest or a signature of the body.
+fn is_signed(head: &Parts) -> bool {
+    let is_of_aws = head.headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"));
     let digests = ["content-digest", "repr-digest", "digest", "content-md5", "x-amz-content-sha256"];
-    is_signed || digests.iter().any(|name| head.headers.contains_key(*name))
+    is_of_aws || digests.iter().any(|name| head.headers.contains_key(*name))
 }
 
 /// Reads the body of a request. If the client waits for `100 Continue`, this is sent first.
@@ -141,7 +164,7 @@ async fn read_body<C: ForwardingClient>(
     client.read_request_body(reader).await
 }
 
-/// Returns the bounds of the body, which the route may set.
+/// Returns the largest sizes of bodies in memory. The route may set the size of one body.
 fn bounds(snapshot: &Snapshot, open: &OpenDecision, head: &Parts) -> ReadBounds {
     let bounds = &snapshot.config.bounds;
     let route = open.destination().forwarding.as_ref().map(|forwarding| &forwarding.overrides);

@@ -1,4 +1,4 @@
-//! Writes what TLS has verified of a client's certificate into `X-Forwarded-Client-Cert`, in the format of Envoy.
+//! Writes the properties of a client's verified certificate into `X-Forwarded-Client-Cert`, in the format of Envoy.
 
 use http::HeaderValue;
 

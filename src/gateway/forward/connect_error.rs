@@ -1,4 +1,4 @@
-//! Reads Pingora's errors of connections to upstreams: how a connection failed, and what of the error may be logged.
+//! Reads Pingora's errors of connections to upstreams: how a connection failed, and which text about it may be logged.
 
 use std::io;
 
@@ -39,7 +39,7 @@ pub(super) fn describe(error: &Error) -> String {
     let kind = error.etype().as_str();
     match error.root_cause().downcast_ref::<io::Error>() {
         Some(cause) => format!("{kind}: {}", certificate_error::of_server(&cause.to_string())),
-        // Pingora's text about a failed handshake can be logged. Of the peer's bytes, it has only the names in the
+        // Pingora's text about a failed handshake can be logged. It has no bytes of the peer but the names in the
         // certificate.
         None if *error.etype() == ErrorType::TLSHandshakeFailure => {
             let said = certificate_error::of_server(tls_context(error));

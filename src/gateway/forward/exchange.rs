@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderValue, Version};
 
 use super::attempts::Attempts;
-use super::fault::Fault;
+use super::fault::{Fault, Stage};
 use super::forwarder::Forwarder;
 use super::own_response_settings::OwnResponses;
 use super::read_body::ReadBody;
@@ -25,7 +25,7 @@ use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::telemetry::trace::RequestTrace;
-use crate::gateway::upstream::BalanceKey;
+use crate::gateway::upstream::{BalanceKey, RetriedFailure};
 use base::time::{Micros, Timestamp};
 use base::tls::client_certificate_properties::ClientCertificate;
 use base::tls::server::Session as TlsSession;
@@ -171,7 +171,25 @@ impl<'f> Exchange<'f> {
     pub(super) fn sent_request(&self) -> SentRequest {
         let is_dropped = self.response.begun.is_none() && self.response.fault.is_none();
         let has_attempt = self.attempts.as_ref().is_some_and(|attempts| attempts.current.is_some());
-        if self.was_sent() || (is_dropped && has_attempt) { SentRequest::Possible } else { SentRequest::None }
+        match self.discarded_status() {
+            Some(status) if self.has_failed_unsent() => SentRequest::Discarded(status),
+            _ if self.was_sent() || (is_dropped && has_attempt) => SentRequest::Possible,
+            _ => SentRequest::None,
+        }
+    }
+
+    /// Returns the status of the last response that was not passed on, because the request was to be sent again.
+    fn discarded_status(&self) -> Option<u16> {
+        self.attempts.as_ref()?.failed.iter().rev().find_map(|failed| match failed.failure {
+            RetriedFailure::Status(status) => Some(status),
+            RetriedFailure::Error(_) => None,
+        })
+    }
+
+    /// Whether the last attempt has failed before an upstream processed the request.
+    fn has_failed_unsent(&self) -> bool {
+        let Some(Fault::Upstream(fault)) = &self.response.fault else { return false };
+        matches!(fault.stage, Stage::Connecting | Stage::Refused)
     }
 
     /// Returns the rate-limit fields for the response. `None` if the decision has no such fields, or has not been made.
@@ -186,8 +204,8 @@ impl<'f> Exchange<'f> {
 }
 
 impl ReceivedExchange<'_> {
-    /// Returns the request in the form that rules and error pages use. The claims of a token and the id of a key are
-    /// missing, because only the decision knows them.
+    /// Returns the request in the form that rules and error pages use. The claims of a token and the id of an API key
+    /// are missing, because only the decision knows them.
     pub(super) fn request<'r>(&'r self, snapshot: &'r Snapshot) -> Request<'r> {
         let request = Request::new(&self.head, self.client).with_scheme(self.scheme_source());
         let request = request.with_tls(self.connection.tls().map(|tls| tls.identity()));

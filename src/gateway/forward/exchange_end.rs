@@ -192,7 +192,7 @@ impl<'e> EndedExchange<'e> {
     fn failed_attempts(&self) -> Vec<LoggedAttempt<'static>> {
         let logged = |failed: &FailedAttempt| LoggedAttempt {
             endpoint: failed.endpoint.clone(),
-            error: failed.error.name().into(),
+            error: failed.failure.name().into(),
             failed_us: failed.failed_after,
         };
         self.attempts.map(|attempts| attempts.failed.iter().map(logged).collect()).unwrap_or_default()

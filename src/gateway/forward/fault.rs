@@ -120,8 +120,8 @@ impl Fault {
         }
     }
 
-    /// Whether the fault ends the exchange at once, because the deadline has passed or the process exits. After another
-    /// fault of the upload, a response that has begun continues.
+    /// Whether the fault ends the exchange at once, because the deadline has passed or the process exits. After any
+    /// other fault of the upload, a response that has begun continues.
     pub(super) fn ends_exchange(&self) -> bool {
         matches!(self, Fault::Client(ClientFault::Expired | ClientFault::Cut))
     }
@@ -158,6 +158,6 @@ impl Fault {
     pub(super) const TOO_LONG: Fault = Fault::Client(ClientFault::Body(BodyError::TooLong));
     /// The fault of a body whose length differs from the length in the head.
     pub(super) const LENGTH_MISMATCH: Fault = Fault::Own(400, "body differs from its length");
-    /// The fault of a client that sent no more of the body until a timeout of the upstream had passed.
+    /// The fault of a client that sent the body so slowly that a timeout of the upstream passed.
     pub(super) const UPLOAD_STALLED: Fault = Fault::Client(ClientFault::Body(BodyError::Stalled));
 }

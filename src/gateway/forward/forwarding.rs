@@ -8,13 +8,13 @@ use super::exchange::ForwardedRequest;
 use super::fault::Fault;
 use super::http1_upstream::Http1Upstream;
 use super::http2_upstream::Http2Upstream;
+use super::outgoing_request::OutgoingRequest;
 use super::read_body::{BodyReader, ReadBody};
 use super::relay_sides::read_whole_body;
 use super::relayed_exchange::relay;
 use super::request_head::ReceivedHead;
 use super::transfer::Timeouts;
-use crate::gateway::server::body_part::HasBody;
-use crate::gateway::server::http1::request_head::{Body, Size};
+use crate::gateway::server::http1::request_head::Size;
 use crate::gateway::server::http2::client::Http2Client;
 use crate::gateway::server::request_client::{RequestClient, Reuse, WaitEnd};
 use base::time::{Micros, Timestamp};
@@ -26,25 +26,21 @@ pub(super) const MOST_INTERIM: u8 = 32;
 /// The maximum number of fields of a response head. An upstream may set many cookies.
 const MOST_FIELDS: usize = 256;
 
-/// The result of an exchange: whether the client's connection is kept, or the fault that ended the exchange.
-pub(super) type ExchangeResult = Result<Reuse, Fault>;
-
-/// A request as it is sent to the upstream, with its bounds. All attempts send the request in the same form.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OutgoingRequest<'h> {
-    pub head: ReceivedHead<'h>,
-    /// The largest allowed head of the response.
-    pub size: Size,
-    /// The longest allowed body of the request, in bytes. `None` if the route does not bound the body.
-    pub body_left: Option<u64>,
-    pub expects_continue: bool,
+/// Whether the client got interim responses of an attempt before the final head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interim {
+    None,
+    Passed,
 }
 
-impl OutgoingRequest<'_> {
-    pub(super) fn has_body(&self) -> HasBody {
-        if matches!(self.head.body, Body::Chunked | Body::Length(_)) { HasBody::Yes } else { HasBody::No }
+impl Interim {
+    pub(super) fn before(count: u8) -> Interim {
+        if count == 0 { Interim::None } else { Interim::Passed }
     }
 }
+
+/// The result of an exchange: whether the client's connection is kept, or the fault that ended the exchange.
+pub(super) type ExchangeResult = Result<Reuse, Fault>;
 
 /// A client whose request can be forwarded.
 pub(super) trait ForwardingClient: RequestClient {

@@ -79,7 +79,7 @@ impl ClientSide for Http1Client<'_> {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
-        // Bytes of the body that were read ahead would hide the end of the connection. So the body must be complete.
+        // Unread bytes of the body would hide the end of the connection, so the body must be complete.
         if self.client.stream.is_complete() { self.client.stream.poll_client_gone(cx) } else { Poll::Pending }
     }
 

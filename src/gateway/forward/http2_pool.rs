@@ -1,9 +1,9 @@
 //! Keeps the HTTP/2 connections to upstreams. The requests of a thread share them.
 //!
 //! A connection takes as many requests as its server admits. This number is known when the server's settings have
-//! arrived. Until then, further requests wait, and open only as many connections as they need. A connection is closed
-//! after the upstream's idle timeout. It is also closed when its server no longer answers pings, or accepts no more
-//! requests. A connection never changes its thread.
+//! arrived. Until then, further requests wait for the connection, or open another one if it would have no room for
+//! them. A connection is closed after the upstream's idle timeout. It is also closed when its server no longer answers
+//! pings, or accepts no more requests. A connection never changes its thread.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -130,8 +130,8 @@ impl Http2Pool {
         self.shared.lock().endpoints.get_mut(&key)?.take(since)
     }
 
-    /// Returns a stream like [`Http2Pool::take`], but waits for a connection that is being opened if needed. `most` is the
-    /// number of requests that may share a connection whose server has not stated a number yet.
+    /// Returns a stream like [`Http2Pool::take`]. If needed, waits for a connection that another request is opening.
+    /// `most` is the number of requests that may share a connection whose server has not stated a number yet.
     ///
     /// # Errors
     /// If the connection could not be opened, or not in time.
@@ -205,7 +205,7 @@ impl Http2Pool {
         let (stream, frames) = CountedFrames::new(stream);
         let (requests, mut connection) = builder.handshake(stream).await.map_err(|error| failed(Some(&error)))?;
         let mut pings = connection.ping_pong().ok_or_else(|| failed(None))?;
-        // When the answer to this ping arrives, the server's settings have arrived before it.
+        // The server's settings arrive before the answer to this ping.
         let greeted = tokio::select! {
             biased;
             greeted = pings.ping(Ping::opaque()) => greeted.map(drop),

@@ -1,5 +1,7 @@
 //! Makes the gateway's own responses to proxied requests, and writes them.
 
+use bytes::Bytes;
+
 use super::exchange::{DecidedStage, ReceivedExchange};
 use super::fault::Fault;
 use super::request_target::RequestTarget;
@@ -19,6 +21,21 @@ pub(super) fn problem(problem: &ProblemResponse<'_>, received: &ReceivedExchange
 /// Makes the response to a CORS preflight. `None` if CORS does not apply to the request.
 pub(super) fn preflight(received: &ReceivedExchange<'_>) -> Option<OwnResponse> {
     Some(preflight::response(received.cors()?, &received.request_id))
+}
+
+/// Makes the response that shows a client what its limits have left. `body` is JSON.
+pub(super) fn usage(body: Bytes, stage: &DecidedStage<'_, '_>) -> OwnResponse {
+    let mut response = OwnResponse { body, ..OwnResponse::new(200) };
+    response.fields.add("Content-Type", b"application/json");
+    response.fields.add("Cache-Control", b"no-store");
+    let fields = AnswerFields {
+        request_id: &stage.received.request_id,
+        rate_limits: stage.decided.rate_limits.as_deref(),
+        changes: None,
+        cors: stage.received.cors(),
+    };
+    route_answer::complete(&mut response, fields);
+    response
 }
 
 /// Makes the response with which a route answers in the place of an upstream: a fixed response or a redirect.
@@ -58,7 +75,7 @@ pub(super) fn of_route(
 }
 
 /// Writes a response of the gateway to the client. Returns whether the connection is kept for another request. `rest`
-/// says whether the rest of this request can be read, which another request on the connection needs.
+/// says whether the rest of this request can be read; only then can another request follow.
 pub(super) async fn write<C: RequestClient>(
     client: &mut C,
     received: &ReceivedExchange<'_>,

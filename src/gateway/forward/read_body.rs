@@ -40,7 +40,7 @@ pub(super) struct ReadBounds {
 pub(super) struct BodyReader {
     data: Vec<u8>,
     left: StatedLength,
-    /// The largest capacity of the buffer: the length that the head states, or else the bound.
+    /// The largest capacity of the buffer: the length that the head states, or else `bounds.body`.
     largest: usize,
     bounds: ReadBounds,
     share: InspectedShare,

@@ -14,6 +14,7 @@ use super::queue_wait::delay;
 use super::request_head::ReceivedHead;
 use super::response_record;
 use super::response_report::ResponseSource;
+use crate::gateway::enforcement::usage::UsageDecision;
 use crate::gateway::enforcement::{
     Arrival, Decision, DecisionFindings, Direction, Patience, PaymentRecord, RequestPurpose, decide,
 };
@@ -47,7 +48,7 @@ struct RequestToServe<'h> {
     head: Parts,
     bytes: ReceivedHead<'h>,
     connection: ConnectionHandle,
-    /// Why nothing is decided about the request. `None` for a valid request.
+    /// The fault for which the request gets no decision. `None` for a valid request.
     fault: Option<Fault>,
 }
 
@@ -160,6 +161,7 @@ async fn decide_about<'e, 'f, C: ForwardingClient>(
         direction: if serves { Direction::Right } else { Direction::Misdirected },
         purpose,
         patience: Patience::Unbounded,
+        hold: None,
     };
     let payment = if received.record.is_some() { PaymentRecord::Keep } else { PaymentRecord::Discard };
     let unread = if has_body(head) { BodyValues::default() } else { BodyValues::absent() };
@@ -191,7 +193,7 @@ async fn decide_about<'e, 'f, C: ForwardingClient>(
         record.identity = identity;
         record.payment = payment;
         record.costs = stage.decided.held.costs().map(Arc::clone);
-        let ordinary = purpose == RequestPurpose::Ordinary;
+        let ordinary = purpose == RequestPurpose::Ordinary && !matches!(decision, Decision::Usage(_));
         record.decision = ordinary.then(|| gateway.clock.now().since(stage.received.started));
     }
     match decision {
@@ -208,7 +210,12 @@ async fn decide_about<'e, 'f, C: ForwardingClient>(
             let response = own_response::preflight(stage.received).ok_or(Fault::Own(500, "response not made"))?;
             Ok(Decided::Answer(stage, ResponseSource::Configuration, Box::new(response)))
         }
-        Decision::Refuse(response) => {
+        Decision::Usage(UsageDecision::Answer(answer)) => {
+            stage.decided.rate_limits = answer.fields;
+            let response = own_response::usage(answer.body, &stage);
+            Ok(Decided::Answer(stage, ResponseSource::Configuration, Box::new(response)))
+        }
+        Decision::Refuse(response) | Decision::Usage(UsageDecision::Refuse(response)) => {
             let refusal = &response.refusal;
             gateway.metrics.http.count_refusal(refusal.reason);
             if let Some(record) = &mut stage.received.record {

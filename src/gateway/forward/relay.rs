@@ -11,13 +11,13 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::time::Sleep;
 
-use super::attempts::Repeatable;
 use super::exchange::DecidedExchange;
 use super::fault::{Fault, Stage, UpstreamFault};
-use super::forwarding::OutgoingRequest;
 use super::http1_response_head::ResponseHead;
+use super::outgoing_request::OutgoingRequest;
 use super::read_body::ReadBody;
 use super::relay_sides::{ClientSide, UpstreamSide};
+use super::repeatable::Repeatable;
 use super::response_report::ResponseReport;
 use super::trailers;
 use super::transfer::{NextBytes, Timeouts};
@@ -39,7 +39,6 @@ pub(super) struct Relay<'r, C, U> {
     pub timeouts: Timeouts,
     /// Whether the client may be waiting for `100 Continue`.
     pub expects_continue: bool,
-    /// The length that the head states for the body of the response, if it states one.
     pub response_length: StatedLength,
     pub progress: Progress,
     awaited: NextBytes,
@@ -201,8 +200,8 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         self.poll_waits(cx).map(|fault| Err(self.expired(fault)))
     }
 
-    /// Moves the rest of the response to the client, and the rest of the request to the upstream. Notes in `report` what passes of
-    /// the response.
+    /// Moves the rest of the response to the client, and the rest of the request to the upstream. Notes in `report`
+    /// each part of the response that passes.
     ///
     /// # Errors
     /// If the client or the upstream fails.
@@ -317,7 +316,8 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
                         if is_read && !self.upload.is_stored {
                             self.upload.repeatable = Repeatable::No;
                         }
-                        part.end = part.end.map(|lines| trailers::request_lines(lines, decided));
+                        part.end =
+                            part.end.map(|lines| trailers::request_lines(lines, decided.field_changes.as_deref()));
                         self.upload.part = Some(part);
                         continue;
                     }

@@ -10,8 +10,8 @@ use super::attempts::UpstreamAttempt;
 use super::exchange::ForwardedRequest;
 use super::fault::{Fault, UpstreamFault};
 use super::forwarder::Forwarder;
-use super::forwarding::OutgoingRequest;
 use super::http1_response_head::ResponseHead;
+use super::outgoing_request::OutgoingRequest;
 use super::read_body::{BodyReader, ReadBody};
 use super::response_head::FinalHead;
 use crate::gateway::server::body_part::{BodyPart, HasBody};
@@ -115,8 +115,8 @@ pub(super) trait UpstreamSide: Send + Sized {
     /// Whether any byte of the request may have been sent.
     fn has_begun(&self) -> bool;
 
-    /// Ends the request, which has been sent completely, and its response. Offers the connection to other requests, if nothing
-    /// of the response is left on it.
+    /// Ends a request that has been sent completely, and its response. Offers the connection to other requests, if
+    /// nothing of the response is left on it.
     fn release(self, attempt: &UpstreamAttempt, forwarder: &Forwarder);
 
     /// Writes a part of the request's body. Ready when all of the part has been sent, except for at most one buffer.

@@ -5,14 +5,16 @@ use std::future::poll_fn;
 use bytes::BytesMut;
 use http::Version;
 
-use super::attempts::{AttemptEnd, Repeatable, UpstreamAttempt};
+use super::attempts::{AttemptEnd, UpstreamAttempt};
 use super::exchange::ForwardedRequest;
 use super::fault::{Fault, UpstreamFault};
-use super::forwarding::{ExchangeResult, MOST_INTERIM, OutgoingRequest};
+use super::forwarding::{Interim, MOST_INTERIM};
 use super::head_edit::HeadEdit;
 use super::http1_response_head::{Content, Persistence, ResponseBody, ResponseHead};
+use super::outgoing_request::OutgoingRequest;
 use super::relay::{Progress, Relay};
 use super::relay_sides::{ClientSide, InterimHead, UpstreamSide};
+use super::repeatable::Repeatable;
 use super::response_head::{ClientFraming, FinalHead, has_body};
 use crate::gateway::server::body_part::{HasBody, StatedLength};
 use crate::gateway::server::http1::exchange_io::ClientFault;
@@ -45,11 +47,12 @@ pub(super) async fn relay<C: ClientSide, U: UpstreamSide>(
     }
     let repeatable = relay.repeatable();
     match result {
-        Ok(reuse) => {
+        Ok(AttemptEnd::Retry) => Ok(AttemptEnd::Retry),
+        Ok(responded) => {
             if persistence == Persistence::Kept && relay.upload.is_sent() {
                 relay.upstream.release(&attempt, request.received.forwarder);
             }
-            Ok(AttemptEnd::Responded(reuse))
+            Ok(responded)
         }
         Err(fault) => request.fail_attempt(fault, &attempt, repeatable),
     }
@@ -58,14 +61,14 @@ pub(super) async fn relay<C: ClientSide, U: UpstreamSide>(
 /// How a relay ended.
 #[derive(Debug)]
 struct RelayEnd {
-    /// Whether the client's connection is kept, or the fault that ended the exchange.
-    result: ExchangeResult,
+    /// What follows, or the fault that ended the attempt.
+    result: Result<AttemptEnd, Fault>,
     /// Whether the response allows another request on the upstream's connection.
     persistence: Persistence,
 }
 
-/// Sends the rest of the request to the upstream, which already has the head, and the response to the client. After an
-/// error, the response may have begun. `request` then has the status code of the response.
+/// Sends the rest of the request to the upstream, which already has the head. Sends the response to the client. After
+/// an error, the response may have begun. `request` then has the status code of the response.
 async fn relay_once<C: ClientSide, U: UpstreamSide>(
     relay: &mut Relay<'_, C, U>,
     request: &mut ForwardedRequest<'_, '_>,
@@ -73,7 +76,10 @@ async fn relay_once<C: ClientSide, U: UpstreamSide>(
 ) -> RelayEnd {
     let mut persistence = Persistence::Closed;
     let relayed = async {
-        let (head, bytes) = final_head(relay, request).await?;
+        let (head, bytes, interim) = final_head(relay, request).await?;
+        if interim == Interim::None && request.retry_after_status(head.status, relay.repeatable()) {
+            return Ok(AttemptEnd::Retry);
+        }
         let ends_with_connection =
             head.body == ResponseBody::UntilClose && has_body(&head, request.received) == HasBody::Yes;
         persistence = if ends_with_connection { Persistence::Closed } else { head.persistence };
@@ -82,9 +88,9 @@ async fn relay_once<C: ClientSide, U: UpstreamSide>(
         if body.is_err() {
             relay.client.cut_short();
         }
-        body.map(|()| reuse)
+        body.map(|()| AttemptEnd::Responded(reuse))
     };
-    let result: ExchangeResult = relayed.await;
+    let result: Result<AttemptEnd, Fault> = relayed.await;
     request.attempts.request_bytes = relay.upload.bytes;
     RelayEnd { result, persistence }
 }
@@ -93,7 +99,7 @@ async fn relay_once<C: ClientSide, U: UpstreamSide>(
 async fn final_head<C: ClientSide, U: UpstreamSide>(
     relay: &mut Relay<'_, C, U>,
     request: &ForwardedRequest<'_, '_>,
-) -> Result<(ResponseHead, BytesMut), Fault> {
+) -> Result<(ResponseHead, BytesMut, Interim), Fault> {
     let mut interim = 0;
     loop {
         let (head, bytes) = poll_fn(|cx| relay.poll_head(cx)).await?;
@@ -102,7 +108,7 @@ async fn final_head<C: ClientSide, U: UpstreamSide>(
             return Err(UpstreamFault::invalid_head("an upgrade that nobody asked for").into());
         }
         if !(100..200).contains(&head.status) {
-            return Ok((head, bytes));
+            return Ok((head, bytes, Interim::before(interim)));
         }
         relay.progress = Progress::Interim;
         interim += 1;

@@ -17,8 +17,7 @@ pub(super) trait ResponseObserver: fmt::Debug + Send + Sync {
     /// are no response.
     fn head(&mut self, status: u16, fields: &HeadEdit<'_>);
 
-    /// Shows the next bytes of the body, without the sizes of chunks. How many bytes a call has depends on how they
-    /// arrived.
+    /// Shows the next bytes of the body, without the sizes of chunks. A call may have any number of bytes.
     fn data(&mut self, data: &[u8]);
 
     /// Shows the trailers. They come once, after all of the body, and only if there are any.
@@ -31,13 +30,16 @@ pub(super) trait ResponseObserver: fmt::Debug + Send + Sync {
 /// How the response of an upstream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseEnd<'e> {
-    /// The upstream has sent all of it. The client may have left before it got the last bytes.
+    /// The upstream has sent the whole response. The client may have left before it got the last bytes.
     Whole,
     /// The head has been passed on, and this fault ended the exchange before the end of the body was read. `None` if
     /// the exchange was dropped, as by a panic.
     Cut(Option<&'e Fault>),
     /// The request may have been sent to an upstream, but no head was passed on. `None` if the exchange was dropped.
     Unanswered(Option<&'e Fault>),
+    /// The upstream has answered with this status. The response was not passed on, because the request was to be sent again, and
+    /// then it could not be sent.
+    Discarded(u16),
     /// Nothing was sent to an upstream. `None` if the gateway has answered in the upstream's place: the request was refused, or its
     /// route has an answer of its own.
     NotSent(Option<&'e Fault>),

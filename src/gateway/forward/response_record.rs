@@ -84,6 +84,7 @@ mod record {
                 ResponseEnd::Whole => ("whole", None),
                 ResponseEnd::Cut(fault) => ("cut", fault),
                 ResponseEnd::Unanswered(fault) => ("unanswered", fault),
+                ResponseEnd::Discarded(_) => ("discarded", None),
                 ResponseEnd::NotSent(fault) => ("not sent", fault),
             };
             log::info!(

@@ -1,4 +1,5 @@
-//! Counts what passes of a response, and keeps it for the end of the exchange. Shows an upstream's response to the observer.
+//! Records how much of a response has passed, for the end of the exchange. Shows an upstream's response to the
+//! observer.
 
 use super::fault::Fault;
 use super::head_edit::HeadEdit;
@@ -52,6 +53,8 @@ enum ReadResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SentRequest {
     Possible,
+    /// An upstream has answered with this status, which was not passed on, and nothing was sent in the attempts after it.
+    Discarded(u16),
     None,
 }
 
@@ -70,7 +73,7 @@ impl ResponseReport {
         }
     }
 
-    /// Notes bytes of the body that are passed on. Those of a tunnel are counted as well, but they are no part of the response.
+    /// Notes bytes of the body that are passed on. The bytes of a tunnel are counted too, but are no part of the response.
     pub(super) fn note_data(&mut self, data: &[u8]) {
         self.bytes += data.len();
         if self.observer.is_some() {
@@ -136,8 +139,11 @@ impl ResponseReport {
         observer.end(match self.read {
             ReadResponse::Body | ReadResponse::Whole => ResponseEnd::Whole,
             ReadResponse::Head => ResponseEnd::Cut(fault),
-            ReadResponse::Nothing if request == SentRequest::Possible => ResponseEnd::Unanswered(fault),
-            ReadResponse::Nothing => ResponseEnd::NotSent(fault),
+            ReadResponse::Nothing => match request {
+                SentRequest::Possible => ResponseEnd::Unanswered(fault),
+                SentRequest::Discarded(status) => ResponseEnd::Discarded(status),
+                SentRequest::None => ResponseEnd::NotSent(fault),
+            },
         });
     }
 }

@@ -3,12 +3,12 @@
 use http::HeaderName;
 
 use super::chunked::LAST_CHUNK;
-use super::exchange::DecidedExchange;
 use super::forged_fields::{Forgery, forgery};
 use super::head_edit::{HeadEdit, Keep};
 use super::hop_by_hop::is_hop_by_hop;
 use crate::gateway::server::body_part::TrailerLines;
 use request::attribute::is_alias;
+use rules::route::forwarding::FieldChanges;
 
 /// Fields that the gateway writes into the head of a request. Trailers with these names are removed, because an
 /// upstream may merge trailers into the head.
@@ -32,8 +32,7 @@ pub(super) fn end_request(trailers: &[u8], of_route: &[HeaderName], out: &mut Ve
 }
 
 /// Returns the names of the request's fields that the route sets or removes. Trailers with these names are not forwarded.
-pub(super) fn changed_fields(decided: &DecidedExchange) -> Vec<HeaderName> {
-    let changes = decided.field_changes.as_deref();
+pub(super) fn changed_fields(changes: Option<&FieldChanges>) -> Vec<HeaderName> {
     changes.map(|changes| changes.request.0.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default()
 }
 
@@ -43,8 +42,8 @@ pub(super) fn end_response(trailers: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Returns the trailers of a request, as lines. Leaves out trailers that must not be forwarded.
-pub(super) fn request_lines(trailers: TrailerLines, decided: &DecidedExchange) -> TrailerLines {
-    lines(trailers, |trailers, out| end_request(trailers, &changed_fields(decided), out))
+pub(super) fn request_lines(trailers: TrailerLines, changes: Option<&FieldChanges>) -> TrailerLines {
+    lines(trailers, |trailers, out| end_request(trailers, &changed_fields(changes), out))
 }
 
 /// Returns the trailers of a response, as lines. Leaves out trailers that must not be forwarded.

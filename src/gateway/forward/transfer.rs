@@ -27,7 +27,7 @@ pub(super) const FIRST_READ: usize = 8 << 10;
 /// The timeouts of one attempt at an upstream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
-    /// The longest wait for the first byte of a response. `None`: as `read`.
+    /// The longest wait for the first byte of a response. `None`: `read` applies.
     pub first_byte: Option<Micros>,
     /// The longest wait for bytes from the upstream.
     pub read: Micros,
@@ -44,7 +44,7 @@ pub(super) enum NextBytes {
 }
 
 impl Timeouts {
-    /// Returns the longest wait for what the upstream sends next, and the fault after a longer one.
+    /// Returns the longest wait for what the upstream sends next, and the fault when this time has passed.
     pub(super) fn of(&self, awaited: NextBytes) -> (Micros, UpstreamError, &'static str) {
         match (awaited, self.first_byte) {
             (NextBytes::First, Some(first_byte)) => (first_byte, UpstreamError::FirstByteTimeout, "FirstByteTimedout"),
@@ -79,8 +79,8 @@ impl Transfer<'_> {
         Poll::Ready(head.map_err(|fault| self.at_stage(fault)))
     }
 
-    /// Moves the rest of the response to the client, and the rest of the request to the upstream. Notes in `report` what passes of
-    /// the response.
+    /// Moves the rest of the response to the client, and the rest of the request to the upstream. Notes in `report`
+    /// each part of the response that passes.
     ///
     /// # Errors
     /// If the client or the upstream fails.

@@ -3,19 +3,21 @@
 
 use std::future::poll_fn;
 
-use super::attempts::{AttemptEnd, Repeatable, UpstreamAttempt, UpstreamConnection};
+use super::attempts::{AttemptEnd, UpstreamAttempt, UpstreamConnection};
 use super::chunked::Coding;
 use super::download::{Download, ResponseFraming};
 use super::exchange::ForwardedRequest;
 use super::fault::{Fault, Stage, UpstreamFault};
-use super::forwarding::{ForwardingClient, MOST_INTERIM, OutgoingRequest};
+use super::forwarding::{ForwardingClient, Interim, MOST_INTERIM};
 use super::http1_client::Http1Client;
 use super::http1_response_head::{Content, Persistence, ResponseHead};
 use super::http1_upstream::Http1Upstream;
 use super::http2_upstream::Http2Upstream;
+use super::outgoing_request::OutgoingRequest;
 use super::read_body::{BodyReader, ReadBody};
 use super::relay_sides::read_whole_body;
 use super::relayed_exchange::relay;
+use super::repeatable::Repeatable;
 use super::request_head;
 use super::response_head::{self, ClientFraming, FinalHead, has_body};
 use super::trailers::changed_fields;
@@ -90,7 +92,11 @@ impl ForwardingClient for Client {
         let mut out = Vec::new();
         request_head::write(outgoing.head, request, &mut out)?;
         let coding = if outgoing.head.body == Body::Chunked { Coding::Chunked } else { Coding::Plain };
-        let of_route = if coding == Coding::Chunked { changed_fields(request.decided) } else { Vec::new() };
+        let of_route = if coding == Coding::Chunked {
+            changed_fields(request.decided.field_changes.as_deref())
+        } else {
+            Vec::new()
+        };
         let mut transfer = Transfer {
             client: &mut *self,
             upstream: stream,
@@ -108,7 +114,12 @@ impl ForwardingClient for Client {
         if transfer.upload.has_begun {
             request.attempts.sent = Some(attempt.since);
         }
-        let begun = head.and_then(|head| begin_response(&mut transfer, request, head));
+        if let Ok((head, Interim::None)) = &head
+            && request.retry_after_status(head.status, transfer.upload.repeatable())
+        {
+            return Ok(AttemptEnd::Retry);
+        }
+        let begun = head.and_then(|(head, _)| begin_response(&mut transfer, request, head));
         let begun = match begun {
             Ok(begun) => begun,
             Err(fault) => return request.fail_attempt(fault, &attempt, transfer.upload.repeatable()),
@@ -142,12 +153,15 @@ fn refuse_tunnel(client: &mut Client) {
 }
 
 /// Passes interim responses on, and returns the final head.
-async fn final_head(transfer: &mut Transfer<'_>, request: &ForwardedRequest<'_, '_>) -> Result<ResponseHead, Fault> {
+async fn final_head(
+    transfer: &mut Transfer<'_>,
+    request: &ForwardedRequest<'_, '_>,
+) -> Result<(ResponseHead, Interim), Fault> {
     let mut interim = 0;
     loop {
         let head = poll_fn(|cx| transfer.poll_head(cx)).await?;
         if !(100..200).contains(&head.status) || head.status == 101 {
-            return Ok(head);
+            return Ok((head, Interim::before(interim)));
         }
         interim += 1;
         if interim > MOST_INTERIM {

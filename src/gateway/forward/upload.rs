@@ -9,10 +9,10 @@ use pingora::protocols::Stream;
 use tokio::io::AsyncWrite;
 use tokio::time::Sleep;
 
-use super::attempts::Repeatable;
 use super::chunked::{Coding, chunk};
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::read_body::ReadBody;
+use super::repeatable::Repeatable;
 use super::trailers;
 use crate::gateway::server::body_part::HasBody;
 use crate::gateway::server::http1::client::{BUFFER, Client};

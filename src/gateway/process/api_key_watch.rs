@@ -63,7 +63,7 @@ impl ApiKeyWatch {
             self.last_seen = None;
             return None;
         }
-        // If only one check has found the file in this form, the file may change again at once. It is then read again.
+        // The file may change again at once. So a read is final only if two checks in a row have found the same file.
         self.last_read = settled.then_some(fingerprint);
         let hash = bytes.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
         let is_new = std::mem::replace(&mut self.hash, hash) != hash;

@@ -15,7 +15,7 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::state::lifecycle::AcceptPhase;
 use stores::memory::bucket_stream::InvalidBuckets;
 
-/// The longest time for listening sockets to stop.
+/// How long listening sockets may take to stop accepting.
 const STOP_ACCEPTING: Duration = Duration::from_secs(2);
 
 /// Receives the buckets of the previous process, or reads the file of buckets if that process sends no buckets.
@@ -81,7 +81,7 @@ fn receive_buckets(gateway: &Arc<GatewayState>, inherited: &InheritedSockets) ->
     match received {
         Ok(buckets) => {
             log::info!(buckets; "buckets received from the previous process");
-            // This is reported only if buckets came, because a process without buckets reports no slots either.
+            // Reported only if buckets came, because a process without buckets reports no slots either.
             if let Err(error) = heard {
                 gateway.metrics.slot_handover_errors.increment(1);
                 log::warn!(error:%; "the previous process does not report which slots it holds");
@@ -95,7 +95,8 @@ fn receive_buckets(gateway: &Arc<GatewayState>, inherited: &InheritedSockets) ->
     }
 }
 
-/// Claims the file, which the previous process has released. Reads it unless that process has sent its buckets.
+/// Claims the file of buckets, which the previous process has released. Reads it unless that process has sent its
+/// buckets.
 fn claim_file(saver: &BucketSaver, gateway: &GatewayState, source: BucketSource) {
     if let Err(error) = saver.claim() {
         // The next save tries again, and reports a failure.

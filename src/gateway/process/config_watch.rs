@@ -141,7 +141,7 @@ mod tests {
     fn watched(folder: &Path, rest: &str) -> (ConfigWatch, PathBuf) {
         let file = folder.join("gateway.yaml");
         std::fs::write(&file, format!("upstream: http://a\n{rest}")).unwrap();
-        let LoadedConfig { config, sources } = LoadedConfig::from(&file);
+        let LoadedConfig { config, sources, .. } = LoadedConfig::from(&file);
         let watch = ConfigWatch::new(sources, &config.unwrap()).unwrap();
         (watch, file)
     }

@@ -74,7 +74,7 @@ pub(crate) async fn wait_and_exit(
     saver: Option<&BucketSaver>,
     second_signal: &SecondSignal,
 ) -> ! {
-    let (clock, tracer) = (&gateway.clock, &gateway.tracer);
+    let (clock, tracer, metric_export) = (&gateway.clock, &gateway.tracer, &gateway.metric_export);
     let (began, timeout) = (clock.now(), Duration::from(gateway.snapshot.load().config.drain.timeout));
     let drained = async {
         // The queues are counted first, so that a connection that leaves a queue is then counted as open.
@@ -82,12 +82,14 @@ pub(crate) async fn wait_and_exit(
             tokio::time::sleep(POLL).await;
         }
         let left = timeout.saturating_sub(clock.now().since(began).into());
-        tracer.finish(left.min(FLUSH_TIMEOUT)).await;
+        let left = left.min(FLUSH_TIMEOUT);
+        tokio::join!(tracer.finish(left), metric_export.finish(left));
     };
     let timed_out = async {
         tokio::time::sleep(timeout.saturating_sub(FLUSH_TIMEOUT)).await;
-        // Spans are sent now, because no time is left for them at the timeout.
+        // Spans and metrics are sent now, because no time is left for them at the timeout.
         tracer.flush_soon();
+        metric_export.flush_soon();
         tokio::time::sleep(timeout.min(FLUSH_TIMEOUT)).await;
     };
     let listener = second_signal.lock().take();
@@ -103,12 +105,16 @@ pub(crate) async fn wait_and_exit(
         () = timed_out => log::warn!(open = limits.open(); "drain timeout, closing open connections"),
         _ = second_signal => log::warn!(open = limits.open(); "second signal, closing open connections"),
     }
+    gateway.lifecycle.leave();
     cut_tunnels(gateway).await;
     end_slots(gateway).await;
     if let Some(saver) = saver {
         saver.save(gateway);
     }
     gateway.access_logs.finish();
+    gateway.records.finish();
     log::logger().flush();
+    // What was charged before `leave`, and recorded while the disk was written.
+    gateway.records.finish();
     std::process::exit(0)
 }

@@ -68,8 +68,12 @@ async fn sweep(gateway: &GatewayState) {
         supervise::fault_point("housekeeping");
         gateway.store.sweep();
         gateway.access_logs.report_drops();
-        if let Some(tokens) = &gateway.snapshot.load().tokens {
+        let snapshot = gateway.snapshot.load();
+        if let Some(tokens) = &snapshot.tokens {
             tokens.sweep();
+        }
+        if let Some(limit) = &snapshot.usage_limit {
+            limit.sweep();
         }
     }
 }

@@ -179,7 +179,7 @@ impl Reload {
             let relog = (config.log != before.config.log).then_some(config.log);
             let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
             (
-                Snapshot::after(&before, config, &gateway.metrics, &gateway.access_logs, &gateway.clock),
+                Snapshot::after(&before, config, &gateway.metrics, gateway.log_writers(), &gateway.clock),
                 restart_keys,
                 changes,
                 relog,

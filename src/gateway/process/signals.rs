@@ -22,7 +22,7 @@ const MIN_DELAY_AFTER_HANDOVER: Duration = Duration::from_secs(1);
 pub(crate) struct SignalWatch {
     pub gateway: Arc<GatewayState>,
     pub upgrade: Upgrade,
-    /// The sockets from the previous process. They are removed when this process is ready.
+    /// The sockets from the previous process. They are taken out when this process is ready.
     pub inherited: Mutex<InheritedSockets>,
     pub bucket_saver: Option<Arc<BucketSaver>>,
     /// The function to call once signals are handled. `None` after the call.
@@ -68,12 +68,16 @@ impl ShutdownSignalWatch for SignalWatch {
 impl SignalWatch {
     /// Ends tunnels and slots, saves the buckets, and lets Pingora exit without waiting for requests.
     async fn shut_down_fast(&self) -> ShutdownSignal {
+        self.gateway.lifecycle.leave();
         drain::cut_tunnels(&self.gateway).await;
         drain::end_slots(&self.gateway).await;
         if let Some(saver) = &self.bucket_saver {
             saver.save(&self.gateway);
         }
         self.gateway.access_logs.finish();
+        self.gateway.records.finish();
+        // What was charged before `leave`, and recorded while the disk was written.
+        self.gateway.records.finish();
         ShutdownSignal::FastShutdown
     }
 
@@ -101,8 +105,8 @@ impl SignalWatch {
                 SignalAction::DrainWithoutDelay => break Duration::ZERO,
                 SignalAction::Reload => self.reload(),
                 SignalAction::ReopenAccessLog => {
-                    log::info!("SIGUSR1: reopening the access log");
-                    self.gateway.access_logs.reopen();
+                    log::info!("SIGUSR1: reopening the access log and the records");
+                    self.gateway.reopen_logs();
                 }
                 SignalAction::Upgrade => next = self.upgrade(next.take()),
             }
@@ -121,7 +125,7 @@ impl SignalWatch {
     fn reload(&self) {
         log::info!("SIGHUP: reading files and fetching keys again");
         self.gateway.lifecycle.request_reload();
-        self.gateway.access_logs.reopen();
+        self.gateway.reopen_logs();
         self.gateway.remotes().iter().for_each(|remote| remote.fetch_now());
     }
 

@@ -123,7 +123,7 @@ fn follow_previous(
             Err(error) => break error,
         }
     };
-    // A process that ends closes its streams a moment before it has ended.
+    // The streams of a process close a moment before its end.
     let mut polls = CLOSING.as_millis() / POLL.as_millis();
     while is_running() && polls > 0 {
         std::thread::sleep(POLL);
@@ -135,7 +135,7 @@ fn follow_previous(
             std::thread::sleep(POLL);
         }
     }
-    // The requests of a process that has ended hold nothing any more.
+    // After the end of the previous process, its requests hold nothing.
     count(&[]);
 }
 
@@ -157,6 +157,7 @@ mod tests {
             amount: Cost::ONE,
             since: Timestamp(1),
             settled: Cost::default(),
+            resets: 0,
             is_budget: false,
         };
         slot_stream::write(&[held], &ours).unwrap();

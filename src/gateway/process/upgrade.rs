@@ -30,12 +30,13 @@ use base::endpoint_address::EndpointAddress;
 
 /// The environment variable that tells the next process that its standard input is a socket to the previous process.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
-/// The value if the previous process can also send its buckets, and then waits for `READY`. Older versions used 1 (no
-/// buckets) and 2 (buckets, without waiting).
+/// The value of `VARIABLE` if the previous process can also send its buckets, and then waits for `READY`. Older
+/// versions used 1 (no buckets) and 2 (buckets, without waiting).
 const WITH_BUCKETS: &str = "3";
 
 /// The environment variable that tells the next process that the previous process can also say which slots it holds.
-/// The value is the id of the process that has set it. A wrong id shows that an older version has only passed it on.
+/// The value is the id of the process that has set it. If this is not the previous process, that process is of an older
+/// version and has only inherited the variable.
 const SLOTS_VARIABLE: &str = "TOLLGATE_HANDOVER_HOLDS";
 
 /// The longest time for one read or write of buckets.

@@ -4,6 +4,9 @@
 
 use std::fmt::Write;
 
+use base::rfc3339::format_seconds;
+use base::time::Micros;
+use base::waiting_time::WaitingTime;
 use decision::ratelimit_numbers::Triple;
 use decision::reason::Reason;
 use decision::refusal::{Fits, ProblemType, Refusal};
@@ -103,7 +106,7 @@ impl ReportedError<'_> {
         }
     }
 
-    /// Returns what happened in words. A limit is named only if clients may see it.
+    /// Returns a text that says what happened. A limit is named only if clients may see it.
     fn message(&self) -> String {
         let mut message = match self.refusal {
             Some(refusal) => match &refusal.problem {
@@ -119,9 +122,19 @@ impl ReportedError<'_> {
         };
         if let Some(seconds) = self.retry_after() {
             // A write to a text cannot fail.
-            let _ = write!(message, " Please try again in {seconds} s.");
+            let _ = write!(message, " Please try again in {}.", self.wait(seconds));
         }
         message
+    }
+
+    /// Displays a wait in seconds, or in days with the date of its end: `864 s`, `12.4 days (2026-12-12T03:12:45Z)`.
+    fn wait(&self, seconds: u64) -> String {
+        let wait = Micros(seconds.saturating_mul(1_000_000));
+        let long = WaitingTime(wait);
+        match self.refusal.and_then(|refusal| refusal.refused_at).filter(|_| long.is_long()) {
+            Some(moment) => format!("{long} ({})", format_seconds(moment.plus(wait))),
+            None => format!("{seconds} s"),
+        }
     }
 
     fn of_limits(&self, violated: &[String]) -> String {
@@ -149,7 +162,7 @@ impl ReportedError<'_> {
             }
             let _ = match is_held {
                 true => write!(message, "."),
-                false => write!(message, ", reset in {reset} s."),
+                false => write!(message, ", reset in {}.", self.wait(reset)),
             };
         }
         message
@@ -185,7 +198,8 @@ fn of_reason(reason: Reason, status: u16) -> &'static str {
         Reason::AmbiguousRequest => "The request can be read in more than one way, or has two different API keys.",
         Reason::Unpriced => "The cost of this request would not be known.",
         Reason::UsageRequired => {
-            "The response would not tell its usage: ask for it with stream_options.include_usage, or leave out background."
+            "The response would not tell its usage, and the gateway does not ask for it, or must not change a signed body: \
+             set stream_options.include_usage, or leave out background."
         }
         Reason::NoRoute => "There is nothing at this address.",
         Reason::BadRequest => of_status(status),
@@ -207,6 +221,7 @@ fn of_status(status: u16) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::time::Timestamp;
 
     /// The rows of the table in docs/reasons.md. The columns are the reasons, the status, OpenAI's type and code, and
     /// Anthropic's type.
@@ -248,6 +263,17 @@ mod tests {
         for reason in Reason::all() {
             assert!(named.contains(&reason.name()), "{} is not in the table", reason.name());
         }
+    }
+
+    #[test]
+    fn a_wait_beyond_two_days_is_in_days_with_its_date() {
+        let refusal = Refusal { retry_after: Some(172_801), ..Refusal::bad_request(429) };
+        let message = |refusal: &Refusal| ReportedError { status: 429, refusal: Some(refusal), limit: None }.message();
+        assert!(message(&refusal).ends_with(" Please try again in 172801 s."), "{}", message(&refusal));
+        let refusal = Refusal { refused_at: Some(Timestamp(1_795_272_712_000_000)), ..refusal };
+        assert!(message(&refusal).ends_with(" in 2.1 days (2026-11-23T14:51:53Z)."), "{}", message(&refusal));
+        let refusal = Refusal { retry_after: Some(172_800), ..refusal };
+        assert!(message(&refusal).ends_with(" in 172800 s."), "{}", message(&refusal));
     }
 
     #[test]

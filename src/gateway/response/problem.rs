@@ -30,6 +30,8 @@ pub(crate) struct ProblemResponse<'a> {
     pub format: Option<ErrorFormat>,
     pub cors: Option<&'a CorsAnswer>,
     pub recipient: Recipient,
+    /// What is wrong with the request, for a problem document of the type `about:blank`. `None` if only the status says it.
+    pub detail: Option<&'a str>,
 }
 
 /// The receiver of a response: the client of the request, or a proxy that asks about the request.
@@ -60,7 +62,15 @@ pub(crate) enum Cause<'a> {
 impl<'a> ProblemResponse<'a> {
     /// Makes a problem document for a client, without CORS fields.
     pub(crate) fn of(cause: Cause<'a>, fields: Option<&'a RateLimitFields>) -> ProblemResponse<'a> {
-        ProblemResponse { cause, fields, page: None, format: None, cors: None, recipient: Recipient::Client }
+        ProblemResponse {
+            cause,
+            fields,
+            page: None,
+            format: None,
+            cors: None,
+            recipient: Recipient::Client,
+            detail: None,
+        }
     }
 
     pub(crate) fn refusal(refusal: &'a Refusal) -> ProblemResponse<'a> {
@@ -133,15 +143,22 @@ impl<'a> ProblemResponse<'a> {
     }
 
     fn response_fields<'f>(&'f self, request_id: &'f HeaderValue) -> ResponseFields<'f> {
-        let challenge = match self.cause {
-            Cause::Refusal(refusal) => refusal.challenge,
-            Cause::Fault(_) => None,
+        let (challenge, allowed_methods) = match self.cause {
+            Cause::Refusal(refusal) => (refusal.challenge, refusal.allowed_methods.value()),
+            Cause::Fault(_) => (None, None),
         };
         let (status, reason, retry_after) = (self.status(), self.reason(), self.retry_after());
         let error = self.format.map(|_| self.error());
         let should_retry = error.and_then(|error| error.should_retry());
-        let problem =
-            ProblemFields { status, reason, retry_after, challenge, should_retry, in_milliseconds: error.is_some() };
+        let problem = ProblemFields {
+            status,
+            reason,
+            retry_after,
+            challenge,
+            allowed_methods,
+            should_retry,
+            in_milliseconds: error.is_some(),
+        };
         let rate_limits = self.fields.map(RateLimitFields::unmerged);
         ResponseFields { request_id, problem: Some(problem), rate_limits, cors: self.cors.map(CorsFields::all) }
     }
@@ -222,7 +239,9 @@ impl<'a> ProblemResponse<'a> {
                     }
                     _ => String::new(),
                 };
-                let rest = format!(r#""status":{status},{fits}"request_id":"{id}"}}"#);
+                let detail = self.detail.and_then(|detail| serde_json::to_string(detail).ok());
+                let detail = detail.map_or_else(String::new, |detail| format!(r#""detail":{detail},"#));
+                let rest = format!(r#""status":{status},{detail}{fits}"request_id":"{id}"}}"#);
                 return format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",{rest}\n");
             }
             ProblemType::QuotaExceeded { violated } => {
@@ -256,6 +275,7 @@ fn title(status: u16) -> &'static str {
         408 => "Request Timeout",
         413 => "Content Too Large",
         414 => "URI Too Long",
+        415 => "Unsupported Media Type",
         421 => "Misdirected Request",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",

@@ -14,6 +14,7 @@ use decision::ratelimit_numbers;
 use decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers, Triple};
 use ledger::algorithm::Algorithm;
 use ledger::charge::{Charge, LimitId, Plan, Settlement};
+use ledger::cost::Cost;
 use ledger::outcome::Outcome;
 use rules::rule::Expose;
 use rules::rule_set::CompiledLimit;
@@ -54,7 +55,10 @@ impl ExposedLimit {
         (limit.expose == Expose::Yes).then_some(ExposedLimit { name, policies, unit })
     }
 
-    fn policy(&self, charge: &Charge, now: Timestamp) -> Option<Cow<'_, HeaderValue>> {
+    fn policy(&self, charge: &Charge, outcome: Option<&Outcome>, now: Timestamp) -> Option<Cow<'_, HeaderValue>> {
+        if let Some(raised) = outcome.map(|outcome| outcome.raised).filter(|raised| *raised > Cost::default()) {
+            return Some(Cow::Owned(policy_text(&self.name, &charge.algorithm.raised(raised), self.unit, now)));
+        }
         Some(match self.policies.get(usize::try_from(charge.variant).ok()?)? {
             PolicyText::Constant(text) => Cow::Borrowed(text),
             PolicyText::OfRequest => Cow::Owned(policy_text(&self.name, &charge.algorithm, self.unit, now)),
@@ -93,7 +97,8 @@ impl RateLimitFields {
         for format in formats {
             match format {
                 HeaderFormat::RateLimit => {
-                    fields.policy = list(exposed().filter_map(|(charge, shown, _)| shown.policy(charge, now)));
+                    fields.policy =
+                        list(exposed().filter_map(|(charge, shown, outcome)| shown.policy(charge, outcome, now)));
                     fields.level =
                         level(exposed().filter_map(|(charge, shown, outcome)| Some((shown, charge, outcome?))));
                 }
@@ -243,7 +248,6 @@ mod tests {
     use decision::test_rules::{bucket, head, limit, policy, request, rule_set, token_bucket};
     use ledger::bucket_key::{BucketKey, LimitTag};
     use ledger::charge::ChargePurpose;
-    use ledger::cost::Cost;
     use ledger::outcome::Verdict;
     use proptest::prelude::*;
     use rules::rule::{Action, Limit};

@@ -29,10 +29,12 @@ pub(crate) struct ProblemFields {
     pub retry_after: Option<u64>,
     /// How the client can authenticate. `None` unless the status is 401.
     pub challenge: Option<Challenge>,
+    /// The methods that the path accepts. `None` if they are not limited to some.
+    pub allowed_methods: Option<&'static str>,
     /// Whether the client should repeat the request, for formats that say so.
     pub should_retry: Option<bool>,
-    /// Whether `Retry-After` is also written in milliseconds, which the libraries of some providers prefer. A refusal
-    /// because requests in flight hold a budget always has milliseconds.
+    /// Whether `Retry-After` is also written in milliseconds, which the libraries of some providers prefer. With
+    /// [`Reason::BudgetHeld`], milliseconds are always written.
     pub in_milliseconds: bool,
 }
 
@@ -64,7 +66,8 @@ impl ProblemFields {
         }
         if self.status == 405 {
             // A 405 response must have `Allow` (RFC 9110, section 15.5.6). The methods of the upstream are not known here.
-            writer.field("Allow", &HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+            let allowed = self.allowed_methods.unwrap_or("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+            writer.field("Allow", &HeaderValue::from_static(allowed));
         }
         if let Some(seconds) = self.retry_after {
             writer.number("Retry-After", seconds);
@@ -88,8 +91,15 @@ mod tests {
         let request_id = &HeaderValue::from_static("a");
         let problem = |status, reason, retry_after, challenge| {
             let (reason, challenge) = (Some(reason), Some(challenge));
-            let fields =
-                ProblemFields { status, reason, retry_after, challenge, should_retry: None, in_milliseconds: false };
+            let fields = ProblemFields {
+                status,
+                reason,
+                retry_after,
+                challenge,
+                allowed_methods: None,
+                should_retry: None,
+                in_milliseconds: false,
+            };
             let problem = Some(fields);
             let mut lines = FieldLines::default();
             ResponseFields { request_id, problem, rate_limits: None, cors: None }.write(&mut lines);

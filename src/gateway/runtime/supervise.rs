@@ -5,8 +5,17 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 use tokio::task::JoinHandle;
+
+/// The work that remains to be done when a task has panicked, before the process exits.
+static LAST_WORK: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
+
+/// Sets the work to be done when a task of [`spawn_critical`] has panicked, before the process exits. The first call counts.
+pub(crate) fn before_leaving(work: impl Fn() + Send + Sync + 'static) {
+    let _ = LAST_WORK.set(Box::new(work));
+}
 
 /// Spawns a task that the gateway cannot work without: if the task panics, the process exits. `name` is the task's name in the
 /// log.
@@ -16,6 +25,9 @@ pub(crate) fn spawn_critical(name: &'static str, task: impl Future<Output = ()> 
         let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
         polled.unwrap_or_else(|_| {
             log::error!(task = name; "panicked, leaving");
+            if let Some(work) = LAST_WORK.get() {
+                work();
+            }
             log::logger().flush();
             std::process::exit(1)
         })

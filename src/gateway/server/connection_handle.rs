@@ -16,7 +16,7 @@ use request::scheme::Scheme;
 /// the name of the field. Each new id is compared with every id in the table, so only few ids are put there.
 const KEPT_REQUEST_ID: Micros = Micros(30_000_000);
 
-/// A handle to one connection. The server passes the handle to the application with every request.
+/// A handle to one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionHandle(Arc<HandleState>);
 

@@ -71,8 +71,8 @@ pub enum Purpose {
     Deciding,
 }
 
-/// Counts the connections to upstreams that the streams of one HTTP/2 connection use. The first of them is not counted,
-/// because it is counted with the client's connection.
+/// Counts the connections to upstreams that the streams of one HTTP/2 connection use. The first is counted with the
+/// client's connection.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnections {
     first: Arc<AtomicUsize>,

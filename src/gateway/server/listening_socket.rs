@@ -13,6 +13,7 @@ use pingora::protocols::{GetSocketDigest, SocketDigest, Stream};
 use socket2::{Domain, Socket, Type};
 
 use super::socket_file;
+use crate::gateway::runtime::peer_user::PeerUser;
 use base::endpoint_address::EndpointAddress;
 
 /// The length of the queue of a listening socket. The kernel reduces it to net.core.somaxconn.
@@ -165,7 +166,12 @@ impl AcceptedConnection {
 
 /// Makes the stream of a connection to a Unix domain socket. The loopback address takes the place of its peer address.
 pub(crate) fn local_stream(connection: tokio::net::UnixStream) -> Stream {
-    stream(connection.into(), LOCAL_CLIENT)
+    let user = PeerUser::of(&connection);
+    let mut stream = stream(connection.into(), LOCAL_CLIENT);
+    if let Some(user) = user {
+        user.note_in(&mut stream);
+    }
+    stream
 }
 
 fn stream(mut stream: Layer4, peer: SocketAddr) -> Stream {

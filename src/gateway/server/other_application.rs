@@ -25,6 +25,7 @@ use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::state::lifecycle::Lifecycle;
 use crate::gateway::telemetry::metrics::Metrics;
+use crate::gateway::telemetry::metrics::registry::Reader;
 
 /// Answers with the path of the request, and its body.
 struct Echo(Lifecycle);
@@ -132,7 +133,7 @@ async fn an_invalid_head_is_answered_by_the_server_and_never_reaches_the_applica
     for field in ["X-Request-Id: ", "X-Tollgate-Reason: bad_request\r\n", "Connection: close\r\n"] {
         assert!(second.contains(field), "{second}");
     }
-    let metrics = metrics.registry.render(String::new);
+    let metrics = metrics.registry.render(Reader::Scrape, String::new);
     assert!(metrics.contains("tollgate_refused_requests_total{reason=\"bad_request\"} 1\n"), "{metrics}");
 }
 

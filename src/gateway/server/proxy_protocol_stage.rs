@@ -9,13 +9,12 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use metrics::Counter;
 use pingora::protocols::{SocketDigest, Stream};
 use pingora::server::ShutdownWatch;
 use tokio::io::AsyncReadExt;
 
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use crate::gateway::telemetry::metrics::HttpMetrics;
+use crate::gateway::telemetry::metrics::{CounterOnUse, HttpMetrics};
 use base::interval::fixed_interval;
 use base::time;
 use base::time::{Clock, Micros};
@@ -36,19 +35,19 @@ const REPORT_INTERVAL: Micros = Micros(60_000_000);
 pub(crate) struct ProxyProtocol {
     /// The peers that may connect. `None` if all peers may connect.
     senders: Option<Senders>,
-    malformed: Counter,
-    timeout: Counter,
-    closed: Counter,
+    malformed: CounterOnUse,
+    timeout: CounterOnUse,
+    closed: CounterOnUse,
     throttle: LogThrottle,
     clock: Clock,
 }
 
-/// The peers that may connect, and the count of connections from others.
+/// The peers that may connect, and the count of connections from other peers.
 #[derive(Debug)]
 struct Senders {
     networks: Vec<IpNet>,
     /// The number of closed connections of other peers.
-    closed: Counter,
+    closed: CounterOnUse,
     throttle: LogThrottle,
 }
 

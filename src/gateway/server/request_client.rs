@@ -112,7 +112,6 @@ pub(crate) trait RequestClient: Send {
 pub(crate) enum WaitEnd {
     /// The client leaves, or the process exits.
     ClientLeaves,
-    /// The deadline of the request passes, or the process exits. The client is not watched here, because the store
-    /// itself watches it.
+    /// The deadline of the request passes, or the process exits. The store checks whether the client has left.
     RequestEnds,
 }

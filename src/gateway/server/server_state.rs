@@ -28,7 +28,9 @@ pub(crate) mod tests {
     use super::*;
     use crate::gateway::telemetry::access_log::AccessLogs;
     use crate::gateway::telemetry::events::Events;
+    use crate::gateway::telemetry::log_writers::LogWriters;
     use crate::gateway::telemetry::metrics::Metrics;
+    use crate::gateway::telemetry::records::RecordWriters;
     use config::{Config, Environment};
 
     /// Makes the state of a server with this configuration, for tests. Also returns the metrics.
@@ -38,8 +40,11 @@ pub(crate) mod tests {
             Environment { variable: &|_| None, folder: Path::new("."), read: &|_| Err(io::ErrorKind::NotFound.into()) };
         let config = Config::parse("gateway.yaml", config.as_bytes(), environment).unwrap();
         let (clock, metrics) = (Clock::system(), Metrics::new(&config.store));
-        let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::new(Events::new(clock.clone())));
-        let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)));
+        let events = Arc::new(Events::new(clock.clone()));
+        let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
+        let records = RecordWriters::new(1, clock.clone(), &metrics.registry, events);
+        let writers = LogWriters { access_logs: &access_logs, records: &records };
+        let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::new(config, &metrics, writers, &clock)));
         let metrics_of_http = Arc::clone(&metrics.http);
         let certificates_changed = watch::Sender::default();
         (ServerState { snapshot, metrics: metrics_of_http, clock, certificates_changed }, metrics)

@@ -48,7 +48,7 @@ impl Destination {
     }
 
     /// Returns the route's settings for requests to language models. Without them, returns the settings of the file.
-    pub(crate) fn llm<'s>(&'s self, config: &'s Config) -> &'s LlmSettings {
+    pub(crate) fn llm<'s>(&'s self, config: &'s Config) -> &'s Arc<LlmSettings> {
         self.forwarding.as_ref().and_then(|route| route.overrides.llm.as_ref()).unwrap_or(&config.llm)
     }
 
@@ -122,14 +122,15 @@ impl Destinations {
             true => Arc::new(Destination::none(route(NO_ROUTE))),
             false => Arc::clone(&unrouted),
         };
-        let names: HashSet<&str> = by_route
+        let names: HashSet<[&str; 1]> = by_route
             .iter()
             .flatten()
             .map(|(_, one)| one)
             .chain([&unrouted, &decided])
-            .map(|one| one.route.route())
+            .map(|one| [one.route.route()])
             .collect();
-        series.keep(RESPONSES, "route", &names);
+        series.keep(RESPONSES, ["route"], &names);
+        UpstreamMetrics::keep(config.upstreams.iter().map(|upstream| &*upstream.name), series);
         Destinations { by_route, unrouted, decided, upstreams }
     }
 

@@ -21,6 +21,8 @@ pub enum AcceptPhase {
 #[derive(Debug, Default)]
 pub struct Lifecycle {
     draining: AtomicBool,
+    /// Whether the process exits although requests still run.
+    leaving: AtomicBool,
     handed_over: AtomicBool,
     accept_phase: watch::Sender<AcceptPhase>,
     /// Each listening socket has a receiver of this channel while it accepts. When no receiver is left, no socket
@@ -39,6 +41,15 @@ impl Lifecycle {
 
     pub fn begin_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the process exits now. No request is charged any more, because no record of it would be written.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    pub fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether another process has taken over the listening sockets.

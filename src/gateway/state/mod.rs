@@ -17,7 +17,11 @@ use super::runtime::response_buffers::ResponseBuffers;
 use super::telemetry::access_log::AccessLogs;
 use super::telemetry::events::Events;
 use super::telemetry::held_buckets::HeldBuckets;
+use super::telemetry::log_writers::LogWriters;
+use super::telemetry::metric_export::MetricExport;
 use super::telemetry::metrics::Metrics;
+use super::telemetry::metrics::registry::Reader;
+use super::telemetry::records::RecordWriters;
 use super::telemetry::store_health::StoreHealth;
 use super::telemetry::top_refused::TopRefused;
 use super::telemetry::trace::Tracer;
@@ -43,7 +47,9 @@ pub(crate) struct GatewayState {
     pub lifecycle: Lifecycle,
     pub metrics: Metrics,
     pub access_logs: AccessLogs,
+    pub records: RecordWriters,
     pub tracer: Tracer,
+    pub metric_export: MetricExport,
     pub events: Arc<Events>,
     pub store_health: Arc<StoreHealth>,
     pub top_refused: TopRefused,
@@ -74,6 +80,25 @@ impl GatewayState {
             ResponseBufferSize::Auto => memory_limit().map_or(AUTO_UNKNOWN, |bytes| bytes / AUTO_SHARE).max(AUTO_LEAST),
         };
         self.response_buffers.set_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+
+    /// Returns the writers that configurations start.
+    pub(crate) fn log_writers(&self) -> LogWriters<'_> {
+        LogWriters { access_logs: &self.access_logs, records: &self.records }
+    }
+
+    /// Opens the files of the access log and of the records again at their paths, after a rotation.
+    pub(crate) fn reopen_logs(&self) {
+        self.access_logs.reopen();
+        self.records.reopen();
+    }
+
+    /// Returns the text of `/metrics` for this reader.
+    pub(crate) fn exposition(&self, reader: Reader) -> String {
+        let buckets = u32::try_from(self.store.buckets()).unwrap_or(u32::MAX);
+        self.metrics.buckets.set(f64::from(buckets));
+        let (snapshot, now) = (self.snapshot.load(), self.clock.now());
+        self.metrics.render(reader, snapshot.destinations.upstreams().map(Arc::as_ref), now)
     }
 
     pub(crate) fn is_draining(&self) -> bool {

@@ -8,12 +8,15 @@ use metrics::{Counter, Gauge};
 use super::destinations::Destinations;
 use super::learned_costs::LearnedCosts;
 use crate::gateway::response::ratelimit_fields::ExposedLimit;
-use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
+use crate::gateway::telemetry::access_log::Writer;
+use crate::gateway::telemetry::log_writers::LogWriters;
 use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics, record_expiry, record_list};
+use crate::gateway::telemetry::records::RecordedLimits;
 use base::time::{Clock, Timestamp};
 use base::tls::server::Session;
 use config::{Config, ListSize};
 use decision::access_log_line::Kind;
+use identity::address_limit::AddressLimit;
 use identity::jwt::remote_key_set::RemoteKeySet;
 use identity::token_auth::TokenAuth;
 use ledger::charge::LimitId;
@@ -29,9 +32,13 @@ pub(crate) struct Snapshot {
     pub shown: Vec<Option<ExposedLimit>>,
     /// The verifier of tokens. `None` if tokens are not verified.
     pub tokens: Option<Arc<TokenAuth>>,
+    /// The limit of requests to the path of `usage`. `None` without that key.
+    pub usage_limit: Option<AddressLimit>,
     pub destinations: Destinations,
     /// The writer of the access log; `None` if there is no access log.
     pub access_log: Option<Arc<Writer>>,
+    /// The limits that are recorded for billing; `None` without `records`.
+    pub records: Option<RecordedLimits>,
     limits: Vec<LimitMetrics>,
     /// The costs from which the reserves of budgets are learned.
     pub learned_costs: LearnedCosts,
@@ -46,8 +53,8 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     /// Makes the snapshot of the configuration with which the process starts.
-    pub(crate) fn new(config: Config, metrics: &Metrics, access_logs: &AccessLogs, clock: &Clock) -> Snapshot {
-        Snapshot::made(None, config, metrics, access_logs, clock)
+    pub(crate) fn new(config: Config, metrics: &Metrics, writers: LogWriters<'_>, clock: &Clock) -> Snapshot {
+        Snapshot::made(None, config, metrics, writers, clock)
     }
 
     /// Makes the snapshot of a reloaded configuration, which replaces `before`. Unchanged parts are taken from `before`.
@@ -55,10 +62,10 @@ impl Snapshot {
         before: &Snapshot,
         config: Config,
         metrics: &Metrics,
-        access_logs: &AccessLogs,
+        writers: LogWriters<'_>,
         clock: &Clock,
     ) -> Snapshot {
-        Snapshot::made(Some(before), config, metrics, access_logs, clock)
+        Snapshot::made(Some(before), config, metrics, writers, clock)
     }
 
     /// Returns whether the current certificates of the listener still admit the client of a TLS session.
@@ -71,7 +78,7 @@ impl Snapshot {
         before: Option<&Snapshot>,
         config: Config,
         metrics: &Metrics,
-        access_logs: &AccessLogs,
+        writers: LogWriters<'_>,
         clock: &Clock,
     ) -> Snapshot {
         let tokens = before.and_then(|before| before.tokens.as_ref());
@@ -81,11 +88,15 @@ impl Snapshot {
             Some(kept) => Arc::clone(kept),
             None => Arc::new(TokenAuth::after(tokens.map(Arc::as_ref), settings, clock.clone())),
         });
+        let usage_limit = config.usage.as_ref().map(|usage| {
+            let kept = before.and_then(|before| before.usage_limit.as_ref());
+            AddressLimit::after(kept, "usage", usage.limit, clock.clone())
+        });
         let access_log = config.access_log.as_ref().map(|settings| {
             let kept =
                 before.filter(|before| before.config.access_log.as_ref().is_some_and(|log| log.to == settings.to));
             let kept = kept.and_then(|before| before.access_log.clone());
-            kept.unwrap_or_else(|| Arc::new(access_logs.start(&settings.to)))
+            kept.unwrap_or_else(|| Arc::new(writers.access_logs.start(&settings.to)))
         });
         let number = before.map_or(0, |before| before.number.wrapping_add(1));
         let series = metrics.registry.of_config(number);
@@ -105,6 +116,8 @@ impl Snapshot {
         Snapshot {
             number,
             access_log,
+            records: RecordedLimits::of(&config, before.and_then(|before| before.records.as_ref()), writers.records),
+            usage_limit,
             shown: config.rules.limits().iter().map(ExposedLimit::new).collect(),
             destinations: Destinations::new(before.map(|before| &before.destinations), &config, number, metrics),
             learned_costs: LearnedCosts::after(before.map(|before| &before.learned_costs), &config.rules),

@@ -41,7 +41,8 @@ pub(crate) struct LimitVersion {
 pub(crate) struct RefusedBucket {
     pub key: BucketKey,
     pub limit_version: LimitVersion,
-    /// When the bucket's last ban ends, by the clock of this process. In the past if no ban has refused a request.
+    /// When the bucket's last ban ends, by the clock of this process. A time in the past if no ban has refused a
+    /// request.
     pub ban_ends: Timestamp,
     pub at_least: u64,
     pub at_most: u64,

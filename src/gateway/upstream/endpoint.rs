@@ -86,8 +86,8 @@ pub(crate) struct EndpointCondition {
 }
 
 impl Endpoint {
-    /// Makes an endpoint for an address, with the options for connections to it. `condition` holds the results that are already
-    /// known.
+    /// Makes an endpoint for an address, with the options for connections to it. `condition` holds the earlier results
+    /// of its health checks and requests.
     ///
     /// # Errors
     /// If the path of a socket is invalid. A loaded configuration has no such path.
@@ -110,7 +110,7 @@ impl Endpoint {
             // HTTP/2 reads arrived bytes at once, so unread bytes are limited by the flow-control window.
             Protocol::H2 | Protocol::H2c => narrow.options.h2_stream_window_size = Some(NARROW_STREAM_WINDOW),
         }
-        // Narrow connections have their own group in a pool, so that they are not reused for ordinary requests.
+        // Connections with the small buffer have their own group in a pool, so that they are not reused for ordinary requests.
         narrow.group_key |= 1;
         let pool_keys = [peer.reuse_hash(), narrow.reuse_hash()];
         let hash = stable_hash(address.to_string().as_bytes());

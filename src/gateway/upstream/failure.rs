@@ -1,4 +1,4 @@
-//! Lists the reasons for which a request to an upstream fails.
+//! Lists the reasons for which a request to an upstream fails or is sent again.
 
 /// The reason why a request to an upstream failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +83,30 @@ impl EndpointFailure {
         match self {
             EndpointFailure::Error(error) => error as usize,
             EndpointFailure::Status => UpstreamError::ALL.len(),
+        }
+    }
+}
+
+/// The failure of an attempt that was followed by another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RetriedFailure {
+    Error(UpstreamError),
+    /// The endpoint answered with this status, and `retries` lists it.
+    Status(u16),
+}
+
+impl RetriedFailure {
+    pub(crate) fn all() -> impl Iterator<Item = RetriedFailure> {
+        UpstreamError::ALL.into_iter().map(RetriedFailure::Error).chain((502..=504).map(RetriedFailure::Status))
+    }
+
+    /// Returns the name in metrics and logs: the kind of the error, or the status.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            RetriedFailure::Error(error) => error.name(),
+            RetriedFailure::Status(502) => "502",
+            RetriedFailure::Status(503) => "503",
+            RetriedFailure::Status(_) => "504",
         }
     }
 }

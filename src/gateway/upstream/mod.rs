@@ -22,7 +22,7 @@ mod tls;
 
 pub(crate) use background_tasks::start_background_tasks;
 pub(crate) use endpoint_counts::Availability;
-pub(crate) use failure::{EndpointFailure, UpstreamError};
+pub(crate) use failure::{EndpointFailure, RetriedFailure, UpstreamError};
 pub(crate) use hashing::BalanceKey;
 pub(crate) use health_state::HealthChange;
 pub(crate) use selection::{Choice, Turn};
@@ -43,6 +43,7 @@ use endpoint::{ConnectOptions, Endpoint};
 use request::attribute::Attribute;
 use resolver::Addresses;
 use retry_budget::RetryBudget;
+use rules::route::retries::RetryCauses;
 use schedule::Schedule;
 use tls::PeerTls;
 
@@ -193,6 +194,11 @@ impl Upstream {
     /// each upstream.
     pub(crate) fn needs_resolver(&self) -> bool {
         !self.has_resolver.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns the failures after which a request is sent again. A route may replace them.
+    pub(crate) fn retry_causes(&self) -> RetryCauses {
+        self.settings.retries.on
     }
 
     /// Notes the first attempt of a request, which adds to the retry budget.

@@ -200,7 +200,7 @@ mod tests {
                 idle: second,
                 total: None,
             },
-            retries: Retries { max: 1, budget: 20 },
+            retries: Retries::DEFAULT,
             ejection: None,
             health: None,
             panic_below: 0,

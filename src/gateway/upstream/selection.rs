@@ -60,6 +60,16 @@ impl Upstream {
         }
     }
 
+    /// Whether an endpoint with such an address is available, and may have one more request.
+    pub(crate) fn has_available(
+        &self,
+        fits: impl Fn(&EndpointAddress) -> bool,
+        now: impl Fn() -> Timestamp + Copy,
+    ) -> bool {
+        let is_available = |endpoint: &Arc<Endpoint>| endpoint.is_available(now) && self.has_room(endpoint);
+        self.pool.load().endpoints.iter().any(|endpoint| fits(&endpoint.address) && is_available(endpoint))
+    }
+
     /// Whether the endpoint may have one more request.
     fn has_room(&self, endpoint: &Endpoint) -> bool {
         self.settings.max_connections.is_none_or(|most| endpoint.in_flight() < most)

@@ -20,14 +20,15 @@ pub(crate) struct PeerTls {
     identity: Option<Arc<CertKey>>,
     server_name: Option<String>,
     verification: Verification,
-    /// The group to which connections with these settings belong in a pool. It changes with the content of the files.
+    /// The group to which connections with these settings belong in a pool. It changes with the content of the
+    /// certificate files.
     group: u64,
 }
 
 impl PeerTls {
     pub(crate) fn new(client: &Client) -> PeerTls {
         let settings = client.settings();
-        // The files were valid when the configuration was loaded, so this does not fail.
+        // The certificate files were valid when the configuration was loaded, so this does not fail.
         let material = client.material().ok();
         let group = material.as_ref().map_or(0, |material| FixedState::default().hash_one(material.hash));
         let (authorities, identity) =

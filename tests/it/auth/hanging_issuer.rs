@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::tokens::cooldown;
+use super::key_sets::cooldown;
 use crate::support::mint::{SigningKey, epoch};
 use crate::support::{Client, Gateway, Lateness, Response, Upstream, eventually, mint, now};
 

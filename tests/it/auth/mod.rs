@@ -6,6 +6,7 @@ mod hanging_issuer;
 mod jwt_attacks;
 mod key_files;
 mod key_places;
+mod key_sets;
 mod proxy_protocol;
 mod tokens;
 

@@ -64,6 +64,34 @@ rules:
 }
 
 #[test]
+fn a_replay_forgets_what_was_spent_after_a_result_that_resets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (log, file) = (path("access.log"), path("gateway.yaml"));
+    // Two wrong passwords and a right one, again and again.
+    let line = |minute: usize| {
+        let status = if minute % 3 == 2 { 200 } else { 401 };
+        format!("192.0.2.7 - - [21/Nov/2026:12:{minute:02}:00 +0000] \"GET /a HTTP/1.1\" {status} 5 \"-\" \"-\"\n")
+    };
+    std::fs::write(&log, (0..30).map(line).collect::<String>()).unwrap();
+    let refused = |keys: &str| {
+        let rules = format!(
+            "upstream: http://127.0.0.1:9000
+rules:
+  - name: guesses
+    limit_keys: [ip:address]
+    algorithm: fixed_window
+    algorithm_config: {{limit: 3, window: 366d, {keys}}}
+    ban: {{for: [1h]}}
+"
+        );
+        std::fs::write(&file, rules).unwrap();
+        tollgate(&["replay", "-c", &file, "--json", &log]).json()["files"][0]["refused"].as_u64().unwrap()
+    };
+    assert_eq!([refused("count_on: [401], reset_on: [2xx]"), refused("count_on: [401]")], [0, 26]);
+}
+
+#[test]
 fn the_commands_show_a_ban_and_a_reset_lifts_it() {
     let (upstream, redis) = (upstream(), Redis::start());
     let config = redis.patient_store() + &limit("for: [15m, 1h], forget_after: 7d");

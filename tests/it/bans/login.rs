@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Gateway, Postgres, Redis, Response, Upstream, eventually};
+use crate::support::{Gateway, Postgres, Redis, Response, Upstream, eventually, tollgate};
 
 /// The three rules of docs/recipes.md, with short bans.
 const RULES: &str = "
@@ -85,6 +85,40 @@ fn play(store: &str) {
     assert_eq!(log_in(two, "203.0.113.8", "bob", "right").status, 200);
     let bans = |gateway: &Gateway| gateway.metric("rate_limiter_bans_total", &["rule=\"pair\"", "step=\"1\""]);
     assert!(bans(one) + bans(two) == 1.0, "{} {}", bans(one), bans(two));
+}
+
+#[test]
+fn of_many_logins_at_once_only_wrong_ones_count() {
+    const LOGINS: usize = 264;
+    let ((upstream, counts), redis) = (application(), Redis::start());
+    let store = redis.patient_store();
+    let gateways = [(); 2].map(|()| Gateway::start(&upstream, &format!("{store}{RULES}")));
+    let gateways = &gateways;
+    let seed = fastrand::u64(..);
+    let mut is_right: Vec<bool> = (0..LOGINS).map(|index| index < 200).collect();
+    fastrand::Rng::with_seed(seed).shuffle(&mut is_right);
+    let statuses: Vec<(bool, u16)> = std::thread::scope(|scope| {
+        let log_in = |(index, is_right): (usize, &bool)| {
+            let (gateway, is_right) = (&gateways[index % 2], *is_right);
+            let password = if is_right { "right" } else { "wrong" };
+            scope.spawn(move || (is_right, log_in(gateway, "203.0.113.7", "bob", password).status))
+        };
+        let threads: Vec<_> = is_right.iter().enumerate().map(log_in).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let of = |right: bool, status: u16| statuses.iter().filter(|login| **login == (right, status)).count();
+    let wrong = counts[0].load(Ordering::Relaxed);
+    assert!(wrong <= 5 && of(false, 401) == wrong && of(false, 429) == 64 - wrong, "seed {seed}: {wrong} {statuses:?}");
+    assert_eq!((of(true, 200) + of(true, 429), counts[1].load(Ordering::Relaxed)), (200, of(true, 200)));
+    // What is spent in the end is what was wrong.
+    let file = gateways[0].file("gateway.yaml").display().to_string();
+    let bucket = ["lower(request_form:user)=bob", "ip:address=203.0.113.7"];
+    let shown = || {
+        let show = [&["bucket", "show", "-c", &file, "--json", "pair"], &bucket[..]].concat();
+        tollgate(&show).json()["buckets"][0].clone()
+    };
+    eventually("all is settled", || shown()["held"] == 0);
+    assert_eq!(shown()["spent"], wrong, "{}", shown());
 }
 
 #[test]

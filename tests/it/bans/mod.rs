@@ -3,8 +3,13 @@
 mod commands;
 mod doors;
 mod login;
+mod operator;
+mod outage;
+mod process;
 mod refusals;
+mod resets;
 mod rules;
+mod stores;
 
 use std::io::Write;
 

@@ -49,6 +49,22 @@ fn a_ban_refuses_until_its_end_and_the_next_one_is_longer() {
 }
 
 #[test]
+fn the_line_of_a_ban_has_the_values_that_the_access_log_may_have() {
+    let upstream = upstream();
+    for (values, expected) in [("[path, header:x-user]", true), ("[path]", false)] {
+        let config = limit("for: [1h]") + &format!("\naccess_log: {{to: access.jsonl, values: {values}}}");
+        let gateway = Gateway::start(&upstream, &config);
+        guess(&gateway, "secret-ann");
+        assert_eq!(reason(&send(&gateway, "secret-ann", 200)).as_deref(), Some("banned"));
+        gateway.expect_logged("ban began");
+        let errors = gateway.errors();
+        let line = errors.lines().find(|line| line.contains("ban began")).unwrap();
+        assert!(line.contains(" bucket=") && line.contains("header:x-user=secret-ann") == expected, "{line}");
+        assert!(expected || !errors.contains("secret-ann"), "{errors}");
+    }
+}
+
+#[test]
 fn a_ban_with_403_does_not_say_when_to_come_back() {
     let upstream = upstream();
     let config = limit("for: [1h], status: 403") + "\nllm: {error_format: openai, other: free}";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::json_bodies::{JSON, begin_upload, json_of_length, per_user, post_json};
 use super::{BY_MODEL, LISTENERS};
 use crate::support::http2::Http2Client;
-use crate::support::{Gateway, Upstream, eventually};
+use crate::support::{Gateway, Upstream, eventually, now, print_measured};
 
 #[test]
 fn a_body_that_is_too_long_is_refused() {
@@ -43,7 +43,7 @@ routes:
     let mut client = gateway.client();
     client.write("POST /llm/a HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 1025\r\n\r\n");
     assert_eq!(client.response("POST").unwrap().status, 413);
-    assert_eq!(gateway.metric("tollgate_http_requests_total", &["code=\"413\""]), 7.0);
+    gateway.expect("tollgate_http_requests_total", &["code=\"413\""], 7.0);
 }
 
 #[test]
@@ -182,4 +182,37 @@ fn a_body_that_is_cut_is_charged_nothing() {
     }
     assert_eq!(upstream.count(), 0);
     assert_eq!(post_json(&gateway, body).number("ratelimit-remaining"), 1);
+}
+
+/// The gateway has one thread, which reads a body of 32 MiB and then refuses its request.
+#[test]
+fn a_long_body_does_not_keep_other_requests_waiting() {
+    let upstream = Upstream::start();
+    let rules = "
+threads: 1
+limits: {inspect_bytes: 32MiB}
+rules: [{name: no, match: {path: /long, \"request_json:/last\": \"1\"}, action: deny}]
+";
+    let gateway = Gateway::start(&upstream, rules);
+    let (head, tail) = ("{\"text\":\"", "\",\"last\":1}");
+    let body = format!("{head}{}{tail}", "x".repeat((32 << 20) - head.len() - tail.len()));
+    let (most, last) = body.split_at(body.len() - 1);
+    let mut other = gateway.client();
+    assert_eq!(other.get("/", &[]).status, 200);
+    let mut long = gateway.client();
+    let length = body.len();
+    long.write(&format!(
+        "POST /long HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{most}"
+    ));
+    long.write(last);
+    let (begun, mut longest) = (now(), Duration::ZERO);
+    while !long.receives_within(Duration::from_millis(1)) {
+        let sent = now();
+        assert_eq!(other.get("/", &[]).status, 200);
+        longest = longest.max(sent.elapsed());
+    }
+    let whole = begun.elapsed();
+    assert_eq!(long.response("POST").unwrap().status, 403);
+    print_measured(&format!("a body of 32 MiB: decided in {whole:?}, others wait {longest:?} at most"));
+    assert!(longest < whole / 3, "another request has waited {longest:?} of {whole:?}");
 }

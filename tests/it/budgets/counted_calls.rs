@@ -46,6 +46,37 @@ fn upstream() -> std::net::SocketAddr {
 
 #[test]
 fn only_calls_with_a_counted_status_cost_something() {
+    play(
+        "count_on: [UNAUTHENTICATED, PERMISSION_DENIED]",
+        &[
+            ("/call/0", 0),
+            ("/call/16", 1),
+            ("/call/5", 1),
+            ("/head/7", 2),
+            ("/head/0", 2),
+            // A client of gRPC sees an unknown status here.
+            ("/call/99", 2),
+            // Without a status it is not known that the call does not count.
+            ("/none", 3),
+            ("/reset", 4),
+            // Clients of gRPC map the HTTP status.
+            ("/http/401", 5),
+            ("/http/503", 5),
+        ],
+    );
+}
+
+#[test]
+fn only_a_call_with_a_status_resets_what_was_spent() {
+    let reset_on = "count_on: [UNAUTHENTICATED], reset_on: [NOT_FOUND]";
+    play(reset_on, &[("/call/16", 1), ("/head/16", 2), ("/none", 3), ("/reset", 4), ("/call/3", 4), ("/call/5", 0)]);
+    // The HTTP status of each call is 200. That of the last one is of the kind that counts.
+    let reset_on = "count_on: [UNAUTHENTICATED], reset_on: [201, 5xx]";
+    play(reset_on, &[("/call/16", 1), ("/call/13", 1), ("/http/503", 1), ("/http/401", 2)]);
+}
+
+/// Sends calls to a limit with these keys. After each, so much is spent.
+fn play(keys: &str, calls: &[(&str, u64)]) {
     let text = format!(
         "listeners: [{{address: 127.0.0.1:0, protocols: [h2c]}}]
 upstreams: {{default: {{endpoints: [\"http://{}\"], protocol: h2c}}}}
@@ -54,7 +85,7 @@ rules:
   - name: guesses
     limit_keys: [header:x-user]
     algorithm: fixed_window
-    algorithm_config: {{limit: {LIMIT}, window: 366d, count_on: [UNAUTHENTICATED, PERMISSION_DENIED]}}\n",
+    algorithm_config: {{limit: {LIMIT}, window: 366d, {keys}}}\n",
         upstream()
     );
     let gateway = Gateway::before_url("").with(&text).start();
@@ -63,30 +94,14 @@ rules:
         let fields = [("content-type", "application/grpc"), ("te", "trailers"), ("x-user", "ann")];
         client.begin("POST", path, &fields, true).response()
     };
-    let mut spent = 0;
-    for (path, cost) in [
-        ("/call/0", 0),
-        ("/call/16", 1),
-        ("/call/5", 0),
-        ("/head/7", 1),
-        ("/head/0", 0),
-        // A client of gRPC sees an unknown status here.
-        ("/call/99", 0),
-        // Without a status it is not known that the call does not count.
-        ("/none", 1),
-        ("/reset", 1),
-        // Clients of gRPC map the HTTP status.
-        ("/http/401", 1),
-        ("/http/503", 0),
-    ] {
+    for (path, spent) in calls {
         let _ = call(path);
-        spent += cost;
         let begun = now();
         loop {
             // The field shows what is left after this call's hold.
             let response = call("/call/0").unwrap();
             let used = LIMIT - 1 - response.field("ratelimit-remaining").parse::<u64>().unwrap();
-            if used == spent {
+            if used == *spent {
                 break;
             }
             assert!(begun.elapsed() < Duration::from_secs(10), "{path}: {used}, not {spent}");

@@ -267,11 +267,13 @@ fn a_shadow_settles_its_own_bucket() {
         &upstream,
         &budget_with("cost_source: \"response_header:x-cost\", default_cost: 3, shadow: {limit: 10}"),
     );
-    for _ in 0..3 {
+    for spent in [9, 18, 27] {
         assert_eq!(get(&gateway, "/cost/9", "ann").status, 200);
+        becomes(&gateway, "ann", spent);
     }
-    becomes(&gateway, "ann", 27);
     assert!(gateway.metric("rate_limiter_rejected_total", &["mode=\"shadow\""]) >= 1.0);
+    // The limit of 10 would have refused all requests but the first, so only the first has settled there.
+    gateway.expect("rate_limiter_settled_cost_total", &["mode=\"shadow\""], 9.0);
 }
 
 /// With `count_on`, a request costs what it held, or nothing.

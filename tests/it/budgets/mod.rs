@@ -16,6 +16,7 @@ mod reserve_learned;
 mod reserve_worst;
 mod status;
 mod stores;
+mod two_gateways;
 mod upstream;
 
 use std::time::Duration;

@@ -1,10 +1,11 @@
 //! Requests to language models: what is read of their bodies before they are sent, and the usage for which the gateway asks.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 use super::{LIMIT, RESERVE, budget_with};
 use crate::support::http2::Http2Client;
+use crate::support::websocket::{SWITCHED, UPGRADE};
 use crate::support::{Gateway, Response, Upstream, eventually};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
@@ -103,15 +104,91 @@ fn a_client_that_asks_gets_the_usage() {
 }
 
 #[test]
-fn nothing_is_asked_where_the_file_or_a_digest_forbids_it() {
+fn nothing_is_asked_where_the_file_forbids_it() {
     let upstream = upstream();
+    let gateway = gateway(&upstream, "ask_for_usage: false");
     let body = r#"{"model":"m","stream":true}"#;
-    for (llm, fields) in [("ask_for_usage: false", &[][..]), ("", &[("Content-Digest", "sha-256=:AA==:")])] {
-        let gateway = gateway(&upstream, llm);
+    for (missing, fields) in [(1.0, &[][..]), (2.0, &[SIGNED[0]])] {
         assert_eq!(post(&gateway, fields, body).body, [TEXT, DONE].concat());
         assert_eq!(upstream.last().body, body.as_bytes());
-        gateway.expect("rate_limiter_usage_missing_total", &["rule=\"spend\""], 1.0);
+        gateway.expect("rate_limiter_usage_missing_total", &["rule=\"spend\""], missing);
     }
+}
+
+const SIGNED: [(&str, &str); 6] = [
+    ("Content-Digest", "sha-256=:AA==:"),
+    ("Repr-Digest", "sha-256=:AA==:"),
+    ("Digest", "SHA-256=AA=="),
+    ("Content-MD5", "AA=="),
+    ("X-Amz-Content-Sha256", "00"),
+    ("Authorization", "AWS4-HMAC-SHA256 Credential=a, SignedHeaders=host, Signature=00"),
+];
+
+/// The gateway must not change such a body, and without the question a client could have its streams estimated.
+#[test]
+fn a_signed_stream_must_ask_for_its_usage_itself() {
+    let upstream = upstream();
+    let gateway = gateway(&upstream, "error_format: openai");
+    let asking = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#;
+    for field in SIGNED {
+        let sent = upstream.count();
+        for body in [r#"{"model":"m","stream":true}"#, &asking.replace("true}}", "false}}")] {
+            let refused = post(&gateway, &[field], body);
+            let reason = refused.field("x-tollgate-reason");
+            assert_eq!((refused.status, reason.as_deref()), (400, Some("usage_required")), "{field:?} {body}");
+            let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+            assert!(message.contains("signed body") && message.contains("stream_options.include_usage"), "{message}");
+        }
+        assert_eq!(upstream.count(), sent);
+        for body in [asking, r#"{"model":"m"}"#] {
+            assert_eq!(post(&gateway, &[field], body).status, 200, "{field:?} {body}");
+            assert_eq!(upstream.last().body, body.as_bytes());
+        }
+    }
+    gateway.expect("rate_limiter_usage_missing_total", &["rule=\"spend\""], 0.0);
+    // A limit in shadow mode refuses nothing.
+    let rules = budget_with("cost_source: llm_tokens").replace("name: spend,", "name: spend, mode: shadow,");
+    let tried = Gateway::start(&upstream, &rules);
+    assert_eq!(post(&tried, &[SIGNED[0]], r#"{"model":"m","stream":true}"#).status, 200);
+}
+
+#[test]
+fn a_question_for_the_usage_that_servers_read_differently_is_refused() {
+    let upstream = upstream();
+    let gateway = gateway(&upstream, "");
+    for options in [r#"{"include_usage":"false"}"#, r#"{"include_usage":0}"#, "[]", "\"\""] {
+        let body = format!(r#"{{"model":"m","stream":true,"stream_options":{options}}}"#);
+        let refused = post(&gateway, &[], &body);
+        assert_eq!((refused.status, refused.field("x-tollgate-reason").as_deref()), (400, Some("ambiguous_request")));
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+/// What is said in a WebSocket is not read, so it does as other requests do.
+#[test]
+fn a_websocket_does_what_other_requests_do() {
+    let upstream = Upstream::answering(|request, stream| {
+        if request.field("upgrade").is_some() {
+            let _ = stream.write_all(SWITCHED.as_bytes());
+            let _ = stream.shutdown(Shutdown::Both);
+        } else {
+            write_whole(stream, "application/json", "{}");
+        }
+    });
+    let open = |gateway: &Gateway| {
+        let fields = [&UPGRADE[..], &[("X-User", "ann")]].concat();
+        let response = gateway.client().get("/v1/realtime?model=m", &fields);
+        (response.status, response.field("x-tollgate-reason"))
+    };
+    let key = ["rule=\"spend\""];
+    let refusing = gateway(&upstream, "");
+    assert_eq!(open(&refusing), (400, Some("unpriced".to_owned())));
+    assert_eq!(refusing.client().get("/v1/models", &[("X-User", "ann"), ("Upgrade", "h2c")]).status, 200);
+    refusing.expect("rate_limiter_settled_total", &key, 0.0);
+    assert_eq!(open(&gateway(&upstream, "other: free")), (101, None));
+    let paid = gateway(&upstream, "other: 7");
+    assert_eq!(open(&paid), (101, None));
+    paid.expect("rate_limiter_settled_cost_total", &key, 7.0);
 }
 
 #[test]

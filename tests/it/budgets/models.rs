@@ -68,7 +68,12 @@ fn model() -> Upstream {
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }
-            _ => json(stream, 200, r#"{"usage":{"prompt_tokens":0,"completion_tokens":0}}"#),
+            "zero" => json(
+                stream,
+                200,
+                r#"{"model":"m-1","choices":[{"message":{"content":"12345678"}}],"usage":{"prompt_tokens":0,"completion_tokens":0}}"#,
+            ),
+            _ => json(stream, 429, "{}"),
         }
     })
 }
@@ -169,6 +174,16 @@ fn a_response_without_usage_costs_an_estimate() {
     // An estimate counts as tokens as well, and what was refused does not.
     gateway.expect("tollgate_llm_tokens_total", &["model=\"m-1\"", "kind=\"output\""], 2.0);
     gateway.expect("tollgate_llm_tokens_total", &["model=\"unnamed\"", "kind=\"input\""], 0.0);
+}
+
+/// A server that does not count says 0.
+#[test]
+fn a_usage_of_0_costs_an_estimate() {
+    let upstream = model();
+    let gateway = Gateway::start(&upstream, &tokens());
+    assert_eq!(ask(&gateway, "zero").status, 200);
+    becomes(&gateway, input() + 2);
+    gateway.expect("rate_limiter_usage_missing_total", &["rule=\"spend\""], 1.0);
 }
 
 /// The model has not answered, and `refund_on` does not have the status.

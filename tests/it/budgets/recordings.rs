@@ -93,10 +93,7 @@ fn replaying() -> (Arc<BTreeMap<String, Recording>>, Upstream) {
     let replayed = Arc::clone(&all);
     let upstream = Upstream::answering(move |request, stream| {
         let Some(recording) = request.field("x-name").map(|name| &replayed[name]) else {
-            let body = r#"{"usage":{"prompt_tokens":0,"completion_tokens":0}}"#;
-            let length = body.len();
-            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json";
-            let _ = write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}");
+            let _ = write!(stream, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n");
             return;
         };
         let cut: Option<usize> = request.field("x-cut").map(|bytes| bytes.parse().unwrap());

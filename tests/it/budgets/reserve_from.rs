@@ -43,12 +43,18 @@ fn the_first_number_in_the_body_is_held_within_bounds() {
         (r#"{"max":0}"#, 2),
         (r#"{"max":61}"#, 60),
         (r#"{"max":99999999999999999999999}"#, 60),
-        // No whole number.
-        (r#"{"max":-1}"#, 30),
-        (r#"{"max":"12.5"}"#, 30),
+        // Numbers in other forms.
+        (r#"{"max":4e1}"#, 40),
+        (r#"{"max":40.0}"#, 40),
+        (r#"{"max":1e99}"#, 60),
+        (r#"{"max":" +4e1"}"#, 40),
+        (r#"{"max":11.5,"a/b":[7]}"#, 12),
+        // No number from 0 on.
+        (r#"{"max":-1,"a/b":[7]}"#, 30),
         (r#"{"max":true,"a/b":[7]}"#, 30),
-        // A number with decimals and an object are no values.
-        (r#"{"max":1.5,"a/b":[7]}"#, 7),
+        (r#"{"max":"many","a/b":[7]}"#, 30),
+        // An object is no value.
+        (r#"{"max":{},"a/b":[7]}"#, 7),
         (r#"{"max":{}}"#, 30),
         ("{}", 30),
     ];

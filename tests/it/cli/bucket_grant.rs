@@ -293,6 +293,6 @@ fn no_foreign_page_can_give_back() {
     assert_eq!(admin.send("PATCH", "/buckets", &[("Host", &host), permit], "").status, 405);
     let name = base::pseudonym::PseudonymKey::default()
         .bucket(&[0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef].repeat(2).try_into().unwrap());
-    let logged = &format!("amounts were given back by an operator buckets={name} amount=5");
+    let logged = &format!("amounts were given back by an operator user=unknown buckets={name} amount=5");
     eventually("it is logged", || setting.gateway.has_logged(logged));
 }

@@ -93,6 +93,21 @@ fn a_check_against_the_old_file_names_changes_of_costs() {
 }
 
 #[test]
+fn a_check_against_the_old_file_names_limits_that_reset_their_buckets_from_now_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let changed = RULES.replace("count_on: [401, 5xx]", "count_on: [401, 5xx], reset_on: [2xx, OK]");
+    let more = changed.replace("reset_on: [2xx, OK]", "reset_on: [200]");
+    let [old, new, newer] = written(&folder, [RULES, &changed, &more]);
+    let changes = |old: &str, new: &str| tollgate(&["check", "--against", old, new]).out;
+    let limit = "buckets reset: policy default, limit pro.guesses: it has";
+    assert_eq!(changes(&old, &new), format!("{limit} reset_on now\nok\n"));
+    assert_eq!(changes(&new, &old), format!("{limit} no reset_on any more\nok\n"));
+    let kept = changes(&new, &newer);
+    assert!(kept.contains("counts on [401, 5xx], resets on [2xx, OK]") && kept.contains("resets on [200]"), "{kept}");
+    assert!(!kept.contains("buckets reset"), "{kept}");
+}
+
+#[test]
 fn a_limit_that_counts_money_from_now_on_starts_its_buckets_again() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("prices.csv"), "model,input,output\nm,1,2\n").unwrap();

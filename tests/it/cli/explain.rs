@@ -342,6 +342,9 @@ fn a_kill_switch_is_shown_with_its_end() {
         over.contains("no   over  over since 2001-01-01T00:00:00Z") && over.contains("PASSES: no limit applies"),
         "{over}"
     );
-    assert!(held.contains("YES  held  deny: refuses; until 2999-01-01T00:00:00Z"), "{held}");
+    assert!(
+        held.contains("YES  held  deny: refuses with 403, before any charge; until 2999-01-01T00:00:00Z"),
+        "{held}"
+    );
     assert!(held.contains("REFUSED 403 denied: by rule held of policy default\nno bucket is charged"), "{held}");
 }

@@ -115,6 +115,12 @@ impl Hostile {
         let tree =
             format!("domain: T\ndescriptors:\n  - {{{tree}}}\n  - {{key: a, value: T, rate_limit: {{unit: day}}}}\n");
         new.write("ratelimit", &tree.replace('T', &text));
+        let nginx = "limit_req_zone $binary_remote_addr zone=a:10m rate=1r/s;\nlimit_req_zone $arg_x zone='T':10m rate='T';\n\
+            server { server_name 'T'; 'T' 'T'; location '/T' { limit_req zone='T'; limit_req zone=a burst=2; } }\n";
+        new.write("nginx", &nginx.replace('T', HOSTILE));
+        let kong = "_format_version: '3.0'\nservices: [{name: T, url: T, routes: [{name: T, paths: [T], T: T}]}]\n\
+            plugins: [{name: rate-limiting, service: T, config: {minute: 5, T: T}}, {name: T, route: T}]\n";
+        new.write("kong", &kong.replace('T', &text));
         let line = json!({
             "time": "2026-11-21T14:51:52.123456Z", "request_id": "a", "kind": "refused", "route": HOSTILE, "method": HOSTILE,
             "code": 429, "origin": "gateway", "duration_us": 210, "decision_us": 90, "request_bytes": 0,
@@ -125,6 +131,12 @@ impl Hostile {
             "attributes": {HOSTILE: "0123456789abcdef"}, "more": HOSTILE,
         });
         new.write("log", &format!("{line}\n{}\n", line.to_string().replace("429", "\t\r 429")));
+        let at = "2026-11-01T00:00:00Z";
+        let record = json!({"specversion": "1.0", "id": HOSTILE, "source": HOSTILE, "type": "tollgate.usage", "time": at,
+            "data": {"meter": HOSTILE, "rule": HOSTILE, "subject": HOSTILE, "subject_from": HOSTILE, "unit": HOSTILE,
+                "quantity": 1, "requests": 1, "refused": 0, "from": at, "to": at, "period_begin": null, "period_end": null}});
+        let garbled = record.to_string().replace("\"quantity\":1", &format!("\"quantity\":{}", json!(HOSTILE)));
+        new.write("records", &format!("{record}\n{garbled}\n{}\n", garbled.replace("2026", HOSTILE_LINE)));
         new.write("other-log", &format!("{HOSTILE}\n"));
         let mapped = json!({"t": "2026-11-21T14:51:52Z", "ip": "203.0.113.7", "m": "GET", "p": "/x?a=1", "u": HOSTILE});
         new.write("mapped-log", &format!("{mapped}\n{}\n", json!({"t": HOSTILE})));
@@ -214,6 +226,34 @@ impl Hostile {
                 "BUCKET all 5 --issuer @text -c @good",
                 "BUCKET all 5 -c @invalid",
             ],
+            "bucket raise" => &[
+                "BUCKET few @pair +5 --until 2200-01-01T00:00:00Z --id a",
+                "BUCKET few @pair @text --until 2200-01-01T00:00:00Z --id a -c @good",
+                "BUCKET few @pair +5 --until @text --id a -c @good",
+                "BUCKET few @pair +5 --until 2200-01-01T00:00:00Z --id @text -c @good",
+                "BUCKET few @pair +5 --until 2200-01-01T00:00:00Z --id a --reason @text -c @good",
+                "BUCKET @text +5 --until 2200-01-01T00:00:00Z --id a -c @good",
+                "BUCKET few @text +5 --until period-end --id a -c @redis",
+                "BUCKET few @pair +5 --until 2200-01-01T00:00:00Z --id @line --reason @line -c @redis",
+                "BUCKET few @pair +5 --until 2200-01-01T00:00:00Z --id a -c @redis --json",
+                "BUCKET all +5 --until 2200-01-01T00:00:00Z --id a --admin @address",
+            ],
+            "bucket ban" => &[
+                "BUCKET few @pair --for 1h",
+                "BUCKET @text --for 1h -c @good",
+                "BUCKET few @pair --for @text -c @good",
+                "BUCKET few @pair --for 1h -c @redis",
+                "BUCKET few @pair --for 1h --admin @address",
+                "BUCKET few --hash @text --for 1h -c @good",
+            ],
+            "bucket list" => &[
+                "BUCKET few --banned",
+                "BUCKET @text --banned -c @good",
+                "BUCKET @text --banned -c @redis",
+                "BUCKET few --banned -c @redis",
+                "BUCKET few --banned --admin @admin",
+                "BUCKET few --banned --json --admin @address",
+            ],
             "bucket show" | "bucket reset" => &[
                 "BUCKET few",
                 "BUCKET @text",
@@ -235,6 +275,16 @@ impl Hostile {
                 "BUCKET --hash @text",
                 "BUCKET all --issuer @text -c @good",
                 "BUCKET all -c @invalid",
+            ],
+            "records check" => &[
+                "records check @records -c @good",
+                "records check @records -c @redis",
+                "records check @records -c @good --admin @address",
+                "records check @other-log -c @good",
+                "records check @missing -c @good",
+                "records check @records -c @invalid",
+                "records check @records -c @redis --issuer @text",
+                "records check",
             ],
             "replay" => &[
                 "replay -c @invalid @log",
@@ -271,6 +321,22 @@ impl Hostile {
                 "import ratelimit @not-yaml",
                 "import ratelimit @missing",
                 "import ratelimit @text",
+            ],
+            "import nginx" => &[
+                "import nginx @nginx",
+                "import nginx @nginx @nginx",
+                "import nginx @good",
+                "import nginx @missing",
+                "import nginx @text",
+                "import nginx @nginx -o @no-folder/x",
+            ],
+            "import kong" => &[
+                "import kong @kong",
+                "import kong @good",
+                "import kong @not-yaml",
+                "import kong @missing",
+                "import kong @text",
+                "import kong @kong -o @no-folder/x",
             ],
             "init" => &["init @text", "init jwt @invalid", "init ip @no-folder/x", "init ip @new"],
             "schema" => &["schema", "schema @text"],

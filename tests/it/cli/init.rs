@@ -16,6 +16,12 @@ fn every_starter_file_passes_check_and_overwrites_nothing() {
         let mut check = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         let checked = check.args(["check", "--strict", name]).env("JWT_SECRET", "s".repeat(32)).output().unwrap();
         assert!(checked.status.success(), "{shape}: {}", String::from_utf8_lossy(&checked.stderr));
+        // Its access log has what a replay needs.
+        let logged = std::fs::read_to_string(&file).unwrap().replace("\n#access_log:", "\naccess_log:");
+        let with_log = folder.path().join("logged.yaml");
+        std::fs::write(&with_log, logged).unwrap();
+        let warned = tollgate(&["check", with_log.to_str().unwrap()]).err;
+        assert!(warned.contains("guessable_names") && !warned.contains("unlogged_attribute"), "{shape}: {warned}");
         let again = tollgate(&["init", shape, name]);
         assert_eq!((again.code, &*again.out), (Some(1), ""), "{again:?}");
         assert!(again.err.contains("must not exist: nothing was written"), "{again:?}");

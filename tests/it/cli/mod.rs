@@ -14,5 +14,7 @@ mod init;
 mod queues;
 mod replay;
 mod replay_budgets;
+mod replay_listing;
 mod replay_parity;
+mod start_errors;
 mod unknown_values;

@@ -1,5 +1,7 @@
 //! Commands that do not connect need no secrets: an unknown value is only a warning, unless rules depend on it.
 
+use std::os::unix::fs::PermissionsExt;
+
 use tempfile::TempDir;
 
 use crate::support::{CommandOutput, Gateway, Upstream, tollgate_with};
@@ -18,7 +20,7 @@ jwt:
     - {issuer: a, algorithms: [HS256], keys: {secret: "${PASSWORD_UNSET}"}}
     - {issuer: b, algorithms: [HS256], keys: {secret_file: /nowhere/secret}}
 hash_key: ${HASH_KEY_UNSET}
-access_log: {to: stdout}
+access_log: {to: stdout, attributes: [jwt:plan, jwt:sub, ip:address]}
 rules:
   - {name: free, match: {jwt:plan: free}, limit_keys: [jwt:sub], algorithm_config: {rps: 10, burst: 20}}
   - {name: rest, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}
@@ -146,8 +148,8 @@ fn what_decides_rules_must_be_known() {
         ),
         ("burst: 20", "burst: \"${BURST_UNSET}\"", "algorithm_config.burst: `${BURST_UNSET}` must be set"),
         (
-            "to: stdout",
-            "to: stdout, attributes: [\"${LOGGED_UNSET}\"]",
+            "attributes: [jwt:plan,",
+            "attributes: [\"${LOGGED_UNSET}\",",
             "access_log.attributes[0]: `${LOGGED_UNSET}` must be set",
         ),
         ("rules:", "exempt: [{path: \"${PATH_UNSET}\"}]\nrules:", "exempt[0].path: `${PATH_UNSET}` must be set"),
@@ -265,7 +267,9 @@ fn a_check_before_a_reload_does_without_the_credentials_that_systemd_shows_to_th
     let missing = check(open);
     assert_eq!((missing.code, &*missing.out), (Some(1), ""));
     assert!(missing.err.contains("keys.secret_file: must be a readable file (No such file"), "{}", missing.err);
-    std::fs::write(folder.path().join("token"), "0123456789abcdef0123456789abcdef").unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o400)).unwrap();
     let there = check(open);
     assert_eq!((there.code, &*there.out, &*there.err), (Some(0), "ok\n", ""));
     // Another secret is not a credential, and a start needs all of them.

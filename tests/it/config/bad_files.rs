@@ -80,6 +80,8 @@ fn parse_for(purpose: Purpose, bytes: &[u8]) -> Result<Config, Problems> {
         Some("gw.key") => Ok(certificates.client.1.clone().into_bytes()),
         Some("other.key") => Ok(certificates.server.1.clone().into_bytes()),
         Some("api-keys.txt") => Ok(format!("{KEY} acme gold\n").into_bytes()),
+        Some("admin-tokens.txt") => Ok(b"# Who\nalice 0123456789abcdef\nbob fedcba9876543210 \n".to_vec()),
+        Some("wrong-tokens.txt") => Ok(b"alice\nbob short\ncarl 0123456789abcdef\ncarl 0123456789abcdee\n".to_vec()),
         Some("columns.txt") => Ok(format!("#columns id plan rps burst\n{KEY} acme gold 5 -\n").into_bytes()),
         Some("wrong-keys.txt") => Ok(WRONG_KEYS.replace("KEY", KEY).into_bytes()),
         Some("empty.txt") => Ok(Vec::new()),

@@ -1,4 +1,5 @@
-//! Decisions for other proxies: the doors, and each proxy of docs/edges.md with the configuration of that page.
+//! Decisions for other proxies and for services: the doors, and each proxy of docs/edges.md with the configuration of that
+//! page.
 
 mod connections;
 mod edge;
@@ -7,8 +8,12 @@ mod envoy_gateway;
 mod every_call;
 mod grpc_caller;
 mod grpc_doors;
+mod holds;
 mod http_door;
+mod json_door;
+mod json_door_openapi;
 mod lost_gateways;
 mod proxies;
+mod recorded_descriptors;
 mod store_deadlines;
 mod withheld_keys;

@@ -114,7 +114,7 @@ fn explain_names_the_rule_that_decides_and_the_element() {
         assert!(lead.contains(part), "{part}: {lead}");
     }
     let banned = page(r#"{"sub":"ann","roles":["dev","banned"]}"#);
-    assert!(banned.contains(r#"deny: refuses; jwt:roles has "banned""#), "{banned}");
+    assert!(banned.contains(r#"deny: refuses with 403, before any charge; jwt:roles has "banned""#), "{banned}");
     let writer = page(r#"{"sub":"ann","scope":"read write"}"#);
     assert!(writer.contains(r#"words(jwt:scope) has "write""#), "{writer}");
 }

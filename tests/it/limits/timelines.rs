@@ -71,7 +71,9 @@ impl Player for Step {
             reset_after: level.reset_after,
             delay,
             held: Cost::default(),
+            raised: Cost::default(),
             ban,
+            told: Default::default(),
         }
     }
 }

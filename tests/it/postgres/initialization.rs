@@ -107,6 +107,23 @@ fn a_gateway_names_what_its_tables_lack_and_goes_on_once_they_have_it() {
 }
 
 #[test]
+fn an_initialization_says_what_keeps_gateways_from_logging_in() {
+    let postgres = Postgres::start();
+    let directory = file(&postgres, "");
+    let path = directory.path().join("gateway.yaml");
+    let init = |expected: &str| {
+        let done = postgres.try_init(&path);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success() && said.contains(expected), "{expected}: {said}");
+        assert_eq!(said.is_empty(), expected.is_empty(), "{said}");
+    };
+    init("");
+    postgres.sql("ALTER ROLE tollgate NOLOGIN");
+    init("gateways cannot log in as tollgate: unauthorized: ");
+    init("ALTER ROLE \"tollgate\" LOGIN PASSWORD 'SECRET';");
+}
+
+#[test]
 fn an_initialization_that_is_not_permitted_says_who_may() {
     let postgres = Postgres::start();
     postgres.sql("CREATE ROLE tollgate LOGIN");

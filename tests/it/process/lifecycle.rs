@@ -35,6 +35,7 @@ fn the_first_log_line_describes_the_process_and_contains_no_secret() {
             "hash": line["hash"],
             "limits": 1,
             "store": name,
+            "pid": gateway.id(),
         });
         assert_eq!(line, expected);
         assert_eq!(gateway.metric("tollgate_build_info", &[&format!("version=\"{version}\"")]), 1.0);

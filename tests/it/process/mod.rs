@@ -1,6 +1,7 @@
 //! The process: start, reload, upgrade, drain and faults.
 
 mod admin;
+mod admin_write;
 mod bucket_file;
 mod followed_files;
 pub mod lifecycle;

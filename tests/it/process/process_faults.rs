@@ -1,12 +1,14 @@
 //! Faults of the process: signals, panics, a kill, and a log that nobody reads.
 
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::support::{Gateway, Lateness, Upstream, eventually, free_port, now};
+use crate::support::{Gateway, Lateness, Upstream, eventually, free_port, now, tollgate};
 
 #[test]
 fn only_exit_signals_end_the_process_at_any_time() {
@@ -140,7 +142,7 @@ fn a_log_on_a_full_disk_stops_nothing_and_neither_does_a_closed_one() {
 }
 
 #[test]
-fn a_world_readable_secret_is_reported_at_the_start() {
+fn a_world_readable_secret_is_reported_at_the_start_as_by_check() {
     let upstream = Upstream::start();
     let store = format!(
         "store: {{redis: {{url: \"redis://127.0.0.1:{}\", password_file: \"redis password\"}}}}\non_store_failure: deny",
@@ -150,9 +152,17 @@ fn a_world_readable_secret_is_reported_at_the_start() {
     let page = "error_pages: [{body_file: limit.html}]";
     let files = [("redis password", "correct horse"), ("limit.html", "<h1>later</h1>")];
     let gateway = Gateway::before(&upstream).with(&store).with(page).files(&files).start();
-    gateway.expect_logged("secret is readable by all users");
+    gateway.expect_logged("name=readable_secret");
     let errors = gateway.errors();
-    assert_eq!(errors.matches("secret is readable by all users").count(), 1, "{errors}");
+    assert_eq!(errors.matches("every user of this machine can read `").count(), 1, "{errors}");
+    let file = gateway.file("gateway.yaml");
+    let check = || tollgate(&["check", file.to_str().unwrap()]).err;
+    let warned = check();
+    let expected = "warning readable_secret: store.redis.password_file: every user of this machine can read `";
+    assert_eq!(warned.matches(expected).count(), 1, "{warned}");
+    let secret = gateway.file("redis password");
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o640)).unwrap();
+    assert!(!check().contains("readable_secret"), "{}", check());
     assert!(!errors.contains("horse") && !errors.contains("file is writable by all users"), "{errors}");
     let gateway = Gateway::before(&upstream).shell("chmod 666 \"$3\"").start();
     gateway.expect_logged("file is writable by all users");

@@ -2,8 +2,8 @@
 
 /// Texts in the binary: of the script that takes the time as an argument, of a script with a deliberate flaw, of a deliberate
 /// panic, of the variable for fixed intervals, of the variable that holds buckets, of the variable that makes a file
-/// hang, and of the variable that logs what is observed of responses.
-const MARKS: [&str; 7] = [
+/// hang, of the variable that logs what is observed of responses, and of the variable that names a deliberate flaw.
+const MARKS: [&str; 8] = [
     "test-hooks: the moment can be an argument",
     "test-hooks: a flaw",
     "test-hooks: a panic on purpose",
@@ -11,6 +11,7 @@ const MARKS: [&str; 7] = [
     "TOLLGATE_TEST_HOLD_BUCKETS",
     "TOLLGATE_TEST_HANG",
     "TOLLGATE_TEST_RECORD_RESPONSES",
+    "TOLLGATE_TEST_FLAW",
 ];
 
 /// CI runs this test with the feature and without it. A release is built without it.

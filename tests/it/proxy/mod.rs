@@ -24,6 +24,7 @@ mod protocol_pairs;
 mod request_heads;
 mod response_buffers;
 mod responses;
+mod retried_statuses;
 mod routes;
 mod slow_clients;
 mod total_timeouts;

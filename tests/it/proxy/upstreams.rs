@@ -105,7 +105,7 @@ rules:
     assert_eq!(lines[2]["attributes"].as_object().unwrap().len(), 2);
 }
 
-fn log(gateway: &Gateway) -> Vec<Value> {
+pub(super) fn log(gateway: &Gateway) -> Vec<Value> {
     let text = std::fs::read_to_string(gateway.file("access.log")).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -364,13 +364,19 @@ fn no_more_servers_are_ejected_than_may_be() {
 
 #[test]
 fn what_the_servers_saw_is_what_was_counted_over_all_attempts() {
+    for on in ["connect, reset", "connect, reset, 502, 503, 504"] {
+        compare_counts(on);
+    }
+}
+
+fn compare_counts(on: &str) {
     let silent = Upstream::answering(|_, stream| drop(std::io::Read::read(stream, &mut [0])));
     let servers = [Upstream::start(), closing(), answering(503), answering(504), silent];
     let mut addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
     addresses.push(nobody());
-    let keys = ", ejection: false, retries: {max: 3, budget: 60%}, timeouts: {read: 300ms}";
+    let keys = format!(", ejection: false, retries: {{max: 3, budget: 60%, on: [{on}]}}, timeouts: {{read: 300ms}}");
     let rest = "rules: [{name: all, limit_keys: [], algorithm_config: {rps: 0.001, burst: 1000}}]";
-    let gateway = start(&addresses, keys, rest);
+    let gateway = start(&addresses, &keys, rest);
     let requests: u32 = 60;
     for number in 0..requests {
         let (method, body) = [("GET", ""), ("POST", "x"), ("DELETE", "")][number as usize / 6 % 3];

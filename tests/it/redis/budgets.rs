@@ -309,6 +309,47 @@ fn a_failover_after_a_forgotten_sum_leaves_no_more_than_that_sum_uncharged() {
     });
 }
 
+/// The answer to the report of a reset is lost, and the report is repeated.
+#[test]
+fn a_reset_whose_answer_is_lost_forgets_nothing_that_is_settled_later() {
+    let redis = Redis::start();
+    let relay = Relay::start(redis.port);
+    run(async {
+        let [one, other] = [gateway(relay.port).await, gateway(redis.port).await];
+        let (budget, shared) = (daily(100).with_resets(), settings(redis.port).into());
+        let held = ask(&one, &reserving(budget, 1)).await.unwrap().unwrap();
+        settle(held, 4);
+        one.all_reported().await;
+        let mut right = ask(&one, &reserving(budget, 1)).await.unwrap().unwrap();
+        settle(ask(&other, &reserving(budget, 1)).await.unwrap().unwrap(), 7);
+        other.all_reported().await;
+        assert_eq!(books(&shared, BUCKET, budget).await, (11, 1));
+        relay.set(Answers::Lost);
+        right.reset(&BUCKET, Cost::ONE);
+        let is_reset = async || books(&shared, BUCKET, budget).await == (1, 0);
+        for _ in 0..200 {
+            if is_reset().await {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(is_reset().await);
+        settle(ask(&other, &reserving(budget, 1)).await.unwrap().unwrap(), 3);
+        other.all_reported().await;
+        assert_eq!(books(&shared, BUCKET, budget).await, (4, 0));
+        relay.set(Answers::Pass);
+        one.all_reported().await;
+        assert_eq!(books(&shared, BUCKET, budget).await, (4, 0));
+        // A server without the bucket is not reset once more.
+        redis.command::<()>(&["FLUSHALL"]);
+        settle(ask(&other, &reserving(budget, 1)).await.unwrap().unwrap(), 2);
+        other.all_reported().await;
+        settle(ask(&one, &reserving(budget, 1)).await.unwrap().unwrap(), 5);
+        one.all_reported().await;
+        assert_eq!(books(&shared, BUCKET, budget).await, (7, 0));
+    });
+}
+
 #[test]
 fn a_server_without_memory_loses_no_cost() {
     let redis = Redis::start();

@@ -1,8 +1,12 @@
 //! Amounts that an operator gives back: the result is equal in Rust and in Lua, and is available at every later time.
 
 use base::time::{Micros, Timestamp};
+use ledger::algorithm::ban::Ban;
+use ledger::algorithm::budget::{Budget, EVERYTHING};
+use ledger::algorithm::raise::{Raise, RaiseId};
 use ledger::algorithm::{Algorithm, AlgorithmKind, ChargeResult, State};
 use ledger::cost::Cost;
+use ledger::holds::{Owner, Report, SettledSums};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::Value;
@@ -117,4 +121,42 @@ fn bucket(burst: u64) -> Algorithm {
 fn window(limit: u64) -> Algorithm {
     use ledger::algorithm::fixed_window::{FixedWindow, Window};
     Algorithm::FixedWindow(FixedWindow::new(limit, Window::Epoch(Micros(10_000_000))).unwrap())
+}
+
+/// What timed holds held that have ended is not spent after a reset, and what the others hold stays held.
+#[test]
+fn a_reset_forgets_the_same_ended_holds_in_rust_and_in_lua() {
+    let redis = Redis::start();
+    let sha = redis.command::<String>(&["SCRIPT", "LOAD", &script::give_back()]);
+    let mut connection = redis.connection();
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap();
+    let now = Timestamp(u64::try_from(now.as_micros()).unwrap());
+    let ban = Ban::new(&[Micros(60_000_000)], Micros(60_000_000)).unwrap();
+    let budgets = [bucket(20), window(20)].map(|limit| match limit {
+        Algorithm::TokenBucket(bucket) => Budget::of_token_bucket(bucket),
+        Algorithm::FixedWindow(window) => Budget::of_fixed_window(window),
+        other => panic!("{other}"),
+    });
+    let limits = budgets.into_iter().flat_map(|budget| [budget, budget.with_resets(), budget.with_ban(ban)]);
+    for limit in limits.map(Algorithm::Budget) {
+        for (lives, left) in [(&[30, 300][..], 3_000), (&[30], 0), (&[30, 30], 0), (&[300], 3_000)] {
+            let begin = Timestamp(now.0 - 60_000_000);
+            let mut state: Option<State> = None;
+            for (owner, life) in (1..).zip(lives) {
+                let (owner, settled) = (Owner::of_timed_hold(owner << 16), SettledSums::default());
+                let life = Micros(life * 1_000_000);
+                let report = Report { owner, sequence: 1, held: Cost::from_tokens(3), settled, life };
+                state = limit.accept(state.as_deref(), report, begin).map(|entry| entry.state);
+            }
+            let state = state.unwrap();
+            let raise = Raise { id: RaiseId(7), amount: Cost::ONE, end: Timestamp(now.0 + 600_000_000) };
+            let raised = limit.set_raise(Some(&state), raise, begin).unwrap().unwrap().state;
+            for state in [state, raised] {
+                let reset = limit.kind().give_back_at(&state, EVERYTHING, now).unwrap();
+                assert_eq!(limit.spent(Some(&reset), now), Cost::default());
+                assert_eq!(limit.held(Some(&reset), now).thousandths(), left, "{limit}: {lives:?}");
+                assert_eq!(in_lua(&mut connection, &sha, limit.kind(), &state, EVERYTHING), words(&reset));
+            }
+        }
+    }
 }

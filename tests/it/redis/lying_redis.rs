@@ -230,6 +230,8 @@ fn a_plan_that_the_script_left_out_is_neither_granted_nor_refused() {
         assert_eq!(call.settle(&parts([left_out, 1])).unwrap().out_of_memory, left_out == -2);
     }
     assert_eq!(granted([-3, 1]), Err(StoreError::UnexpectedReply));
+    // The bucket can pay, so no ban would have begun.
+    assert_eq!(granted([-4, 1]), Err(StoreError::UnexpectedReply));
 }
 
 fn permute(order: &mut [usize; 6], from: usize, each: &mut impl FnMut(&[usize; 6])) {

@@ -17,6 +17,8 @@ pub mod faults_under_load;
 mod give_back_parity;
 mod held_parity;
 #[cfg(feature = "test-hooks")]
+mod invalid_states;
+#[cfg(feature = "test-hooks")]
 mod long_logs;
 mod long_round_trips;
 #[cfg(feature = "test-hooks")]
@@ -33,6 +35,7 @@ mod sentinel;
 #[cfg(feature = "test-hooks")]
 mod slot_clocks;
 mod slots;
+mod timed_hold_parity;
 #[cfg(feature = "test-hooks")]
 mod undone_charges;
 mod waiting_requests;

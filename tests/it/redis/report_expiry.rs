@@ -4,7 +4,7 @@ use base::time::Timestamp;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use ledger::cost::Cost;
-use ledger::holds::{self, BucketReport, Owner, SettledSums};
+use ledger::holds::{self, BucketReport, LIFE, Owner, SettledSums};
 use redis::{Connection, ConnectionLike};
 use stores::redis::{codec, script};
 use stores::remote::transport::ReportResult;
@@ -37,7 +37,7 @@ impl Script {
             settled: SettledSums::default(),
         };
         let reports = buckets.iter().map(report).collect();
-        let said = holds::Call { owner: Owner(7), sequence: self.sequence, reports };
+        let said = holds::Call { owner: Owner(7), sequence: self.sequence, life: LIFE, reports };
         let call = codec::Call::with_reports(Some(&said), asks.then_some(&plan));
         let reply = self.connection.req_command(&call.command(&self.sha, "test", Timestamp(0), None)).unwrap();
         let results = call.settle(&reply).unwrap().reports.into_iter();

@@ -15,7 +15,7 @@ use ledger::bucket_key::BucketKey;
 use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use ledger::charge::{Charge, Plan, Settlement, settle};
 use ledger::cost::Cost;
-use ledger::holds::{self, BucketReport, Owner, SettledSums};
+use ledger::holds::{self, BucketReport, LIFE, Owner, Resets, SettledSums};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use stores::redis::codec;
@@ -25,10 +25,10 @@ use crate::support::charge::spend;
 use crate::support::slots::slot;
 use crate::support::{Redis, TakeScript, short_or_long};
 
-const START: u64 = 1_763_672_400_123_456;
+pub(super) const START: u64 = 1_763_672_400_123_456;
 
 /// The number of buckets of budgets, each of another kind.
-const BUDGETS: u8 = 6;
+const BUDGETS: u8 = 8;
 
 /// A request for slots and tokens of some buckets, and for slots in shadow mode.
 #[derive(Clone, Debug)]
@@ -55,6 +55,9 @@ struct Act {
     /// accepted, in thousandths.
     settled: [u64; BUDGETS as usize],
     unknown: u64,
+    /// The budgets that the owner has reset since its last call, one bit for each. The owner does not know the last reset to be
+    /// accepted.
+    resets: u8,
     /// The buckets that are reported although nothing is asked of them.
     reported: Vec<u8>,
     /// How far the time that the gateway knows is behind the server's time.
@@ -84,16 +87,17 @@ fn act() -> impl Strategy<Value = Act> {
     let reported = prop::collection::btree_set(0u8..6 + BUDGETS, 0..4).prop_map(|set| set.into_iter().collect());
     let requests = prop::collection::vec(request(), 0..5);
     let settled = prop_oneof![2 => Just(0u64), 1 => 0u64..3000].boxed();
-    let settled = (prop::array::uniform6(settled), 0u64..2000);
+    let settled = (prop::array::uniform8(settled), 0u64..2000, any::<u8>());
     let behind = prop_oneof![5 => Just(0), 1 => Just(86_400_000_000 * 40)];
-    (step, 1u64..4, sequence, prop::array::uniform12(0u64..3), settled, reported, requests, behind).prop_map(
-        |(step, owner, sequence, held, (settled, unknown), reported, requests, behind)| Act {
+    (step, 1u64..4, sequence, prop::array::uniform14(0u64..3), settled, reported, requests, behind).prop_map(
+        |(step, owner, sequence, held, (settled, unknown, resets), reported, requests, behind)| Act {
             step,
             owner,
             sequence,
             held,
             settled,
             unknown,
+            resets,
             reported,
             requests,
             behind,
@@ -102,12 +106,12 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 /// Returns the key of a bucket of slots, or of a budget for the numbers from 6 on.
-fn key(bucket: u8) -> BucketKey {
+pub(super) fn key(bucket: u8) -> BucketKey {
     BucketKey([1 + bucket; 16])
 }
 
 /// Returns the limit of the bucket with this number.
-fn limit(bucket: u8, size: u64) -> Algorithm {
+pub(super) fn limit(bucket: u8, size: u64) -> Algorithm {
     let rate = Rate { amount: Cost::from_tokens(2), period: Micros(7_000_000) };
     let window = |window| Algorithm::Budget(Budget::of_fixed_window(FixedWindow::new(size, window).unwrap()));
     match bucket.checked_sub(6) {
@@ -115,6 +119,11 @@ fn limit(bucket: u8, size: u64) -> Algorithm {
         Some(0) => Algorithm::Budget(Budget::of_token_bucket(TokenBucket::new(rate, size).unwrap())),
         Some(1) => window(Window::Epoch(Micros(9_000_000))),
         Some(2) => window(Window::FirstRequest(Micros(5_000_000))),
+        Some(6) => Algorithm::Budget(Budget::of_token_bucket(TokenBucket::new(rate, size).unwrap()).with_resets()),
+        Some(7) => {
+            let window = FixedWindow::new(size, Window::Epoch(Micros(9_000_000))).unwrap();
+            Algorithm::Budget(Budget::of_fixed_window(window).with_resets().with_ban(ban()))
+        }
         Some(4) => Algorithm::Budget(Budget::of_token_bucket(TokenBucket::new(rate, size).unwrap()).with_ban(ban())),
         Some(5) => {
             let window = FixedWindow::new(size, Window::FirstRequest(Micros(5_000_000))).unwrap();
@@ -133,7 +142,7 @@ fn ban() -> Ban {
 }
 
 /// Returns whether the limit's numbers in a call, made for the time `near`, do not hold at `now`.
-fn is_outside(limit: &Algorithm, near: Timestamp, now: Timestamp) -> bool {
+pub(super) fn is_outside(limit: &Algorithm, near: Timestamp, now: Timestamp) -> bool {
     match limit.twin(near).1[..] {
         [_, 2, first, end, ..] if limit.window().is_some() => !(first..end).contains(&now.0),
         _ => false,
@@ -211,8 +220,8 @@ impl Model {
 }
 
 /// Returns a call with a report about each bucket of which these plans ask something, and about other buckets. `sums` are
-/// what the owner has settled of the budgets.
-fn call_of(act: &Act, sequence: u64, sums: &[u64], plans: &[Plan]) -> holds::Call {
+/// what the owner has settled of the budgets, each with the number of resets, and the sum at the last one.
+fn call_of(act: &Act, sequence: u64, sums: &[(u64, u64, u64)], plans: &[Plan]) -> holds::Call {
     let mut buckets: Vec<(BucketKey, Algorithm)> = Vec::new();
     let asked = plans.iter().flat_map(Plan::asks).map(|(_, charge, _)| (charge.key, charge.algorithm));
     for (key, limit) in asked.chain(act.reported.iter().map(|bucket| (key(*bucket), limit(*bucket, 1_000_000)))) {
@@ -223,13 +232,14 @@ fn call_of(act: &Act, sequence: u64, sums: &[u64], plans: &[Plan]) -> holds::Cal
     let report = |(bucket, limit): (BucketKey, Algorithm)| {
         // The buckets in shadow mode have the numbers 50 to 55.
         let number = usize::from(bucket.0[0] - 1) % 50;
-        let sum = number.checked_sub(6).map_or(0, |budget| sums[budget]);
+        let (sum, count, at_reset) = number.checked_sub(6).map_or((0, 0, 0), |budget| sums[budget]);
         let (from, to) = (sum.saturating_sub(act.unknown), sum);
-        let settled = SettledSums { from: Cost::from_thousandths(from), to: Cost::from_thousandths(to) };
+        let resets = Resets { accepted: count.saturating_sub(1), count, sum: Cost::from_thousandths(at_reset) };
+        let settled = SettledSums { from: Cost::from_thousandths(from), to: Cost::from_thousandths(to), resets };
         let held = Cost::from_tokens(act.held[number]);
         BucketReport { bucket, limit, held, asked: Cost::default(), settled }
     };
-    holds::Call { owner: Owner(act.owner), sequence, reports: buckets.into_iter().map(report).collect() }
+    holds::Call { owner: Owner(act.owner), sequence, life: LIFE, reports: buckets.into_iter().map(report).collect() }
 }
 
 #[test]
@@ -248,10 +258,15 @@ fn calls_with_reports_have_the_same_results_in_rust_and_in_the_whole_script() {
         let (mut model, mut now, mut owners) = (Model::default(), START, HashMap::new());
         for act in acts {
             now = now.saturating_add_signed(act.step);
-            let (last, sums) = owners.entry(act.owner).or_insert((5u64, [0u64; BUDGETS as usize]));
+            let (last, sums) = owners.entry(act.owner).or_insert((5u64, [(0u64, 0u64, 0u64); BUDGETS as usize]));
             let sequence = last.saturating_add_signed(act.sequence);
             *last = sequence.max(*last);
-            sums.iter_mut().zip(act.settled).for_each(|(sum, settled)| *sum += settled);
+            for (budget, ((sum, count, at_reset), settled)) in sums.iter_mut().zip(act.settled).enumerate() {
+                if budget >= 6 && act.resets & 1 << budget != 0 {
+                    (*count, *at_reset) = (*count + 1, *sum);
+                }
+                *sum += settled;
+            }
             let plans: Vec<Plan> = act.requests.iter().flat_map(|one| vec![plan(one); one.times]).collect();
             let plans: Vec<Plan> = plans.into_iter().filter(|plan| !plan.enforced.is_empty()).collect();
             let said = call_of(&act, sequence, sums, &plans);

@@ -9,7 +9,7 @@ use super::imports::source_folders;
 
 /// The permitted library functions. All are in Lua 5.1 or in Redis since 2.6. Only `struct` and `unpack` have other names in
 /// later versions of Lua, and every server with Lua 5.1 has them.
-const FUNCTIONS: [&str; 18] = [
+const FUNCTIONS: [&str; 19] = [
     "math.abs",
     "math.ceil",
     "math.floor",
@@ -28,10 +28,11 @@ const FUNCTIONS: [&str; 18] = [
     "struct.pack",
     "struct.unpack",
     "table.concat",
+    "table.sort",
 ];
 
-/// The permitted functions without a library, and the function that the gateway puts before a script.
-const GLOBALS: [&str; 5] = ["ipairs", "make_twin", "tonumber", "type", "unpack"];
+/// The permitted functions without a library, and the functions that the gateway puts before a script.
+const GLOBALS: [&str; 7] = ["ipairs", "make_raises", "make_twin", "pairs", "tonumber", "type", "unpack"];
 
 /// The permitted commands. `SET` with `PX` exists since 2.6.12.
 const COMMANDS: [&str; 3] = ["GET", "SET", "TIME"];

@@ -12,6 +12,7 @@ mod lua;
 mod prose;
 mod reasons;
 mod recipes;
+mod regions;
 mod release;
 mod shipped_file;
 mod tidy;

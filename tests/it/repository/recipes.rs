@@ -133,6 +133,8 @@ fn fields(attributes: &[(&str, &str)]) -> Vec<(String, String)> {
             Some(("request_form", _)) => {
                 fields.push(("Content-Type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
             }
+            Some(("descriptor", _)) => fields.push(("Content-Type".to_owned(), "application/json".to_owned())),
+            None if name == "cost" => {}
             Some(("header", header)) => fields.push((header.to_owned(), value.to_owned())),
             _ => panic!("a table cannot say {name}"),
         }
@@ -146,8 +148,17 @@ fn fields(attributes: &[(&str, &str)]) -> Vec<(String, String)> {
     fields
 }
 
-/// Returns the body of a request with these attributes.
-fn form(attributes: &[(&str, &str)]) -> String {
+/// Returns the body of a request with these attributes: the call of a service, or a form.
+fn body(attributes: &[(&str, &str)]) -> String {
+    let entries: Map<String, Value> = attributes
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix("descriptor:")?.to_owned(), json!(value))))
+        .collect();
+    if !entries.is_empty() {
+        let cost =
+            attributes.iter().find(|(name, _)| *name == "cost").map_or(1, |(_, cost)| cost.parse::<u64>().unwrap());
+        return json!({"entries": entries, "cost": cost}).to_string();
+    }
     let form = attributes.iter().filter_map(|(name, value)| Some((name.strip_prefix("request_form:")?, value)));
     form.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
 }
@@ -161,6 +172,11 @@ fn answer(response: &Response) -> Answer {
         _ if response.field("Content-Type").as_deref() == Some("application/problem+json") => {
             let violated = response.json()["violated-policies"].clone();
             serde_json::from_value(violated).unwrap_or_default()
+        }
+        // A service sees the limits in the body.
+        429 => {
+            let limits = response.json()["limits"].as_array().cloned().unwrap_or_default();
+            limits.iter().map(|limit| limit["name"].as_str().unwrap().to_owned()).collect()
         }
         _ => Vec::new(),
     };
@@ -191,7 +207,9 @@ fn play(recipe: &Recipe<'_>, when: When) -> bool {
         let status = request.field("X-Answer").unwrap_or("200");
         let _ = write!(stream, "HTTP/1.1 {status} Some\r\nContent-Length: 2\r\n\r\nok");
     });
-    let gateway = if servers.is_empty() { Gateway::before(&upstream) } else { Gateway::before_url("") };
+    let (yaml, is_alone) =
+        (yaml.replace("127.0.0.1:9100", "127.0.0.1:0"), !servers.is_empty() || yaml.contains("decide:"));
+    let gateway = if is_alone { Gateway::before_url("") } else { Gateway::before(&upstream) };
     let gateway = gateway.with(&yaml).file("api-keys.txt", &known_keys(recipe)).start();
     let (mut client, begun) = (gateway.client(), now());
     let mut wrong = Vec::new();
@@ -200,7 +218,7 @@ fn play(recipe: &Recipe<'_>, when: When) -> bool {
         let fields = fields(attributes);
         let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
         for time in 1..=*times {
-            let found = answer(&client.send(method, target, &fields, &form(attributes)));
+            let found = answer(&client.send(method, target, &fields, &body(attributes)));
             if found != *expected {
                 wrong.push(format!("{method} {target} {attributes:?}, time {time}: {found:?}, not {expected:?}"));
             }

@@ -43,6 +43,6 @@ rules: [{name: in-flight, limit_keys: [ip:address], algorithm: concurrency, algo
     let web = explain("web");
     assert!(web.contains("8 at once max_hold 90s"), "{web}");
     let edge = explain("edge");
-    assert!(edge.contains("no slot: another proxy forwards the request"), "{edge}");
+    assert!(edge.contains("no charge: another proxy forwards the request"), "{edge}");
     assert!(!edge.contains("8 at once"), "{edge}");
 }

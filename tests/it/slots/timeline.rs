@@ -11,7 +11,7 @@ use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::settle;
 use ledger::cost::Cost;
-use ledger::holds::{Owner, Report, SettledSums, SlotId, SlotTerms, Slots};
+use ledger::holds::{LIFE, Owner, Report, SettledSums, SlotId, SlotTerms, Slots};
 use ledger::outcome::{Outcome, Verdict};
 use stores::memory::{self, Memory};
 use stores::{EventSink, Reservation, Store, Worker};
@@ -66,7 +66,8 @@ impl Player for Step {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost) -> (Outcome, Option<Holding>) {
         self.sequence += 1;
         let held = self.held.get(&bucket).copied().unwrap_or_default();
-        let report = Report { owner: Owner(7), sequence: self.sequence, held, settled: SettledSums::default() };
+        let report =
+            Report { owner: Owner(7), sequence: self.sequence, held, settled: SettledSums::default(), life: LIFE };
         let state = self.states.get(&bucket).map(|state| &state[..]);
         let state = algorithm.accept(state, report, self.now).unwrap().state;
         let (settlement, entries) = settle(&plan_of(spend(bucket, algorithm, cost)), &[Some(state.clone())], self.now);

@@ -70,7 +70,7 @@ fn a_silent_gateway_is_no_longer_shown_though_redis_answers() {
 }
 
 #[test]
-fn two_keys_describe_the_gateways_as_documented() {
+fn three_keys_describe_the_gateways_as_documented() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let one = Gateway::start(&upstream, &text(&redis, 1));
     let two = Gateway::start(&upstream, &text(&redis, 2));
@@ -78,7 +78,7 @@ fn two_keys_describe_the_gateways_as_documented() {
     eventually_reported(&two, "it is heard of", |reported| others(reported).len() == 1);
     let mut keys: Vec<String> = redis.command(&["KEYS", "*"]);
     keys.sort();
-    assert_eq!(keys, ["tollgate:gateways", "tollgate:running"]);
+    assert_eq!(keys, ["tollgate:formats", "tollgate:gateways", "tollgate:running"]);
     let page = include_str!("../../../docs/stores.md");
     for key in &keys {
         assert!(page.contains(&format!("| `{key}` |")), "{key}");
@@ -86,6 +86,7 @@ fn two_keys_describe_the_gateways_as_documented() {
         assert!((1..=7000).contains(&redis.command::<i64>(&["PTTL", key])), "{key}");
     }
     assert_eq!(redis.command::<Vec<u8>>(&["GET", "tollgate:gateways"]).len(), 2 * 16);
+    assert_eq!(redis.command::<Vec<u8>>(&["GET", "tollgate:formats"]).len(), 2 * 17);
     let running: Vec<u8> = redis.command(&["GET", "tollgate:running"]);
     let document = document(&one);
     let [host, hash] = [&document["host"], &document["config"]["hash"]].map(|reported| reported.as_str().unwrap());

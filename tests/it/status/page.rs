@@ -2,33 +2,17 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
 use super::document::{BROWSER, RULES, ask, document, eventually_reported};
-use crate::support::{Gateway, Upstream, not_checked};
+use crate::support::browser::rendered;
+use crate::support::{Gateway, Upstream};
 
-/// Returns the page after five seconds of the browser's clock, which stops while the browser waits for an answer. `None`
-/// without a browser.
+/// Returns the page after five seconds of the browser's clock. `None` without a browser.
 pub fn shown(address: SocketAddr) -> Option<RenderedPage> {
-    let folder = tempfile::TempDir::new().unwrap();
-    let mut command = Command::new("chromium");
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"]);
-    command.arg(format!("--user-data-dir={}", folder.path().display())).arg("--virtual-time-budget=5000");
-    match command.arg(format!("http://{address}/")).output() {
-        Ok(output) => {
-            let page = String::from_utf8_lossy(&output.stdout);
-            // The script names much that is not shown.
-            let (_, body) = page.split_once("<body").unwrap_or_else(|| panic!("no page: {output:?}"));
-            Some(RenderedPage(body.split("<script>").next().unwrap().to_owned()))
-        }
-        Err(error) => {
-            not_checked(&format!("the status page in a browser: chromium: {error}; run scripts/need chromium"));
-            None
-        }
-    }
+    rendered("the status page", &format!("http://{address}/")).map(RenderedPage)
 }
 
 pub struct RenderedPage(pub String);
@@ -57,8 +41,9 @@ impl RenderedPage {
     }
 }
 
-/// Returns the text of a page without its elements. A space separates the texts of two elements.
+/// Returns the text of a page without its elements. A space separates the texts of two elements, but not the parts of a name.
 fn text(markup: &str) -> String {
+    let markup = markup.replace("</span><wbr><span class=\"part\">", "");
     let pieces = markup.split('<').filter_map(|piece| piece.split_once('>')).map(|(_, text)| text.trim());
     pieces.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
 }

@@ -23,6 +23,17 @@ pub(crate) struct Gateway {
     directory: ConfigDirectory,
 }
 
+/// Metrics whose series appear with their first event.
+const ON_USE: [&str; 7] = [
+    "rate_limiter_fallback_decisions_total",
+    "rate_limiter_store_errors_total",
+    "tollgate_endpoint_failures_total",
+    "tollgate_http2_errors_total",
+    "tollgate_proxy_protocol_errors_total",
+    "tollgate_upstream_errors_total",
+    "tollgate_upstream_retries_total",
+];
+
 impl Gateway {
     /// Starts a gateway in front of `upstream`, with these lines in its gateway.yaml.
     #[track_caller]
@@ -66,13 +77,16 @@ impl Gateway {
         *self = Gateway::launch(Gateway::command(&file), directory);
     }
 
-    /// Returns the text of a gateway.yaml. It has two threads unless `rest` sets a number, and no upstream without a URL.
+    /// Returns the text of a gateway.yaml. It has an admin listener of its own unless `rest` has one. It has two threads
+    /// unless `rest` sets a number, and no upstream without a URL.
     pub(crate) fn text(upstream: &str, rest: &str) -> String {
         let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };
         let threads = if rest.lines().any(|line| line.starts_with("threads:")) { "" } else { "threads: 2\n" };
+        let has_admin = rest.lines().any(|line| line.starts_with("admin:"));
+        let admin = if has_admin { "" } else { "admin: 127.0.0.1:0\n" };
         let is_named = upstream.is_empty() || rest.contains("upstreams:");
         let upstream = if is_named { String::new() } else { format!("upstream: {upstream}\n") };
-        format!("{listen}admin: 127.0.0.1:0\n{threads}{upstream}{rest}\n")
+        format!("{listen}{admin}{threads}{upstream}{rest}\n")
     }
 
     /// Replaces its gateway.yaml, sends SIGHUP, and waits until the new configuration is in force.
@@ -129,14 +143,14 @@ impl Gateway {
         self.find_metric(name, labels).unwrap_or_else(|| panic!("there is no {name}"))
     }
 
-    /// Returns the value of a metric; `None` if the metric has no series.
+    /// Returns the value of a metric; `None` if the metric has no series although it should.
     fn find_metric(&self, name: &str, labels: &[&str]) -> Option<f64> {
         let text = Client::connect(self.admin).get("/metrics", &[("Connection", "close")]).body;
         let of_metric = |line: &&str| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "));
         let series: Vec<_> = text.lines().filter(of_metric).collect();
         let chosen = series.iter().filter(|line| labels.iter().all(|label| line.contains(label)));
         let sum = chosen.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum();
-        (!series.is_empty()).then_some(sum)
+        (!series.is_empty() || ON_USE.contains(&name)).then_some(sum)
     }
 
     /// Waits until a metric has this value, because a response may be counted a moment later.

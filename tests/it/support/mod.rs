@@ -3,12 +3,13 @@
 pub(crate) mod access_log;
 pub(crate) mod authority;
 pub(crate) mod bans;
+pub(crate) mod browser;
+pub(crate) mod bucket_command;
 pub(crate) mod budgets;
 pub(crate) mod byte_lists;
 mod certificates;
 pub(crate) mod charge;
 mod client;
-#[cfg(feature = "opentelemetry")]
 pub mod collector;
 mod command;
 mod config_directory;
@@ -23,6 +24,7 @@ pub(crate) mod https;
 mod lateness;
 mod load;
 pub(crate) mod mint;
+pub(crate) mod model_calls;
 mod movable_name;
 #[cfg(feature = "test-hooks")]
 mod observed_response;

@@ -135,7 +135,7 @@ impl Redis {
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = self.command(&["KEYS", "*"]);
         // The heartbeats of gateways are no buckets.
-        keys.retain(|key| !key.ends_with(b":gateways") && !key.ends_with(b":running"));
+        keys.retain(|key| ![&b":gateways"[..], b":running", b":formats"].iter().any(|list| key.ends_with(list)));
         keys.sort();
         keys
     }

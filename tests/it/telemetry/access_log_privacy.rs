@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::access_log::{SECRET, token, wait_for};
 use crate::support::mint::epoch;
-use crate::support::{Gateway, Upstream};
+use crate::support::{Gateway, Upstream, tollgate};
 
 #[test]
 fn attribute_values_are_logged_as_pseudonyms_of_the_key() {
@@ -100,4 +100,29 @@ access_log: {to: access.jsonl, attributes: [header:x-user, query:canary, cookie:
     let text = std::fs::read(gateway.file("access.jsonl")).unwrap();
     assert!(text.iter().all(|byte| *byte == b'\n' || (b' '..=b'~').contains(byte)), "a byte that a terminal obeys");
     assert!(!gateway.errors().lines().any(|line| line.contains(CANARY) && !line.contains("request_id=canary-7f3a ")));
+}
+
+#[test]
+fn a_claim_that_is_listed_as_clear_is_logged_as_it_is_and_explain_shows_it() {
+    let upstream = Upstream::start();
+    let text = format!(
+        "hash_key: {SECRET}
+jwt: {{algorithms: [HS256], keys: {{secret: {SECRET}}}}}
+access_log: {{to: access.jsonl, when: [refused], values: [clear(jwt:sub), clear(jwt:roles), path]}}
+rules: [{{name: few, limit_keys: [jwt:sub], algorithm_config: {{rate: 1/day}}}}]\n"
+    );
+    let gateway = Gateway::start(&upstream, &text);
+    let customer = "acme\u{1b}[31m";
+    let authorization = token(&json!({"sub": customer, "roles": ["a", "b"], "exp": epoch() + 600}));
+    let fields = [("Authorization", &*authorization), ("X-Request-Id", "r-1")];
+    let statuses = [0; 2].map(|_| gateway.client().get("/a", &fields).status);
+    assert_eq!(statuses, [200, 429]);
+    let line = &wait_for(&gateway, 1)[0];
+    assert_eq!(line["values"], json!({"jwt:sub": customer, "jwt:roles": ["a", "b"], "path": "/a"}));
+    let file = gateway.file("gateway.yaml").display().to_string();
+    let explained = tollgate(&["explain", "-c", &file, "--id", "r-1"]);
+    assert!(explained.out.contains("jwt:sub  \"acme\\u{1b}[31m\"\njwt:roles  \"a\""), "{explained:?}");
+    let warned = tollgate(&["check", &file]);
+    assert_eq!(warned.err.matches("warning clear_claim").count(), 1, "{warned:?}");
+    gateway.expect_logged("clear_claim");
 }

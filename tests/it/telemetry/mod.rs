@@ -5,7 +5,7 @@ mod access_log_kinds;
 mod access_log_limits;
 mod access_log_privacy;
 mod access_log_sinks;
+mod metric_export;
 mod metrics;
 mod series;
-#[cfg(feature = "opentelemetry")]
 mod traces;

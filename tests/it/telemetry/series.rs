@@ -1,7 +1,5 @@
 //! The series that exist, and when the series of a changed configuration are removed.
 
-use stores::StoreError;
-
 use crate::support::{Client, Gateway, Redis, Upstream, eventually, now, print_measured};
 
 /// Returns every series of `/metrics`, without its value. Each call counts as a scrape.
@@ -120,15 +118,14 @@ fn a_limit_has_the_series_that_can_move_from_the_start() {
     assert_eq!(unmatched.len(), 2, "{unmatched:?}");
     let of_calls = [
         "rate_limiter_store_calls_total",
-        "rate_limiter_store_errors_total",
         "rate_limiter_store_call_duration_seconds",
         "rate_limiter_store_batch_requests",
         "rate_limiter_breaker_open",
         "source=\"cached\"",
         "source=\"fallback\"",
-        "reason=\"store_unavailable\"",
+        "tollgate_refused_requests_total{reason=\"store_unavailable\"",
     ];
-    assert_eq!(of_calls.map(|text| count(&memory, text)), [0; 8]);
+    assert_eq!(of_calls.map(|text| count(&memory, text)), [0; 7]);
     assert_eq!(gateway.metric("rate_limiter_store_up", &[]), 1.0);
     drop(gateway);
 
@@ -138,18 +135,76 @@ fn a_limit_has_the_series_that_can_move_from_the_start() {
     for text in of_calls {
         assert!(count(&shared, text) > 0, "{text}");
     }
-    let fallback = |rule: &str, action: &str| {
-        let labels = [format!("rule=\"{rule}\""), format!("action=\"{action}\"")];
-        shared.iter().filter(|one| labels.iter().all(|label| one.contains(label))).count()
+    assert_eq!([&memory, &shared].map(|series| causes(series)), [[""; 0]; 2]);
+}
+
+/// Returns the series with a label of causes.
+fn causes(series: &[String]) -> Vec<&str> {
+    let is_of_cause = |one: &&str| {
+        ["cause=\"", "kind=\"", "mode=\"enforce\",reason=\"store_unavailable\""].iter().any(|label| one.contains(label))
     };
-    // One for each cause. Of one policy, one rule applies: that `closed` denies is nothing to the other rules.
-    for (rule, local, allow, deny) in
-        [("plain", 1, 0, 0), ("open", 0, 1, 0), ("closed", 0, 0, 1), ("tried", 0, 0, 0), ("else", 1, 0, 1)]
-    {
-        let found = ["local", "allow", "deny"].map(|action| fallback(rule, action));
-        assert_eq!(found, [local, allow, deny].map(|times| times * StoreError::ALL.len()), "{rule}");
-        let store = reasons(&shared, rule).contains(&"store_unavailable".to_owned());
-        assert_eq!(store, rule == "closed", "{rule}");
+    series.iter().map(String::as_str).filter(is_of_cause).collect()
+}
+
+#[test]
+fn series_of_causes_appear_with_their_first_event_and_stay_over_reloads() {
+    let upstream = Upstream::start();
+    let mut redis = Redis::start();
+    let rule = |name: &str, action: &str| {
+        format!(
+            "\n  - {{name: {name}, match: {{path: /{name}}}, limit_keys: [ip:address], on_store_failure: {action}, \
+             algorithm_config: {{rate: 9/s}}}}"
+        )
+    };
+    let config = |rules: &[String]| format!("{}\nrules:{}", redis.store("local"), rules.concat());
+    let (open, closed) = (rule("open", "allow"), rule("closed", "deny"));
+    let both = config(&[open.clone(), closed]);
+    let one = config(&[open]);
+    let gateway = Gateway::start(&upstream, &both);
+    assert_eq!(causes(&scrape(&gateway)), [""; 0]);
+    redis.kill();
+    gateway.expect("rate_limiter_store_up", &[], 0.0);
+    assert_eq!(["/open", "/closed"].map(|path| gateway.client().get(path, &[]).status), [200, 503]);
+    let found = scrape(&gateway);
+    for (rule, action) in [("open", "allow"), ("closed", "deny")] {
+        let labels = format!("policy=\"default\",rule=\"{rule}\",action=\"{action}\",cause=\"");
+        assert_eq!(count(&found, &labels), 1, "{found:?}");
+    }
+    let rejected = "rule=\"closed\",mode=\"enforce\",reason=\"store_unavailable\"";
+    assert_eq!(count(&found, rejected), 1, "{found:?}");
+    assert!(count(&found, "rate_limiter_store_errors_total{") > 0, "{found:?}");
+    // A reload keeps those of rules that stay, and their counts.
+    let reload = |text: &str| {
+        gateway.reload(&upstream, text);
+        (0..3).for_each(|_| drop(scrape(&gateway)));
+        scrape(&gateway)
+    };
+    let kept = reload(&format!("{both}\n# Changed."));
+    assert_eq!((count(&kept, "cause=\""), count(&kept, rejected)), (2, 1), "{kept:?}");
+    gateway.expect("rate_limiter_fallback_decisions_total", &["rule=\"open\""], 1.0);
+    assert_eq!(gateway.client().get("/open", &[]).status, 200);
+    gateway.expect("rate_limiter_fallback_decisions_total", &["rule=\"open\""], 2.0);
+    let kept = reload(&one);
+    assert_eq!((count(&kept, "rule=\"open\",action=\"allow\"") >= 1, count(&kept, rejected)), (true, 0), "{kept:?}");
+}
+
+#[test]
+fn a_hundred_plans_of_two_limits_on_redis_have_fewer_than_1500_series() {
+    let plan = |number: usize| {
+        format!(
+            "\n  - {{name: plan-{number}, match: {{header:x-plan: p{number}}}, limit_keys: [ip:address], limits: {{second: \
+             {{rate: 9/s}}, day: {{rate: 900/day}}}}}}"
+        )
+    };
+    let redis = Redis::start();
+    let plans: String = (0..100).map(plan).collect();
+    let gateway = Gateway::start(&Upstream::start(), &format!("{}\nrules:{plans}", redis.store("local")));
+    let series = scrape(&gateway);
+    print_measured(&format!("100 plans of two limits on Redis: {} series", series.len()));
+    assert!(series.len() < 1500, "{} series", series.len());
+    // Each limit has its own from the start.
+    for name in ["requests", "allowed", "rejected", "near_limit"] {
+        assert_eq!(count(&series, &format!("rate_limiter_{name}_total{{policy=\"default\"")), 200, "{name}");
     }
 }
 

@@ -213,8 +213,9 @@ fn check_names_the_file_and_the_reason() {
         std::fs::write(folder.path().join("a.key"), key).unwrap();
         let file = folder.path().join("gateway.yaml");
         let tls = "tls: {certificates: [{cert_file: a.pem, key_file: a.key}]}";
-        std::fs::write(&file, format!("upstream: http://127.0.0.1:9\nlisteners: [{{address: 127.0.0.1:0, {tls}}}]\n"))
-            .unwrap();
+        let allowed = "check: {allow: [readable_secret]}";
+        let listeners = format!("listeners: [{{address: 127.0.0.1:0, {tls}}}]");
+        std::fs::write(&file, format!("upstream: http://127.0.0.1:9\n{listeners}\n{allowed}\n")).unwrap();
         let output = tollgate(&["check", file.to_str().unwrap()]);
         output.out + &output.err
     };

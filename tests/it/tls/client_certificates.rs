@@ -221,7 +221,8 @@ fn mistakes_in_what_is_asked_of_clients_are_named() {
         let file = folder.path().join("gateway.yaml");
         let tls = format!("tls: {{certificates: [{{cert_file: a.pem, key_file: a.key, {keys}}}]}}");
         let listeners = format!("listeners: [{{address: 127.0.0.1:0, {tls}}}]\n");
-        std::fs::write(&file, format!("upstream: http://127.0.0.1:9\n{listeners}")).unwrap();
+        let allowed = "check: {allow: [readable_secret]}";
+        std::fs::write(&file, format!("upstream: http://127.0.0.1:9\n{listeners}{allowed}\n")).unwrap();
         let output = tollgate(&["check", file.to_str().unwrap()]);
         assert!(output.err.contains(&format!("certificates[0].{report}")), "{keys}: {}", output.err);
         assert!(output.err.ends_with("\n1 problem\n"), "{keys}: {}", output.err);

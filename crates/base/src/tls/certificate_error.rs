@@ -21,8 +21,8 @@ pub fn of_server(text: &str) -> Cow<'_, str> {
     by_authorities(text, hint).or_else(|| replaced(text, ALERT, by_server)).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Converts `text`, the error of a connection to a server without `ca_file`, to a message for operators. A problem with
-/// the server's certificate is explained in plain words. Any other text is returned unchanged.
+/// Converts `text`, the error of a connection for which no `ca_file` can be set, to a message for operators. Explains
+/// problems of the server's certificate. Any other text is returned unchanged.
 pub fn of_site(text: &str) -> Cow<'_, str> {
     by_authorities(text, "").map_or(Cow::Borrowed(text), Cow::Owned)
 }

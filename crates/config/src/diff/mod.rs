@@ -5,8 +5,11 @@ pub(crate) mod routes;
 pub(crate) mod upstreams;
 
 use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
 
 use crate::config::Config;
+use crate::keys::admin::AdminWrite;
 use crate::keys::listeners::Listener;
 use base::time::Timestamp;
 use request::request::ONLY_LISTENER;
@@ -115,7 +118,7 @@ impl Config {
             let named = several(&self.listeners) || several(&before.listeners);
             restart.push(if named { "listeners" } else { "listen" });
         }
-        if self.admin != before.admin {
+        if self.admin != before.admin || self.admin_socket() != before.admin_socket() {
             restart.push("admin");
         }
         if self.threads != before.threads {
@@ -134,8 +137,8 @@ impl Config {
         if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
     }
 
-    /// Returns this configuration with the values of `before` for settings that need a restart. Also returns the names
-    /// of these keys that have changed. A new certificate is used only if it is valid at `now`.
+    /// Returns this configuration with the values of `before` for keys that need a restart, and the names of the
+    /// changed keys among these. A new certificate is used only if it is valid at `now`.
     pub fn as_reload_of(self, before: &Config, now: Timestamp) -> (Config, Vec<&'static str>) {
         let restart = self.restart_keys(before);
         let listeners = before.listeners.iter().enumerate().map(|(index, before)| {
@@ -145,14 +148,19 @@ impl Config {
             same.map_or_else(|| before.clone(), |one| one.as_reload_of(before, now))
         });
         let (listeners, store) = (listeners.collect(), before.store.with_login_of(&self.store));
-        (Config { listeners, store, admin: before.admin, threads: before.threads, ..self }, restart)
+        // New tokens are applied, another socket needs a restart.
+        let is_kept = self.admin_socket() == before.admin_socket();
+        let admin_write = if is_kept { self.admin_write.clone() } else { before.admin_write.clone() };
+        (Config { listeners, store, admin: before.admin, admin_write, threads: before.threads, ..self }, restart)
+    }
+
+    fn admin_socket(&self) -> Option<&Arc<Path>> {
+        self.admin_write.as_ref().and_then(AdminWrite::socket)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::language::environment::Environment;
 

@@ -28,9 +28,7 @@ pub(super) fn write(policies: &[ImportedPolicy], losses: &[Loss]) -> String {
         text.push_str("#\n# What those files say beyond this:\n");
     }
     for loss in losses {
-        // A file name may have line breaks, but a loss must stay in one comment line.
-        let line: String = loss.line().chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
-        let _ = writeln!(text, "# {line}");
+        let _ = writeln!(text, "# {}", one_line(&loss.line()));
     }
     text.push('\n');
     text.push_str(REST);
@@ -49,8 +47,7 @@ pub(super) fn write(policies: &[ImportedPolicy], losses: &[Loss]) -> String {
 
 fn write_rule(text: &mut String, rule: &ImportedRule) {
     let ImportedRule { name, shape, values, counted, action, mode, file, line, .. } = rule;
-    let file: String = file.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
-    let _ = writeln!(text, "      # {file}:{line}");
+    let _ = writeln!(text, "      # {}:{line}", one_line(file));
     let _ = writeln!(text, "      - name: {}", quoted(name));
     let mut conditions = vec![format!("\"descriptor:entries\": {}", scalar(shape))];
     conditions.extend(values.iter().map(|(key, condition)| {
@@ -82,13 +79,18 @@ fn write_rule(text: &mut String, rule: &ImportedRule) {
     }
 }
 
+/// Returns the text for a comment, which must stay on one line. A file name may have line breaks.
+pub(super) fn one_line(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
 /// Writes a text as a scalar. Its dollar signs are escaped, so that they do not refer to variables.
-fn scalar(text: &str) -> String {
+pub(super) fn scalar(text: &str) -> String {
     quoted(&text.replace('$', "$$"))
 }
 
 /// Writes a text in double quotes.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for char in text.chars() {
         let _ = match char {

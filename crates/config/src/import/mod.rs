@@ -1,16 +1,26 @@
-//! Reads the files of the service envoyproxy/ratelimit, and writes a gateway.yaml that makes the same decision about
-//! each descriptor.
+//! Reads the files of other programs, and writes a gateway.yaml: of the service envoyproxy/ratelimit (here), of
+//! [nginx], and of [Kong](kong).
 //!
-//! A file is a tree of descriptors. At each level, the service goes to the node with exactly the entry's value, else to
-//! the first pattern that matches, else to the node without a value. The service never goes back. The limit of the last
-//! node applies. In Tollgate, the first rule of a policy that matches decides. So each sequence of keys becomes a
-//! sequence of rules, in the order in which the service searches ([`shapes`]).
+//! A file of envoyproxy/ratelimit is a tree of descriptors. At each level, the service goes to the node with exactly the value in the call,
+//! else to the first pattern that matches, else to the node without a value. The service never goes back. The limit of
+//! the last node applies. In Tollgate, the first rule of a policy that matches decides. So each sequence of keys
+//! becomes a sequence of rules, in the order in which the service searches ([`shapes`]).
 
 mod gateway_yaml;
+mod kong;
 mod names;
+mod nginx;
 mod shapes;
 mod tree;
+mod written_rules;
 
+pub use kong::import_kong;
+pub use nginx::import_nginx;
+
+use std::path::Path;
+
+use crate::config::Config;
+use crate::language::environment::Environment;
 use crate::language::problem::{Problem, Problems, Report};
 use crate::language::remarks::Remark;
 use base::position::Position;
@@ -62,6 +72,34 @@ impl Losses {
     }
 }
 
+/// Returns the import if its text is a valid gateway.yaml.
+///
+/// # Errors
+/// What the text has that gateway.yaml does not accept, each with the place in the imported files that the text names.
+fn checked(import: Import) -> Result<Import, Problems> {
+    // The file with the keys of clients does not exist yet.
+    let read = |path: &Path| match path == Path::new(API_KEYS_FILE) {
+        true => Ok(format!("{} client plan", "0".repeat(64)).into_bytes()),
+        false => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    let environment = Environment { variable: &|_| None, folder: Path::new(""), read: &read };
+    let Err(problems) = Config::parse("gateway.yaml", import.text.as_bytes(), environment) else { return Ok(import) };
+    let place = |position: Position| {
+        let before = import.text.lines().take(position.line);
+        before.filter_map(|line| line.strip_prefix("      # ")).last().map(str::to_owned)
+    };
+    let named = |problem: Problem| Problem {
+        file: problem.position.and_then(&place),
+        position: None,
+        what: format!("cannot be imported: {}", problem.what),
+        ..problem
+    };
+    Err(Problems { problems: problems.problems.into_iter().map(named).collect(), ..problems })
+}
+
+/// The file with the keys of clients, in an imported gateway.yaml.
+const API_KEYS_FILE: &str = "api-keys.txt";
+
 /// Converts the files of envoyproxy/ratelimit to a gateway.yaml. Several files may describe one domain.
 ///
 /// # Errors
@@ -83,5 +121,8 @@ pub fn import(files: &[ImportedFile<'_>]) -> Result<Import, Problems> {
     let order = |loss: &Loss| files.iter().position(|file| file.name == loss.file);
     let mut losses = losses.0;
     losses.sort_by_key(|loss| (order(loss), loss.remark.position));
-    Ok(Import { text: gateway_yaml::write(&policies, &losses), losses })
+    checked(Import { text: gateway_yaml::write(&policies, &losses), losses })
 }
+
+#[cfg(test)]
+mod tests;

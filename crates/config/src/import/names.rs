@@ -29,7 +29,7 @@ pub(super) fn give_names(policies: &mut [ImportedPolicy], losses: &mut Losses) {
 }
 
 /// Returns the wanted name, or a similar name if the wanted name is invalid or used.
-fn unique(wanted: &str, taken: &mut HashSet<String>) -> String {
+pub(super) fn unique(wanted: &str, taken: &mut HashSet<String>) -> String {
     const LONGEST: usize = 64;
     /// The length of a dash and the digits after it.
     const NUMBER: usize = 6;

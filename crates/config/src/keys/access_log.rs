@@ -53,7 +53,7 @@ pub(crate) struct LoggedAttributeReader<'k> {
 }
 
 /// Headers that always contain credentials.
-const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
+pub(crate) const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
 const KINDS: [(&str, &[Kind]); 4] =
     [("allowed", &[Kind::Allowed]), ("refused", &[Kind::Refused]), ("error", &[Kind::Error]), ("all", &Kind::ALL)];
@@ -89,13 +89,16 @@ const ATTRIBUTES: ValueKind<ReadAttributes> =
 
 const VALUE: Shape = Shape::text(
     &[
-        "^((query|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:(id|plan)|ip:address|scheme|listener|tls:(sni|client_(fingerprint|subject|dns|uri))|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
+        r"^(clear\(jwt:[^|()]+\)|(query|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:(id|plan)|ip:address|scheme|listener|tls:(sni|client_(fingerprint|subject|dns|uri))|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
     ],
-    "be one attribute like path, header:user-agent or ip:address that is no credential",
+    "be one attribute like path, header:user-agent or clear(jwt:sub) that is no credential",
 );
 
-const VALUES: ValueKind<ReadAttributes> =
-    ValueKind::new("list of attributes, at most 16, none of them a credential", Shape::List(logged(&VALUE)), values);
+const VALUES: ValueKind<ReadAttributes> = ValueKind::new(
+    "list of attributes, at most 16, claims only as `clear(jwt:<claim>)`",
+    Shape::List(logged(&VALUE)),
+    values,
+);
 
 /// Declares a list of logged attributes. The list must be short: each attribute costs a hash for every log line.
 const fn logged(of: &'static Shape) -> List {
@@ -154,23 +157,37 @@ fn kinds(field: Field<'_>) -> Option<Vec<Kind>> {
 }
 
 fn attributes(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>> {
-    list(field, &ATTRIBUTE, |member, text| reader.attributes.attribute(member, text))
+    logged_attributes(field, &ATTRIBUTE, reader, |member, text| {
+        if let Some(claim) = in_clear(text) {
+            let hint = format!("clear() is for `values`; here list {} itself", claim.escape_debug());
+            member.must_hinting("be one attribute", Some(hint));
+            return None;
+        }
+        read_one(member, text, reader)
+    })
 }
 
 fn values(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>> {
-    list(field, &VALUE, |member, text| {
-        let attribute = reader.attributes.attribute(member, text)?;
+    logged_attributes(field, &VALUE, reader, |member, text| {
+        let claim = in_clear(text);
+        let attribute = read_one(member, claim.unwrap_or(text), reader)?;
         let is_secret = match &attribute {
+            Attribute::Claim(_) => claim.is_none(),
+            _ if claim.is_some() => {
+                let hint = "clear() is for claims; list other attributes by themselves".to_owned();
+                member.must_hinting("be clear(jwt:<claim>)", Some(hint));
+                return None;
+            }
             Attribute::Header(name) => SECRET_HEADERS.contains(&name.as_str()),
-            Attribute::Claim(_)
-            | Attribute::Words(_)
-            | Attribute::ClaimedAmount(_)
-            | Attribute::Cookie(_)
-            | Attribute::KeyColumn(_) => true,
+            Attribute::Words(_) | Attribute::ClaimedAmount(_) | Attribute::Cookie(_) | Attribute::KeyColumn(_) => true,
             _ => false,
         };
         if is_secret || reader.credentials.contains(&attribute) {
-            let hint = "`attributes` logs it as a pseudonym".to_owned();
+            let in_clear = match &attribute {
+                Attribute::Claim(_) => format!("; clear({attribute}) in `values` logs it as it is"),
+                _ => String::new(),
+            };
+            let hint = format!("`attributes` logs it as a pseudonym{in_clear}");
             member.wrong(format_args!("`{attribute}` may be a credential, or come from one"), Some(hint));
             return None;
         }
@@ -178,26 +195,35 @@ fn values(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<Log
     })
 }
 
+/// Returns what stands in `clear(…)`, with which the operator says that the log may have a claim as it is.
+fn in_clear(text: &str) -> Option<&str> {
+    text.strip_prefix("clear(")?.strip_suffix(')')
+}
+
+/// Reads one attribute, without alternatives or functions.
+pub(crate) fn read_one(member: &Field<'_>, text: &str, reader: LoggedAttributeReader<'_>) -> Option<Attribute> {
+    let hint = if let Some(claim) = text.strip_prefix("words(").and_then(|text| text.strip_suffix(')')) {
+        format!("words() is for `match` alone; list {} itself", claim.trim().escape_debug())
+    } else if text.contains(['|', '(']) {
+        "alternatives, lower() and trim() are for rules; list each attribute by itself".to_owned()
+    } else {
+        return reader.attributes.attribute(member, text);
+    };
+    member.must_hinting("be one attribute", Some(hint));
+    None
+}
+
 /// Reads a list of attributes. `read` reads one attribute, and reports why an attribute is invalid.
-fn list(
+pub(crate) fn logged_attributes(
     field: Field<'_>,
     shape: &Shape,
+    reader: LoggedAttributeReader<'_>,
     read: impl Fn(&Field<'_>, &str) -> Option<Attribute>,
 ) -> Option<Vec<LoggedAttribute>> {
     let members = field.list()?;
     let mut listed = Vec::new();
     all(members, |member| {
-        let text = member.text()?;
-        if let Some(claim) = text.strip_prefix("words(").and_then(|text| text.strip_suffix(')')) {
-            let hint = format!("words() is for `match` alone; list {} itself", claim.trim().escape_debug());
-            member.must_hinting("be one attribute", Some(hint));
-            return None;
-        }
-        if text.contains(['|', '(']) {
-            let hint = "alternatives, lower() and trim() are for rules; list each attribute by itself".to_owned();
-            member.must_hinting("be one attribute", Some(hint));
-            return None;
-        }
+        let text = reader.attributes.text(&member)?;
         let attribute = read(&member, text)?;
         member.check(shape)?;
         let text = attribute.to_string();

@@ -37,7 +37,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
                     "route": expectation("The name of the route; default in a file without routes."),
                     "upstream": expectation("The name of the upstream; default in a file without upstreams."),
                     "llm:model": expectation("The model that a request to a language model asks for."),
-                    "door": expectation("Where the decision is asked for: proxy, http, ext_authz or rls.")
+                    "door": expectation("Where the decision is asked for: proxy, http, ext_authz, rls or json.")
                 },
                 "patternProperties": {
                     r"^jwt:[\s\S]": expectation("A claim of a verified token; of a list, any element."),
@@ -105,10 +105,11 @@ fn limits() -> Vec<(&'static str, Value)> {
                     "if": {"properties": {"cost_source": {"pattern": r"\$\{"}}},
                     "else": {
                         "required": ["reserve"],
-                        "properties": {"count_on": false, "fixed_cost": false, "min_cost": false, "max_cost": false}
+                        "properties": {"count_on": false, "reset_on": false, "fixed_cost": false, "min_cost": false, "max_cost": false}
                     }
                 },
-                "else": {"properties": {"reserve": false, "weights": false, "default_cost": {"$ref": "#/definitions/amount"}}}
+                "else": {"properties": {"reserve": false, "weights": false, "default_cost": {"$ref": "#/definitions/amount"}}},
+                "dependencies": {"reset_on": ["count_on"]}
             }),
         ),
         (

@@ -28,7 +28,7 @@ pub(crate) fn is_for_running(path: &str) -> bool {
     let keys: Vec<&str> = rest.split('.').skip(1).collect();
     match (first, keys.as_slice()) {
         ("jwt", keys) => keys.contains(&"keys"),
-        ("access_log", ["to"]) => true,
+        ("access_log" | "records", ["to"]) => true,
         ("cors", [key]) => key.starts_with("origins["),
         ("error_pages", ["content_type"] | ["headers", _, ..]) => true,
         ("routes", ["request_headers" | "response_headers", "set", ..]) => true,
@@ -54,6 +54,7 @@ mod tests {
             "headers[0]",
             "retry_after_jitter.share",
             "access_log.to",
+            "records.to",
             "cors[0].origins[1]",
             "error_pages[0].content_type",
             "routes[0].request_headers.set.x-api-secret",
@@ -71,6 +72,7 @@ mod tests {
             "jwt.audience[0]",
             "storey",
             "access_log.attributes[0]",
+            "records.meters[0]",
             "cors[0].match.host",
             "error_pages[0].match.path",
             "routes[0].match.path",

@@ -51,7 +51,7 @@ pub(crate) static LLM: Mapping = Mapping {
             "other",
             OTHER.declared(),
             "`refuse`; on a route: as in the file",
-            "POST requests that are in no known format, at limits on tokens of models: refused (400), free, or the cost.",
+            "POST requests that are in no known format, and WebSockets, at limits on models: refused (400), free, or the cost.",
         ),
         Key::depends(
             "bytes_per_token",
@@ -75,7 +75,7 @@ pub(crate) static LLM: Mapping = Mapping {
             "require_usage",
             BOOLEAN,
             "false; on a route: as in the file",
-            "Whether a stream that will not tell its usage is refused (400, `usage_required`), at limits on models.",
+            "Whether all requests whose responses will not tell their usage are refused (400, `usage_required`), at limits on models.",
         ),
     ],
     constraints: unconstrained,

@@ -1,6 +1,7 @@
 //! Reads the keys of gateway.yaml. Each key has a file of its name, which declares the key and reads its value.
 
 pub mod access_log;
+pub(crate) mod admin;
 pub(crate) mod check;
 pub(crate) mod client_tls;
 pub(crate) mod cors;
@@ -18,6 +19,7 @@ pub(crate) mod log;
 pub(crate) mod network_list;
 pub(crate) mod other_names;
 pub(crate) mod prices;
+pub(crate) mod records;
 pub(crate) mod retry_after_jitter;
 pub(crate) mod routes;
 pub(crate) mod rules;
@@ -25,3 +27,4 @@ pub(crate) mod store;
 pub(crate) mod threads;
 pub(crate) mod upstream_results;
 pub(crate) mod upstreams;
+pub(crate) mod usage;

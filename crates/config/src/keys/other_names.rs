@@ -16,6 +16,18 @@ pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
         ("key of a rule", "shadow") => "write `mode: shadow`, or other numbers as `shadow` in `algorithm_config`",
         ("key of a rule", "key" | "keys") => "write `limit_keys`",
         ("key of a rule" | "key of a policy" | "key of a route", _) if is_attribute() => "write it in `match`",
+        ("key of a `token_bucket`" | "key of a `leaky_bucket`", name) if per(name).is_some() => per(name)?.0,
+        ("key of a `fixed_window`" | "key of a `sliding_window`" | "key of a `sliding_log`", name)
+            if per(name).is_some() =>
+        {
+            per(name)?.1
+        }
+        ("key of a `fixed_window`", "rate") => {
+            "did you mean `limit` and `window`, such as `limit: 100, window: month`?"
+        }
+        ("key of a `sliding_window`" | "key of a `sliding_log`", "rate") => {
+            "did you mean `limit` and `window`, such as `limit: 100, window: 1m`?"
+        }
         ("key of a `concurrency` limit", "cost_source" | "fixed_cost" | "default_cost" | "min_cost" | "max_cost") => {
             "a request holds one slot: it has no cost"
         }
@@ -28,6 +40,29 @@ pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
         ("key in `redis`", "host" | "port" | "address") => "write `url: redis://HOST:6379`",
         ("key in `redis`", "db" | "database") => "write it at the end of the URL: `url: redis://HOST:6379/1`",
         ("key in `redis`", "user") => "write `username`",
+        _ => return None,
+    })
+}
+
+/// Returns the hints for a name like `requests_per_second`: in a bucket, which has a rate, and in a window.
+fn per(name: &str) -> Option<(&'static str, &'static str)> {
+    Some(match name {
+        "requests_per_second" | "per_second" | "rate_per_second" | "qps" | "tps" => {
+            ("did you mean `rps`?", "did you mean `limit` with `window: 1s`?")
+        }
+        "requests_per_minute" | "per_minute" | "rate_per_minute" | "rpm" => {
+            ("did you mean `rate: N/min`?", "did you mean `limit` with `window: 1m`?")
+        }
+        "requests_per_hour" | "per_hour" | "rate_per_hour" => {
+            ("did you mean `rate: N/hour`?", "did you mean `limit` with `window: 1h`?")
+        }
+        "requests_per_day" | "per_day" | "rate_per_day" => {
+            ("did you mean `rate: N/day`?", "did you mean `limit` with `window: 1d`?")
+        }
+        "requests_per_month" | "per_month" => {
+            let hint = "did you mean `algorithm: fixed_window` with `limit` and `window: month`?";
+            (hint, hint)
+        }
         _ => return None,
     })
 }

@@ -55,6 +55,27 @@ pub(crate) const COUNT_ON: ValueKind<ReadField<UpstreamResults>> = ValueKind::ne
     |field| results(&field, COUNTED),
 );
 
+const RESET: ValueKind<ParseText<String>> = ValueKind::new(
+    "status, `2xx`, status of gRPC",
+    Shape::Either {
+        of: &[
+            Shape::Text(Text::new(Scalars::Spelling, &["^([1-5][0-9][0-9]|[1-5]xx)$", GRPC], RESET_MUST)),
+            Shape::whole(100, 599),
+        ],
+        must: Some(RESET_MUST),
+    },
+    |text| Some(text.to_owned()),
+);
+
+const RESET_MUST: &str = "be a status like 200, a class of statuses like 2xx, or a status of gRPC like OK";
+
+/// The results that forget what was spent.
+pub(crate) const RESET_ON: ValueKind<ReadField<UpstreamResults>> = ValueKind::new(
+    "list of statuses, classes (`2xx`) and statuses of gRPC",
+    Shape::List(List::non_empty(&RESET.shape, "have at least one result")),
+    |field| results(&field, RESET),
+);
+
 fn results(field: &Field<'_>, entry: ValueKind<ParseText<String>>) -> Option<UpstreamResults> {
     let mut results = UpstreamResults::default();
     for result in all(field.list()?, |member| entry.read(member))? {

@@ -22,6 +22,16 @@ pub(crate) fn unit(name: &str) -> Option<Micros> {
     }))
 }
 
+/// Returns the hint for a rate per week, month or year, such as `100/month`. Such a period is a window of a calendar. `None` for any
+/// other text.
+pub(crate) fn calendar_hint(text: &str) -> Option<String> {
+    let (amount, period) = text.split_once('/')?;
+    let is_number = !amount.is_empty() && amount.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let period = ["week", "month", "year"].into_iter().find(|name| period.trim_end_matches('s') == *name)?;
+    is_number
+        .then(|| format!("a {period} is a window: `algorithm: fixed_window` with `limit: {amount}, window: {period}`"))
+}
+
 /// The names of all units except `ms`, as a part of a regular expression.
 macro_rules! units {
     () => {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::language::problem::HIDDEN;
 use crate::language::reader::Field;
+use crate::language::remarks::FileRole;
 use base::named_file::NamedFile;
 use base::secret::{Secret, SecretSource};
 
@@ -30,7 +31,10 @@ impl Environment<'_> {
     pub(crate) fn file(&self, field: &Field<'_>) -> Option<Vec<u8>> {
         let path = field.written()?;
         match (self.read)(Path::new(path)) {
-            Ok(bytes) => Some(bytes),
+            Ok(bytes) => {
+                field.note_named_file(self.folder.join(path), FileRole::Other);
+                Some(bytes)
+            }
             Err(error) => {
                 field.must(format_args!("be a readable file ({error})"));
                 None
@@ -65,7 +69,7 @@ impl Environment<'_> {
             return Some(None);
         }
         let path = field.written()?;
-        field.note_secret_file(self.folder.join(path));
+        field.note_named_file(self.folder.join(path), FileRole::Secret);
         match (self.read)(Path::new(path)) {
             Ok(bytes) => Some(Some(bytes)),
             Err(_) if self.is_hidden(path) && field.allows_hidden(format!("`{path}`{HIDDEN}")) => Some(None),

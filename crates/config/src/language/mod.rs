@@ -11,6 +11,7 @@ pub(crate) mod key_path;
 pub(crate) mod misplaced_keys;
 pub(crate) mod network;
 pub mod problem;
+pub(crate) mod quotes;
 pub(crate) mod reader;
 pub(crate) mod remarks;
 pub(crate) mod shape;

@@ -13,7 +13,7 @@ pub(crate) fn parse(text: &str) -> Option<IpNet> {
     network.map(canonical)
 }
 
-/// Converts a network of IPv4-mapped addresses to IPv4, as addresses of clients are converted.
+/// Converts a network of IPv4-mapped addresses to IPv4, like addresses of clients.
 fn canonical(network: IpNet) -> IpNet {
     let IpNet::V6(mapped) = network else { return network };
     let inner = mapped.addr().to_ipv4_mapped().zip(mapped.prefix_len().checked_sub(96));

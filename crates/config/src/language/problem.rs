@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::language::key::{FileKeys, Mapping};
 use crate::language::misplaced_keys::belongs_elsewhere;
-use crate::language::remarks::{ListSize, Remark, Remarks};
+use crate::language::remarks::{FileRole, ListSize, NamedFileRemark, Remark, Remarks};
 use crate::language::warning::Warning;
 use base::position::Position;
 use request::attribute::Folding;
@@ -115,7 +115,7 @@ pub(crate) type ListKey = (String, ListForm);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListForm {
     Networks,
-    /// Texts, each changed as the values of an attribute are.
+    /// Texts, each changed like a value of an attribute.
     Texts(Folding),
     Hosts,
     Paths(Folding),
@@ -198,7 +198,8 @@ impl Report {
         }
     }
 
-    /// Records that a network has bits after the prefix, such as `10.1.2.3/8`. May record the same value again.
+    /// Records that a network has bits after the prefix, such as `10.1.2.3/8`. Ignores a value that is already
+    /// recorded.
     pub(crate) fn note_host_bits(&self, position: Position, path: &str, what: String) {
         let noted = &mut self.remarks.borrow_mut().host_bits;
         let remark = Remark { position, path: path.to_owned(), what };
@@ -207,12 +208,14 @@ impl Report {
         }
     }
 
-    /// Records that the file at this path holds a secret.
-    pub(crate) fn note_secret_file(&self, path: PathBuf) {
-        self.remarks.borrow_mut().secret_files.push(path);
+    /// Records that the value at this path names a file.
+    pub(crate) fn note_named_file(&self, position: Position, path: &str, file: PathBuf, role: FileRole) {
+        let what = format!("every user of this machine can read `{}`", file.display());
+        let remark = Remark { position, path: path.to_owned(), what };
+        self.remarks.borrow_mut().named_files.push(NamedFileRemark { remark, file, role });
     }
 
-    /// Records the length of a list that was read from a separate file. The same list may be recorded more than once.
+    /// Records the length of a list that was read from a separate file. Ignores a list that is already recorded.
     pub(crate) fn note_list(&self, list: ListSize) {
         let noted = &mut self.remarks.borrow_mut().lists;
         if !noted.contains(&list) {

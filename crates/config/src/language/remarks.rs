@@ -22,8 +22,24 @@ pub struct Remarks {
     pub host_bits: Vec<Remark>,
     /// The lists that were read from separate files.
     pub lists: Vec<ListSize>,
-    /// The paths of the files that hold secrets.
-    pub secret_files: Vec<PathBuf>,
+    /// The files that gateway.yaml names, except lists.
+    pub named_files: Vec<NamedFileRemark>,
+}
+
+/// A file that gateway.yaml names, with the value that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFileRemark {
+    pub remark: Remark,
+    /// The path at which the file can be opened.
+    pub file: PathBuf,
+    pub role: FileRole,
+}
+
+/// Whether gateway.yaml names a file as a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileRole {
+    Secret,
+    Other,
 }
 
 impl Remarks {

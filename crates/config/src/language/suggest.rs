@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(nearest("port", &short), None);
         assert_eq!(nearest("rate", &short), None);
         assert_eq!(nearest("cor", &short).as_deref(), Some("did you mean `cors`?"));
-        // A text of one wrong letter gets no suggestion. A text that differs only in capitals gets a suggestion.
+        // A wrong text of one letter gets no suggestion. A text that differs only in capitals gets a suggestion.
         assert_eq!(nearest("b", &["a", "long"]), None);
         assert_eq!(nearest("hs256", &["HS256", "RS256"]).as_deref(), Some("did you mean `HS256`?"));
         // If two names are equally similar, no name is suggested.

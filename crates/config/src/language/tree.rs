@@ -10,6 +10,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
 use crate::language::key_path::{join, push_index, push_key};
 use crate::language::problem::{Problem, Report};
+use crate::language::quotes::hint_for_quotes;
 use base::position::Position;
 
 /// The largest depth of nested values. Sensible files are less deep, and recursive functions can handle this depth.
@@ -209,7 +210,9 @@ impl<'t> Builder<'t> {
                 return Problem { hint, ..fault(Position { line: index + 1, column }, "must be a key with a value") };
             }
         }
-        fault(at, format!("must be YAML: {info}"))
+        let hint =
+            self.text.lines().nth(at.line.saturating_sub(1)).and_then(|line| hint_for_quotes(line, at.column, info));
+        Problem { hint, ..fault(at, format!("must be YAML: {info}")) }
     }
 
     fn document(&mut self) -> Result<Node, Problem> {

@@ -11,7 +11,7 @@ pub(crate) struct ValueKind<Read> {
     /// The name of the kind as the reference (docs/configuration) prints it, in Markdown.
     pub text: &'static str,
     pub shape: Shape,
-    /// Reads a value. [`ValueKind::checked`] checks the shape before.
+    /// Reads a value. [`ValueKind::checked`] checks the shape first.
     read: Read,
     /// Reports a text that does not match the pattern of the shape. The report may add a hint, or leave out a secret.
     report: ReportMismatch,

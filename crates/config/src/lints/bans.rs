@@ -1,5 +1,6 @@
-//! Finds bans that somebody can bring upon others: clients that share an address, or the owner of a name that anybody can
-//! send. Also finds bans that a cluster cannot begin in one act, which are errors.
+//! Finds bans that one client can cause for others: for clients that share its address, or for the client whose name it
+//! sends. Also finds counts of guesses that anybody can reset, and bans of buckets on several nodes of a cluster, which
+//! are errors.
 
 use super::constraints::Constraints;
 use super::file::{File, LocatedRule};
@@ -7,29 +8,63 @@ use super::location::{Finding, Location};
 use crate::config::Config;
 use crate::language::tree::Node;
 use request::attribute::Attribute;
-use rules::rule::{Action, Limit, LimitKey};
+use rules::rule::{Action, Limit, LimitKey, Price};
 
-/// Finds bans of an address alone, and of all requests.
+/// Finds bans of limits that distinguish only what many people share, such as addresses, or no clients at all.
 pub(super) fn shared_ban(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (located, ban) in bans(file) {
         let mut attributes = located.rule.keys.iter().flat_map(|key| &key.alternatives).map(Attribute::source);
-        if !attributes.clone().all(|attribute| is_of_address(attribute) || is_of_target(attribute)) {
+        let is_shared = |attribute| is_of_address(attribute) || is_of_target(attribute) || is_of_program(attribute);
+        if !attributes.clone().all(is_shared) {
             continue;
         }
-        if attributes.any(is_of_address) {
-            let what = "bans an address, which many people may share: one of them can lock out all others";
-            let hint = "add what distinguishes people to limit_keys, or give the limit no ban";
-            found.push(ban.finding(what, hint));
-        } else {
-            let what = "bans everybody as soon as one client is beyond the limit";
-            found.push(ban.finding(what, "add what distinguishes clients to limit_keys"));
+        let program = attributes.clone().find(|attribute| is_of_program(attribute));
+        let (what, hint) = match (attributes.any(is_of_address), program) {
+            (true, None) => (
+                "bans an address, which many people may share: one of them can lock out all others".to_owned(),
+                "add what distinguishes people to limit_keys, or give the limit no ban",
+            ),
+            (true, Some(program)) => (
+                format!(
+                    "bans an address with a {program}, which many people may share: one of them can lock out all others"
+                ),
+                "add what distinguishes people to limit_keys, or give the limit no ban",
+            ),
+            (false, None) => (
+                "bans everybody as soon as one client is beyond the limit".to_owned(),
+                "add what distinguishes clients to limit_keys",
+            ),
+            (false, Some(program)) => (
+                format!("bans all clients with the same {program} as soon as one of them is beyond the limit"),
+                "add what distinguishes clients to limit_keys",
+            ),
+        };
+        found.push(ban.finding(what, hint));
+    }
+    found
+}
+
+/// Finds limits with `reset_on` that count by an address alone, or all requests.
+pub(super) fn shared_reset(file: &File<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for located in file.rules().filter(LocatedRule::is_enforced) {
+        let Action::Charge(limits) = &located.rule.action else { continue };
+        let mut attributes = located.rule.keys.iter().flat_map(|key| &key.alternatives).map(Attribute::source);
+        if !attributes.all(|attribute| is_of_address(attribute) || is_of_target(attribute)) {
+            continue;
+        }
+        let resets = |limit: &&Limit| matches!(&limit.price, Price::Settled(price) if price.source.resets());
+        for limit in limits.iter().filter(resets) {
+            let what = "a client with one right password resets the count of wrong ones for all other names";
+            let hint = "add the name of the user to limit_keys, or leave out reset_on";
+            found.push(located.numbers(limit).key("reset_on").finding(what, hint));
         }
     }
     found
 }
 
-/// Finds bans of a name that anybody can send, so that anybody can have its owner banned.
+/// Finds bans of limits that count by a name. Anybody can send that name, and so get its owner banned.
 pub(super) fn forced_ban(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (located, ban) in bans(file) {
@@ -45,8 +80,8 @@ pub(super) fn forced_ban(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds enforced limits with a ban whose requests charge buckets on several nodes of a cluster. A ban
-/// begins only if no other ban refuses the request, which one node does not know of another.
+/// Finds enforced limits with a ban whose requests charge buckets on several nodes of a cluster. A ban begins only if
+/// no other ban refuses the request. A node does not know the bans of other nodes.
 pub(crate) fn divided_bans(config: &Config, tree: &Node) -> Vec<Finding> {
     let beside = config.limits_charged_with_others();
     let file = File::new(config, tree);
@@ -66,7 +101,7 @@ pub(crate) fn divided_bans(config: &Config, tree: &Node) -> Vec<Finding> {
 }
 
 impl File<'_> {
-    /// Returns whether another client cannot send the values of this limit key.
+    /// Returns whether no other client can send the values of this limit key.
     fn is_of_sender(&self, key: &LimitKey) -> bool {
         key.alternatives.iter().all(|attribute| match attribute.source() {
             Attribute::Address
@@ -106,6 +141,37 @@ impl<'f> LocatedRule<'f> {
 
 fn is_of_address(attribute: &Attribute) -> bool {
     matches!(attribute, Attribute::Address)
+}
+
+/// Returns whether the value is the same for many people: a plan, or a header field that tells the program or its settings.
+/// Other values are names that a client has for itself, such as those of an account or a session.
+fn is_of_program(attribute: &Attribute) -> bool {
+    const NAMES: [&str; 16] = [
+        "accept",
+        "cache-control",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "dnt",
+        "host",
+        "origin",
+        "pragma",
+        "priority",
+        "referer",
+        "te",
+        "upgrade-insecure-requests",
+        "user-agent",
+        "x-requested-with",
+    ];
+    match attribute {
+        Attribute::KeyPlan => true,
+        Attribute::Header(name) => {
+            let name = name.as_str();
+            NAMES.contains(&name) || name.starts_with("accept-") || name.starts_with("sec-")
+        }
+        _ => false,
+    }
 }
 
 /// Returns whether the value says what a request is for, and not who sends it.

@@ -29,7 +29,8 @@ pub(super) fn charged_afterwards(file: &File<'_>) -> Vec<Finding> {
     budgets.map(|(location, _)| location.key("reserve").finding(what, hint)).collect()
 }
 
-/// Finds limits on language models whose requests may take a route that cuts a long response that is not streamed.
+/// Finds limits on language models whose requests may take a route that times out before a response that is not
+/// streamed begins.
 pub(super) fn short_first_byte(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {
@@ -57,14 +58,14 @@ pub(super) fn short_first_byte(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns the shortest time that the first byte of a response may take on a route that a request to a model can take
-/// under this rule. `None` if there is no such route.
+/// Returns the shortest timeout for the first byte of a response, among the routes of requests to models under this
+/// rule. `None` if there is no such route.
 fn shortest_first_byte<'f>(file: &File<'f>, located: &LocatedRule<'f>) -> Option<(Micros, &'f Route)> {
     let is = |attribute: Attribute, text: &str| {
         let expectation = Expectation::AnyOf(vec![Text::exact(text)]);
         Condition { attribute, expectation }
     };
-    // Only these requests cost tokens.
+    // Only POST requests cost tokens.
     let post = is(Attribute::Method, "POST");
     let constraints = Constraints::under(located.policy, located.rule).and(&Constraints::of([&post]));
     let mut shortest: Option<(Micros, &Route)> = None;
@@ -76,7 +77,7 @@ fn shortest_first_byte<'f>(file: &File<'f>, located: &LocatedRule<'f>) -> Option
         let is_met = |upstream: &&Upstream| !constraints.excludes(&is(Attribute::Upstream, &upstream.name));
         let times = upstreams(route, file).filter(is_met).map(|upstream| (first_byte(route, upstream), route));
         shortest = shortest.into_iter().chain(times).min_by_key(|(time, _)| *time);
-        // All requests under this rule that come so far take this route.
+        // This route takes all remaining requests under this rule.
         if route.conditions.iter().all(|condition| constraints.implies(condition)) {
             break;
         }
@@ -84,7 +85,7 @@ fn shortest_first_byte<'f>(file: &File<'f>, located: &LocatedRule<'f>) -> Option
     shortest
 }
 
-/// Whether no request to a model meets the condition, because it names whole paths that are of no format.
+/// Whether no request to a model meets the condition, because it lists only paths without a known format.
 fn excludes_models(condition: &Condition) -> bool {
     let is_no_format = |text: &Text| matches!(text, Text::Exact(path) if Endpoint::of_path(path).is_none());
     condition.attribute == Attribute::Path

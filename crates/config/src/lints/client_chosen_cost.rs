@@ -15,7 +15,7 @@ pub(super) fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
             let (Some(attribute), default, min, max) = (match &limit.price {
                 Price::FromRequest { attribute, default, min, max } => (Some(attribute), default, min, max),
                 Price::Settled(SettledPrice {
-                    source: SettledSource::CountOn(_),
+                    source: SettledSource::CountOn { .. },
                     reserve: Reserve::FromRequest { attributes, default, min, max, .. },
                     ..
                 }) => (attributes.first(), default, min, max),

@@ -88,7 +88,7 @@ impl<'f> Constraints<'f> {
 
     /// Whether the constraints exclude requests that have no value of the attribute.
     pub(crate) fn expects_a_value(&self, attribute: &Attribute) -> bool {
-        // Only `trim` may leave nothing of a value.
+        // Of the functions, only `trim` can make a value missing.
         let is_of_it = |known: &Attribute| {
             known.source() == attribute.source() && (known.folding().is_trim() || !attribute.folding().is_trim())
         };

@@ -1,5 +1,5 @@
-//! Finds rules that have less effect on requests about which other proxies ask: rules that need an attribute which no
-//! proxy sends, limits of requests in flight, and queues.
+//! Finds rules that have less effect on requests about which other proxies or services ask: rules that need an attribute
+//! which none of them sends, limits of requests in flight, and queues.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -38,31 +38,37 @@ pub(super) fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
 
 /// Finds rules with a queue that apply to requests about which other proxies ask. Such requests never wait in a queue.
 pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
-    let what =
-        "has a queue, in which no request waits about which another proxy asks: it leaves at once, or is refused";
+    let what = "has a queue, in which no request waits about which another proxy or a service asks: it leaves at once, or is refused";
     let hint = "use a token_bucket for such requests, or name a listener without `decide` in `match`";
-    limits_at_door(file, |algorithm| algorithm.delays(), what, hint)
+    limits_at_door(file, &[Door::Proxy], |algorithm| algorithm.delays(), what, hint)
 }
 
 /// Finds limits of slots that apply to requests about which other proxies ask. The gateway does not know when such a
-/// request ends.
+/// request ends. A service says it, if it holds what it takes.
 pub(super) fn slots_at_door(file: &File<'_>) -> Vec<Finding> {
     let what = "does not apply to requests about which another proxy asks: they hold no slot, since the gateway does not see their end";
-    let hint = "limit such requests in the other proxy, or name a listener without `decide` in `match`";
-    let mut found = limits_at_door(file, |algorithm| algorithm.slots().is_some(), what, hint);
+    let hint = "limit such requests where they are made, or name a listener without `decide` in `match`";
+    let fine = &[Door::Proxy, Door::Json];
+    let mut found = limits_at_door(file, fine, |algorithm| algorithm.slots().is_some(), what, hint);
     let what =
         "does not apply to requests about which another proxy asks: the gateway does not see what their responses cost";
-    found.extend(limits_at_door(file, |algorithm| algorithm.settling_budget().is_some(), what, hint));
+    found.extend(limits_at_door(file, fine, |algorithm| algorithm.settling_budget().is_some(), what, hint));
     found
 }
 
-/// Finds the limits that apply to requests about which other proxies ask. Only limits whose algorithm `is_such` accepts
+/// Finds the limits that apply to requests at other doors than those in `fine`. Only limits whose algorithm `is_such` accepts
 /// are found.
-fn limits_at_door(file: &File<'_>, is_such: fn(&Algorithm) -> bool, what: &str, hint: &str) -> Vec<Finding> {
+fn limits_at_door(
+    file: &File<'_>,
+    fine: &[Door],
+    is_such: fn(&Algorithm) -> bool,
+    what: &str,
+    hint: &str,
+) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {
         let Action::Charge(limits) = &located.rule.action else { continue };
-        if doors(file, &located).iter().all(|door| *door == Door::Proxy) {
+        if doors(file, &located).iter().all(|door| fine.contains(door)) {
             continue;
         }
         for limit in limits.iter().filter(|limit| is_such(&limit.algorithm)) {

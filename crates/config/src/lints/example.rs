@@ -65,7 +65,8 @@ impl<'f> Example<'f> {
         if *attribute == Attribute::Address || self.values.iter().any(|(filled, _)| *filled == attribute) {
             return true;
         }
-        // A value that fits an attribute and its changed value, or a changed path, is not invented.
+        // No value is invented for an attribute with constraints both with and without a function such as `lower`. Nor
+        // for the path or the address under a function.
         let is_other = |other: &Attribute| other != attribute && other.source() == attribute.source();
         let is_of_request =
             matches!(attribute.source(), Attribute::Path | Attribute::PathSegment(_) | Attribute::Address);

@@ -47,6 +47,25 @@ impl<'f> File<'f> {
     pub fn rules(&self) -> impl Iterator<Item = LocatedRule<'f>> {
         (0..self.policies.len()).flat_map(|policy| self.rules_of(policy))
     }
+
+    /// Returns all conditions, each with the location of its value: those of exemptions, policies, rules and routes.
+    pub fn conditions(&self) -> Vec<(&'f Condition, Location<'f>)> {
+        let root = &self.root;
+        let exempt = self.exempt.iter().enumerate().map(|(index, all)| (&all[..], root.key("exempt").member(index)));
+        let policies = self.policies.iter().enumerate();
+        let policies =
+            policies.map(|(index, policy)| (&policy.conditions[..], root.key("policies").member(index).key("match")));
+        let rules = self.rules().map(|located| (&located.rule.conditions[..], located.location.key("match")));
+        let routes = self.config.routes.routes().iter().enumerate();
+        let routes =
+            routes.map(|(index, route)| (&route.conditions[..], root.key("routes").member(index).key("match")));
+        let lists = exempt.chain(policies).chain(rules).chain(routes);
+        lists
+            .flat_map(|(conditions, location)| {
+                conditions.iter().enumerate().map(move |(index, condition)| (condition, location.pair(index)))
+            })
+            .collect()
+    }
 }
 
 impl<'f> LocatedRule<'f> {

@@ -34,7 +34,9 @@ fn window(algorithm: &Algorithm) -> Option<Micros> {
     match algorithm {
         Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_) => None,
         Algorithm::FixedWindow(window) => Some(window.window().shortest()),
-        Algorithm::Budget(budget) => budget.window().map(|window| window.shortest()),
+        Algorithm::Budget(_) | Algorithm::Purse(_) | Algorithm::Home(_) => {
+            algorithm.window().map(|window| window.shortest())
+        }
         Algorithm::SlidingLog(log) => Some(log.quota().window),
         Algorithm::SlidingWindow(window) => Some(window.window()),
     }

@@ -7,41 +7,27 @@ use ipnet::IpNet;
 
 use super::constraints::Constraints;
 use super::file::File;
-use super::location::{Finding, Location};
+use super::location::Finding;
 use crate::config::Config;
 use base::http_method;
 use request::attribute::Attribute;
 use request::door::Door;
 use request::matcher::{Expectation, Text};
 use request::path;
-use rules::rule::{Action, Condition, Override};
+use rules::rule::{Action, Override};
 
 /// Finds conditions with a value that no request can have, and conditions whose operators exclude each other.
 pub(super) fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut look = |conditions: &[Condition], location: &Location<'_>| {
-        for (index, condition) in conditions.iter().enumerate() {
-            let fault = impossible(&condition.attribute, &condition.expectation, file.config);
-            let contradiction = || {
-                let is_one = condition.expectation.operators().len() > 1 && Constraints::contradicts_itself(condition);
-                is_one.then(|| Fault::new("its operators exclude each other: it never holds", "leave one of them out"))
-            };
-            if let Some(Fault { why, hint }) = fault.or_else(contradiction) {
-                found.push(location.pair(index).finding(why, hint));
-            }
+    for (condition, location) in file.conditions() {
+        let fault = impossible(&condition.attribute, &condition.expectation, file.config);
+        let contradiction = || {
+            let is_one = condition.expectation.operators().len() > 1 && Constraints::contradicts_itself(condition);
+            is_one.then(|| Fault::new("its operators exclude each other: it never holds", "leave one of them out"))
+        };
+        if let Some(Fault { why, hint }) = fault.or_else(contradiction) {
+            found.push(location.finding(why, hint));
         }
-    };
-    for (index, conditions) in file.exempt.iter().enumerate() {
-        look(conditions, &file.root.key("exempt").member(index));
-    }
-    for (index, policy) in file.policies.iter().enumerate() {
-        look(&policy.conditions, &file.root.key("policies").member(index).key("match"));
-    }
-    for located in file.rules() {
-        look(&located.rule.conditions, &located.location.key("match"));
-    }
-    for (index, route) in file.config.routes.routes().iter().enumerate() {
-        look(&route.conditions, &file.root.key("routes").member(index).key("match"));
     }
     found.extend(overrides(file));
     found
@@ -294,7 +280,7 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         | Attribute::KeyPlan
         | Attribute::Address => &[],
         Attribute::KeyColumn(_) | Attribute::TlsServerName | Attribute::TlsClient(_) => &[EMPTY],
-        // In lower case, these values are not as requests have them.
+        // The checks expect these values with the capitals of requests, not in lower case.
         Attribute::Folded(folding, source)
             if folding.is_lower()
                 && matches!(

@@ -23,6 +23,7 @@ mod open_policy;
 mod preflights;
 mod proxies;
 mod queues;
+mod readable_secret;
 mod route_changes;
 mod routes;
 mod rule_order;
@@ -31,6 +32,7 @@ mod several_nodes;
 mod texts;
 mod transport;
 mod unknown_value;
+mod unlisted_value;
 mod unreachable_limit;
 mod unverified_key;
 pub(crate) mod valid_rest;
@@ -45,7 +47,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints, each with its name. A name never changes, because files use the name to turn the lint off.
-pub const LINTS: [(&str, Lint); 42] = [
+pub const LINTS: [(&str, Lint); 47] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("missing_head", missing_head::missing_head),
@@ -53,10 +55,12 @@ pub const LINTS: [(&str, Lint); 42] = [
     ("late_deny", rule_order::late_deny),
     ("unreachable_limit", unreachable_limit::unreachable_limit),
     ("impossible_value", impossible_value::impossible_value),
+    ("unlisted_value", unlisted_value::unlisted_value),
     ("client_chosen_cost", client_chosen_cost::client_chosen_cost),
     ("charged_afterwards", budgets::charged_afterwards),
     ("shared_ban", bans::shared_ban),
     ("forced_ban", bans::forced_ban),
+    ("shared_reset", bans::shared_reset),
     ("double_first_period", double_first_period::double_first_period),
     ("forgotten_period", forgotten_period::forgotten_period),
     ("large_log", large_log::large_log),
@@ -74,6 +78,9 @@ pub const LINTS: [(&str, Lint); 42] = [
     ("open_proxy_protocol", proxies::open_proxy_protocol),
     ("exempt_proxy", proxies::exempt_proxy),
     ("guessable_names", access::guessable_names),
+    ("readable_secret", readable_secret::readable_secret),
+    ("clear_claim", access::clear_claim),
+    ("unlogged_attribute", access::unlogged_attribute),
     ("cleartext_password", transport::cleartext_password),
     ("unverified_server", transport::unverified_server),
     ("unreachable_route", routes::unreachable_route),

@@ -37,7 +37,7 @@ pub(super) fn unverified_key(file: &File<'_>) -> Vec<Finding> {
 enum ClientChoice {
     /// Header fields, cookies and values of the query.
     Identity,
-    /// Also the path, the host and the method of the request, and the TLS server name.
+    /// The values of `Identity`, and the path, the host and the method of the request, and the TLS server name.
     Target,
 }
 
@@ -59,7 +59,7 @@ impl File<'_> {
         parts.all(is_constant).then(|| keys.iter().find_map(picked(ClientChoice::Target))).flatten()
     }
 
-    /// Returns an attribute that names a client, or something of it, and whose value any client can choose.
+    /// Returns an attribute that identifies a client, and whose value any client can choose.
     pub(super) fn picked_as_identity<'k>(
         &self,
         constraints: &Constraints<'_>,

@@ -10,23 +10,38 @@ const RULES: [&str; 3] = ["rules", "policies", "exempt"];
 const UPSTREAMS: [&str; 3] = ["upstream", "upstreams", "routes"];
 
 /// Keys on which other keys depend, each with the dependent keys.
-const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
-    ("jwt", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
-    ("api_keys", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
-    ("client_ip", &["rules", "policies", "exempt", "routes", "cors", "error_pages"]),
+const READ_BY_OTHERS: [(&str, &[&str]); 7] = [
+    ("jwt", &["rules", "policies", "exempt", "routes", "upstreams", "access_log", "records"]),
+    ("api_keys", &["rules", "policies", "exempt", "routes", "upstreams", "access_log", "records"]),
+    ("client_ip", &["rules", "policies", "exempt", "routes", "cors", "error_pages", "records"]),
+    ("rules", &["records"]),
+    ("policies", &["records"]),
+    ("exempt", &["records"]),
     ("limits", &["cors"]),
 ];
 
 /// Keys that few lints read. If a lint reads one of these keys, [`READS`] lists the lint.
-const ALONE: [&str; 8] =
-    ["log", "threads", "headers", "retry_after_jitter", "upstream_timeouts", "error_pages", "cors", "admin"];
+const ALONE: [&str; 10] = [
+    "log",
+    "threads",
+    "headers",
+    "retry_after_jitter",
+    "upstream_timeouts",
+    "error_pages",
+    "usage",
+    "cors",
+    "admin",
+    "records",
+];
 
 /// The keys that each of these lints reads. All other lints may read every key that is not in [`ALONE`].
-const READS: [(&str, &[&str]); 8] = [
+const READS: [(&str, &[&str]); 10] = [
     ("public_admin", &["admin"]),
     ("trust_everyone", &["client_ip", "listeners"]),
     ("open_proxy_protocol", &["listeners"]),
     ("guessable_names", &["access_log", "hash_key", "hash_key_file"]),
+    ("readable_secret", &[]),
+    ("clear_claim", &["access_log"]),
     ("cleartext_password", &["store"]),
     ("refused_preflight", &["jwt", "cors"]),
     ("host_bits", &[]),

@@ -50,7 +50,7 @@ fn read(shape: &Shape, value: &Value) -> (bool, bool) {
     (accepts, passes)
 }
 
-/// Returns the shapes of all keys, and the shapes of which these shapes consist.
+/// Returns the shapes of all keys, and all shapes inside them.
 fn all_shapes() -> Vec<Shape> {
     let mut found = shapes();
     let mut next = 0;

@@ -11,11 +11,11 @@ use ledger::cost::Cost;
 use ledger::outcome::Verdict;
 use rules::rule::Mode;
 
-/// An attempt that got no answer from an endpoint of the upstream.
+/// An attempt that has failed at an endpoint of the upstream, and was followed by another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedAttempt<'a> {
     pub endpoint: EndpointAddress,
-    /// The cause of the failure, as in the label `kind` of `tollgate_upstream_errors_total`.
+    /// The cause of the failure, as in the label `kind` of `tollgate_upstream_retries_total`.
     #[serde(borrow)]
     pub error: Cow<'a, str>,
     /// The time from receiving the request head to the failure.

@@ -1,7 +1,7 @@
 //! Caches verified tokens, so that a repeated token needs only a hash and a lookup.
 //!
-//! An entry is found by a hash of the whole token under a secret of this process. The entry is used only while the
-//! token is within its validity, and the issuer still has the key that verified the token.
+//! An entry is found by a hash of the whole token and a secret of this process. The entry is used only while the token
+//! is within its validity, and the issuer still has the key that verified the token.
 
 use std::sync::{Arc, Weak};
 

@@ -223,8 +223,8 @@ impl KeySet {
         if keys.is_empty() { Err(first_fault.unwrap_or(KeyError::NoKeys)) } else { Ok(KeySet(keys)) }
     }
 
-    /// Returns this set. Each key that `old` also has is taken from `old`, so that tokens which it has verified stay in
-    /// the cache.
+    /// Returns this set. A key that `old` also has is taken from `old`, so that the tokens that this key has verified
+    /// stay in the cache.
     pub fn replacing(self, old: &KeySet) -> KeySet {
         let kept = |key: Arc<Key>| old.0.iter().find(|known| **known == key).cloned().unwrap_or(key);
         KeySet(self.0.into_iter().map(kept).collect())
@@ -244,7 +244,7 @@ impl KeySet {
     }
 
     /// Returns at most four keys that may have signed a token with this algorithm and key id: first the keys with this
-    /// id, then the keys without an id. For a token without a key id, any key for the algorithm.
+    /// id, then the keys without an id. A token without a key id may be signed by any key for the algorithm.
     pub fn candidates(&self, algorithm: Algorithm, id: Option<&str>) -> impl Iterator<Item = &Arc<Key>> {
         let fitting = move |key: &&Arc<Key>| key.algorithms.contains(&algorithm);
         let named = self.0.iter().filter(fitting).filter(move |key| id.is_some() && key.is_named(id));

@@ -50,11 +50,13 @@ impl Verifier {
 
     /// Makes the verifier that replaces `before`. The fetched keys of `before` are kept if the new settings still use them.
     pub fn after(before: Option<&Verifier>, settings: &Settings, clock: Clock) -> Verifier {
-        let known = |wanted: &remote_key_set::Settings| {
-            before.and_then(|before| before.remotes().find(|remote| remote.settings() == wanted)).cloned()
-        };
         let fetched = |wanted: &remote_key_set::Settings| {
-            known(wanted).unwrap_or_else(|| Arc::new(RemoteKeySet::new(wanted.clone(), clock.clone())))
+            let mut known = before.into_iter().flat_map(Verifier::remotes);
+            if let Some(same) = known.clone().find(|remote| remote.settings() == wanted) {
+                return Arc::clone(same);
+            }
+            let former = known.find(|remote| remote.issuer() == wanted.issuer).map(Arc::as_ref);
+            Arc::new(RemoteKeySet::after(former, wanted.clone(), clock.clone()))
         };
         let trusted = |issuer: &Issuer| TrustedIssuer {
             remote: match &issuer.keys {
@@ -73,7 +75,7 @@ impl Verifier {
     }
 
     /// Returns the key sets that are fetched from issuers. The caller must keep these sets up to date.
-    pub fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
+    pub fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> + Clone {
         self.issuers.iter().filter_map(|trusted| trusted.remote.as_ref())
     }
 

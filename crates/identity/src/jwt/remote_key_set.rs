@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use jsonwebtoken::Algorithm;
 use tokio::sync::{Notify, watch};
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 
+use super::algorithm::algorithm_name;
 use super::keys::{KeyError, KeySet, Origin};
 use base::interval::fixed_interval;
 use base::time::{Clock, Timestamp};
@@ -34,6 +36,15 @@ pub struct Settings {
     /// The name of the issuer, for logs and metrics.
     pub issuer: String,
     pub url: String,
+    /// The accepted algorithms. A set without a key for any of them is not used.
+    pub algorithms: Vec<Algorithm>,
+}
+
+impl Settings {
+    /// Whether the set has a key for one of the accepted algorithms.
+    fn accepts(&self, set: &KeySet) -> bool {
+        self.algorithms.iter().any(|algorithm| set.fits(*algorithm))
+    }
 }
 
 /// Whether keys may be fetched from this URL: https, or http on the loopback interface.
@@ -57,6 +68,8 @@ pub enum FetchError {
     Status(u16),
     TooLarge,
     Key(KeyError),
+    /// The set has no key for any of these algorithms, so no token could be verified with it.
+    OtherAlgorithms(Vec<Algorithm>),
 }
 
 impl fmt::Display for FetchError {
@@ -66,6 +79,10 @@ impl fmt::Display for FetchError {
             FetchError::Status(status) => write!(f, "answered {status}"),
             FetchError::TooLarge => write!(f, "larger than {LARGEST} bytes"),
             FetchError::Key(unfit) => unfit.fmt(f),
+            FetchError::OtherAlgorithms(wanted) => {
+                let names: Vec<_> = wanted.iter().map(|algorithm| algorithm_name(*algorithm)).collect();
+                write!(f, "has no key for {}, which `algorithms` lists", names.join(" or "))
+            }
         }
     }
 }
@@ -87,12 +104,16 @@ pub struct RemoteKeySet {
 }
 
 impl RemoteKeySet {
-    pub fn new(settings: Settings, clock: Clock) -> RemoteKeySet {
+    /// Makes the set that replaces `before`, or a set that has never been fetched. The keys of `before` are kept until the
+    /// next fetch if they come from the same URL and one of them fits the new settings.
+    pub fn after(before: Option<&RemoteKeySet>, settings: Settings, clock: Clock) -> RemoteKeySet {
+        let same = before.filter(|before| before.settings.url == settings.url);
+        let kept = same.and_then(RemoteKeySet::current).filter(|set| settings.accepts(set));
         RemoteKeySet {
             settings,
             clock,
             cooldown: fixed_interval("jwks_cooldown", COOLDOWN),
-            set: ArcSwapOption::empty(),
+            set: ArcSwapOption::new(kept),
             began: AtomicU64::new(0),
             pending: AtomicBool::new(false),
             wanted: Notify::new(),
@@ -128,7 +149,7 @@ impl RemoteKeySet {
             report(self.issuer(), outcome);
             let wait = if good { REFRESH } else { pause };
             pause = if good { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-            // Jittered, so that gateways do not all fetch at the same time.
+            // Jitter keeps gateways from fetching all at the same time.
             let waited = tokio::time::sleep(wait.mul_f64(0.8 + fastrand::f64() / 5.0));
             tokio::select! {
                 () = waited => {}
@@ -153,7 +174,7 @@ impl RemoteKeySet {
         self.wanted.notify_one();
     }
 
-    /// Fetches the keys again, because a token's key is unknown. Returns whether a fetch has ended. `false`: the last
+    /// Fetches the keys again, because a token's key is unknown. Returns whether a fetch has ended. `false` if the last
     /// fetch began recently, or the fetch took too long.
     pub(crate) async fn refetch(&self) -> bool {
         let mut ended = self.ended.subscribe();
@@ -175,11 +196,15 @@ impl RemoteKeySet {
     async fn fetch(&self) -> Result<usize, FetchError> {
         self.began.store(self.clock.now().0, Ordering::Release);
         self.pending.store(true, Ordering::Release);
-        let (url, old) = (self.settings.url.clone(), self.current().unwrap_or_default());
+        let (settings, old) = (self.settings.clone(), self.current().unwrap_or_default());
         // The HTTP client blocks, and parsing a large set takes time. So both run on a separate thread.
         let fetched = tokio::task::spawn_blocking(move || {
-            let set = KeySet::jwks(&get(&url)?, Origin::Fetched).map_err(FetchError::Key)?;
-            Ok(set.replacing(&old))
+            let set = KeySet::jwks(&get(&settings.url)?, Origin::Fetched).map_err(FetchError::Key)?;
+            if settings.accepts(&set) {
+                Ok(set.replacing(&old))
+            } else {
+                Err(FetchError::OtherAlgorithms(settings.algorithms))
+            }
         });
         let outcome = match fetched.await {
             Ok(fetched) => fetched,

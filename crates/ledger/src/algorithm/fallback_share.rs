@@ -35,18 +35,22 @@ impl Algorithm {
                 (Algorithm::Concurrency(slots), cost)
             }
             Algorithm::Budget(budget) => budget.share(cost, of),
+            Algorithm::Purse(purse) => purse.limit().plain_share(cost, of),
+            Algorithm::Home(home) => home.limit().plain_share(cost, of),
         }
     }
 
-    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. `None`: the
+    /// Returns the first entry of a share of the limit, made from the plain state `seen` of the whole limit. `None`: the
     /// share begins full, and the caller can charge the spent amount to it.
-    pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
+    pub(super) fn plain_begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::LeakyBucket(_)
             | Algorithm::Concurrency(_)
-            | Algorithm::Budget(_) => None,
+            | Algorithm::Budget(_)
+            | Algorithm::Purse(_)
+            | Algorithm::Home(_) => None,
             Algorithm::SlidingLog(log) => log.begin_with(seen, now),
             Algorithm::SlidingWindow(window) => window.begin_with(seen, now),
         }

@@ -1,8 +1,9 @@
 //! Lists the algorithms by name, and their Lua twins.
 
 use super::step::State;
-use super::{budget, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
+use super::{budget, concurrency, fixed_window, leaky_bucket, lease, raise, sliding_log, sliding_window, token_bucket};
 use crate::cost::Cost;
+use base::time::Timestamp;
 
 macro_rules! token_bucket {
     () => {
@@ -16,16 +17,25 @@ macro_rules! fixed_window {
     };
 }
 
-/// The twin of a budget whose spent amount is that of another twin.
+/// The twin of a budget whose spent amount is that of another twin. `width` is the number of bytes of an owner's entry.
 macro_rules! budget {
-    ($spent:expr) => {
+    ($width:literal, $spent:expr) => {
         concat!(
-            "local WIDTH, spent_twin = 40, (function()\n",
+            "local WIDTH, spent_twin = ",
+            $width,
+            ", (function()\n",
             $spent,
             "\nend)()\n",
             include_str!("owner_entries.lua"),
             include_str!("budget/budget.lua")
         )
+    };
+}
+
+/// The twin of the home of a limit, whose spent amount is that of another twin.
+macro_rules! home {
+    ($spent:expr) => {
+        concat!("local spent_twin = (function()\n", $spent, "\nend)()\n", include_str!("lease/home.lua"))
     };
 }
 
@@ -42,9 +52,11 @@ macro_rules! with_ban {
 /// - `open` makes a bucket from a stored value, or a full bucket from `false`. The bucket has the fields `limit`,
 ///   `found` (the stored value) and `changed` (whether it must be written although nothing is charged). From an invalid
 ///   value, `open` makes an empty bucket that is `invalid`.
-/// - `most` returns how many times a bucket can pay a cost, and `charge` charges a cost.
+/// - `most` returns how many times a bucket can pay a cost. Its last argument is whether the bucket is only checked. `charge`
+///   charges a cost.
 /// - `close` returns the value to store, and the time until which the store must keep the value.
-/// - `give_back` gives thousandths back to a stored value. It returns the new value, or `false` for an invalid value.
+/// - `give_back` gives thousandths back to a stored value, at a moment. It returns the new value, or `false` for an invalid
+///   value.
 /// - `undo` takes back what is left of a charge, if another bucket refused the request. It changes the bucket and
 ///   returns `true`, or returns what `close` would return, or `false` if nothing is left. Without `undo`, the charge
 ///   stays.
@@ -55,24 +67,37 @@ macro_rules! with_ban {
 /// - `is_banned` returns whether a ban of the bucket runs, `begins_ban` whether a refused request begins a ban, and
 ///   `begin_ban` begins it. Only limits with bans have them.
 /// - `most_spent` returns how many times a bucket could pay if nothing were held. Only budgets have it.
-/// - `settles` is `true` if the reports about a limit also have sums of settled costs.
+/// - `settles` is `true` if the reports about a limit also have sums of settled costs, and `resets` if they also count
+///   resets. Then `accept` also returns whether the owner has reset the bucket.
 /// - `renew` accepts a report about a stored value if nothing is asked of the bucket. It returns the value to store,
 ///   which is kept as long as the stored value. It returns `false` if only `open` and `accept` can accept the report.
+/// - `hear`, of purses and homes, reads an act or a word of a region, and changes the bucket. It returns the reply.
+/// - `unraised` is `true` if raises do not enlarge the limit. In all other limits they enlarge the field `capacity`, which counts
+///   in `unit`s, or else in thousandths.
+///
+/// No twin accepts a value with raises (`raise/raise.lua`).
 ///
 /// A bucket has the field `stored_until` if the twin knows the time until which the store keeps the stored value.
-pub const TWINS: [&str; 12] = [
+pub const TWINS: [&str; 19] = [
     token_bucket!(),
     fixed_window!(),
     include_str!("sliding_log/sliding_log.lua"),
     include_str!("sliding_window/sliding_window.lua"),
     concat!(include_str!("rate.lua"), include_str!("leaky_bucket/leaky_bucket.lua")),
     concurrency::TWIN,
-    budget!(token_bucket!()),
-    budget!(fixed_window!()),
+    budget!(40, token_bucket!()),
+    budget!(40, fixed_window!()),
     with_ban!(token_bucket!()),
     with_ban!(fixed_window!()),
-    with_ban!(budget!(token_bucket!())),
-    with_ban!(budget!(fixed_window!())),
+    with_ban!(budget!(40, token_bucket!())),
+    with_ban!(budget!(40, fixed_window!())),
+    budget!(48, token_bucket!()),
+    budget!(48, fixed_window!()),
+    with_ban!(budget!(48, token_bucket!())),
+    with_ban!(budget!(48, fixed_window!())),
+    include_str!("lease/purse/purse.lua"),
+    home!(token_bucket!()),
+    home!(fixed_window!()),
 ];
 
 /// The algorithms by name, without the settings of a limit.
@@ -92,6 +117,20 @@ pub enum AlgorithmKind {
     FixedWindowWithBan,
     TokenBudgetWithBan,
     WindowBudgetWithBan,
+    /// A token bucket whose costs are known only when a request ends, which can also forget what was spent.
+    TokenBudgetWithResets,
+    /// A fixed window whose costs are known only when a request ends, which can also forget what was spent.
+    WindowBudgetWithResets,
+    TokenBudgetWithResetsAndBan,
+    WindowBudgetWithResetsAndBan,
+    /// What one region has leased from the home of a token bucket.
+    TokenPurse,
+    /// What one region has leased from the home of a fixed window.
+    WindowPurse,
+    /// The home of a token bucket that holds over several regions.
+    TokenHome,
+    /// The home of a fixed window that holds over several regions.
+    WindowHome,
 }
 
 impl AlgorithmKind {
@@ -111,11 +150,19 @@ impl AlgorithmKind {
             AlgorithmKind::TokenBucket
             | AlgorithmKind::TokenBudget
             | AlgorithmKind::TokenBucketWithBan
-            | AlgorithmKind::TokenBudgetWithBan => token_bucket::NAME,
+            | AlgorithmKind::TokenBudgetWithBan
+            | AlgorithmKind::TokenBudgetWithResets
+            | AlgorithmKind::TokenBudgetWithResetsAndBan
+            | AlgorithmKind::TokenPurse
+            | AlgorithmKind::TokenHome => token_bucket::NAME,
             AlgorithmKind::FixedWindow
             | AlgorithmKind::WindowBudget
             | AlgorithmKind::FixedWindowWithBan
-            | AlgorithmKind::WindowBudgetWithBan => fixed_window::NAME,
+            | AlgorithmKind::WindowBudgetWithBan
+            | AlgorithmKind::WindowBudgetWithResets
+            | AlgorithmKind::WindowBudgetWithResetsAndBan
+            | AlgorithmKind::WindowPurse
+            | AlgorithmKind::WindowHome => fixed_window::NAME,
             AlgorithmKind::SlidingLog => sliding_log::NAME,
             AlgorithmKind::SlidingWindow => sliding_window::NAME,
             AlgorithmKind::LeakyBucket => leaky_bucket::NAME,
@@ -135,7 +182,11 @@ impl AlgorithmKind {
             AlgorithmKind::TokenBudget
             | AlgorithmKind::WindowBudget
             | AlgorithmKind::TokenBudgetWithBan
-            | AlgorithmKind::WindowBudgetWithBan => true,
+            | AlgorithmKind::WindowBudgetWithBan
+            | AlgorithmKind::TokenBudgetWithResets
+            | AlgorithmKind::WindowBudgetWithResets
+            | AlgorithmKind::TokenBudgetWithResetsAndBan
+            | AlgorithmKind::WindowBudgetWithResetsAndBan => true,
             AlgorithmKind::TokenBucket
             | AlgorithmKind::FixedWindow
             | AlgorithmKind::SlidingLog
@@ -143,7 +194,11 @@ impl AlgorithmKind {
             | AlgorithmKind::LeakyBucket
             | AlgorithmKind::Concurrency
             | AlgorithmKind::TokenBucketWithBan
-            | AlgorithmKind::FixedWindowWithBan => false,
+            | AlgorithmKind::FixedWindowWithBan
+            | AlgorithmKind::TokenPurse
+            | AlgorithmKind::WindowPurse
+            | AlgorithmKind::TokenHome
+            | AlgorithmKind::WindowHome => false,
         }
     }
 
@@ -155,7 +210,31 @@ impl AlgorithmKind {
                 | AlgorithmKind::FixedWindowWithBan
                 | AlgorithmKind::TokenBudgetWithBan
                 | AlgorithmKind::WindowBudgetWithBan
+                | AlgorithmKind::TokenBudgetWithResetsAndBan
+                | AlgorithmKind::WindowBudgetWithResetsAndBan
         )
+    }
+
+    /// Returns whether the entries of the bucket's owners count resets. The keys of such buckets have another format, which old
+    /// gateways never read.
+    pub const fn has_resets(self) -> bool {
+        matches!(
+            self,
+            AlgorithmKind::TokenBudgetWithResets
+                | AlgorithmKind::WindowBudgetWithResets
+                | AlgorithmKind::TokenBudgetWithResetsAndBan
+                | AlgorithmKind::WindowBudgetWithResetsAndBan
+        )
+    }
+
+    /// Returns whether the bucket is the purse of a region.
+    pub const fn is_purse(self) -> bool {
+        matches!(self, AlgorithmKind::TokenPurse | AlgorithmKind::WindowPurse)
+    }
+
+    /// Returns whether the bucket is the home of a limit that holds over several regions.
+    pub const fn is_home(self) -> bool {
+        matches!(self, AlgorithmKind::TokenHome | AlgorithmKind::WindowHome)
     }
 
     /// Parses the name of an algorithm; `None` if the name is unknown.
@@ -166,20 +245,51 @@ impl AlgorithmKind {
     /// Gives back up to `amount` of what was spent from the bucket with this state. Returns the new state; `None` for
     /// an invalid state.
     pub fn give_back(self, state: &[u64], amount: Cost) -> Option<State> {
+        // Raises stay.
+        match raise::plain(state) {
+            Some(plain) => Some(raise::with_prefix(raise::prefix(state), self.plain_give_back(plain, amount)?)),
+            None => Some(State::from_slice(state)),
+        }
+    }
+
+    /// Gives back as [`AlgorithmKind::give_back`] does, at `now`. With [`budget::EVERYTHING`], the timed holds that have ended are
+    /// forgotten too, so that what they held is not spent later.
+    pub fn give_back_at(self, state: &[u64], amount: Cost, now: Timestamp) -> Option<State> {
+        let plain = raise::plain(state).filter(|_| amount >= budget::EVERYTHING && self.is_budget() && self.is_held());
+        let left = plain.and_then(|plain| budget::without_ended(self, plain, now));
+        let left = left.map(|left| raise::with_prefix(raise::prefix(state), left));
+        self.give_back(left.as_deref().unwrap_or(state), amount)
+    }
+
+    fn plain_give_back(self, state: &[u64], amount: Cost) -> Option<State> {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::give_back(state, amount),
             AlgorithmKind::FixedWindow => fixed_window::give_back(state, amount),
             AlgorithmKind::SlidingLog => sliding_log::give_back(state, amount),
             AlgorithmKind::SlidingWindow => sliding_window::give_back(state, amount),
-            // A leaky bucket has the state of a token bucket. Waiting requests keep their moments.
+            // A leaky bucket has the state of a token bucket. A waiting request still goes on when planned.
             AlgorithmKind::LeakyBucket => token_bucket::give_back(state, amount),
             AlgorithmKind::Concurrency => concurrency::give_back(state, amount),
-            AlgorithmKind::TokenBudget | AlgorithmKind::TokenBucketWithBan | AlgorithmKind::TokenBudgetWithBan => {
+            AlgorithmKind::TokenBudget
+            | AlgorithmKind::TokenBucketWithBan
+            | AlgorithmKind::TokenBudgetWithBan
+            | AlgorithmKind::TokenBudgetWithResets
+            | AlgorithmKind::TokenBudgetWithResetsAndBan => {
                 budget::give_back(self, state, amount, token_bucket::give_back)
             }
-            AlgorithmKind::WindowBudget | AlgorithmKind::FixedWindowWithBan | AlgorithmKind::WindowBudgetWithBan => {
+            AlgorithmKind::WindowBudget
+            | AlgorithmKind::FixedWindowWithBan
+            | AlgorithmKind::WindowBudgetWithBan
+            | AlgorithmKind::WindowBudgetWithResets
+            | AlgorithmKind::WindowBudgetWithResetsAndBan => {
                 budget::give_back(self, state, amount, fixed_window::give_back)
             }
+            // What a purse has spent comes back at home.
+            AlgorithmKind::TokenPurse | AlgorithmKind::WindowPurse => {
+                lease::purse::is_purse(state).then(|| State::from_slice(state))
+            }
+            AlgorithmKind::TokenHome => lease::home::give_back(state, amount, token_bucket::give_back),
+            AlgorithmKind::WindowHome => lease::home::give_back(state, amount, fixed_window::give_back),
         }
     }
 
@@ -198,6 +308,13 @@ impl AlgorithmKind {
             AlgorithmKind::FixedWindowWithBan => 9,
             AlgorithmKind::TokenBudgetWithBan => 10,
             AlgorithmKind::WindowBudgetWithBan => 11,
+            AlgorithmKind::TokenBudgetWithResets => 12,
+            AlgorithmKind::WindowBudgetWithResets => 13,
+            AlgorithmKind::TokenBudgetWithResetsAndBan => 14,
+            AlgorithmKind::WindowBudgetWithResetsAndBan => 15,
+            AlgorithmKind::TokenPurse | AlgorithmKind::WindowPurse => 16,
+            AlgorithmKind::TokenHome => 17,
+            AlgorithmKind::WindowHome => 18,
         }
     }
 
@@ -207,11 +324,19 @@ impl AlgorithmKind {
             AlgorithmKind::TokenBucket
             | AlgorithmKind::TokenBudget
             | AlgorithmKind::TokenBucketWithBan
-            | AlgorithmKind::TokenBudgetWithBan => token_bucket::EXCEEDED,
+            | AlgorithmKind::TokenBudgetWithBan
+            | AlgorithmKind::TokenBudgetWithResets
+            | AlgorithmKind::TokenBudgetWithResetsAndBan
+            | AlgorithmKind::TokenPurse
+            | AlgorithmKind::TokenHome => token_bucket::EXCEEDED,
             AlgorithmKind::FixedWindow
             | AlgorithmKind::WindowBudget
             | AlgorithmKind::FixedWindowWithBan
-            | AlgorithmKind::WindowBudgetWithBan => fixed_window::EXCEEDED,
+            | AlgorithmKind::WindowBudgetWithBan
+            | AlgorithmKind::WindowBudgetWithResets
+            | AlgorithmKind::WindowBudgetWithResetsAndBan
+            | AlgorithmKind::WindowPurse
+            | AlgorithmKind::WindowHome => fixed_window::EXCEEDED,
             AlgorithmKind::SlidingLog => sliding_log::EXCEEDED,
             AlgorithmKind::SlidingWindow => sliding_window::EXCEEDED,
             AlgorithmKind::LeakyBucket => leaky_bucket::EXCEEDED,

@@ -1,11 +1,9 @@
-//! Lists the algorithms, and passes calls to the algorithm of a limit. An algorithm defines the state of a bucket, and
-//! how one charge changes this state.
+//! Lists the algorithms, and passes calls to that of a limit. It defines a bucket's state, and how one charge changes it.
 //!
 //! The state of any bucket is a short list of integers. A step is a pure function of the state, the cost and the time.
+//! Before it there can be raises ([`raise`]): `raise/raised_bucket.rs` passes the *plain* state after them to the functions here.
 //!
-//! Each algorithm has a Lua twin in its folder: the same steps for a store that runs scripts.
-//!
-//! A new algorithm needs its folder, its twin, and an arm in each `match` of this file.
+//! Each algorithm has a Lua twin in its folder. A new algorithm needs its folder, its twin, and an arm in each `match` here.
 
 pub mod ban;
 pub mod budget;
@@ -15,26 +13,32 @@ mod fallback_share;
 pub mod fixed_window;
 mod kind;
 pub mod leaky_bucket;
+pub mod lease;
 mod owner_entries;
+mod owner_entry;
+mod owners;
+pub mod raise;
 mod rate;
+mod shared_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
 mod step;
+pub mod thresholds;
 pub mod token_bucket;
 
 use std::sync::LazyLock;
 
 use super::calendar::Zone;
 use super::cost::Cost;
-use crate::holds::Report;
 use ban::{Ban, BanPeriod};
 use base::time::{Micros, Timestamp};
-use budget::Budget;
-use concurrency::{Concurrency, Holder};
+use budget::{Budget, SpentLimit};
+use concurrency::Concurrency;
 pub use display::DisplayedAlgorithm;
 use fixed_window::{FixedWindow, Window};
 pub use kind::{AlgorithmKind, TWINS};
 use leaky_bucket::LeakyBucket;
+use lease::{Home, Purse};
 use sliding_log::SlidingLog;
 use sliding_window::SlidingWindow;
 pub use step::{BanBeginning, ChargeResult, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
@@ -52,13 +56,17 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     LeakyBucket(LeakyBucket),
     Concurrency(Concurrency),
-    /// A token bucket or fixed window with bans, or whose costs are known only when a request ends, or both.
+    /// A token bucket or fixed window that has bans, or costs that are known only when a request ends, or both.
     Budget(Budget),
+    /// What one region has leased from the home of a token bucket or fixed window that holds over several regions.
+    Purse(Purse),
+    /// The home of such a limit.
+    Home(Home),
 }
 
 impl Algorithm {
     /// Computes the result of charging `cost` at `now` to the bucket with this state. `None` is the state of a full bucket.
-    pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+    fn plain_step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.step(state, cost, now),
             Algorithm::FixedWindow(window) => window.step(state, cost, now),
@@ -67,6 +75,8 @@ impl Algorithm {
             Algorithm::LeakyBucket(bucket) => bucket.step(state, cost, now),
             Algorithm::Concurrency(slots) => slots.step(state, cost, now),
             Algorithm::Budget(budget) => budget.step(state, cost, now),
+            Algorithm::Purse(purse) => purse.step(state, cost, now),
+            Algorithm::Home(home) => home.step(state, cost, now),
         }
     }
 
@@ -81,6 +91,8 @@ impl Algorithm {
             Algorithm::LeakyBucket(bucket) => bucket.quota(),
             Algorithm::Concurrency(slots) => slots.quota(),
             Algorithm::Budget(budget) => budget.quota(now),
+            Algorithm::Purse(purse) => purse.limit().quota(now),
+            Algorithm::Home(home) => home.limit().quota(now),
         }
     }
 
@@ -97,10 +109,12 @@ impl Algorithm {
             | Algorithm::SlidingWindow(_)
             | Algorithm::LeakyBucket(_)
             | Algorithm::Concurrency(_) => None,
-            Algorithm::FixedWindow(_) | Algorithm::Budget(_) => match self.window()? {
-                Window::Calendar(calendar) => Some(calendar.zone()),
-                Window::Epoch(_) | Window::FirstRequest(_) => None,
-            },
+            Algorithm::FixedWindow(_) | Algorithm::Budget(_) | Algorithm::Purse(_) | Algorithm::Home(_) => {
+                match self.window()? {
+                    Window::Calendar(calendar) => Some(calendar.zone()),
+                    Window::Epoch(_) | Window::FirstRequest(_) => None,
+                }
+            }
         }
     }
 
@@ -114,11 +128,13 @@ impl Algorithm {
             | Algorithm::Concurrency(_) => None,
             Algorithm::FixedWindow(window) => Some(window.window()),
             Algorithm::Budget(budget) => budget.window(),
+            Algorithm::Purse(purse) => purse.limit().window(),
+            Algorithm::Home(home) => home.limit().window(),
         }
     }
 
     /// Returns the period of a fixed window that contains `now`. `None` if no period runs, as for other algorithms.
-    pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
+    fn plain_period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         match self {
             Algorithm::TokenBucket(_)
             | Algorithm::SlidingLog(_)
@@ -127,12 +143,14 @@ impl Algorithm {
             | Algorithm::Concurrency(_) => None,
             Algorithm::FixedWindow(window) => window.period(state, now),
             Algorithm::Budget(budget) => budget.period(state, now),
+            Algorithm::Purse(purse) => purse.period(state, now),
+            Algorithm::Home(home) => home.period(state, now),
         }
     }
 
     /// Returns the amount that is spent at `now`, rounded up to a thousandth. After a limit was lowered, this amount
     /// can exceed [`Algorithm::ceiling`].
-    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+    fn plain_spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.spent(state, now),
             Algorithm::FixedWindow(window) => window.spent(state, now),
@@ -141,6 +159,8 @@ impl Algorithm {
             Algorithm::LeakyBucket(bucket) => bucket.spent(state, now),
             Algorithm::Concurrency(slots) => slots.spent(state, now),
             Algorithm::Budget(budget) => budget.spent(state, now),
+            Algorithm::Purse(purse) => purse.spent(state, now),
+            Algorithm::Home(home) => home.spent(state, now),
         }
     }
 
@@ -153,12 +173,14 @@ impl Algorithm {
     }
 
     /// Returns the entry that a store must write at `now` in place of the state. Almost always `None`.
-    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+    fn plain_correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.correction(state, now),
             Algorithm::LeakyBucket(bucket) => bucket.correction(state, now),
             Algorithm::Concurrency(slots) => slots.correction(state, now),
             Algorithm::Budget(budget) => budget.correction(state, now),
+            Algorithm::Purse(purse) => purse.correction(state, now),
+            Algorithm::Home(home) => home.correction(state, now),
             Algorithm::FixedWindow(window) => window.correction(state, now),
             Algorithm::SlidingLog(log) => log.correction(state, now),
             Algorithm::SlidingWindow(window) => window.correction(state, now),
@@ -176,6 +198,8 @@ impl Algorithm {
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.for_request(numbers)),
             Algorithm::Concurrency(slots) => Algorithm::Concurrency(slots.for_request(numbers, least)),
             Algorithm::Budget(budget) => Algorithm::Budget(budget.for_request(numbers, least)),
+            Algorithm::Purse(purse) => Algorithm::Purse(purse.with(|limit| limit.for_request(numbers, least))),
+            Algorithm::Home(home) => Algorithm::Home(home.with(|limit| limit.for_request(numbers, least))),
         }
     }
 
@@ -189,6 +213,8 @@ impl Algorithm {
             | Algorithm::Concurrency(_) => *self,
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.at_fastest()),
             Algorithm::Budget(budget) => Algorithm::Budget(budget.at_fastest()),
+            Algorithm::Purse(purse) => Algorithm::Purse(purse.with(SpentLimit::at_fastest)),
+            Algorithm::Home(home) => Algorithm::Home(home.with(SpentLimit::at_fastest)),
         }
     }
 
@@ -202,6 +228,8 @@ impl Algorithm {
             Algorithm::LeakyBucket(bucket) => bucket.places(),
             Algorithm::Concurrency(slots) => slots.limit(),
             Algorithm::Budget(budget) => budget.ceiling(),
+            Algorithm::Purse(purse) => purse.limit().ceiling(),
+            Algorithm::Home(home) => home.limit().ceiling(),
         }
     }
 
@@ -216,6 +244,8 @@ impl Algorithm {
             Algorithm::LeakyBucket(bucket) => bucket.numbers(),
             Algorithm::Concurrency(slots) => slots.numbers(),
             Algorithm::Budget(budget) => budget.numbers(near),
+            Algorithm::Purse(purse) => purse.numbers(),
+            Algorithm::Home(home) => home.numbers(near),
         };
         (self.kind().twin(), numbers)
     }
@@ -228,89 +258,42 @@ impl Algorithm {
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
             // Places become free only at the limit's rate.
-            | Algorithm::LeakyBucket(_)
-            // In an excerpt, held amounts count as free.
-            | Algorithm::Budget(_) => true,
-            Algorithm::Concurrency(_) => false,
+            | Algorithm::LeakyBucket(_) => true,
+            // In an excerpt, held amounts count as free. The end of a request may forget what is spent.
+            Algorithm::Budget(budget) => !budget.resets(),
+            // What home gives refills a purse, and what a region returns refills home.
+            Algorithm::Concurrency(_) | Algorithm::Purse(_) | Algorithm::Home(_) => false,
         }
     }
 
     /// Returns whether a state from a store's reply still shows at `moment` how much the bucket holds. An excerpt of a
     /// large state shows this only for a limited time.
-    pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
+    fn plain_tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         match self {
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingWindow(_)
             | Algorithm::LeakyBucket(_)
             | Algorithm::Concurrency(_)
-            | Algorithm::Budget(_) => true,
+            | Algorithm::Budget(_)
+            | Algorithm::Purse(_)
+            | Algorithm::Home(_) => true,
             Algorithm::SlidingLog(log) => log.tells_until(state, moment),
         }
     }
 
     /// Returns the part of a state that is worth caching. It never shows more than the bucket holds.
-    pub fn excerpt(&self, state: State) -> State {
+    fn plain_excerpt(&self, state: State) -> State {
         match self {
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingWindow(_)
             | Algorithm::LeakyBucket(_)
-            | Algorithm::Concurrency(_) => state,
+            | Algorithm::Concurrency(_)
+            | Algorithm::Purse(_)
+            | Algorithm::Home(_) => state,
             Algorithm::SlidingLog(_) => SlidingLog::excerpt(state),
             Algorithm::Budget(budget) => budget.excerpt(&state),
-        }
-    }
-
-    /// Returns this limit for a bucket that `other`, with the same meter, may charge too. The higher of their fastest
-    /// refills applies.
-    #[must_use]
-    pub fn alongside(self, other: &Algorithm) -> Algorithm {
-        match (self, other) {
-            (Algorithm::TokenBucket(bucket), Algorithm::TokenBucket(other)) => {
-                Algorithm::TokenBucket(bucket.alongside(other))
-            }
-            (Algorithm::LeakyBucket(bucket), Algorithm::LeakyBucket(other)) => {
-                Algorithm::LeakyBucket(bucket.alongside(other))
-            }
-            (Algorithm::Budget(budget), Algorithm::Budget(other)) => Algorithm::Budget(budget.alongside(other)),
-            // With other algorithms, the time of the refill does not depend on the limit.
-            (mine, _) => mine,
-        }
-    }
-
-    /// Returns the name of a setting that must be equal if both limits charge one bucket, but differs in `other`.
-    /// `None` if no setting differs.
-    pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
-        match (self, other) {
-            _ if self.ban() != other.ban() => Some("ban"),
-            _ if self.kind() != other.kind() => Some("algorithm"),
-            (Algorithm::FixedWindow(window), Algorithm::FixedWindow(other)) => window.conflict(other),
-            (Algorithm::SlidingLog(log), Algorithm::SlidingLog(other)) => {
-                (log.quota().window != other.quota().window).then_some("window")
-            }
-            (Algorithm::SlidingWindow(window), Algorithm::SlidingWindow(other)) => {
-                let differs =
-                    [("window", window.window() != other.window()), ("steps", window.steps() != other.steps())];
-                differs.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
-            }
-            (Algorithm::LeakyBucket(bucket), Algorithm::LeakyBucket(other)) => {
-                (bucket.delay_after() != other.delay_after()).then_some("delay_after")
-            }
-            (Algorithm::Concurrency(slots), Algorithm::Concurrency(other)) => {
-                (slots.max_hold() != other.max_hold()).then_some("max_hold")
-            }
-            (Algorithm::Budget(budget), Algorithm::Budget(other)) => budget.conflict(other),
-            (
-                Algorithm::TokenBucket(_)
-                | Algorithm::FixedWindow(_)
-                | Algorithm::SlidingLog(_)
-                | Algorithm::SlidingWindow(_)
-                | Algorithm::LeakyBucket(_)
-                | Algorithm::Concurrency(_)
-                | Algorithm::Budget(_),
-                _,
-            ) => None,
         }
     }
 
@@ -323,7 +306,9 @@ impl Algorithm {
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
             | Algorithm::LeakyBucket(_)
-            | Algorithm::Budget(_) => None,
+            | Algorithm::Budget(_)
+            | Algorithm::Purse(_)
+            | Algorithm::Home(_) => None,
         }
     }
 
@@ -335,25 +320,24 @@ impl Algorithm {
         }
     }
 
-    /// Returns the ban of a bucket that runs at `now`.
-    pub fn running_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<BanPeriod> {
+    /// Returns the ban that runs at `now`.
+    fn plain_running_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<BanPeriod> {
         match self {
             Algorithm::Budget(budget) => budget.running_ban(state, now),
             _ => None,
         }
     }
 
-    /// Returns the ban of a bucket: the one that runs at `now`, or the last one, until it is forgotten.
-    pub fn last_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<BanPeriod> {
+    /// Returns the ban that runs at `now`, or else the last ban, until it is forgotten.
+    fn plain_last_ban(&self, state: Option<&[u64]>, now: Timestamp) -> Option<BanPeriod> {
         match self {
             Algorithm::Budget(budget) => budget.last_ban(state, now),
             _ => None,
         }
     }
 
-    /// Returns the entry of a bucket whose ban an operator sets at `now`: it lasts for `length` from now. `None` for a
-    /// limit without bans.
-    pub fn set_ban(&self, state: Option<&[u64]>, length: Micros, now: Timestamp) -> Option<Entry> {
+    /// Returns the entry of a bucket that an operator bans for `length` from `now`. `None` for a limit without bans.
+    fn plain_set_ban(&self, state: Option<&[u64]>, length: Micros, now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::Budget(budget) => budget.set_ban(state, length, now),
             _ => None,
@@ -378,34 +362,6 @@ impl Algorithm {
         self.slots()?.max_hold()
     }
 
-    /// Returns the owners that hold something of a bucket at `now`.
-    pub fn holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
-        match self {
-            Algorithm::Concurrency(slots) => slots.holders(state, now),
-            Algorithm::Budget(budget) => budget.holders(state, now),
-            Algorithm::TokenBucket(_)
-            | Algorithm::FixedWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_) => Vec::new(),
-        }
-    }
-
-    /// Accepts an owner's report about a bucket. Returns the entry that the store must write even if all plans are
-    /// refused. `None` if the report changes nothing, see [`Concurrency::accept`].
-    pub fn accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
-        match self {
-            Algorithm::Concurrency(slots) => slots.accept(state, report, now),
-            Algorithm::Budget(budget) if budget.settles() => budget.accept(state, report, now),
-            Algorithm::TokenBucket(_)
-            | Algorithm::FixedWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_)
-            | Algorithm::Budget(_) => None,
-        }
-    }
-
     /// Returns whether the algorithm may delay a request that it grants.
     pub fn delays(&self) -> bool {
         matches!(self, Algorithm::LeakyBucket(_))
@@ -428,6 +384,14 @@ impl Algorithm {
             Algorithm::LeakyBucket(_) => AlgorithmKind::LeakyBucket,
             Algorithm::Concurrency(_) => AlgorithmKind::Concurrency,
             Algorithm::Budget(budget) => budget.kind(),
+            Algorithm::Purse(purse) => match purse.limit() {
+                SpentLimit::TokenBucket(_) => AlgorithmKind::TokenPurse,
+                SpentLimit::FixedWindow(_) => AlgorithmKind::WindowPurse,
+            },
+            Algorithm::Home(home) => match home.limit() {
+                SpentLimit::TokenBucket(_) => AlgorithmKind::TokenHome,
+                SpentLimit::FixedWindow(_) => AlgorithmKind::WindowHome,
+            },
         }
     }
 

@@ -8,27 +8,37 @@
 //! | head | 1 | the form: 1 for a whole value |
 //! | | 7 | the sum of all amounts that are held |
 //! | | 8 | the bucket's moment |
-//! | | 8 | the number of live entries |
+//! | | 2 | the number of live entries |
+//! | | 2 | the number of live entries that belong to timed holds |
+//! | | 4 | zeros |
 //! | entry | 8 | the owner |
 //! | | 6 | the owner's sequence |
 //! | | 6 | how much the owner holds |
 //! | | 7 | the moment until which the entry counts |
 //! | | 5 | the second since which the owner holds something |
 //! | | 8 | only in a budget: the sum that the owner has settled |
+//! | | 8 | only in a budget with resets: how many resets the owner has settled |
 //!
 //! The first entry belongs to the owner of the last accepted report. An entry is live until its time is over.
 //!
 //! Each report moves its entry to the front. So entries whose time is over are at the end, and only the end is
-//! searched. Their sequences are kept for ten minutes, so that a late call is recognised as old.
+//! searched. Their sequences are kept for ten minutes, so that a late call is recognised as old. While there are timed
+//! holds, which end at different times, all live entries are searched.
+//!
+//! A timed hold ends with its second report, which settles. Its entry then counts no more, but is kept like others. If it does
+//! not report in time, what it held of a budget is spent. Only the last 64 such entries are kept.
+//!
+//! `owner_entry.rs` packs one entry.
 //!
 //! A reply of Redis has an excerpt, of form 2: the sum, and the entry of the calling owner. Its number of live entries
 //! is 1 if this entry is live, and [`MOST_OWNERS`] if there is no room for another owner.
 
 use smallvec::{SmallVec, smallvec};
 
+use super::owner_entry::{OwnerEntry, SEQUENCES};
 use super::step::{EXACT, MOST_AHEAD, State};
 use crate::cost::Cost;
-use crate::holds::report::{LIFE, MOST_HELD, Owner, Report};
+use crate::holds::report::{LIFE, LONGEST_HOLD, MOST_HELD, MOST_TIMED_HOLDS, Owner, Report, SETTLE};
 use base::time::{Micros, Timestamp};
 
 /// The largest number of entries in a bucket. While all of them are live, no other owner is accepted.
@@ -40,13 +50,14 @@ pub(super) const KEPT: Micros = Micros(600_000_000);
 /// How long an entry is kept after its time is over.
 const KEPT_AFTER: Micros = Micros(KEPT.0 - LIFE.0);
 
+/// How many timed holds that have ended or settled a bucket knows: the last ones. A repeated settlement of an older one is unknown.
+const MOST_ENDED: usize = 64;
+
 /// A minute, in microseconds.
 const MINUTE: u64 = 60_000_000;
 
 const WHOLE: u64 = 1;
 const EXCERPT: u64 = 2;
-
-const SEQUENCES: u64 = (1 << 48) - 1;
 
 /// What one owner holds of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,19 +75,17 @@ pub(super) enum EntryKind {
     Slots,
     /// Entries of five words: what the owners hold, and what they have settled.
     Budget,
+    /// Entries of six words: what the owners hold, what they have settled, and how often they have reset the bucket.
+    BudgetWithResets,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OwnerEntry {
-    pub owner: Owner,
-    pub sequence: u64,
-    /// The amount that the owner holds, in thousandths.
-    pub held: u64,
-    pub until: Timestamp,
-    /// The second since the Unix epoch in which the owner began to hold something.
-    pub since: u64,
-    /// The sum in the owner's last accepted report, in thousandths. 0 for slots.
-    pub settled: u64,
+/// What is new in an accepted report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NewSettlements {
+    /// Whether the owner has reset the bucket: all that was spent before is forgotten.
+    pub is_reset: bool,
+    /// The costs that the owner has settled since its last report, and since the reset. In thousandths.
+    pub spent: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -86,10 +95,23 @@ pub(super) struct OwnerEntries {
     /// The latest time that the bucket has seen. At most `MOST_AHEAD` ahead of the clock.
     moment: Timestamp,
     live: usize,
+    /// The number of live entries that belong to timed holds.
+    timed: usize,
     entries: SmallVec<[OwnerEntry; 4]>,
     form: u64,
-    /// Whether the entries must be stored even if no report is accepted, because the moment was set back.
+    /// Whether the entries must be stored even if no report is accepted, because the moment was set back or a timed hold has
+    /// ended without a report.
     pub is_corrected: bool,
+    /// The timed holds that have ended without a report since the entries were stored, in the order of their ends.
+    pub ended: SmallVec<[EndedHold; 0]>,
+}
+
+/// A timed hold that has ended without a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EndedHold {
+    pub end: Timestamp,
+    /// The amount that it held until then.
+    pub held: Cost,
 }
 
 impl OwnerEntries {
@@ -100,8 +122,7 @@ impl OwnerEntries {
             Some(None) => {
                 let until = now.plus(LIFE);
                 let since = seconds(now);
-                let nobody =
-                    OwnerEntry { owner: Owner::NOBODY, sequence: 0, held: everything, until, since, settled: 0 };
+                let nobody = OwnerEntry { held: everything, since, ..OwnerEntry::silent(Owner::NOBODY, until) };
                 OwnerEntries::of(kind, smallvec![nobody], now)
             }
             Some(Some(entries)) => entries.at(now),
@@ -118,55 +139,75 @@ impl OwnerEntries {
             self.moment = now;
             self.is_corrected = true;
         }
+        let before = self.moment;
         self.moment = self.moment.max(now);
         if self.form == WHOLE {
-            self.forget();
+            self.forget(before);
         }
         self
     }
 
     pub(super) fn of(kind: EntryKind, entries: SmallVec<[OwnerEntry; 4]>, moment: Timestamp) -> OwnerEntries {
         let sum = entries.iter().map(|entry| entry.held).sum();
-        OwnerEntries { kind, sum, moment, live: entries.len(), entries, form: WHOLE, is_corrected: false }
+        let timed = entries.iter().filter(|entry| entry.owner.is_timed()).count();
+        let (live, form, is_corrected, ended) = (entries.len(), WHOLE, false, SmallVec::new());
+        OwnerEntries { kind, sum, moment, live, timed, entries, form, is_corrected, ended }
     }
 
     /// Makes the entries of these owners, without sequences.
     pub(super) fn of_holders(kind: EntryKind, holders: &[Holder], now: Timestamp) -> OwnerEntries {
-        let entry = |holder: &Holder| OwnerEntry {
-            owner: holder.owner,
-            sequence: 0,
-            held: holder.held.thousandths(),
-            until: now.plus(LIFE),
-            since: seconds(holder.since),
-            settled: 0,
-        };
-        OwnerEntries::of(kind, holders.iter().map(entry).collect(), now)
+        OwnerEntries::of(kind, SmallVec::new(), now).with_holders(holders)
+    }
+
+    /// Adds the entries of these owners, without sequences.
+    #[must_use]
+    pub(super) fn with_holders(mut self, holders: &[Holder]) -> OwnerEntries {
+        let until = self.moment.plus(LIFE);
+        for holder in holders.iter().rev() {
+            let (held, since) = (holder.held.thousandths(), seconds(holder.since));
+            self.entries.insert(0, OwnerEntry { held, since, ..OwnerEntry::silent(holder.owner, until) });
+            self.live += 1;
+            self.sum += held;
+        }
+        self
     }
 
     /// Parses entries. `None` if the words cannot be entries of this kind.
     pub(super) fn parse(kind: EntryKind, state: &[u64]) -> Option<OwnerEntries> {
-        let (&[first, moment, live], rest) = state.split_first_chunk::<3>()?;
+        let (&[first, moment, counts], rest) = state.split_first_chunk::<3>()?;
         let entries: SmallVec<[OwnerEntry; 4]> = match kind {
             EntryKind::Slots => {
                 let (packed, []) = rest.as_chunks::<4>() else { return None };
-                packed.iter().map(|entry| OwnerEntry::unpack(entry, 0)).collect()
+                packed.iter().map(|entry| OwnerEntry::unpack(entry, 0, 0)).collect()
             }
             EntryKind::Budget => {
                 let (packed, []) = rest.as_chunks::<5>() else { return None };
-                let unpack = |[a, b, c, d, settled]: &[u64; 5]| OwnerEntry::unpack(&[*a, *b, *c, *d], *settled);
+                let unpack = |[a, b, c, d, settled]: &[u64; 5]| OwnerEntry::unpack(&[*a, *b, *c, *d], *settled, 0);
+                packed.iter().map(unpack).collect()
+            }
+            EntryKind::BudgetWithResets => {
+                // A caller that knows only the key of a bucket makes entries without resets, for at most two owners.
+                let (packed, []) = rest.as_chunks::<6>() else {
+                    let entries = OwnerEntries::parse(EntryKind::Budget, state)?;
+                    return Some(OwnerEntries { kind, ..entries });
+                };
+                let unpack =
+                    |[a, b, c, d, settled, resets]: &[u64; 6]| OwnerEntry::unpack(&[*a, *b, *c, *d], *settled, *resets);
                 packed.iter().map(unpack).collect()
             }
         };
-        let (form, sum, live) = (first & 0xff, first >> 8, usize::try_from(live).ok()?);
+        let (form, sum, [live, timed]) = (first & 0xff, first >> 8, unpack_counts(counts)?);
         let fits = match form {
-            WHOLE => (1..=MOST_OWNERS).contains(&entries.len()) && live <= entries.len(),
+            WHOLE => (1..=MOST_OWNERS).contains(&entries.len()) && live <= entries.len() && timed <= live,
             EXCERPT => entries.len() <= 1 && (live <= entries.len() || live == MOST_OWNERS),
             _ => false,
         };
-        if !fits || sum > EXACT || moment > EXACT || entries.iter().any(|entry| entry.settled > EXACT) {
+        if !fits || sum > EXACT || moment > EXACT || entries.iter().any(|entry| entry.settled.max(entry.resets) > EXACT)
+        {
             return None;
         }
-        Some(OwnerEntries { kind, sum, moment: Timestamp(moment), live, entries, form, is_corrected: false })
+        let (moment, is_corrected, ended) = (Timestamp(moment), false, SmallVec::new());
+        Some(OwnerEntries { kind, sum, moment, live, timed, entries, form, is_corrected, ended })
     }
 
     /// Returns whether these entries are whole. An excerpt is not whole.
@@ -180,18 +221,24 @@ impl OwnerEntries {
     }
 
     /// Returns whether a stored value has entries of this kind, and is not the value of another algorithm. It must be
-    /// whole, its sum must be right, and no entry may count for longer than [`LIFE`].
+    /// whole, its sum must be right, and no entry may count for longer than [`LIFE`], or a timed hold for longer than
+    /// [`LONGEST_HOLD`].
     pub(super) fn is_stored(kind: EntryKind, state: &[u64]) -> bool {
         OwnerEntries::parse(kind, state).is_some_and(|read| {
             let held: u64 = read.entries.iter().take(read.live).map(|entry| entry.held).sum();
-            let last = read.moment.plus(LIFE);
-            read.form == WHOLE && held == read.sum && read.entries.iter().all(|entry| entry.until <= last)
+            let last = |owner: Owner| read.moment.plus(if owner.is_timed() { LONGEST_HOLD } else { LIFE });
+            read.form == WHOLE && held == read.sum && read.entries.iter().all(|entry| entry.until <= last(entry.owner))
         })
     }
 
-    /// Stops counting the entries whose time is over, and drops them `KEPT_AFTER` later.
-    fn forget(&mut self) {
-        while let Some(last) = self.live.checked_sub(1).and_then(|last| self.entries.get(last))
+    /// Stops counting the entries whose time is over, and drops them `KEPT_AFTER` later. `before` is the moment at which the
+    /// entries were stored.
+    fn forget(&mut self, before: Timestamp) {
+        if self.timed > 0 {
+            self.end_timed(before);
+        }
+        while self.timed == 0
+            && let Some(last) = self.live.checked_sub(1).and_then(|last| self.entries.get(last))
             && last.until <= self.moment
         {
             self.sum = self.sum.saturating_sub(last.held);
@@ -208,18 +255,62 @@ impl OwnerEntries {
         }
     }
 
-    /// Accepts a report, and moves its entry to the front. Returns how much the owner has settled since its last
-    /// report, in thousandths. `None` if the report is not newer, or if there are too many owners.
-    pub(super) fn accept(&mut self, report: Report) -> Option<u64> {
+    /// Moves all entries whose time is over behind the live ones, and notes the timed holds among them.
+    fn end_timed(&mut self, before: Timestamp) {
+        let is_over = |entry: &OwnerEntry| entry.until <= self.moment;
+        let live = self.entries.iter().take(self.live).copied();
+        let (over, kept): (SmallVec<[OwnerEntry; 4]>, SmallVec<[OwnerEntry; 4]>) = live.partition(is_over);
+        if over.is_empty() {
+            return;
+        }
+        let ended = over.iter().filter(|entry| entry.owner.is_timed() && entry.held > 0);
+        let ended =
+            ended.map(|entry| EndedHold { end: entry.until.max(before), held: Cost::from_thousandths(entry.held) });
+        self.ended.extend(ended);
+        // An amount is spent as at its end, and what is spent comes back from then on.
+        self.ended.sort_unstable_by_key(|hold| hold.end);
+        self.is_corrected |= !self.ended.is_empty();
+        self.sum = kept.iter().map(|entry| entry.held).sum();
+        self.timed = kept.iter().filter(|entry| entry.owner.is_timed()).count();
+        let rest: SmallVec<[OwnerEntry; 4]> = self.entries.iter().skip(self.live).copied().collect();
+        self.live = kept.len();
+        self.entries = kept.into_iter().chain(over).chain(rest).collect();
+        self.drop_old_timed();
+    }
+
+    /// Drops the timed holds whose time is over, except for the last [`MOST_ENDED`].
+    fn drop_old_timed(&mut self) {
+        if self.entries.len().saturating_sub(self.live) <= MOST_ENDED {
+            return;
+        }
+        let (mut seen, mut ended) = (0, 0);
+        self.entries.retain(|entry| {
+            seen += 1;
+            ended += usize::from(seen > self.live && entry.owner.is_timed());
+            seen <= self.live || !entry.owner.is_timed() || ended <= MOST_ENDED
+        });
+    }
+
+    /// Accepts a report, and moves its entry to the front. Returns what is new in the report. `None` if the report is not
+    /// newer, or if there are too many owners. The report with which a timed hold settles is accepted only if the hold has not
+    /// ended.
+    pub(super) fn accept(&mut self, report: Report) -> Option<NewSettlements> {
         let own = self.entries.iter().position(|entry| entry.owner == report.owner);
+        let is_timed = report.owner.is_timed();
+        let settles = is_timed && report.sequence >= SETTLE;
+        if settles && own.is_none_or(|index| index >= self.live) {
+            return None;
+        }
         let (mut since, to) = (None, report.settled.to.thousandths().min(EXACT));
         let mut charged = report.settled.from.thousandths();
+        let (mut known, resets) = (report.settled.resets.accepted, report.settled.resets.count.min(EXACT));
         if let Some(index) = own {
             let last = self.entries.get(index).copied().filter(|last| last.sequence < report.sequence)?;
-            charged = last.settled;
+            (charged, known) = (last.settled, last.resets);
             if index < self.live {
                 self.sum = self.sum.saturating_sub(last.held);
                 self.live -= 1;
+                self.timed = self.timed.saturating_sub(usize::from(is_timed));
                 since = Some(last.since).filter(|_| last.held > 0);
             }
             self.entries.remove(index);
@@ -228,23 +319,61 @@ impl OwnerEntries {
                 WHOLE => self.entries.len() >= MOST_OWNERS && self.live >= MOST_OWNERS,
                 _ => self.live >= MOST_OWNERS,
             };
-            if is_full {
+            if is_full || is_timed && self.timed >= MOST_TIMED_HOLDS {
                 return None;
             }
             if self.entries.len() >= MOST_OWNERS {
-                self.entries.truncate(self.live);
+                // The last entry counts no more.
+                self.entries.pop();
             }
         }
         let held = report.held.min(MOST_HELD).thousandths();
         let since = if held == 0 { 0 } else { since.unwrap_or(seconds(self.moment)) };
         let sequence = report.sequence.min(SEQUENCES);
-        let until = self.moment.plus(LIFE);
-        // The sum never falls, so that no cost is charged twice. But an owner that reports 0 has forgotten its sum.
-        let settled = if own.is_some() && to > 0 { to.max(charged) } else { to };
-        self.entries.insert(0, OwnerEntry { owner: report.owner, sequence, held, until, since, settled });
-        self.live += 1;
-        self.sum += held;
-        Some(to.saturating_sub(charged))
+        let until = self.moment.plus(report.life);
+        let is_reset = self.kind == EntryKind::BudgetWithResets && resets > known;
+        let spent = to.saturating_sub(if is_reset { report.settled.resets.sum.thousandths() } else { charged });
+        // The numbers never fall, so that no cost is charged twice. But an owner that reports 0 has forgotten its sum.
+        let (settled, resets) =
+            if own.is_some() && to > 0 { (to.max(charged), resets.max(known)) } else { (to, resets) };
+        let entry = OwnerEntry { owner: report.owner, sequence, held, until, since, settled, resets };
+        if settles {
+            self.entries.insert(self.live, entry);
+            self.drop_old_timed();
+        } else {
+            self.entries.insert(0, entry);
+            self.live += 1;
+            self.timed += usize::from(is_timed);
+            self.sum += held;
+        }
+        Some(NewSettlements { is_reset, spent })
+    }
+
+    /// Returns whether this timed hold has settled.
+    pub(super) fn has_settled(&self, owner: Owner) -> bool {
+        self.entries.iter().any(|entry| entry.owner == owner && entry.sequence >= SETTLE)
+    }
+
+    /// Removes the entry of an owner.
+    #[must_use]
+    pub(super) fn without(mut self, owner: Owner) -> OwnerEntries {
+        if let Some(index) = self.entries.iter().position(|entry| entry.owner == owner) {
+            let entry = self.entries.remove(index);
+            if index < self.live {
+                self.live -= 1;
+                self.timed = self.timed.saturating_sub(usize::from(owner.is_timed()));
+                self.sum = self.sum.saturating_sub(entry.held);
+            }
+        }
+        self
+    }
+
+    /// Returns the entries without the timed holds that have ended by `now` and are not spent yet. `None` if no hold has ended.
+    pub(super) fn without_ended(&self, now: Timestamp) -> Option<OwnerEntries> {
+        let is_over = |entry: &&OwnerEntry| entry.owner.is_timed() && entry.until <= now;
+        let over: SmallVec<[Owner; 4]> =
+            self.entries.iter().take(self.live).filter(is_over).map(|entry| entry.owner).collect();
+        (!over.is_empty()).then(|| over.into_iter().fold(self.clone(), OwnerEntries::without))
     }
 
     /// Adds an amount to what the owner of the first entry holds. Returns `false` if there is no entry.
@@ -270,9 +399,19 @@ impl OwnerEntries {
     }
 
     /// Returns the time until which a store must keep the state: [`KEPT`] after the end of the moment's minute. The
-    /// time changes only each minute, so a store need not change it at each write.
+    /// time changes only each minute, so a store need not change it at each write. Until the last timed hold ends, its end takes
+    /// the place of the moment.
     pub(super) fn kept_until(&self) -> Timestamp {
-        Timestamp((self.moment.0 / MINUTE + 1) * MINUTE).plus(KEPT)
+        let last = self.timed_holds().map_or(self.moment, |(end, _)| end.max(self.moment));
+        Timestamp((last.0 / MINUTE + 1) * MINUTE).plus(KEPT)
+    }
+
+    /// Returns when the last timed hold ends, and how much all timed holds hold. `None` without timed holds.
+    pub(super) fn timed_holds(&self) -> Option<(Timestamp, Cost)> {
+        let live = self.entries.iter().take(if self.timed > 0 { self.live } else { 0 });
+        let timed = live.filter(|entry| entry.owner.is_timed()).map(|entry| (entry.until, entry.held));
+        let all = timed.reduce(|(end, held), (other, more)| (end.max(other), held + more));
+        all.map(|(end, held)| (end, Cost::from_thousandths(held)))
     }
 
     pub(super) fn pack(&self) -> State {
@@ -283,39 +422,24 @@ impl OwnerEntries {
 
     /// Appends the packed entries to a state.
     pub(super) fn pack_into(&self, state: &mut State) {
-        state.extend([self.form | self.sum << 8, self.moment.0, self.live as u64]);
+        state.extend([self.form | self.sum << 8, self.moment.0, self.live as u64 | (self.timed as u64) << 16]);
         for entry in &self.entries {
             state.extend_from_slice(&entry.pack());
-            if self.kind == EntryKind::Budget {
-                state.push(entry.settled);
+            match self.kind {
+                EntryKind::Slots => {}
+                EntryKind::Budget => state.push(entry.settled),
+                EntryKind::BudgetWithResets => state.extend([entry.settled, entry.resets]),
             }
-        }
-    }
-}
-
-impl OwnerEntry {
-    fn pack(&self) -> [u64; 4] {
-        let (held, until) = (self.held, self.until.0);
-        [
-            self.owner.0,
-            self.sequence | held << 48,
-            (held >> 16) | until << 32,
-            ((until >> 32) & 0xff_ffff) | self.since << 24,
-        ]
-    }
-
-    fn unpack(&[owner, first, second, third]: &[u64; 4], settled: u64) -> OwnerEntry {
-        OwnerEntry {
-            owner: Owner(owner),
-            sequence: first & SEQUENCES,
-            held: (first >> 48) | (second & 0xffff_ffff) << 16,
-            until: Timestamp(second >> 32 | (third & 0xff_ffff) << 32),
-            since: third >> 24,
-            settled,
         }
     }
 }
 
 fn seconds(moment: Timestamp) -> u64 {
     moment.0 / 1_000_000
+}
+
+/// Returns the numbers of live entries and of timed holds among them. `None` if the word cannot be two such numbers.
+fn unpack_counts(counts: u64) -> Option<[usize; 2]> {
+    let count = |bits: u64| usize::try_from(bits & 0xffff).ok();
+    (counts >> 32 == 0).then_some([count(counts)?, count(counts >> 16)?])
 }

@@ -1,8 +1,9 @@
--- What token_bucket and leaky_bucket share: a bucket that empties at a rate, in doubles that hold every integer below 2^53
--- exactly. It is what is spent, and since when; stored, three integers of eight bytes, with their unit between them. A limit
--- has a `capacity`, the `unit`s in a thousandth of a token, and the units of `refill`, which come back each microsecond.
+-- Holds what token_bucket and leaky_bucket share: a bucket that empties at a rate, in doubles that hold every integer
+-- below 2^53 exactly. A bucket is the spent amount, and the moment since which it empties. It is stored as three
+-- integers of eight bytes: the amount, its unit, and the moment. A limit has a `capacity`, the `unit`s in a thousandth
+-- of a token, and the units of `refill`, which come back each microsecond.
 
--- An amount in another bucket's units, in ours: rounded up, so that nothing spent is forgotten.
+-- Converts an amount from one unit to another, rounded up, so that nothing spent is forgotten.
 local function convert(spent, from, unit)
   local thousandths = math.floor(spent / from)
   local rest = (spent - thousandths * from) * unit
@@ -14,7 +15,7 @@ local function is_invalid(spent, unit, since)
   return not spent or spent >= 2^53 or unit >= 2^53 or unit == 0 or since >= 2^53
 end
 
--- A moment too far ahead is written as now: otherwise it would be taken as now at every look.
+-- A moment too far ahead is replaced by now. The bucket must be written, or every read would replace the moment again.
 local function open(limit, value, now)
   local bucket = {0, now, limit = limit, found = value, changed = false}
   if not value then return bucket end
@@ -40,13 +41,13 @@ local function charge(limit, bucket, cost)
   bucket[1] = bucket[1] + cost * limit.unit
 end
 
--- What to store, and until when: then the bucket is full again.
+-- Returns the value to store, and when the bucket is full again.
 local function close(limit, bucket)
   local spent, since = bucket[1], bucket[2]
   return struct.pack('<I8I8I8', spent, limit.unit, since), since + math.ceil(spent / limit.refill)
 end
 
--- A product that is not exact is larger than anything that is spent.
+-- If `amount * unit` is not exact, it is larger than any spent amount.
 local function give_back(value, amount)
   local spent, unit, since
   if #value == 24 then spent, unit, since = struct.unpack('<I8I8I8', value) end

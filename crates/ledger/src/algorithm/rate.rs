@@ -23,8 +23,8 @@ pub enum InvalidNumbers {
     TooLarge { largest: Cost },
 }
 
-/// Formats a rate as `10/s`, `10000/day` or `0.35/33s`. The period is the first of second, minute, hour and day that
-/// gives whole thousandths, or a number of seconds.
+/// Formats a rate as `10/s`, `10000/day` or `0.35/33s`. The period is a second, a minute, an hour or a day: the
+/// shortest for which the amount is whole thousandths, otherwise a number of seconds.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, refill: u64, unit: u64, format: AmountFormat) -> fmt::Result {
     const SECOND: u64 = 1_000_000;
     let amount = |period: u64| {

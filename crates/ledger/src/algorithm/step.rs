@@ -36,7 +36,7 @@ pub struct Quota {
     pub window: Micros,
 }
 
-/// A period of a fixed window, with the moment `begin` and without the moment `end`.
+/// A period of a fixed window, from `begin` to just before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
     pub begin: Timestamp,
@@ -67,6 +67,22 @@ pub struct Step {
     pub charge: ChargeResult,
 }
 
+impl Step {
+    /// Returns the result for a request that only a ban refuses. Nothing is charged, so the bucket has no new state.
+    #[must_use]
+    pub(crate) fn refused_only_by_ban(self) -> Step {
+        let charge = match self.charge {
+            ChargeResult::Short { .. } | ChargeResult::Held | ChargeResult::Never => ChargeResult::Fits {
+                level: self.untouched,
+                entry: Entry { state: State::new(), kept_until: Timestamp::default() },
+                delay: Micros(0),
+            },
+            other => other,
+        };
+        Step { charge, ..self }
+    }
+}
+
 /// The result of charging a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChargeResult {
@@ -79,8 +95,8 @@ pub enum ChargeResult {
     Held,
     /// Not even a full bucket could pay.
     Never,
-    /// A ban refuses the request until `wait` has passed. `step` is the number of the ban, and `begins` is there if the
-    /// ban begins with this request.
+    /// A ban refuses the request until `wait` has passed. `step` is the number of the ban, and `begins` is `Some` if
+    /// the ban begins with this request.
     Banned { wait: Micros, step: u32, begins: Option<BanBeginning> },
 }
 

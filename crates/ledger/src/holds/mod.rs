@@ -14,10 +14,15 @@
 //!   wrong admission. If a store has lost reports, requests may be admitted beyond the limit until the reports are
 //!   repeated, at most 2 s later.
 //! - A report about a [`budget`](crate::algorithm::budget) also says the sum of all costs that the owner has settled. The
-//!   store charges what is new in this sum, so a cost is charged once, however often it is reported.
+//!   store charges what is new in this sum, so a cost is charged once, however often it is reported. In the same way it counts
+//!   the owner's resets, each of which forgets once what was spent.
 //!
-//! A call reports as held all that an earlier call without an answer asked for. So the call may be refused wrongly.
-//! Therefore a store's connection delays an ask while [`Holdings::unanswered`] is above zero.
+//! A [`TimedHold`] is an owner of its own, for a service that takes at one gateway and settles at any other. It sends one report
+//! to take, which counts for as long as it says, and one to settle. If it does not settle in time, the bucket counts what was
+//! reserved as spent, and slots as free.
+//!
+//! The next report includes what an unanswered call asked for, so the next call may be refused wrongly. Therefore a
+//! store's connection delays an ask while [`Holdings::unanswered`] is above zero.
 //!
 //! `model_check` proves these statements for every order of events in a small world.
 
@@ -26,9 +31,17 @@ mod holdings;
 mod model_check;
 pub(crate) mod report;
 mod reservation;
+#[cfg(test)]
+mod reset_tests;
 mod slots;
+mod timed_hold;
+#[cfg(test)]
+mod timed_hold_tests;
 
 pub use holdings::{BucketReport, Call, Holdings, MOST_REPORTS, MOST_SUMS, ReportAnswer, SettledCost};
-pub use report::{EARLY, LIFE, MOST_HELD, Owner, REPORT_EVERY, Report, SettledSums};
+pub use report::{
+    EARLY, LIFE, LONGEST_HOLD, MOST_HELD, MOST_TIMED_HOLDS, Owner, REPORT_EVERY, Report, Resets, SettledSums,
+};
 pub use reservation::{Ending, Reservation, ReservationOwner};
 pub use slots::{SlotId, SlotTerms, Slots};
+pub use timed_hold::{TimedHold, TimedHoldCost};

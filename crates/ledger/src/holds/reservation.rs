@@ -15,6 +15,9 @@ pub enum Ending {
     Released,
     /// The slot is given back, and the request has spent this cost instead.
     Settled(Cost),
+    /// The slot is given back. What was spent of the bucket until now is forgotten, and then the request has spent this
+    /// cost.
+    Reset(Cost),
 }
 
 /// The owner of the slots in a reservation, which reports their ends. The store learns of an end in the owner's next
@@ -48,12 +51,11 @@ impl<O: ReservationOwner> Reservation<O> {
         self.slots.is_empty()
     }
 
-    /// Ends the slot of this bucket now, because the request has spent `spent`. Returns whether the reservation had a
-    /// slot of this bucket.
-    pub fn settle(&mut self, bucket: &BucketKey, spent: Cost) -> bool {
+    /// Ends the slot of this bucket now. Returns whether the reservation had a slot of this bucket.
+    pub fn end(&mut self, bucket: &BucketKey, ending: Ending) -> bool {
         let Some(index) = self.slots.iter().position(|(own, _)| own == bucket) else { return false };
         let (bucket, slot) = self.slots.remove(index);
-        self.owner.end(&bucket, slot, Ending::Settled(spent));
+        self.owner.end(&bucket, slot, ending);
         true
     }
 
@@ -137,8 +139,8 @@ mod tests {
         let (ledger, slots) = Ledger::with_slots(2);
         let mut reservation = Reservation::new(&ledger, slots.clone());
         let [(first, first_slot), (second, second_slot)] = [slots[0], slots[1]];
-        assert!(reservation.settle(&first, Cost::from_tokens(5)));
-        assert!(!reservation.settle(&first, Cost::from_tokens(6)));
+        assert!(reservation.end(&first, Ending::Settled(Cost::from_tokens(5))));
+        assert!(!reservation.end(&first, Ending::Settled(Cost::from_tokens(6))));
         assert_eq!((ledger.held(), reservation.is_empty()), (1, false));
         drop(reservation);
         let expected =

@@ -9,8 +9,8 @@ use super::Format;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint<'p> {
     pub format: Format,
-    /// The model in the path, as it was sent. Azure's paths name a deployment in its place. `None`: the path names
-    /// neither.
+    /// The model in the path, as it was sent, or the deployment that Azure's paths name instead. `None` if the path
+    /// names neither.
     pub model: Option<&'p [u8]>,
 }
 

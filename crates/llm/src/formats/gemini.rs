@@ -34,20 +34,20 @@ pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| {
 });
 
 /// The pointers into a request, each with the meaning of its value. The model is in the path. JSON of protocol buffers
-/// may have either spelling of a name.
+/// may write a name in camelCase or in snake_case.
 pub(super) const REQUEST: &[(&str, RequestRole)] = &[
-    ("/generationConfig/maxOutputTokens", RequestRole::MaxOutput),
-    ("/generation_config/max_output_tokens", RequestRole::MaxOutput),
-    ("/generationConfig/max_output_tokens", RequestRole::MaxOutput),
-    ("/generation_config/maxOutputTokens", RequestRole::MaxOutput),
-    ("/generationConfig/candidateCount", RequestRole::Answers),
-    ("/generationConfig/candidate_count", RequestRole::Answers),
-    ("/generation_config/candidate_count", RequestRole::Answers),
-    ("/generation_config/candidateCount", RequestRole::Answers),
-    ("/cachedContent", RequestRole::Elsewhere),
-    ("/cached_content", RequestRole::Elsewhere),
-    ("/contents/*/parts/*/fileData/fileUri", RequestRole::Elsewhere),
-    ("/contents/*/parts/*/file_data/file_uri", RequestRole::Elsewhere),
-    ("/contents/*/parts/*/inlineData/data", RequestRole::Medium),
-    ("/contents/*/parts/*/inline_data/data", RequestRole::Medium),
+    ("/generationConfig|generation_config/maxOutputTokens|max_output_tokens", RequestRole::MaxOutput),
+    ("/generationConfig|generation_config/candidateCount|candidate_count", RequestRole::Answers),
+    ("/cachedContent|cached_content", RequestRole::Elsewhere),
+    ("/contents/*/parts/*/fileData|file_data/fileUri|file_uri", RequestRole::Elsewhere),
+    (
+        "/contents/*/parts/*/functionResponse|function_response/parts/*/fileData|file_data/fileUri|file_uri",
+        RequestRole::Elsewhere,
+    ),
+    ("/systemInstruction|system_instruction/parts/*/fileData|file_data/fileUri|file_uri", RequestRole::Elsewhere),
+    ("/tools/*/fileSearch|file_search/fileSearchStoreNames|file_search_store_names", RequestRole::Elsewhere),
+    ("/tools/*/retrieval", RequestRole::Elsewhere),
+    ("/contents/*/parts/*/inlineData|inline_data/data", RequestRole::Medium),
+    ("/contents/*/parts/*/functionResponse|function_response/parts/*/inlineData|inline_data/data", RequestRole::Medium),
+    ("/systemInstruction|system_instruction/parts/*/inlineData|inline_data/data", RequestRole::Medium),
 ];

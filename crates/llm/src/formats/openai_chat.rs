@@ -1,7 +1,7 @@
 //! OpenAI's chat completions: `POST …/chat/completions`. vLLM, OpenRouter, DeepSeek, Azure and others answer the same.
 //!
-//! `prompt_tokens` includes cached tokens. In a stream, the last `usage` counts. OpenAI sends one before `[DONE]`, if
-//! the request has `stream_options.include_usage`. vLLM can send a cumulative one in every chunk.
+//! `prompt_tokens` includes cached tokens. In a stream, the last `usage` counts. OpenAI sends a `usage` before
+//! `[DONE]`, if the request has `stream_options.include_usage`. vLLM can send a cumulative `usage` in every chunk.
 
 use std::sync::LazyLock;
 
@@ -56,8 +56,17 @@ pub(super) const REQUEST: &[(&str, RequestRole)] = &[
     ("/stream_options", RequestRole::StreamOptions),
     ("/stream_options/include_usage", RequestRole::AsksForUsage),
     ("/messages/*/content/*/image_url/url", RequestRole::Elsewhere),
-    ("/messages/*/content/*/file/file_id", RequestRole::Elsewhere),
+    ("/messages/*/content/*/audio_url/url", RequestRole::Elsewhere),
     ("/messages/*/content/*/video_url/url", RequestRole::Elsewhere),
+    ("/messages/*/images/*/image_url/url", RequestRole::Elsewhere),
+    // Mistral and vLLM also take the address itself.
+    ("/messages/*/content/*/image_url", RequestRole::ElsewhereString),
+    ("/messages/*/content/*/audio_url", RequestRole::ElsewhereString),
+    ("/messages/*/content/*/video_url", RequestRole::ElsewhereString),
+    ("/messages/*/content/*/document_url", RequestRole::ElsewhereString),
+    ("/messages/*/content/*/file/file_id", RequestRole::Elsewhere),
+    // OpenRouter also takes an address in place of base64.
+    ("/messages/*/content/*/file/file_data", RequestRole::Elsewhere),
     ("/messages/*/audio/id", RequestRole::Elsewhere),
     ("/messages/*/content/*/input_audio/data", RequestRole::Medium),
     ("/messages/*/content/*/file/file_data", RequestRole::Medium),

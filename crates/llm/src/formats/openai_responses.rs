@@ -36,12 +36,12 @@ pub(super) static WHOLE: LazyLock<Table> = LazyLock::new(|| Table::new(RESPONSE.
 
 pub(super) static EVENT: LazyLock<Table> = LazyLock::new(|| {
     let response = RESPONSE.map(|(pointer, role)| (format!("/response{pointer}"), role));
-    // The text comes in deltas. The events that end its parts repeat it.
+    // The text comes in deltas. The events that end a part repeat its text.
     let own = [("/type", Role::EventType), ("/delta", Role::Text), ("/item/name", Role::Text)];
     Table::new(response.iter().map(|(pointer, role)| (pointer.as_str(), *role)).chain(own))
 });
 
-/// Whether an event has new text, which is no audio and was not sent before.
+/// Whether an event has new text: it is not audio, and was not sent before.
 pub(super) fn has_text(event_type: Option<&str>) -> bool {
     event_type.is_some_and(|name| {
         name == "response.output_item.added" || (name.ends_with(".delta") && !name.ends_with("audio.delta"))
@@ -61,7 +61,16 @@ pub(super) const REQUEST: &[(&str, RequestRole)] = &[
     ("/input/*/content/*/image_url", RequestRole::Elsewhere),
     ("/input/*/content/*/file_url", RequestRole::Elsewhere),
     ("/input/*/content/*/file_id", RequestRole::Elsewhere),
+    ("/input/*/output/*/image_url", RequestRole::Elsewhere),
+    ("/input/*/output/*/file_url", RequestRole::Elsewhere),
+    ("/input/*/output/*/file_id", RequestRole::Elsewhere),
+    ("/tools/*/vector_store_ids", RequestRole::Elsewhere),
+    ("/tools/*/server_url", RequestRole::Elsewhere),
+    ("/tools/*/connector_id", RequestRole::Elsewhere),
+    ("/tools/*/container", RequestRole::ElsewhereString),
+    ("/tools/*/container/file_ids", RequestRole::Elsewhere),
     ("/input/*/content/*/file_data", RequestRole::Medium),
+    ("/input/*/output/*/file_data", RequestRole::Medium),
     ("/input/*/content/*/input_audio/data", RequestRole::Medium),
     ("/input/*/result", RequestRole::Medium),
 ];

@@ -12,7 +12,7 @@ pub(crate) enum RequestRole {
     /// How many answers are asked for.
     Answers,
     Stream,
-    /// Whether the model works on after the response has ended.
+    /// Whether the model still works when the response has ended.
     Background,
     /// The object that contains [`RequestRole::AsksForUsage`].
     StreamOptions,
@@ -20,6 +20,9 @@ pub(crate) enum RequestRole {
     AsksForUsage,
     /// An address or an id of content that is not in the request itself. A data URL contains its content.
     Elsewhere,
+    /// A string that is an address or an id of such content. An object in its place has them in members with pointers of
+    /// their own.
+    ElsewhereString,
     /// A string with an image, sound or file in base64.
     Medium,
     /// The whole request.
@@ -42,6 +45,7 @@ impl RequestTable {
         let row = |(pointer, role): (Pointer, RequestRole)| {
             let interest = match role {
                 RequestRole::Elsewhere => Interest::TextBelow,
+                RequestRole::ElsewhereString => Interest::OwnText,
                 RequestRole::Medium => Interest::Medium,
                 _ => Interest::Value,
             };

@@ -13,7 +13,7 @@ pub(crate) enum Role {
     EventType,
     /// The object with the numbers of tokens. The numbers are used only after this object has ended.
     Usage,
-    /// The same object in an element of an array. Its numbers do not count later text.
+    /// Such an object in an element of an array. Its numbers do not count later text.
     ElementUsage,
     /// A string that the model wrote.
     Text,

@@ -74,7 +74,7 @@ impl Grammar {
         self.offset
     }
 
-    /// The number of bytes before the error, or of all bytes.
+    /// The number of bytes before the error. Without an error, the number of all bytes.
     pub(crate) fn valid_up_to(&self) -> u64 {
         match self.state {
             State::Failed(

@@ -45,7 +45,7 @@ impl NumberPlace {
             (Zero | Integer | Fraction, b'e' | b'E') => Exponent,
             (Exponent, b'+' | b'-') => ExponentSign,
             (Exponent | ExponentSign | ExponentDigits, b'0'..=b'9') => ExponentDigits,
-            // A digit after the 0 makes the number invalid.
+            // The number `01` ends after its 0. The digit behind it is then a syntax error.
             _ if self.can_end() => return NumberStep::End,
             _ => return NumberStep::Invalid,
         };

@@ -11,7 +11,10 @@ pub struct Pointer(Arc<[PointerToken]>);
 pub(crate) enum PointerToken {
     /// A member with this name, or the element with this number.
     Name { name: String, element: Option<u64> },
-    /// Every element of an array, and no member.
+    /// A member with one of these names.
+    AnyOf(Vec<String>),
+    /// Every element of an array, and no member. An object in place of the array is its only element, because some
+    /// servers read it so.
     EachElement,
 }
 
@@ -48,10 +51,12 @@ impl Pointer {
         text.split('/').map(|token| Ok(named(unescape(token)?))).collect::<Result<_, _>>().map(Pointer)
     }
 
-    /// Reads a pointer in which `*` stands for every element of an array: `/choices/*/delta/content`.
+    /// Reads a pointer in which `*` stands for every element of an array, and `|` separates names of the same member:
+    /// `/choices/*/delta/content`, `/fileData|file_data`.
     pub(crate) fn with_wildcards(text: &str) -> Pointer {
         let token = |token: &str| match token {
             "*" => PointerToken::EachElement,
+            names if names.contains('|') => PointerToken::AnyOf(names.split('|').map(str::to_owned).collect()),
             name => named(name.to_owned()),
         };
         Pointer(text.split('/').skip(1).map(token).collect())
@@ -67,6 +72,7 @@ impl fmt::Display for Pointer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|token| match token {
             PointerToken::Name { name, .. } => write!(out, "/{}", name.replace('~', "~0").replace('/', "~1")),
+            PointerToken::AnyOf(names) => write!(out, "/{}", names.join("|")),
             PointerToken::EachElement => out.write_str("/*"),
         })
     }

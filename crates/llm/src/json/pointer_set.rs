@@ -11,9 +11,11 @@ pub enum Interest {
     TextBytes,
     /// The number of bytes of the value, as it was sent.
     SentBytes,
-    /// The number of bytes of all names, strings and numbers of the value, decoded. Strings that are data URLs (RFC
-    /// 2397) are counted as media instead.
+    /// The number of bytes of all names, strings and numbers of the value, decoded. A string with such a pointer of its
+    /// own that is a data URL (RFC 2397) counts as a medium instead.
     TextBelow,
+    /// The same of a string. Nothing is counted for another value.
+    OwnText,
     /// Nothing is recorded here. But a string here counts as a medium in the [`Interest::TextBelow`] around it, and not
     /// as text.
     Medium,
@@ -77,6 +79,17 @@ impl PointerSet {
                     }
                 }
             }
+            PointerToken::AnyOf(names) => {
+                let known = node.children.iter().find(|child| names.contains(&child.name));
+                let found = known.map_or(new, |child| child.node);
+                for name in names {
+                    self.longest_name = self.longest_name.max(name.len());
+                    if !node.children.iter().any(|child| child.name == *name) {
+                        node.children.push(Child { name: name.clone(), element: None, node: found });
+                    }
+                }
+                found
+            }
         };
         if found == new {
             self.nodes.push(Node::default());
@@ -118,6 +131,12 @@ impl PointerSet {
         let node = self.nodes.get(parent)?;
         let child = node.children.iter().find(|child| child.element == Some(number));
         child.map(|child| child.node).or(node.each_element)
+    }
+
+    /// The node of an object. If pointers lead only into the elements of an array here, the object is its only element.
+    pub(super) fn object(&self, node: NodeId) -> NodeId {
+        let only = self.nodes.get(node).filter(|node| node.children.is_empty() && node.wanted.is_empty());
+        only.and_then(|node| node.each_element).unwrap_or(node)
     }
 
     pub(super) fn wanted(&self, node: NodeId) -> &[(usize, Interest)] {

@@ -48,6 +48,7 @@ impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
             is_too_long: false,
             measured: Vec::new(),
             text_below: TextBelow::default(),
+            all_bytes: 0,
         };
         JsonScanner { grammar: Grammar::default(), walk, max_bytes }
     }
@@ -113,7 +114,7 @@ impl<S: Deref<Target = PointerSet>> JsonScanner<S> {
 
     /// The number of bytes that were counted at all pointers.
     pub fn all_bytes(&self) -> u64 {
-        self.walk.all_bytes()
+        self.walk.all_bytes
     }
 
     /// [`all_bytes`](Self::all_bytes) at the time when the value at this pointer was read.
@@ -146,6 +147,8 @@ struct Walk<S> {
     is_too_long: bool,
     measured: Vec<Measurement>,
     text_below: TextBelow,
+    /// The sum of the bytes that were counted at all pointers.
+    all_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -158,6 +161,14 @@ struct Found {
     all_bytes_before: u64,
     /// The offset of the first byte of the value.
     begin: u64,
+}
+
+impl Found {
+    /// Counts bytes at this pointer, and in the sum of all pointers.
+    fn count(&mut self, bytes: u64, all_bytes: &mut u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        *all_bytes = all_bytes.saturating_add(bytes);
+    }
 }
 
 /// A container that pointers lead through.
@@ -180,7 +191,7 @@ struct Measurement {
     index: usize,
     /// The number of containers around the value.
     depth: usize,
-    /// The bytes before this offset are counted.
+    /// The bytes before this offset have been counted.
     counted_to: u64,
 }
 
@@ -191,14 +202,11 @@ impl<S: Deref<Target = PointerSet>> Walk<S> {
         self.path.clear();
         self.measured.clear();
         self.text_below.clear();
+        self.all_bytes = 0;
         (self.objects, self.ignored, self.member, self.scalar) = (0, 0, None, None);
         self.kept.clear();
         self.name.clear();
         (self.is_name_too_long, self.is_too_long) = (false, false);
-    }
-
-    fn all_bytes(&self) -> u64 {
-        self.found.iter().fold(0, |sum, found| sum.saturating_add(found.bytes))
     }
 
     fn depth(&self) -> usize {
@@ -209,7 +217,7 @@ impl<S: Deref<Target = PointerSet>> Walk<S> {
     fn measure(&mut self, offset: u64) {
         for open in &mut self.measured {
             if let Some(found) = self.found.get_mut(open.index) {
-                found.bytes = found.bytes.saturating_add(offset.saturating_sub(open.counted_to));
+                found.count(offset.saturating_sub(open.counted_to), &mut self.all_bytes);
             }
             open.counted_to = offset;
         }
@@ -233,13 +241,12 @@ impl<S: Deref<Target = PointerSet>> Walk<S> {
 
     /// Keeps the value of a node for the pointers that want it.
     fn keep(&mut self, node: NodeId, value: &Value) {
-        let all_bytes_before = self.all_bytes();
         for (index, interest) in self.pointers.wanted(node) {
             if *interest == Interest::Value
                 && let Some(found) = self.found.get_mut(*index)
             {
                 found.value = Some(value.clone());
-                found.all_bytes_before = all_bytes_before;
+                found.all_bytes_before = self.all_bytes;
             }
         }
     }
@@ -253,7 +260,7 @@ impl<S: Deref<Target = PointerSet>> Walk<S> {
         for index in self.text_below.indices() {
             if let Some(found) = self.found.get_mut(index) {
                 match piece {
-                    Piece::Text(length) => found.bytes = found.bytes.saturating_add(length),
+                    Piece::Text(length) => found.count(length, &mut self.all_bytes),
                     Piece::Medium => found.media += 1,
                 }
             }
@@ -274,7 +281,10 @@ impl<S: Deref<Target = PointerSet>> Walk<S> {
 
 impl<S: Deref<Target = PointerSet>> Listener for Walk<S> {
     fn begin(&mut self, kind: Kind, offset: u64) {
-        let node = self.next_node();
+        let mut node = self.next_node();
+        if kind == Kind::Object {
+            node = node.map(|node| self.pointers.object(node));
+        }
         let is_container = matches!(kind, Kind::Array | Kind::Object);
         if let Some(node) = node {
             let depth = self.depth();
@@ -283,6 +293,10 @@ impl<S: Deref<Target = PointerSet>> Listener for Walk<S> {
                     Interest::SentBytes => {
                         self.measured.push(Measurement { index: *index, depth, counted_to: offset });
                     }
+                    Interest::TextBelow | Interest::OwnText if kind == Kind::Text => {
+                        self.text_below.open(*index, depth);
+                        self.text_below.begin_address();
+                    }
                     Interest::TextBelow => self.text_below.open(*index, depth),
                     Interest::Medium if kind == Kind::Text => self.text_below.begin_medium(),
                     Interest::Value => {
@@ -290,7 +304,7 @@ impl<S: Deref<Target = PointerSet>> Listener for Walk<S> {
                             found.begin = offset;
                         }
                     }
-                    Interest::TextBytes | Interest::Medium => {}
+                    Interest::TextBytes | Interest::OwnText | Interest::Medium => {}
                 }
             }
             if !is_container {
@@ -325,10 +339,14 @@ impl<S: Deref<Target = PointerSet>> Listener for Walk<S> {
                 Interest::Value => is_wanted = true,
                 Interest::TextBytes if kind == Kind::Text => {
                     if let Some(found) = self.found.get_mut(*index) {
-                        found.bytes = found.bytes.saturating_add(part.len() as u64);
+                        found.count(part.len() as u64, &mut self.all_bytes);
                     }
                 }
-                Interest::TextBytes | Interest::SentBytes | Interest::TextBelow | Interest::Medium => {}
+                Interest::TextBytes
+                | Interest::SentBytes
+                | Interest::TextBelow
+                | Interest::OwnText
+                | Interest::Medium => {}
             }
         }
         if is_wanted && self.kept.len() + part.len() > Value::MAX_BYTES {

@@ -8,7 +8,7 @@ const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 pub(crate) enum TextStep {
     /// The whole piece belongs to the string.
     More,
-    /// The string ended after this many bytes, with the quotation mark.
+    /// The string ended after this many bytes, including the quotation mark.
     End(usize),
     /// The byte at this index cannot be in a string.
     Syntax(usize),
@@ -49,7 +49,7 @@ impl TextDecoder {
 
     /// Reads a piece, and passes its decoded text to `out` in parts. A part may end within a character.
     pub(crate) fn push(&mut self, piece: &[u8], out: &mut impl FnMut(&[u8])) -> TextStep {
-        // The bytes from `from` to `index` are text as it was sent.
+        // The bytes from `from` to `index` need no decoding.
         let (mut from, mut index) = (0, 0);
         let send = |from: usize, to: usize, out: &mut dyn FnMut(&[u8])| {
             if let Some(part) = piece.get(from..to).filter(|part| !part.is_empty()) {

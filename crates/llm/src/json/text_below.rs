@@ -16,16 +16,19 @@ pub(super) struct TextBelow {
     /// The first bytes of the string, up to its first comma.
     head: Vec<u8>,
     state: MediumState,
+    /// Whether the string stands in the place of a medium, so that it may be base64 without the beginning of a data URL.
+    is_in_place: bool,
 }
 
-/// Whether a string is a medium. Text in the place of a medium counts as text.
+/// Whether a string is a medium. Text in the place of a medium counts as text, and so does a data URL in another place: a model
+/// reads it as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum MediumState {
     /// The string may begin as a data URL.
-    #[default]
     Beginning,
     /// The string has had only the characters of base64, behind the comma of a data URL or from its start.
     Base64,
+    #[default]
     Text,
 }
 
@@ -63,13 +66,18 @@ impl TextBelow {
     }
 
     pub(super) fn begin(&mut self) {
-        (self.length, self.state) = (0, MediumState::Beginning);
+        (self.length, self.state, self.is_in_place) = (0, MediumState::Text, false);
         self.head.clear();
     }
 
-    /// Begins a string in base64, without the beginning of a data URL.
+    /// Begins a string in the place of an address, which may be a data URL.
+    pub(super) fn begin_address(&mut self) {
+        self.state = MediumState::Beginning;
+    }
+
+    /// Begins a string in the place of a medium.
     pub(super) fn begin_medium(&mut self) {
-        self.state = MediumState::Base64;
+        (self.state, self.is_in_place) = (MediumState::Beginning, true);
     }
 
     pub(super) fn part(&mut self, part: &[u8]) {
@@ -95,8 +103,13 @@ impl TextBelow {
         self.head.extend(head.iter().take(MOST_TYPE).map(u8::to_ascii_lowercase));
         let known = self.head.len().min(DATA_URL.len());
         let may_be_url = self.head.get(..known) == DATA_URL.get(..known) && self.head.len() < MOST_TYPE;
+        if !may_be_url {
+            // The parts before this one began as `data:` does. Its letters are characters of base64, and its colon is not.
+            let may_be_base64 = self.is_in_place && !self.head.contains(&b':');
+            self.state = if may_be_base64 { MediumState::Base64 } else { MediumState::Text };
+            return part;
+        }
         self.state = match end {
-            _ if !may_be_url => MediumState::Text,
             None => MediumState::Beginning,
             Some(_) if self.head.ends_with(BASE64) && known == DATA_URL.len() => MediumState::Base64,
             Some(_) => MediumState::Text,

@@ -109,7 +109,7 @@ impl Number {
         if is_negative {
             return None;
         }
-        // With an exponent too large for its type, the digits do not matter.
+        // If the exponent is too large for its type, the digits do not matter.
         let exponent = exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
         let point = i64::try_from(integer.len()).unwrap_or(i64::MAX);
         // The number of digits before the point, in units of `10^-scale`.

@@ -140,7 +140,7 @@ pub fn compare<'p>(body: &[u8], pieces: impl IntoIterator<Item = &'p [u8]>) -> O
             Lookup::Value(value) => Expected::Value(value.clone()),
         };
         has_value[index] = !matches!(found, Expected::Missing | Expected::Twice);
-        // Below a name that is twice, the scanner reports `Twice` even if there is no value.
+        // Below a name that occurs twice, the scanner reports `Twice` even if there is no value.
         let is_below_twice = (0..tokens.len()).any(|end| tree.at(&tokens[..end]) == Expected::Twice);
         if !(is_below_twice && found == Expected::Twice) {
             assert_eq!(found, expected, "{pointer} of {}", body.escape_ascii());

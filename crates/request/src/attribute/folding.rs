@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// How the value of an attribute is changed. By default, not at all.
+/// How the value of an attribute is changed. The default changes nothing.
 ///
-/// A value of which `trim` leaves nothing counts as missing.
+/// A value that `trim` makes empty counts as missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Folding {
     /// ASCII letters become lower case. All other characters stay unchanged.
     lower: bool,
-    /// White space at both ends is removed. In a value that is not UTF-8, only ASCII white space.
+    /// White space at both ends is removed. If the value is not UTF-8, only ASCII white space is.
     trim: bool,
 }
 
@@ -62,13 +62,13 @@ impl Folding {
         }
     }
 
-    /// Returns a text of the configuration, changed as values are.
+    /// Returns a text of the configuration, changed like a value.
     pub fn of_text(self, text: &str) -> Cow<'_, str> {
         let text = if self.trim { text.trim() } else { text };
         if self.lower { Cow::Owned(text.to_ascii_lowercase()) } else { Cow::Borrowed(text) }
     }
 
-    /// Returns the changed value. `None` if nothing but white space was there, and it is removed.
+    /// Returns the changed value. `None` if `trim` leaves nothing of it.
     pub fn of_value(self, value: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
         Some(self.of(value)).filter(|value| !self.trim || !value.is_empty())
     }

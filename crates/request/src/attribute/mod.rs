@@ -1,8 +1,8 @@
 //! Lists the attributes of a request. `limit_keys` may count by them, and `match` may compare them.
 //!
 //! A new attribute needs a variant, its spelling in [`Attribute::parse`] and in `Display`, and its value in
-//! [`Attribute::resolve`]. A value consists of bytes. As text with replaced characters, the values of two clients could
-//! become equal.
+//! [`Attribute::resolve`]. A value consists of bytes. In a text, invalid bytes would be replaced, so the values of two
+//! clients could become equal.
 
 mod folding;
 mod supply;
@@ -21,7 +21,6 @@ pub use folding::Folding;
 
 use super::attribute_value::AttributeValue;
 use super::client_certificate_field::ClientCertificateField;
-use super::door::Door;
 use super::llm_model::ModelPlace;
 use super::request::Request;
 use super::{cookie, path, query};
@@ -63,8 +62,8 @@ pub enum Attribute {
     Upstream,
     /// A text, integer or boolean in a JSON body.
     RequestJson(Pointer),
-    /// A number in a JSON body, as the cost of the request. Its value is the number as a decimal without an exponent. A
-    /// text is unchanged.
+    /// A number in a JSON body, as the cost of the request. Its value is the number as a decimal without an exponent,
+    /// also if a JSON string has the number. Another string stays unchanged.
     JsonAmount(Pointer),
     /// A field of a form in the body.
     RequestForm(String),
@@ -72,7 +71,7 @@ pub enum Attribute {
     Model,
     /// A value of a descriptor that another proxy sends: an entry, the domain, or the names of all entries.
     Descriptor(String),
-    /// The value of another attribute, changed. The other attribute is not itself changed.
+    /// The changed value of another attribute, which is not `Folded` itself.
     Folded(Folding, Box<Attribute>),
 }
 
@@ -225,7 +224,7 @@ impl Attribute {
 
     /// Returns the value that the request has for this attribute. `None` if the value is missing or a list.
     pub fn resolve<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
-        if request.door == Door::Rls && !self.is_supplied_at(Door::Rls) {
+        if request.door.has_only_descriptors() && !self.is_supplied_at(request.door) {
             return None;
         }
         let head = request.head;
@@ -244,8 +243,8 @@ impl Attribute {
             Attribute::KeyPlan => Some(Cow::Borrowed(request.key?.plan.as_bytes())),
             Attribute::KeyColumn(name) => request.key?.column(name).map(|text| Cow::Borrowed(text.as_bytes())),
             Attribute::Header(name) => filled(head.headers.get(name)?.as_bytes().trim_ascii()),
-            Attribute::Query(name) => query::value(request, name.as_bytes()),
-            Attribute::Cookie(name) => cookie::value(request, name.as_bytes()),
+            Attribute::Query(name) => query::value(request.head, name.as_bytes()),
+            Attribute::Cookie(name) => cookie::value(request.head, name.as_bytes()),
             Attribute::Address => Some(Cow::Owned(request.client.text().into_bytes())),
             Attribute::Method => Some(Cow::Borrowed(head.method.as_str().as_bytes())),
             Attribute::Host => Some(match request.host() {
@@ -305,8 +304,8 @@ impl Attribute {
                 let mut values = request.head.headers.get_all(name).iter();
                 values.next().is_some() && values.next().is_some() || is_nominated(request, name)
             }
-            Attribute::Query(name) => query::is_repeated(request, name.as_bytes()),
-            Attribute::Cookie(name) => cookie::is_ambiguous(request, name.as_bytes()) || is_nominated(request, &COOKIE),
+            Attribute::Query(name) => query::is_repeated(request.head, name.as_bytes()),
+            Attribute::Cookie(name) => cookie::is_ambiguous(request.head, name.as_bytes()) || is_nominated(request, &COOKIE),
             Attribute::Folded(_, source) => source.is_ambiguous(request),
             // Repeated credentials are refused before any rule is asked.
             Attribute::Claim(_)

@@ -14,7 +14,7 @@ impl Attribute {
                 Door::Proxy | Door::Http => false,
                 // With `ext_authz` the entries are a map, without an order and without a domain.
                 Door::ExtAuthz => ![DOMAIN, ENTRIES].contains(&&**name),
-                Door::Rls => true,
+                Door::Rls | Door::Json => true,
             },
             // No route is chosen for another proxy's request.
             Attribute::Route | Attribute::Upstream => door == Door::Proxy,
@@ -22,7 +22,7 @@ impl Attribute {
             Attribute::RequestJson(_) | Attribute::JsonAmount(_) | Attribute::RequestForm(_) | Attribute::Model => {
                 door == Door::Proxy
             }
-            // The connection is that of the asking proxy. With `ext_authz`, the proxy may report the TLS properties of
+            // The connection belongs to the asking proxy. With `ext_authz`, the proxy may report the TLS properties of
             // its client.
             Attribute::TlsServerName | Attribute::TlsClient(_) => matches!(door, Door::Proxy | Door::ExtAuthz),
             Attribute::Folded(_, source) => source.is_supplied_at(door),
@@ -40,7 +40,7 @@ impl Attribute {
             | Attribute::Host
             | Attribute::Scheme
             | Attribute::Path
-            | Attribute::PathSegment(_) => door != Door::Rls,
+            | Attribute::PathSegment(_) => !door.has_only_descriptors(),
         }
     }
 }

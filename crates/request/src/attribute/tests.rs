@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::client_address::ClientAddress;
+use crate::door::Door;
 use crate::sent_descriptor::SentDescriptor;
 
 /// Checks the value of `attribute` in a request with this target and these fields. `expected` is `AMBIGUOUS` for a
@@ -152,35 +153,46 @@ fn a_descriptor_has_no_attribute_of_a_request() {
     let sent = SentDescriptor::new("edge", vec![("tenant", "acme"), ("path", "")]);
     let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
     let request = Request::new(&head, client).with_destination("r", "u").with_descriptor(Some(&sent));
-    let asked = request.with_door(Door::Rls);
-    let (mut supplied, mut missing) = (Vec::new(), Vec::new());
-    for text in
-        ["header:host", "query:c", "cookie:c", "ip:address", "method", "host", "scheme", "path", "path_segment:1"]
-            .into_iter()
-            .chain(["route", "upstream", "listener", "door", "descriptor:tenant", "descriptor:path", "descriptor:user"])
-            .chain(["descriptor:domain", "descriptor:entries"])
-    {
-        let attribute = Attribute::parse(text).unwrap();
-        let value = attribute.resolve(&asked).map(|value| String::from_utf8(value.into_owned()).unwrap());
-        assert!(value.is_none() || attribute.is_supplied_at(Door::Rls), "{text}");
-        match value {
-            Some(value) => supplied.push(format!("{text}={value}")),
-            None => missing.push(text),
+    for door in [Door::Rls, Door::Json] {
+        let asked = request.with_door(door);
+        let (mut supplied, mut missing) = (Vec::new(), Vec::new());
+        for text in
+            ["header:host", "query:c", "cookie:c", "ip:address", "method", "host", "scheme", "path", "path_segment:1"]
+                .into_iter()
+                .chain([
+                    "route",
+                    "upstream",
+                    "listener",
+                    "door",
+                    "descriptor:tenant",
+                    "descriptor:path",
+                    "descriptor:user",
+                ])
+                .chain(["descriptor:domain", "descriptor:entries"])
+        {
+            let attribute = Attribute::parse(text).unwrap();
+            let value = attribute.resolve(&asked).map(|value| String::from_utf8(value.into_owned()).unwrap());
+            assert!(value.is_none() || attribute.is_supplied_at(door), "{text}");
+            match value {
+                Some(value) => supplied.push(format!("{text}={value}")),
+                None => missing.push(text),
+            }
         }
+        let own_door = format!("door={}", door.name());
+        let expected = [
+            "listener=http",
+            &*own_door,
+            "descriptor:tenant=acme",
+            "descriptor:path=",
+            "descriptor:domain=edge",
+            "descriptor:entries=tenant/path",
+        ];
+        assert_eq!(supplied, expected);
+        assert_eq!(missing.len(), 12, "{missing:?}");
+        // If a request comes with the descriptor, the attributes of both have values.
+        let value = |text: &str| Attribute::parse(text).unwrap().resolve(&request.with_door(Door::ExtAuthz)).is_some();
+        assert!(value("path") && value("descriptor:tenant"));
     }
-    let expected = [
-        "listener=http",
-        "door=rls",
-        "descriptor:tenant=acme",
-        "descriptor:path=",
-        "descriptor:domain=edge",
-        "descriptor:entries=tenant/path",
-    ];
-    assert_eq!(supplied, expected);
-    assert_eq!(missing.len(), 12, "{missing:?}");
-    // If a request comes with the descriptor, the attributes of both have values.
-    let value = |text: &str| Attribute::parse(text).unwrap().resolve(&request.with_door(Door::ExtAuthz)).is_some();
-    assert!(value("path") && value("descriptor:tenant"));
 }
 
 #[test]

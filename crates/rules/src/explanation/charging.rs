@@ -52,7 +52,7 @@ impl<'a, 'w> Observer<'a, PartialFacts<'a, 'w>> for ChargeNotes<'a> {
 }
 
 impl RuleSet {
-    /// Returns the compiled limits of a rule of this set. The candidate of a limit follows the limit.
+    /// Returns the compiled limits of a rule of this set. A limit's `candidate`, tried in shadow mode, follows the limit.
     pub fn compiled(&self, rule: &Rule) -> &[CompiledLimit] {
         let index = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let first = index(self.before(rule));

@@ -120,7 +120,7 @@ pub struct PickedKey<'a> {
     /// The index of the alternative that has the value.
     pub alternative: u8,
     pub part: &'a Attribute,
-    /// The value, changed as the attribute says. If only the pseudonym of the value is known, the pseudonym.
+    /// The value after the attribute's functions, such as `lower`, or the pseudonym if only that is known.
     pub value: Observation<'a>,
 }
 

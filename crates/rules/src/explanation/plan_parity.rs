@@ -78,7 +78,7 @@ fn compares_address(expectation: &Expectation) -> bool {
     }
 }
 
-/// Generates an attribute whose value is perhaps changed.
+/// Generates an attribute, perhaps inside `lower()` or `trim()`.
 fn folded() -> impl Strategy<Value = Attribute> {
     let function = prop_oneof![3 => Just("("), 1 => Just("lower("), 1 => Just("trim(")];
     (attribute(), function).prop_map(|(attribute, function)| match function {

@@ -1,7 +1,7 @@
 //! Defines the formats of the gateway's own error responses.
 
-/// A model provider's format for the gateway's own error responses. The libraries of the provider can then parse them.
-/// Without a format, the responses are problem documents (RFC 9457).
+/// A model provider's format for the gateway's own error responses, which the provider's libraries can parse. Without a
+/// format, the responses are problem documents (RFC 9457).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorFormat {
     /// `{"error": {"message", "type", "param", "code"}}`.

@@ -10,6 +10,7 @@ pub mod llm_settings;
 pub mod overrides;
 pub mod prefix_replacement;
 pub mod redirect;
+pub mod retries;
 pub mod route_set;
 pub mod split;
 pub mod target;

@@ -1,15 +1,17 @@
 //! Defines the settings of a route that replace those of its upstream or of the file.
 
+use std::sync::Arc;
+
 use super::error_format::ErrorFormat;
 use super::llm_settings::LlmSettings;
+use super::retries::RouteRetries;
 use base::time::Micros;
 
 /// The settings of a route that replace those of its upstream or of the file. `None` replaces nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     pub timeouts: Timeouts,
-    /// The largest number of retries of a request.
-    pub retries: Option<u32>,
+    pub retries: RouteRetries,
     /// The largest request body, in bytes.
     pub body_bytes: Option<u64>,
     /// The longest request body that is read for the rules, in bytes.
@@ -17,7 +19,7 @@ pub struct Overrides {
     /// The format of the gateway's own error responses. `None` keeps the format of the file.
     pub error_format: Option<ErrorFormat>,
     /// The settings for requests to language models, completed from the file. `None` keeps all settings of the file.
-    pub llm: Option<LlmSettings>,
+    pub llm: Option<Arc<LlmSettings>>,
 }
 
 /// The timeouts for requests to an upstream. `None` keeps the timeout of the upstream.

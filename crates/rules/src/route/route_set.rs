@@ -49,7 +49,7 @@ impl Route {
     }
 
     /// Returns the settings for requests to language models. `None` if the settings of the file apply.
-    pub fn llm(&self) -> Option<&LlmSettings> {
+    pub fn llm(&self) -> Option<&Arc<LlmSettings>> {
         self.forwarding.as_ref()?.overrides.llm.as_ref()
     }
 

@@ -11,6 +11,7 @@ use ledger::algorithm::ban::{Ban, BanPeriod};
 use ledger::algorithm::budget::{Budget, EVERYTHING, SpentLimit};
 use ledger::algorithm::fixed_window::{FixedWindow, Window};
 use ledger::bucket_key::LimitTag;
+use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use ledger::outcome::Verdict;
 
 const MINUTE: u64 = 60_000_000;
@@ -26,7 +27,7 @@ fn window(limit: u64) -> SpentLimit {
     SpentLimit::FixedWindow(FixedWindow::new(limit, Window::FirstRequest(Micros(15 * MINUTE))).unwrap())
 }
 
-/// Five wrong guesses. Each guess holds one while it runs.
+/// A limit of five wrong guesses. Each guess holds one while it runs.
 fn guesses() -> Budget {
     Budget::settling(window(5)).with_ban(ban())
 }
@@ -91,6 +92,34 @@ fn of_64_guesses_at_once_at_most_five_wrong_ones_pass_and_right_ones_cost_nothin
 }
 
 #[test]
+fn a_right_password_forgets_the_wrong_ones_and_no_ban() {
+    let (memory, clock) = memory(1_000);
+    let guesses = guesses().with_resets();
+    let guess = |is_right| {
+        let (mut reservation, outcome) = take(&memory, BUCKET, guesses);
+        if is_right {
+            reservation.reset(&BUCKET, Cost::default())
+        } else {
+            reservation.settle(&BUCKET, Cost::ONE)
+        }
+        outcome.verdict
+    };
+    for is_right in [false, false, false, false, true, false, false, false, false, true, false] {
+        assert_eq!(guess(is_right), Verdict::Allow);
+    }
+    // This one is under way when an operator bans the user.
+    let (mut right, _) = take(&memory, BUCKET, guesses);
+    let limit = Algorithm::Budget(guesses);
+    memory.change(&BUCKET, LimitTag(0), |state, time| limit.set_ban(state, Micros(HOUR), time.of(&limit)));
+    right.reset(&BUCKET, Cost::default());
+    assert_eq!(stored(&memory, guesses).unwrap().step, 1, "the ban goes on");
+    clock.set(clock.now().plus(Micros(HOUR)));
+    assert_eq!(guess(true), Verdict::Allow);
+    begin(&memory, BUCKET, guesses);
+    assert_eq!(stored(&memory, guesses).unwrap().step, 2, "the step is not forgotten");
+}
+
+#[test]
 fn an_hour_of_requests_changes_nothing_and_the_ban_is_kept_after_the_window() {
     let (memory, clock) = memory(1_000);
     let begun = clock.now();
@@ -141,7 +170,7 @@ fn a_banned_bucket_is_evicted_after_buckets_that_are_half_spent() {
     let key = |number: u8| BucketKey([number; 16]);
     let banned: Vec<_> = (0..32).map(key).collect();
     banned.iter().for_each(|key| begin(&memory, *key, Budget::banning(window(1), ban())));
-    // A flood of other buckets of the same limit, none of which is drained.
+    // Floods the store with other buckets of the same limit. None of them is drained.
     for number in 32..=255 {
         let charge = Charge { tag: LimitTag::default(), ..Charge::new(key(number), plain(4), Cost::from_tokens(2)) };
         memory.take(&Plan { enforced: smallvec![charge], shadow: smallvec![] });
@@ -170,6 +199,65 @@ fn a_ban_outlives_the_process_in_a_stream_of_buckets() {
 }
 
 #[test]
+fn a_ban_outlives_a_clock_that_is_set_back_between_two_processes() {
+    for back in [30 * MINUTE, 2 * HOUR, 400 * DAY] {
+        let (first, _) = memory(1_000);
+        begin(&first, BUCKET, guesses());
+        let mut stream = Vec::new();
+        first.write_buckets(&mut stream).unwrap();
+        let (second, clock) = memory(1_000);
+        clock.set(Timestamp(clock.now().0 - back));
+        assert_eq!(second.read_buckets(&*stream).unwrap(), 1);
+        let outcome = take(&second, BUCKET, guesses()).1;
+        // It begins now, so it lasts no longer than any other.
+        assert_eq!((outcome.verdict, outcome.retry_after), (Verdict::Banned, Micros(HOUR)), "{back}");
+        clock.set(clock.now().plus(Micros(HOUR)));
+        begin(&second, BUCKET, guesses());
+        assert_eq!(stored(&second, guesses()).unwrap().step, 2, "{back}");
+    }
+}
+
+#[test]
+fn a_longer_memory_of_bans_holds_from_the_next_request_on() {
+    let keeping = |days| {
+        let ban = Ban::new(&[Micros(HOUR)], Micros(days * DAY)).unwrap();
+        [Budget::settling(window(5)).with_ban(ban), Budget::banning(window(5), ban)]
+    };
+    for (short, long) in keeping(1).into_iter().zip(keeping(7)) {
+        let (memory, clock) = memory(1_000);
+        begin(&memory, BUCKET, short);
+        let begun = clock.now();
+        // A request that the ban refuses, and one that costs nothing.
+        for (after, expected) in [(0, Verdict::Banned), (HOUR + 6 * DAY, Verdict::Allow)] {
+            clock.set(begun.plus(Micros(after)));
+            memory.sweep();
+            assert_eq!(take(&memory, BUCKET, long).1.verdict, expected);
+        }
+        begin(&memory, BUCKET, long);
+        assert_eq!(stored(&memory, long).unwrap().step, 2);
+    }
+}
+
+#[test]
+fn a_day_by_the_machines_clock_is_not_moved_to_the_day_by_the_clock_of_the_process() {
+    let Clock::System { epoch, start, ahead } = Clock::system() else { panic!("the machine's clock") };
+    // The machine's clock was set forward by two days.
+    let clock = Clock::System { epoch: Timestamp(epoch.0 - 2 * DAY), start, ahead };
+    clock.compare();
+    let calendar =
+        Calendar::new(Anchor::default_of(CalendarUnit::Day), TimeOfDay::default(), Zone::parse("UTC").unwrap());
+    let daily = SpentLimit::FixedWindow(FixedWindow::new(5, Window::Calendar(calendar)).unwrap());
+    let memory = Memory::new(&Settings { max_buckets: 1_000, ..Settings::default() }, clock);
+    for budget in [Budget::settling(daily), Budget::settling(daily).with_ban(ban())] {
+        let key = BucketKey([u8::from(budget.ban().is_some()); 16]);
+        take(&memory, key, budget).0.settle(&key, Cost::from_tokens(5));
+        for _ in 0..3 {
+            assert_ne!(take(&memory, key, budget).1.verdict, Verdict::Allow);
+        }
+    }
+}
+
+#[test]
 fn what_settles_during_a_ban_is_charged_and_begins_no_other() {
     let (memory, clock) = memory(1_000);
     let (mut slow, _) = take(&memory, BUCKET, guesses());
@@ -180,7 +268,7 @@ fn what_settles_during_a_ban_is_charged_and_begins_no_other() {
     assert_eq!(take(&memory, BUCKET, guesses()).1.verdict, Verdict::Banned);
     slow.settle(&BUCKET, Cost::from_tokens(9));
     clock.set(clock.now().plus(Micros(HOUR)));
-    // The window of the requests has ended, and another begins with what the slower one settles.
+    // The window of the requests has ended. The cost of the slower request begins another.
     slower.settle(&BUCKET, Cost::from_tokens(9));
     let outcome = take(&memory, BUCKET, guesses()).1;
     assert_eq!((outcome.verdict, outcome.ban.map(|ban| ban.step)), (Verdict::Banned, Some(2)));

@@ -18,9 +18,10 @@
 //!
 //! Integers are little-endian. A key includes the algorithm's name, so only the algorithm that wrote a state reads it.
 //!
-//! Times are those of [`base::time::Clock`]. If the wall clock was set back between two processes, buckets are not
-//! refilled until it has caught up. If it was set back by more than an hour, buckets start empty. If it was set
-//! forward, buckets are also refilled for the skipped time.
+//! Times are those of [`base::time::Clock`]. If the wall clock was set back between two processes, states are read as they
+//! are, and each algorithm corrects moments that are too far ahead: nothing that was spent comes back, and no ban is
+//! lost. If it was set back by more than an hour, buckets are kept as long as they would have been kept without the step. If the clock
+//! was set forward, buckets are also refilled for the skipped time.
 
 use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -40,7 +41,8 @@ const KEY_FORMAT: usize = FORMAT.len();
 /// The number of buckets that are copied each time a shard is locked.
 const BATCH: usize = 512;
 
-/// The longest time by which the stream may be ahead of the clock. If it is further ahead, its buckets start empty.
+/// The longest time by which the stream may be ahead of the clock. If it is further ahead, the moments until which its
+/// buckets are kept are moved by the time that the stream is ahead.
 const AHEAD: Micros = Micros(3_600_000_000);
 
 /// The reason why buckets cannot be read from a stream.
@@ -154,7 +156,7 @@ impl Memory {
         }
         let written = Timestamp(from.integer()?);
         let now = self.clock.now();
-        let is_believed = written.since(now) <= AHEAD;
+        let is_moved = written.since(now) > AHEAD;
         let mut count = 0;
         loop {
             match from.bytes()? {
@@ -162,14 +164,11 @@ impl Memory {
                 [END] => break,
                 _ => return Err(InvalidBuckets::Damaged),
             }
-            let (key, queue, entry) = from.bucket()?;
+            let (key, queue, mut entry) = from.bucket()?;
             count += 1;
-            let entry = if is_believed {
-                entry
-            } else {
-                // A bucket with an invalid state counts as empty.
-                Entry { state: State::new(), kept_until: now.plus(entry.kept_until.since(written)) }
-            };
+            if is_moved {
+                entry.kept_until = now.plus(entry.kept_until.since(written));
+            }
             if entry.kept_until > now {
                 let shard = &mut self.shard(self.shard_of(&key)).lock();
                 self.keep(shard, key, queue, entry, now);
@@ -327,13 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_leaves_states_as_they_are_and_after_an_hour_empties_buckets_until_they_would_be_full() {
-        for (back, state) in [(HOUR, smallvec![1, 2, NOW.0]), (HOUR + SECOND, State::new())] {
+    fn a_clock_set_back_leaves_states_as_they_are_and_after_an_hour_keeps_them_no_longer_than_before() {
+        let state: State = smallvec![1, 2, NOW.0];
+        for back in [HOUR, HOUR + SECOND, 24 * HOUR] {
             let now = Timestamp(NOW.0 - back);
             let after = memory(now);
             assert_eq!(after.read_buckets(&*two()).unwrap(), 2);
             let from = if back > HOUR { now } else { NOW };
-            let expected = (queue(&key(1), SpentClass::Drained), from.plus(Micros(HOUR)), state);
+            let expected = (queue(&key(1), SpentClass::Drained), from.plus(Micros(HOUR)), state.clone());
             assert_eq!(kept(&after, &key(1)), Some(expected), "{back}");
         }
     }

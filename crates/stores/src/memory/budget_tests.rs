@@ -205,6 +205,62 @@ fn costs_that_are_settled_after_a_hand_over_are_charged_by_the_next_process_once
 }
 
 #[test]
+fn a_reset_forgets_what_was_spent_and_not_what_is_held() {
+    for budget in [hourly(10), by_second(10)].map(Budget::with_resets) {
+        let (memory, _) = memory(1_000);
+        let requests: Vec<Reservation> = (0..4).map(|_| take(&memory, budget, 2).0).collect();
+        let [one, mut two, three, four] = <[Reservation; 4]>::try_from(requests).unwrap();
+        settle(one, 6);
+        assert_eq!(take(&memory, budget, 5).1, Verdict::Deny);
+        two.reset(&BUCKET, Cost::ONE);
+        assert_eq!(books(&memory, budget), (1, 4));
+        settle(three, 3);
+        assert_eq!(books(&memory, budget), (4, 2));
+        drop(four);
+        assert_eq!(take(&memory, budget, 6).1, Verdict::Allow);
+    }
+}
+
+#[test]
+fn resets_after_a_hand_over_reach_the_next_process_once_and_in_order() {
+    for budget in [hourly(100), by_second(100)].map(Budget::with_resets) {
+        let ((first, _), (second, _)) = (memory(1_000), memory(1_000));
+        let requests: Vec<Reservation> = (0..5).map(|_| take(&first, budget, 1).0).collect();
+        let [one, two, mut three, four, mut five] = <[Reservation; 5]>::try_from(requests).unwrap();
+        settle(one, 9);
+        first.hand_over();
+        let mut stream = Vec::new();
+        first.write_buckets(&mut stream).unwrap();
+        assert_eq!(second.read_buckets(&*stream).unwrap(), 1);
+        settle(two, 8);
+        three.reset(&BUCKET, Cost::ONE);
+        settle(four, 3);
+        tell(&first, &second);
+        tell(&first, &second);
+        let spent = |memory: &Arc<Memory>| {
+            drop(take(memory, budget, 0));
+            books(memory, budget).0
+        };
+        assert_eq!(spent(&second), 4, "17 are forgotten");
+        let (own, ..) = take(&second, budget, 1);
+        settle(own, 20);
+        assert_eq!(spent(&second), 24);
+        assert!(!first.has_unsent_costs());
+        five.reset(&BUCKET, Cost::default());
+        assert!(first.has_unsent_costs());
+        tell(&first, &second);
+        assert_eq!(spent(&second), 0);
+        // A hand-over that fails.
+        let (mut own, ..) = take(&second, budget, 1);
+        settle(take(&second, budget, 1).0, 5);
+        second.hand_over();
+        own.reset(&BUCKET, Cost::ONE);
+        second.resume();
+        assert_eq!(spent(&second), 1);
+    }
+}
+
+#[test]
 fn a_hand_over_that_fails_loses_no_cost() {
     let (memory, _) = memory(1_000);
     let (request, ..) = take(&memory, hourly(10), 1);

@@ -5,10 +5,10 @@
 //! sorted by their numbers of buckets. A limit is moved in this order only when its number has changed by more than an
 //! eighth. So almost no charge moves a limit.
 //!
-//! A limit with few buckets is spared: it loses none. So a flood of new keys under another limit does not evict all of
-//! its buckets. Few are a sixteenth of the average number per limit, but at least two.
+//! A limit with few buckets is spared, so a flood of new keys under another limit does not evict them. Few means at
+//! most a sixteenth of the average number per limit, or two if that is more.
 //!
-//! No operation visits every limit, except when the number of spared buckets has to be doubled or halved.
+//! No operation visits every limit, except when the bound for few buckets has to be doubled or halved.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -185,7 +185,7 @@ impl EvictionOrder {
     fn adapt_spared(&mut self, buckets: usize) {
         let average = buckets / self.limits.len().max(1);
         let wanted = if average > FEW { (average / SPARED).max(FEW) } else { 0 };
-        // At least one limit has the average or more, so it has more than `spared` buckets.
+        // While `spared` is below the average, at least one limit is not spared.
         let fits = self.spared < average.max(1) && self.spared <= 2 * wanted && wanted <= 2 * self.spared;
         if fits || (self.spared == 0 && average <= 2 * FEW) {
             return;

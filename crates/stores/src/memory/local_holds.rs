@@ -1,7 +1,6 @@
 //! Counts what requests hold of buckets in memory, such as slots. Charges the plans of requests that hold something.
 //!
 //! The fallback of a shared store also uses this code, with slots that are kept elsewhere ([`SlotBook`]).
-//!
 //! The only owner is this process, so there are no reports, and nothing expires. What is held is never evicted.
 
 use std::collections::HashMap;
@@ -13,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::queue_id::QueueId;
+use super::settlements::{Settlements, UnchargedCost, keep};
 use super::shard::Shard;
 use super::slot_stream::HeldAmount;
 use super::{LockedShards, Memory, States, class};
@@ -25,7 +25,7 @@ use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, Plan, Settlement, settle};
 use ledger::cost::Cost;
-use ledger::holds::{Ending, Owner, Report, ReservationOwner, SettledSums, SlotId, SlotTerms, Slots};
+use ledger::holds::{Ending, LIFE, Owner, Report, ReservationOwner, SettledSums, SlotId, SlotTerms, Slots};
 use ledger::store_time::StoreTime;
 
 /// This process, the only owner of what is held.
@@ -36,29 +36,21 @@ pub const PREVIOUS_PROCESS: Owner = Owner(2);
 
 /// What is held of the buckets of one shard.
 #[derive(Debug, Default)]
-pub(super) struct LocalHolds(Mutex<Held>);
+pub(super) struct LocalHolds(pub(super) Mutex<Held>);
 
 #[derive(Debug, Default)]
-struct Held {
+pub(super) struct Held {
     buckets: HashMap<BucketKey, HeldBucket, RandomState>,
     slots: Slots,
     /// For each slot of a budget, the limit to which its cost is charged.
     budgets: HashMap<SlotId, SlotBudget, RandomState>,
     /// What the requests of earlier processes hold.
     elsewhere: HashMap<BucketKey, HeldBucket, RandomState>,
-    /// The sums of settled costs in the last message of the previous process.
-    settled_elsewhere: HashMap<BucketKey, Cost, RandomState>,
-    /// Settled costs that no bucket of this process is charged with yet.
+    /// What the last message of the previous process said to be settled.
+    settled_elsewhere: HashMap<BucketKey, Settlements, RandomState>,
+    /// Settled costs and resets that no bucket of this process knows yet.
     uncharged: HashMap<BucketKey, UnchargedCost, RandomState>,
-    is_handing_over: bool,
-}
-
-/// A settled cost, how much of it was sent to the next process, and when the last cost was settled.
-#[derive(Clone, Copy, Debug)]
-struct UnchargedCost {
-    cost: Cost,
-    sent: Cost,
-    at: Timestamp,
+    pub(super) is_handing_over: bool,
 }
 
 /// How much is held of a bucket, and since when.
@@ -105,15 +97,7 @@ impl Held {
         }
     }
 
-    fn keep_uncharged(&mut self, key: BucketKey, cost: Cost, now: Timestamp) {
-        if cost > Cost::default() {
-            let new = UnchargedCost { cost: Cost::default(), sent: Cost::default(), at: now };
-            let kept = self.uncharged.entry(key).or_insert(new);
-            *kept = UnchargedCost { cost: kept.cost.plus(cost), at: now, ..*kept };
-        }
-    }
-
-    fn end_overdue(&mut self, now: Timestamp) {
+    pub(super) fn end_overdue(&mut self, now: Timestamp) {
         while let Some(ended) = self.slots.end_overdue(now) {
             self.lower(ended);
         }
@@ -123,7 +107,8 @@ impl Held {
     /// charges it to the bucket.
     fn held_elsewhere(&self, key: &BucketKey) -> Option<HeldBucket> {
         let running = self.elsewhere.get(key).map(|held| (held.amount, held.since, held.is_budget));
-        let settled = self.uncharged.get(key).filter(|_| !self.is_handing_over).map(|kept| (kept.cost, kept.at, true));
+        let settled =
+            self.uncharged.get(key).filter(|_| !self.is_handing_over).map(|kept| (kept.settled.cost, kept.at, true));
         let both = running.into_iter().chain(settled);
         let (amount, since, is_budget) =
             both.reduce(|one, other| (one.0.plus(other.0), one.1.min(other.1), other.2))?;
@@ -137,8 +122,8 @@ impl Held {
 }
 
 /// Returns the state of a bucket of which this process holds an amount. `kept` is what is spent of a budget.
-fn state(kept: Option<&[u64]>, held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
-    let report = Report { owner: PROCESS, sequence: 1, held, settled: SettledSums::default() };
+pub(super) fn state(kept: Option<&[u64]>, held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
+    let report = Report { owner: PROCESS, sequence: 1, held, settled: SettledSums::default(), life: LIFE };
     algorithm.accept(kept, report, now).map(|entry| entry.state)
 }
 
@@ -158,21 +143,23 @@ impl ReservationOwner for Memory {
     fn end(&self, bucket: &BucketKey, slot: SlotId, ending: Ending) {
         let number = self.shard_of(bucket);
         let Some(holds) = self.holds.get(number) else { return };
-        let (mut shard, cost) = match ending {
-            Ending::Released => (None, Cost::default()),
-            // The bucket's lock is taken before the lock on what is held, as in a decision. Another order could
-            // deadlock.
-            Ending::Settled(cost) => (Some(self.shard(number).lock()), cost),
+        let settled = match ending {
+            Ending::Released => None,
+            Ending::Settled(cost) => Some(Settlements { resets: 0, cost }),
+            Ending::Reset(cost) => Some(Settlements { resets: 1, cost }),
         };
+        // The bucket's lock is taken before the lock on what is held, as in a decision. Another order could deadlock.
+        let mut shard = settled.map(|settled| (self.shard(number).lock(), settled));
         let mut held = holds.0.lock();
         let Some(ended) = held.slots.end(slot) else { return };
         held.lower(ended);
         let budget = held.budgets.remove(&slot);
-        if shard.is_some() && held.is_handing_over {
+        let Some((shard, settled)) = &mut shard else { return };
+        if held.is_handing_over {
             let now = self.now();
-            held.keep_uncharged(*bucket, cost, now);
-        } else if let (Some(shard), Some(SlotBudget { budget, tag })) = (&mut shard, budget) {
-            let evicted = self.settle_cost(shard, bucket, &budget, tag, cost);
+            keep(&mut held.uncharged, *bucket, *settled, now);
+        } else if let Some(SlotBudget { budget, tag }) = budget {
+            let evicted = self.settle_cost(shard, bucket, &budget, tag, *settled);
             self.evicted_by_settling.fetch_add(evicted, Ordering::Relaxed);
         }
     }
@@ -184,20 +171,21 @@ impl LocalHolds {
     pub(super) fn amounts(&self) -> Vec<HeldAmount> {
         let held = self.0.lock();
         let uncharged = |key: &BucketKey| held.uncharged.get(key).filter(|_| held.is_handing_over);
-        let settled = |key: &BucketKey| uncharged(key).map_or(Cost::default(), |uncharged| uncharged.cost);
+        let settled = |key: &BucketKey| uncharged(key).map_or(Settlements::default(), |kept| kept.settled);
         let amount = |(key, own): (&BucketKey, &HeldBucket)| {
             let since = held.elsewhere.get(key).map_or(own.since, |other| other.since.min(own.since));
-            let (amount, is_budget) = (held.of(key), own.is_budget);
-            HeldAmount { key: *key, amount, since, settled: settled(key), is_budget }
+            let (amount, is_budget, Settlements { resets, cost }) = (held.of(key), own.is_budget, settled(key));
+            HeldAmount { key: *key, amount, since, settled: cost, resets, is_budget }
         };
         let only_elsewhere = held.elsewhere.iter().filter(|(key, _)| !held.buckets.contains_key(*key));
         let is_held = |key: &BucketKey| held.buckets.contains_key(key) || held.elsewhere.contains_key(key);
         let only_settled = held.uncharged.iter().filter(|(key, _)| held.is_handing_over && !is_held(key));
-        let only_settled = only_settled.map(|(key, UnchargedCost { cost, at, .. })| HeldAmount {
+        let only_settled = only_settled.map(|(key, UnchargedCost { settled, at, .. })| HeldAmount {
             key: *key,
             amount: Cost::default(),
             since: *at,
-            settled: *cost,
+            settled: settled.cost,
+            resets: settled.resets,
             is_budget: true,
         });
         held.buckets.iter().chain(only_elsewhere).map(amount).chain(only_settled).collect()
@@ -210,13 +198,14 @@ impl LocalHolds {
     pub(super) fn count_elsewhere(&self, amounts: impl Iterator<Item = HeldAmount>, now: Timestamp) {
         let mut held = self.0.lock();
         held.elsewhere.clear();
-        for HeldAmount { key, amount, since, settled, is_budget } in amounts {
+        for HeldAmount { key, amount, since, settled, resets, is_budget } in amounts {
             if amount > Cost::default() {
                 held.elsewhere.insert(key, HeldBucket { amount, since, is_budget, budget: None });
             }
-            if settled > Cost::default() {
-                let before = held.settled_elsewhere.insert(key, settled).unwrap_or_default();
-                held.keep_uncharged(key, settled.less(before), now);
+            let said = Settlements { resets, cost: settled };
+            if said != Settlements::default() {
+                let before = held.settled_elsewhere.insert(key, said).unwrap_or_default();
+                keep(&mut held.uncharged, key, said.since(before), now);
             }
         }
     }
@@ -231,18 +220,18 @@ impl LocalHolds {
 
     pub(super) fn mark_sent(&self, sent: &HeldAmount) {
         if let Some(uncharged) = self.0.lock().uncharged.get_mut(&sent.key) {
-            uncharged.sent = sent.settled;
+            uncharged.sent = Settlements { resets: sent.resets, cost: sent.settled };
         }
     }
 
     pub(super) fn has_unsent_costs(&self) -> bool {
         let held = self.0.lock();
-        held.is_handing_over && held.uncharged.values().any(|uncharged| uncharged.sent < uncharged.cost)
+        held.is_handing_over && held.uncharged.values().any(|uncharged| uncharged.sent != uncharged.settled)
     }
 }
 
 /// The locks on what is held, each with the number of its shard.
-type LockedHolds<'m> = SmallVec<[(usize, MutexGuard<'m, Held>); 2]>;
+pub(super) type LockedHolds<'m> = SmallVec<[(usize, MutexGuard<'m, Held>); 2]>;
 
 impl Memory {
     /// Decides a plan that holds something. Takes first the locks of the buckets, and then the locks of what is held.
@@ -277,6 +266,7 @@ impl Memory {
                 let settled = book.count_settled(&charge.key).times(of);
                 let index = self.index_of(&locked, &charge.key);
                 if let Some((_, shard)) = locked.get_mut(index) {
+                    let settled = Settlements { resets: 0, cost: settled };
                     evicted += self.settle_cost(shard, &charge.key, budget, charge.tag, settled);
                 }
             }
@@ -291,8 +281,8 @@ impl Memory {
         TakeReply { now: time.date, settlement, evicted: evicted + more_evicted, source: Source::Store, reservation }
     }
 
-    /// Settles a plan. `held` returns how much of a bucket is held. Also returns how many buckets were evicted that
-    /// were not full.
+    /// Settles a plan. `held` returns how much of a bucket is held. Also returns the number of buckets that were
+    /// evicted before they were full.
     fn settle_held(
         &self,
         plan: &Plan,
@@ -307,7 +297,7 @@ impl Memory {
             let states: States<'_> = states.collect();
             (settle(plan, &states, time), indices)
         };
-        let evicted = self.store(plan, &settlement, &indices, entries, locked, time.now);
+        let evicted = self.store(plan, &settlement, &indices, entries, locked, time);
         (settlement, evicted)
     }
 
@@ -337,51 +327,62 @@ impl Memory {
             .collect();
         match own.and_then(|own| own.budget.as_deref()) {
             _ if holders.is_empty() => kept,
-            Some(budget) => Some(budget.state(kept.as_deref(), &holders, time.of(&Algorithm::Budget(*budget)))),
+            Some(budget) => {
+                let limit = Algorithm::Budget(*budget);
+                limit.with_holders(kept.as_deref(), &holders, time.of(&limit))
+            }
             // Only another process holds some of this budget, and the budget's limit is not known here.
             None if elsewhere.is_some_and(|elsewhere| elsewhere.is_budget) => {
                 Some(budget::state_of_any(kept.as_deref(), &holders, time.date))
             }
-            None => Some(concurrency::state(&holders, time.now)),
+            None => Some(concurrency::state(kept.as_deref(), &holders, time.now)),
         }
     }
 
-    /// Charges the buckets of a plan with the costs that were settled during a hand-over. Returns how many buckets
-    /// were evicted that were not full.
-    fn charge_uncharged(&self, plan: &Plan, locked: &mut LockedShards<'_>, holds: &mut LockedHolds<'_>) -> u64 {
+    /// Charges the buckets of a plan with the costs that were settled during a hand-over. Returns the number of buckets
+    /// that were evicted before they were full.
+    pub(super) fn charge_uncharged(
+        &self,
+        plan: &Plan,
+        locked: &mut LockedShards<'_>,
+        holds: &mut LockedHolds<'_>,
+    ) -> u64 {
         let mut evicted = 0;
         for charge in plan.charges() {
             let Algorithm::Budget(budget) = &charge.algorithm else { continue };
             let number = self.shard_of(&charge.key);
             let Some((_, held)) = find_mut(holds, number).filter(|(_, held)| !held.is_handing_over) else { continue };
-            let Some(UnchargedCost { cost, at, .. }) = held.uncharged.remove(&charge.key) else { continue };
-            // Costs of an earlier period no longer count.
+            let Some(UnchargedCost { settled, at, .. }) = held.uncharged.remove(&charge.key) else { continue };
+            // Costs and resets of an earlier period no longer count.
             let is_over = budget.period(None, at).is_some_and(|period| period.end <= self.time().of(&charge.algorithm));
             let shard = locked.iter_mut().find(|(own, _)| *own == number);
             if let Some((_, shard)) = shard.filter(|_| !is_over) {
-                evicted += self.settle_cost(shard, &charge.key, budget, charge.tag, cost);
+                evicted += self.settle_cost(shard, &charge.key, budget, charge.tag, settled);
             }
         }
         evicted
     }
 
-    /// Charges a settled cost to the bucket of a budget. Returns how many buckets were evicted that were not full.
+    /// Charges a settled cost to the bucket of a budget, after a reset if there was one. Returns the number of buckets that
+    /// were evicted before they were full.
     fn settle_cost(
         &self,
         shard: &mut MutexGuard<'_, Shard>,
         key: &BucketKey,
         budget: &Budget,
         tag: LimitTag,
-        cost: Cost,
+        Settlements { resets, cost }: Settlements,
     ) -> u64 {
-        if cost == Cost::default() {
+        let kept = shard.get(key).map(AsRef::as_ref);
+        if cost == Cost::default() && (resets == 0 || kept.is_none()) {
             return 0;
         }
-        let time = self.time();
-        let now = time.of(&Algorithm::Budget(*budget));
-        let entry = budget.settle(shard.get(key).map(AsRef::as_ref), cost, now);
-        let remaining = budget.ceiling().less(budget.spent(Some(&entry.state), now));
-        let queue = QueueId::new(tag, class(&Algorithm::Budget(*budget), &entry, remaining, cost, now));
+        let (time, limit) = (self.time(), Algorithm::Budget(*budget));
+        let now = time.of(&limit);
+        let entry = if resets > 0 { limit.reset(kept, cost, now) } else { limit.settle(kept, cost, now) };
+        let Some(entry) = entry else { return 0 };
+        let remaining = limit.ceiling().less(limit.spent(Some(&entry.state), now));
+        let queue = QueueId::new(tag, class(&limit, &entry, remaining, cost, now));
         self.keep(shard, *key, queue, entry, time.now)
     }
 
@@ -395,7 +396,7 @@ impl Memory {
         self.holds.iter().for_each(|held| held.0.lock().end_overdue(now));
     }
 
-    fn lock_holds(&self, plan: &Plan) -> LockedHolds<'_> {
+    pub(super) fn lock_holds(&self, plan: &Plan) -> LockedHolds<'_> {
         let mut numbers: SmallVec<[usize; 4]> = plan.asks().map(|(_, charge, _)| self.shard_of(&charge.key)).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -403,7 +404,7 @@ impl Memory {
         numbers.into_iter().filter_map(lock).collect()
     }
 
-    fn held(&self, holds: &LockedHolds<'_>, key: &BucketKey) -> Cost {
+    pub(super) fn held(&self, holds: &LockedHolds<'_>, key: &BucketKey) -> Cost {
         find(holds, self.shard_of(key)).map_or(Cost::default(), |(_, held)| held.of(key))
     }
 

@@ -16,13 +16,22 @@ mod budget_tests;
 mod eviction_order;
 mod full_queue;
 mod inspect;
+mod leases;
 pub(crate) mod local_holds;
+#[cfg(test)]
+pub(crate) mod no_slots;
 mod queue_id;
+#[cfg(test)]
+mod raise_tests;
 mod segmented_vec;
+mod settlements;
 mod shard;
 pub mod slot_stream;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timed_hold_tests;
+mod timed_holds;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -151,8 +160,8 @@ impl Memory {
         settle(plan, &states, time).0
     }
 
-    /// Lowers the bucket of a charge to at most `most` remaining tokens. `seen` is the bucket's state in another
-    /// store. Returns the number of buckets that were evicted and not full.
+    /// Lowers the bucket of a charge to at most `most` remaining tokens. `seen` is the bucket's state in another store.
+    /// Returns the number of buckets that were evicted before they were full.
     pub fn lower(&self, charge: &Charge, most: Cost, seen: &[u64]) -> u64 {
         let Charge { key, algorithm, tag, .. } = charge;
         let shard = &mut self.shard(self.shard_of(key)).lock();
@@ -162,9 +171,10 @@ impl Memory {
         let state = begun.as_ref().map(|entry| &entry.state).or(kept).map(AsRef::as_ref);
         let held = algorithm.step(state, Cost::default(), now).untouched.remaining;
         let excess = Cost::from_thousandths(held.thousandths().saturating_sub(most.thousandths()));
-        if let (Algorithm::Budget(budget), true) = (algorithm, excess > Cost::default()) {
-            // The excess must be spent. The step of a budget cannot spend: it only reserves.
-            let entry = budget.settle(state, excess, now);
+        // The excess must be spent. The step of a settling budget only reserves.
+        if excess > Cost::default()
+            && let Some(entry) = algorithm.settle(state, excess, now)
+        {
             let class = SpentClass::of(most, algorithm.ceiling(), Cost::ONE);
             return self.keep(shard, *key, QueueId::new(*tag, class), entry, now);
         }
@@ -217,12 +227,12 @@ impl Memory {
         let (indices, states) = self.states(plan, held);
         let (settlement, entries) = settle(plan, &states, time);
         drop(states);
-        let evicted = self.store(plan, &settlement, &indices, entries, held, time.now);
+        let evicted = self.store(plan, &settlement, &indices, entries, held, time);
         (settlement, evicted)
     }
 
     /// Stores the entries of a settled plan. `indices` has for each charge the index in `held` of its shard's lock.
-    /// Returns how many buckets were evicted that were not full.
+    /// Returns the number of buckets that were evicted before they were full.
     #[allow(clippy::indexing_slicing, reason = "the indices come from `index_of`, within the held locks")]
     fn store(
         &self,
@@ -231,24 +241,28 @@ impl Memory {
         indices: &[usize],
         entries: Entries,
         held: &mut LockedShards<'_>,
-        now: Timestamp,
+        time: StoreTime,
     ) -> u64 {
         let mut evicted = 0;
         // When a request is refused, its shadow charges have no outcome, but the new state of their buckets is stored
         // too.
         let unasked = std::iter::repeat(&Outcome::UNASKED);
         let outcomes = settlement.enforced.iter().chain(&settlement.shadow).chain(unasked);
+        // A budget can need a correction although the plan is refused and no entry is left.
+        let entries = entries.into_iter().chain(std::iter::repeat(None));
         for (((charge, index), entry), outcome) in plan.charges().zip(indices).zip(entries).zip(outcomes) {
+            let now = time.of(&charge.algorithm);
             let entry = match &charge.algorithm {
                 Algorithm::Concurrency(_) => None,
-                // A reservation changes nothing of what is spent. A ban that begins is stored.
+                // A reservation does not change what is spent. So only a ban that begins is stored.
                 Algorithm::Budget(budget) if budget.settles() => match entry {
-                    Some(Entry { state, kept_until }) if outcome.ban.is_some_and(|ban| ban.begins) => {
-                        Some(Entry { state: budget.excerpt(&state), kept_until })
+                    // What timed holds hold stays in the bucket.
+                    Some(Entry { state, .. }) if outcome.ban.is_some_and(|ban| ban.begins) => {
+                        charge.algorithm.without_owner(Some(&state), PROCESS, now)
                     }
                     _ => {
                         let kept = held[*index].1.get(&charge.key).map(AsRef::as_ref);
-                        budget.correction(kept, now)
+                        charge.algorithm.correction(kept, now)
                     }
                 },
                 _ => entry,
@@ -256,7 +270,7 @@ impl Memory {
             if let Some(entry) = entry {
                 let class = class(&charge.algorithm, &entry, outcome.remaining, charge.cost, now);
                 let queue = QueueId::new(charge.tag, class);
-                evicted += self.keep(&mut held[*index].1, charge.key, queue, entry, now);
+                evicted += self.keep(&mut held[*index].1, charge.key, queue, entry, time.now);
             }
         }
         evicted
@@ -282,15 +296,28 @@ impl Memory {
         }
     }
 
-    /// Stores an entry. Returns how many buckets were evicted that were not full.
+    /// Stores an entry. Returns the number of buckets that were evicted before they were full.
     fn keep(&self, shard: &mut Shard, key: BucketKey, queue: QueueId, entry: Entry, now: Timestamp) -> u64 {
-        if shard.put(key, queue, entry.kept_until, entry.state) == Put::Replaced
-            || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets
-        {
+        let put = shard.put(key, queue, entry.kept_until, entry.state);
+        self.make_room(shard, put, now)
+    }
+
+    /// Evicts buckets if a new one was put and there are too many. Returns the number of buckets that were evicted before they
+    /// were full.
+    fn make_room(&self, shard: &mut Shard, put: Put, now: Timestamp) -> u64 {
+        if put == Put::Replaced || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets {
             return 0;
         }
-        self.buckets.fetch_sub(1, Ordering::Relaxed);
-        u64::from(shard.evict(now) == Some(Eviction::Spent))
+        let mut spent = 0;
+        // There may be more than one bucket too many if some could not be evicted before, because of timed holds.
+        for _ in 0..2 {
+            let Some(evicted) = shard.evict(now) else { break };
+            spent += u64::from(evicted == Eviction::Spent);
+            if self.buckets.fetch_sub(1, Ordering::Relaxed) <= self.max_buckets + 1 {
+                break;
+            }
+        }
+        spent
     }
 
     /// Frees up to `BATCH` full buckets. Returns whether there may be more.
@@ -305,10 +332,14 @@ impl Memory {
     }
 }
 
-/// Returns the class of a bucket after it was charged `cost`. A bucket whose ban runs counts as drained, and one that
-/// remembers a ban as half spent.
+/// Returns the class of a bucket after it was charged `cost`. A bucket with a ban or a raise that runs counts as drained, and one
+/// that remembers a ban as half spent. So does a purse or a home count as drained: what is lost of it is lost for all regions.
 fn class(algorithm: &Algorithm, entry: &Entry, remaining: Cost, cost: Cost, now: Timestamp) -> SpentClass {
     let class = SpentClass::of(remaining, algorithm.ceiling(), cost);
+    let (is_leased, raised) = (algorithm.is_leased(), algorithm.raised_by(Some(&entry.state), now));
+    if is_leased || raised > Cost::default() {
+        return SpentClass::Drained;
+    }
     match algorithm.last_ban(Some(&entry.state), now) {
         Some(ban) if ban.end > now => SpentClass::Drained,
         Some(_) => class.max(SpentClass::Much),

@@ -1,12 +1,14 @@
-//! Keeps the buckets of one shard, and evicts them in the order of [`EvictionOrder`].
+//! Keeps the buckets of one shard, and evicts them in the order of [`EvictionOrder`]. Buckets with timed holds are not evicted
+//! until these end.
 
+use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
 use super::eviction_order::EvictionOrder;
-use super::full_queue::Item;
+use super::full_queue::{FullQueue, Item};
 use super::queue_id::QueueId;
 use super::segmented_vec::SegmentedVec;
 use base::time::Timestamp;
@@ -21,6 +23,23 @@ pub(crate) struct Shard {
     hasher: RandomState,
     buckets: Buckets,
     order: EvictionOrder,
+    held: HeldBuckets,
+}
+
+/// The buckets with timed holds. They are not in the [`EvictionOrder`].
+#[derive(Debug, Default)]
+struct HeldBuckets {
+    /// Orders the buckets by the moment at which the last of their holds ends.
+    ends: FullQueue,
+    /// The moment at which each bucket is full.
+    full_at: HashMap<BucketKey, Timestamp, RandomState>,
+}
+
+impl HeldBuckets {
+    fn full_at(&self, key: &BucketKey) -> Option<Timestamp> {
+        // Most stores have no such bucket.
+        if self.full_at.is_empty() { None } else { self.full_at.get(key).copied() }
+    }
 }
 
 /// The buckets of a shard. The slot of a bucket is its index here.
@@ -32,7 +51,7 @@ struct Bucket {
     key: BucketKey,
     state: State,
     queue: QueueId,
-    /// The bucket's position in its queue.
+    /// The bucket's position in its queue, or in that of held buckets.
     position: u32,
 }
 
@@ -88,8 +107,11 @@ impl Shard {
     /// Returns the eviction queue of a bucket, the moment at which the bucket is full, and its state.
     pub(super) fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
         let bucket = self.bucket(key)?;
-        let item = self.order.get(bucket.queue, bucket.position())?;
-        Some((bucket.queue, item.full_at, &bucket.state))
+        let full_at = match self.held.full_at(key) {
+            Some(full_at) => full_at,
+            None => self.order.get(bucket.queue, bucket.position())?.full_at,
+        };
+        Some((bucket.queue, full_at, &bucket.state))
     }
 
     pub(super) fn put(&mut self, key: BucketKey, queue: QueueId, full_at: Timestamp, state: State) -> Put {
@@ -99,7 +121,10 @@ impl Shard {
         {
             bucket.state = state;
             let (before, position) = (bucket.queue, bucket.position());
-            if before == queue {
+            if self.held.full_at(&key).is_some() {
+                bucket.queue = queue;
+                self.held.full_at.insert(key, full_at);
+            } else if before == queue {
                 self.order.update(queue, position, full_at, mover(&mut self.buckets));
             } else {
                 bucket.queue = queue;
@@ -108,7 +133,7 @@ impl Shard {
             }
             return Put::Replaced;
         }
-        let Shard { slots, hasher, buckets, order } = self;
+        let Shard { slots, hasher, buckets, order, .. } = self;
         let slot = to_number(buckets.len());
         buckets.push(Bucket { key, state, queue, position: 0 });
         slots.insert_unique(hasher.hash_one(key), slot, |slot| hash_of(*slot, buckets, hasher));
@@ -125,20 +150,58 @@ impl Shard {
         self.buckets.iter().map(|bucket| &bucket.key)
     }
 
+    /// Keeps a bucket from eviction until this moment, or a later one that was set before.
+    pub(super) fn hold(&mut self, key: &BucketKey, until: Timestamp) {
+        let Some(slot) = self.slot(key) else { return };
+        let Some(bucket) = self.buckets.get(to_index(slot)) else { return };
+        let (queue, position) = (bucket.queue, bucket.position());
+        if self.held.full_at(key).is_some() {
+            if self.held.ends.get(position).is_some_and(|item| item.full_at < until) {
+                self.held.ends.update(position, until, mover(&mut self.buckets));
+            }
+            return;
+        }
+        let Some(Item { full_at, .. }) = self.order.get(queue, position) else { return };
+        self.order.leave(queue, position, mover(&mut self.buckets));
+        self.held.full_at.insert(*key, full_at);
+        self.held.ends.push(Item { full_at: until, slot }, mover(&mut self.buckets));
+    }
+
+    /// Lets a bucket be evicted like others, because it has no timed hold any more.
+    pub(super) fn release(&mut self, key: &BucketKey) {
+        let Some(full_at) = self.held.full_at(key) else { return };
+        self.held.full_at.remove(key);
+        let Some(slot) = self.slot(key) else { return };
+        let Some(bucket) = self.buckets.get(to_index(slot)) else { return };
+        let (queue, position) = (bucket.queue, bucket.position());
+        self.held.ends.remove(position, mover(&mut self.buckets));
+        self.order.join(queue, Item { full_at, slot }, mover(&mut self.buckets));
+    }
+
+    fn release_ended(&mut self, now: Timestamp) {
+        while let Some(Item { slot, .. }) = self.held.ends.first().filter(|item| item.full_at <= now)
+            && let Some(key) = self.buckets.get(to_index(slot)).map(|bucket| bucket.key)
+        {
+            self.release(&key);
+        }
+    }
+
     /// Evicts the first bucket in the order at `now`, and returns whether something was lost. `None` if there is no
-    /// bucket.
+    /// bucket, or if every one has timed holds.
     pub(super) fn evict(&mut self, now: Timestamp) -> Option<Eviction> {
+        self.release_ended(now);
         if let Some(slot) = self.order.full(now) {
             self.remove_slot(slot);
             return Some(Eviction::Full);
         }
-        let slot = self.order.least(self.buckets.len())?;
+        let slot = self.order.least(self.buckets.len() - self.held.full_at.len())?;
         self.remove_slot(slot);
         Some(Eviction::Spent)
     }
 
     /// Removes up to `most` buckets that are full at `now`, and returns the number of removed buckets.
     pub(crate) fn free_full(&mut self, now: Timestamp, most: usize) -> usize {
+        self.release_ended(now);
         let mut freed = 0;
         while freed < most
             && let Some(slot) = self.order.full(now)
@@ -163,7 +226,9 @@ impl Shard {
     }
 
     fn remove_slot(&mut self, slot: u32) -> Option<State> {
-        let Shard { slots, hasher, buckets, order } = self;
+        let key = self.buckets.get(to_index(slot))?.key;
+        self.release(&key);
+        let Shard { slots, hasher, buckets, order, held } = self;
         let bucket = buckets.swap_remove(to_index(slot))?;
         if let Ok(entry) = slots.find_entry(hasher.hash_one(bucket.key), |kept| *kept == slot) {
             entry.remove();
@@ -175,7 +240,10 @@ impl Shard {
             if let Some(kept) = slots.find_mut(hasher.hash_one(last.key), |kept| *kept == former) {
                 *kept = slot;
             }
-            order.set_slot(last.queue, last.position(), slot);
+            match held.full_at(&last.key) {
+                Some(_) => held.ends.set_slot(last.position(), slot),
+                None => order.set_slot(last.queue, last.position(), slot),
+            }
         }
         order.leave(bucket.queue, bucket.position(), mover(buckets));
         Some(bucket.state)
@@ -233,6 +301,33 @@ mod tests {
         assert_eq!(evicted(), (Some(Eviction::Spent), vec![2]));
         assert_eq!(evicted(), (Some(Eviction::Spent), vec![]));
         assert_eq!(evicted(), (None, vec![]));
+    }
+
+    #[test]
+    fn a_bucket_with_holds_is_not_evicted_until_they_end() {
+        let mut shard = Shard::default();
+        for number in 0..20 {
+            put(&mut shard, number, SpentClass::Little, 1000 + u64::from(number));
+        }
+        for number in [3, 4, 5] {
+            shard.hold(&key(number), Timestamp(500));
+        }
+        // A longer hold, a later charge, a shorter hold, and one that has settled.
+        shard.hold(&key(4), Timestamp(700));
+        put(&mut shard, 3, SpentClass::Drained, 600);
+        shard.hold(&key(3), Timestamp(400));
+        shard.release(&key(5));
+        let mut evict_all = |now| {
+            while shard.evict(Timestamp(now)).is_some() {}
+            (0..20).filter(|number| shard.get(&key(*number)).is_some()).collect::<Vec<u8>>()
+        };
+        assert_eq!(evict_all(100), [3, 4]);
+        assert_eq!(evict_all(499), [3, 4]);
+        assert_eq!(evict_all(500), [4]);
+        assert_eq!(shard.kept(&key(4)).map(|(_, full_at, _)| full_at), Some(Timestamp(1004)));
+        put(&mut shard, 1, SpentClass::Little, 900);
+        assert_eq!((shard.free_full(Timestamp(900), 9), shard.remove(&key(4)).is_some()), (1, true));
+        assert_eq!((shard.keys().count(), shard.held.full_at.len(), shard.held.ends.len()), (0, 0, 0));
     }
 
     #[test]

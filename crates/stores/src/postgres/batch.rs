@@ -2,10 +2,11 @@
 
 use crate::error::Fault;
 use crate::remote::transport::{BucketAfterCall, Reply, ReportResult, is_short};
+use crate::reservation::granted_asks;
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::BucketKey;
-use ledger::charge::{Plan, settle};
+use ledger::charge::{Plan, Settlement, refuse, settle};
 use ledger::holds::{self, BucketReport};
 
 use super::errors::unexpected_reply;
@@ -84,21 +85,14 @@ impl<'p> Batch<'p> {
     /// # Errors
     ///
     /// When the rows do not belong to the batch's buckets.
-    pub(super) fn decide(&self, rows: Vec<StoredBucket>, now: Timestamp) -> Result<BatchDecision, Fault> {
+    pub(super) fn decide(&self, rows: &[StoredBucket], now: Timestamp) -> Result<BatchDecision, Fault> {
         if !rows.iter().map(|row| &row.key).eq(&self.keys) {
             return Err(unexpected_reply("the lock of the buckets"));
         }
-        let mut healed = 0;
-        let mut buckets: Vec<Bucket<'p>> = Vec::with_capacity(rows.len());
-        for StoredBucket { packed, .. } in rows {
-            let state = packed.map(|packed| {
-                unpack(&packed).unwrap_or_else(|| {
-                    healed += 1;
-                    State::new()
-                })
-            });
-            buckets.push(Bucket { state, ..Bucket::default() });
-        }
+        let (mut buckets, healed) = buckets(rows);
+        let timed = self.reports.filter(|call| call.owner.is_timed());
+        let found: Vec<Option<State>> =
+            timed.iter().flat_map(|_| buckets.iter().map(|bucket| bucket.state.clone())).collect();
         let reports = self.accept(&mut buckets, now);
         let mut settlements = Vec::with_capacity(self.plans.len());
         for &plan in self.plans {
@@ -127,23 +121,44 @@ impl<'p> Batch<'p> {
             }
             settlements.push(Some(settlement));
         }
+        if timed.is_some() {
+            self.withdraw(&mut buckets, found, &settlements);
+        }
         let (mut writes, mut left) = (Writes::default(), Vec::new());
         for (key, Bucket { state, kept_until, last }) in self.keys.iter().zip(buckets) {
-            let Some(state) = state else {
-                writes.unused.push(key.0.to_vec());
-                continue;
-            };
-            if let Some(until) = kept_until {
-                writes.keys.push(key.0.to_vec());
-                writes.states.push(pack(&state));
-                writes.until.push(i64::try_from(until.0).unwrap_or(i64::MAX));
+            match (&state, kept_until) {
+                (None, _) => writes.unused.push(key.0.to_vec()),
+                (Some(state), Some(until)) => {
+                    writes.keys.push(key.0.to_vec());
+                    writes.states.push(pack(state));
+                    writes.until.push(i64::try_from(until.0).unwrap_or(i64::MAX));
+                }
+                (Some(_), None) => {}
             }
             if let Some(Last { short, reset_after, algorithm }) = last {
-                let ban = algorithm.running_ban(Some(&state), now);
-                left.push(BucketAfterCall { key: *key, state: algorithm.excerpt(state), short, reset_after, ban });
+                let ban = algorithm.running_ban(state.as_deref(), now);
+                let state = state.map(|state| algorithm.excerpt(state));
+                left.push(BucketAfterCall { key: *key, state, short, reset_after, ban });
             }
         }
         Ok(BatchDecision { reply: Reply { now, healed, settlements, left, reports, out_of_memory: false }, writes })
+    }
+
+    /// Refuses the plans that the buckets cannot pay, for a server that has no room to write. The other plans are left
+    /// undecided, and no report is accepted. `None` if no plan is refused.
+    pub(super) fn refuse(&self, rows: &[StoredBucket], now: Timestamp) -> Option<Reply> {
+        let (mut buckets, _) = buckets(rows);
+        let reports = self.accept(&mut buckets, now);
+        let refused = |plan: &&Plan| {
+            let bucket = |key: &BucketKey| self.index(key).and_then(|index| buckets.get(index));
+            let states: Vec<Option<&State>> =
+                plan.charges().map(|charge| bucket(&charge.key).and_then(|bucket| bucket.state.as_ref())).collect();
+            let is_overtaken = self.reports.is_some_and(|call| is_overtaken(plan, call, &reports));
+            if is_overtaken { None } else { refuse(plan, &states, now) }
+        };
+        let settlements: Vec<_> = self.plans.iter().map(refused).collect();
+        let is_any_refused = settlements.iter().any(Option::is_some);
+        is_any_refused.then(|| Reply { now, healed: 0, settlements, left: Vec::new(), reports, out_of_memory: true })
     }
 
     /// Writes the reports into the states. Returns the result of each report.
@@ -157,15 +172,56 @@ impl<'p> Batch<'p> {
                     bucket.kept_until = Some(entry.kept_until);
                     ReportResult::Accepted
                 }
+                None if report.limit.has_settled(bucket.state.as_deref(), call.owner, now) => {
+                    ReportResult::SettledBefore
+                }
                 None => ReportResult::Old,
             }
         };
         self.reports.map_or(Vec::new(), |call| call.reports.iter().map(|report| accept(call, report)).collect())
     }
 
+    /// Undoes the reports of a timed hold about the buckets of which it was granted nothing. `found` are the states before the
+    /// reports.
+    fn withdraw(&self, buckets: &mut [Bucket<'_>], found: Vec<Option<State>>, settlements: &[Option<Settlement>]) {
+        let settled = || self.plans.iter().zip(settlements);
+        let is_granted = |key: &BucketKey| {
+            let granted = |(plan, settlement): (&&Plan, &Option<Settlement>)| {
+                settlement
+                    .as_ref()
+                    .is_some_and(|settled| granted_asks(plan, settled).any(|(charge, _)| charge.key == *key))
+            };
+            settled().any(granted)
+        };
+        for (_, charge, _) in
+            self.plans.iter().flat_map(|plan| plan.asks()).filter(|(_, charge, _)| !is_granted(&charge.key))
+        {
+            let place = self.index(&charge.key);
+            if let Some((bucket, state)) = place.and_then(|index| Some((buckets.get_mut(index)?, found.get(index)?))) {
+                (bucket.state, bucket.kept_until) = (state.clone(), None);
+            }
+        }
+    }
+
     fn index(&self, key: &BucketKey) -> Option<usize> {
         self.keys.binary_search(key).ok()
     }
+}
+
+/// Returns the buckets of locked rows, and how many had an invalid state.
+fn buckets<'p>(rows: &[StoredBucket]) -> (Vec<Bucket<'p>>, u64) {
+    let mut healed = 0;
+    let mut bucket = |row: &StoredBucket| {
+        let state = row.packed.as_ref().map(|packed| {
+            unpack(packed).unwrap_or_else(|| {
+                healed += 1;
+                State::new()
+            })
+        });
+        Bucket { state, ..Bucket::default() }
+    };
+    let buckets = rows.iter().map(&mut bucket).collect();
+    (buckets, healed)
 }
 
 /// Whether a plan asks something of a bucket whose report was not accepted.
@@ -199,7 +255,7 @@ mod tests {
         let plan = Plan::of_one_bucket_spent_and_checked();
         let plans = [&plan];
         let row = StoredBucket { key: BucketKey([1; 16]), packed: None };
-        let reply = Batch::new(&plans, None).decide(vec![row], Timestamp(1 << 50)).unwrap().reply;
+        let reply = Batch::new(&plans, None).decide(&[row], Timestamp(1 << 50)).unwrap().reply;
         let left: Vec<_> = reply.left.iter().map(|bucket| (bucket.short, bucket.reset_after)).collect();
         assert_eq!(left, [(false, Micros(3_000_000))]);
     }

@@ -82,7 +82,7 @@ fn two_of(stream: TcpStream) -> io::Result<(TcpStream, TcpStream)> {
     Ok((TcpStream::from_std(one)?, TcpStream::from_std(other)?))
 }
 
-/// A connection whose write side stays open after the last byte.
+/// A connection whose write side stays open, because a shutdown only flushes.
 struct StaysOpen(TcpStream);
 
 impl AsyncRead for StaysOpen {

@@ -1,4 +1,4 @@
-//! Removes the rows of buckets that are full again, in small pieces, from one gateway at a time. Also measures the
+//! Removes the rows of buckets that are full again, in small pieces. One gateway does this at a time. Also measures the
 //! table.
 //!
 //! All rows are visited in the order of their keys. A row with an empty key records which gateway is cleaning, and the

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 use tokio::sync::Mutex as FairMutex;
+use tokio_postgres::types::Type;
 
+use super::bucket_reads;
 use super::cancellation::Cancellation;
 use super::cleaner;
 use super::connect::{Checks, ReadyConnection, STEP, connect, step};
@@ -16,11 +18,13 @@ use super::settings::Settings;
 use super::transaction::{NewRows, Statements};
 use crate::error::Fault;
 use crate::events::{EventSink, RunningGateway};
+use crate::remote::Route;
 use crate::remote::login::CurrentLogin;
 use crate::remote::transport::{
-    CallLimits, CallPart, CallReply, ConnectionProof, DrivenLink, LiveGateways, PartReply, Transport,
+    CallLimits, CallPart, CallReply, ConnectionProof, DrivenLink, LiveGateways, PartReply, ReadStates, Transport,
 };
 use base::time::{Clock, Timestamp};
+use ledger::bucket_key::BucketKey;
 
 /// A PostgreSQL database with the buckets. All connections to it share this value.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub struct Database {
     pub settings: Settings,
     primary: PrimaryWatch,
     statements: Statements,
+    /// The statement that reads buckets.
+    read: String,
     heartbeat: String,
     /// The statement that begins the transaction of a heartbeat.
     begin_heartbeat: String,
@@ -49,6 +55,7 @@ impl Database {
         Database {
             login: CurrentLogin::new(settings.login.clone()),
             statements: Statements::new(&settings),
+            read: bucket_reads::statement(&settings.table),
             heartbeat: gateway_heartbeat::statement(&settings.table),
             begin_heartbeat: gateway_heartbeat::begin(&settings),
             primary: PrimaryWatch::new(),
@@ -89,6 +96,13 @@ impl Transport for Database {
         let mut new_rows = link.turn.lock().await;
         let reply = self.statements.take(&link.session, &mut new_rows, plans, reports.as_ref(), &self.clock).await?;
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
+    }
+
+    async fn read(&self, link: &mut Link, keys: &[BucketKey], _: Route) -> Result<ReadStates, Fault> {
+        let _turn = link.turn.lock().await;
+        let packed: Vec<&[u8]> = keys.iter().map(|key| &key.0[..]).collect();
+        let rows = link.session.client.query_typed(&self.read, &[(&packed, Type::BYTEA_ARRAY)]).await?;
+        bucket_reads::parse(&rows, keys)
     }
 
     /// Cancels the transaction of the call, so that its rows are unlocked.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, Row};
 
 use super::errors::unexpected_reply;
 use super::settings::{Settings, TableName};
@@ -11,6 +11,7 @@ use super::single_statement::{Parameter, single_statement};
 use super::transaction;
 use crate::error::Fault;
 use crate::events::{RunningGateway, gateway_ttl};
+use crate::remote::heartbeat::STATE_FORMAT;
 use crate::remote::transport::LiveGateways;
 
 /// The maximum length of an announced host name, or of the hash of a configuration, in bytes.
@@ -31,8 +32,32 @@ beat AS (
   INSERT INTO {gateways} (name, host, configuration, seen) SELECT $1, $2, $3, now FROM now
   ON CONFLICT (name) DO UPDATE SET host = excluded.host, configuration = excluded.configuration, seen = excluded.seen
 )
-SELECT host, configuration FROM {gateways} WHERE name <> $1 AND abs(seen - (SELECT now FROM now)) <= $4"
+SELECT host, configuration, name FROM {gateways} WHERE name <> $1 AND abs(seen - (SELECT now FROM now)) <= $4"
     )
+}
+
+/// Returns the SQL statement that reads the names of the live gateways. Its parameter is [`ttl`].
+pub(super) fn names(table: &TableName) -> String {
+    let gateways = table.gateways_quoted();
+    format!(
+        "SELECT name FROM {gateways} WHERE abs(seen - (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) <= $1"
+    )
+}
+
+/// Returns for how many microseconds a heartbeat counts.
+pub(super) fn ttl() -> i64 {
+    i64::try_from(gateway_ttl().0).unwrap_or(i64::MAX)
+}
+
+/// Returns how many of the gateways with these names announce no format of states, or one older than `format`. An older gateway
+/// has a name of 8 bytes.
+///
+/// # Errors
+/// When the rows have other columns.
+pub(super) fn count_older(rows: &[Row], format: u8) -> Result<usize, Fault> {
+    let names = rows.iter().map(|row| row.try_get("name")).collect::<Result<Vec<&[u8]>, _>>();
+    let names = names.map_err(|_| unexpected_reply("the list of gateways"))?;
+    Ok(names.iter().filter(|name| name.get(8) < Some(&format)).count())
 }
 
 /// Runs the statement of a heartbeat once, to test that the server accepts it. The caller rolls the transaction back.
@@ -70,9 +95,11 @@ pub(crate) async fn beat(
 ) -> Result<LiveGateways, Fault> {
     let RunningGateway { host, configuration } = this_gateway;
     let cut = |text: &str| text.get(..MAX_LENGTH).unwrap_or(text).to_owned();
-    let ttl = i64::try_from(gateway_ttl().0).unwrap_or(i64::MAX);
+    let ttl = ttl();
+    // The name ends with the format. So the table needs no column for it, and older gateways accept the name.
+    let name = [&name[..], &[STATE_FORMAT]].concat();
     let parameters: [Parameter<'_>; 4] =
-        [(&&name[..], Type::BYTEA), (&cut(host), Type::TEXT), (&cut(configuration), Type::TEXT), (&ttl, Type::INT8)];
+        [(&name, Type::BYTEA), (&cut(host), Type::TEXT), (&cut(configuration), Type::TEXT), (&ttl, Type::INT8)];
     let rows = single_statement(client, begin, statement, &parameters).await?;
     let mut others = Vec::new();
     for row in &rows {
@@ -84,5 +111,6 @@ pub(crate) async fn beat(
             others.push(other);
         }
     }
-    Ok(LiveGateways { alive: rows.len() as u64 + 1, others })
+    let older = count_older(&rows, STATE_FORMAT)? as u64;
+    Ok(LiveGateways { alive: rows.len() as u64 + 1, older, others })
 }

@@ -7,13 +7,16 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use super::batch::{pack, unpack};
+use super::batch::{StoredBucket, pack, unpack};
 use super::connect::Checks;
 use super::errors::unexpected_reply;
+use super::gateway_heartbeat;
 use super::primary_search::connect_to_primary;
 use super::settings::Settings;
 use super::single_statement::Parameter;
 use super::transaction::{CLOCK, begin, insert, lock, moment, stored};
+use crate::ban_list::BanList;
+use crate::bucket_change::BucketChange;
 use crate::error::{Fault, StoreError};
 use crate::events::EventSink;
 use crate::remote::login::CurrentLogin;
@@ -93,7 +96,8 @@ impl Inspector {
         patiently(async { Ok(self.client.batch_execute(&begin).await?) }).await?;
         let (now, before) = self.read(&keys, &lock(&self.settings.table)).await?;
         let given = |((_, kind), before): (&(BucketKey, AlgorithmKind), Option<State>)| {
-            let after = before.as_ref().and_then(|state| kind.give_back(state, amount).or_else(|| Some(state.clone())));
+            let after =
+                before.as_ref().and_then(|state| kind.give_back_at(state, amount, now).or_else(|| Some(state.clone())));
             GivenBack { before, after }
         };
         let given: Vec<GivenBack> = buckets.iter().zip(before).map(given).collect();
@@ -107,38 +111,48 @@ impl Inspector {
         Ok((now, given))
     }
 
-    /// Begins a ban of each of these buckets, which lasts for `length` from now. A ban that runs is replaced. A bucket whose
-    /// limit has no bans is left as it is. Returns the time, and the states before and after.
+    /// Changes each of these buckets. Returns the time, and the states before and after.
     ///
     /// # Errors
     ///
     /// When the database gives no answer, or refuses a statement.
-    pub async fn set_ban(
+    pub async fn change(
         &mut self,
-        buckets: &[(BucketKey, Algorithm)],
-        length: Micros,
+        keys: &[BucketKey],
+        change: &BucketChange<'_>,
     ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
-        let keys: Vec<BucketKey> = buckets.iter().map(|(key, _)| *key).collect();
         let packed: Vec<&[u8]> = keys.iter().map(|key| &key.0[..]).collect();
         let begin = begin(&self.settings);
         patiently(async { Ok(self.client.batch_execute(&begin).await?) }).await?;
         self.rows(&insert(&self.settings.table), &[(&packed, Type::BYTEA_ARRAY)]).await?;
-        let (now, before) = self.read(&keys, &lock(&self.settings.table)).await?;
-        let mut set = Vec::with_capacity(buckets.len());
+        let (now, before) = self.read(keys, &lock(&self.settings.table)).await?;
+        let mut changed = Vec::with_capacity(keys.len());
         let text = format!("UPDATE {} SET state = $2, until = $3 WHERE key = $1", self.settings.table.quoted());
-        for ((key, algorithm), before) in buckets.iter().zip(before) {
-            let Some(Entry { state, kept_until }) = algorithm.set_ban(before.as_deref(), length, now) else {
-                set.push(GivenBack { before: before.clone(), after: before });
+        for (key, before) in keys.iter().zip(before) {
+            let Some(Entry { state, kept_until }) = change(key, before.as_deref(), now) else {
+                changed.push(GivenBack { before: before.clone(), after: before });
                 continue;
             };
             let until = i64::try_from(kept_until.0).unwrap_or(i64::MAX);
             let parameters: [Parameter<'_>; 3] =
                 [(&&key.0[..], Type::BYTEA), (&pack(&state), Type::BYTEA), (&until, Type::INT8)];
             self.rows(&text, &parameters).await?;
-            set.push(GivenBack { before, after: Some(state) });
+            changed.push(GivenBack { before, after: Some(state) });
         }
         patiently(async { Ok(self.client.batch_execute("COMMIT").await?) }).await?;
-        Ok((now, set))
+        Ok((now, changed))
+    }
+
+    /// Returns how many live gateways announce no format of states, or one older than `format`.
+    ///
+    /// # Errors
+    ///
+    /// When the database gives no answer, or refuses a statement.
+    pub async fn count_older_gateways(&mut self, format: u8) -> Result<usize, Fault> {
+        let rows = self
+            .rows(&gateway_heartbeat::names(&self.settings.table), &[(&gateway_heartbeat::ttl(), Type::INT8)])
+            .await?;
+        gateway_heartbeat::count_older(&rows, format)
     }
 
     /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited
@@ -152,23 +166,53 @@ impl Inspector {
         is: &dyn Fn(&BucketKey) -> bool,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<BucketKey>, Fault> {
-        let table = self.settings.table.quoted();
-        let text = format!("SELECT key, state FROM {table} WHERE key > $1 ORDER BY key LIMIT $2");
         let (mut found, mut seen, mut after) = (Vec::new(), 0, Vec::new());
         loop {
-            let parameters: [Parameter<'_>; 2] = [(&after, Type::BYTEA), (&BATCH_ROWS, Type::INT8)];
-            let rows = self.rows(&text, &parameters).await?;
-            let Some(last) = rows.last() else { return Ok(found) };
-            after = stored(last)?.key.0.to_vec();
-            for row in &rows {
-                let bucket = stored(row)?;
-                if bucket.packed.is_some() && is(&bucket.key) {
-                    found.push(bucket.key);
-                }
-            }
-            seen += rows.len() as u64;
+            let page = self.page(&after).await?;
+            let Some(last) = page.last() else { return Ok(found) };
+            after = last.key.0.to_vec();
+            let stored = page.iter().filter(|bucket| bucket.packed.is_some()).map(|bucket| bucket.key);
+            found.extend(stored.filter(is));
+            seen += page.len() as u64;
             progress(seen);
         }
+    }
+
+    /// Lists the running bans of the limit whose buckets have the keys for which `is` returns true. Calls `progress` with the
+    /// number of buckets visited so far.
+    ///
+    /// # Errors
+    ///
+    /// When the database gives no answer, or refuses a statement.
+    pub async fn list_bans(
+        &mut self,
+        limit: &Algorithm,
+        is: &dyn Fn(&BucketKey) -> bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<BanList, Fault> {
+        let mut list = BanList::default();
+        let mut after = Vec::new();
+        loop {
+            let page = self.page(&after).await?;
+            // The time is read after the states, so that no state is later than the time.
+            list.at = moment(&self.rows(CLOCK, &[]).await?)?.into();
+            let Some(last) = page.last() else { return Ok(list) };
+            after = last.key.0.to_vec();
+            list.visited += page.len() as u64;
+            for StoredBucket { key, packed } in page.iter().filter(|bucket| is(&bucket.key)) {
+                let state = packed.as_ref().map(|packed| unpack(packed).unwrap_or_default());
+                list.add(*key, limit, state.as_deref(), list.at);
+            }
+            progress(list.visited);
+        }
+    }
+
+    /// Reads the buckets whose keys follow `after`, up to [`BATCH_ROWS`], in the order of their keys.
+    async fn page(&self, after: &[u8]) -> Result<Vec<StoredBucket>, Fault> {
+        let table = self.settings.table.quoted();
+        let text = format!("SELECT key, state FROM {table} WHERE key > $1 ORDER BY key LIMIT $2");
+        let parameters: [Parameter<'_>; 2] = [(&after, Type::BYTEA), (&BATCH_ROWS, Type::INT8)];
+        self.rows(&text, &parameters).await?.iter().map(stored).collect()
     }
 
     /// Reads the states of buckets, and then the clock, so that no state is later than the returned time.

@@ -2,6 +2,7 @@
 //! reads the server's clock. The gateway decides, and one statement writes the new states.
 
 mod batch;
+mod bucket_reads;
 mod cancellation;
 mod cleaner;
 mod cleaner_statements;

@@ -23,7 +23,7 @@ const YUGABYTE: &str = "-YB-";
 /// The beginning of the comment on the table. The version of the schema follows in the comment.
 const COMMENT: &str = "Tollgate's buckets, schema ";
 
-/// The permissions that the gateway's role needs on both tables.
+/// The permissions that the gateway's role needs on the tables of buckets and of heartbeats.
 const PERMISSIONS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 
 /// Returns the SQL statements that create or update the tables and the role that these settings name. They can be run
@@ -189,7 +189,8 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
     read().map_err(|_| unexpected_reply("the query of the schema"))
 }
 
-fn identifier(name: &str) -> String {
+/// Returns a name as an identifier in SQL, in quotes.
+pub fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

@@ -1,5 +1,5 @@
 //! Holds a connection for calls. The statements of calls are prepared by name, so that the server need not parse them
-//! each time. Through a pooler, statements are sent as texts, because the next server process may not know the name.
+//! each time. Through a pooler, statements are sent as texts, because another server process may get the next call.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -178,10 +178,14 @@ impl Statements {
         injected: Option<Timestamp>,
     ) -> Result<Reply, TransactionError> {
         let undone = match self.locked(session, new_rows, batch).await {
-            Ok((rows, now)) => match batch.decide(rows, injected.unwrap_or(now)) {
+            Ok((rows, now)) => match batch.decide(&rows, injected.unwrap_or(now)) {
                 Ok(BatchDecision { reply, writes }) => match self.finish(session, &writes).await {
                     // If an earlier statement had failed, COMMIT has rolled the transaction back.
                     Ok(()) => return Ok(reply),
+                    // A refusal needs no room, although it would begin a ban.
+                    Err(TransactionError::Failed(fault)) if is_out_of_room(&fault) => {
+                        return batch.refuse(&rows, injected.unwrap_or(now)).ok_or(fault.into());
+                    }
                     Err(undone) => return Err(undone),
                 },
                 Err(fault) => fault.into(),
@@ -241,8 +245,8 @@ impl Statements {
 
     async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), TransactionError> {
         let Writes { keys, states, until, unused } = writes;
-        // If there is nothing to write, a rollback is faster than a commit. In doubt, the transaction is committed, to
-        // show that commits succeed.
+        // If there is nothing to write, a rollback is faster than a commit. While `in_doubt` is set, a commit shows
+        // that commits succeed.
         if keys.is_empty() && !self.in_doubt.load(Ordering::Relaxed) {
             return Ok(session.client.batch_execute("ROLLBACK").await?);
         }
@@ -313,6 +317,11 @@ fn refused_statement(error: Error) -> TransactionError {
         TransactionError::Failed(fault) if is_answer => fault.rolled_back().into(),
         undone => undone,
     }
+}
+
+/// Whether the server has written nothing, because its disk or memory is full.
+fn is_out_of_room(fault: &Fault) -> bool {
+    fault.error == StoreError::OutOfMemory && fault.proves_no_effect()
 }
 
 /// When the server answers a commit.

@@ -53,7 +53,7 @@ impl Resolver {
         }
     }
 
-    /// Returns the address of the server to connect to at present.
+    /// Returns the address of the server to connect to now.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Resolver {
     }
 }
 
-/// Returns the address of the server to connect to at present, for a command.
+/// Returns the address of the server to connect to now, without a [`Resolver`] that keeps it up to date.
 ///
 /// # Errors
 ///

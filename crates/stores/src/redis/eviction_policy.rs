@@ -51,7 +51,7 @@ async fn ask(connection: &mut MultiplexedConnection) -> Result<Option<String>, R
     Ok(None)
 }
 
-/// Returns the policy in the reply to either command.
+/// Returns the policy in a reply to INFO or CONFIG GET.
 fn policy(reply: &Value) -> Option<String> {
     let text = match reply {
         Value::Array(parts) => match &parts[..] {

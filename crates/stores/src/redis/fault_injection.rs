@@ -146,7 +146,7 @@ end)(redis)
 
     const CLIENT_PERIOD: Edits<'static> = &[
         ("      local outside = now < first or now >= last\n", "      local outside, named = false, true\n"),
-        ("outside = outside}", "named = named}"),
+        ("outside = outside, shares", "named = named, shares"),
         (
             "local function open(value, limit, now)\n",
             "local function open(value, limit, now)
@@ -168,12 +168,12 @@ end)(redis)
 
     const HELD_IS_SPENT: Edits<'static> = &[
         (
-            "    local settled = accept_report(bucket, owner, sequence, held, from, to)
+            "    local settled, is_reset = accept_report(bucket, owner, sequence, held, from, to, known, resets, at_reset, life)
     if not settled then return false end
     local spent = bucket.spent
 ",
             "    local before = bucket.held
-    local settled = accept_report(bucket, owner, sequence, held, from, to)
+    local settled, is_reset = accept_report(bucket, owner, sequence, held, from, to, known, resets, at_reset, life)
     if not settled then return false end
     local spent = bucket.spent
     spent[1] = max(spent[1] - (before - bucket.held) * (limit.unit or 1), 0)
@@ -190,7 +190,7 @@ end)(redis)
         ),
     ];
 
-    const SUMS_ADDED: Edits<'static> = &[("  return max(to - charged, 0)\n", "  return to\n")];
+    const SUMS_ADDED: Edits<'static> = &[("  return max(to - charged, 0), is_reset\n", "  return to, is_reset\n")];
 
     impl Flaw {
         pub fn script(self, text: String) -> String {
@@ -211,8 +211,8 @@ end)(redis)
 
     fn replace(mut text: String, edits: Edits<'_>) -> String {
         for (right, wrong) in edits {
-            // The functions of rate.lua are in the script once for each of five twins.
-            assert!((1..=5).contains(&text.matches(right).count()), "the script has another text now: {right}");
+            // The functions of rate.lua are in the script once for each twin that uses them.
+            assert!((1..=9).contains(&text.matches(right).count()), "the script has another text now: {right}");
             text = text.replace(right, wrong);
         }
         text

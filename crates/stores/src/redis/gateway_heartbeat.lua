@@ -1,9 +1,10 @@
--- Records the heartbeat of a gateway and counts the live ones, on the server's clock.
--- KEYS[1] is the list of gateways, 16 bytes for each: its id, and the time of its last heartbeat. KEYS[2] lists what they run:
--- the same 16 bytes, then the host name and the hash of the configuration, each after a byte with its length. ARGV: the id of
--- this gateway (8 bytes), for how many microseconds a heartbeat counts, and its host name and hash, each after its length.
--- The reply is how many gateways are alive, and what the others run. The lists are separate, so that an older gateway that
--- knows only the first one is still counted.
+-- Records the heartbeat of a gateway and counts the live ones, on the server's clock. KEYS[1] has 16 bytes for each
+-- gateway: its id, and the time of its last heartbeat. KEYS[2] has for each gateway the same 16 bytes, its host name,
+-- and the hash of its configuration. One byte before each text is its length. KEYS[3] has for each gateway the 16 bytes and
+-- the newest format of states that it reads (1 byte). ARGV has this gateway's id (8 bytes), for how many microseconds a
+-- heartbeat counts, this gateway's texts as in KEYS[2], and its format. The reply is the number of live gateways, the other
+-- gateways as in KEYS[2], and the number of live gateways with an older format or none. The lists are separate, so that an
+-- older gateway that knows only the first ones is still counted.
 
 local time = redis.call('TIME')
 local now, counts = time[1] * 1000000 + time[2], tonumber(ARGV[2])
@@ -41,4 +42,14 @@ while at + 16 <= #running do
 end
 others = table.concat(others)
 redis.call('SET', KEYS[2], me .. ARGV[3] .. others, 'PX', lasts)
-return {#alive, others}
+
+local formats, known, older = read(KEYS[3]), {me .. ARGV[4]}, #alive - 1
+if #formats % 17 ~= 0 then formats = '' end
+for at = 1, #formats, 17 do
+  if is_other(formats, at) then
+    known[#known + 1] = string.sub(formats, at, at + 16)
+    if string.byte(formats, at + 16) >= string.byte(ARGV[4]) then older = older - 1 end
+  end
+end
+redis.call('SET', KEYS[3], table.concat(known), 'PX', lasts)
+return {#alive, others, older}

@@ -1,22 +1,25 @@
--- Gives back amounts of what is spent of some buckets, atomically: amounts that an operator grants, and charges of a request
--- that another of its buckets refused, each less what has come back since. The function `make_twin`, the reply `time`
--- of TIME, and `now` in microseconds are defined before this text.
+-- Gives amounts back to buckets, atomically: amounts that an operator grants, and charges of a request that another
+-- bucket refused, less what has been refilled since. The functions `make_twin` and `make_raises`, the reply `time` of TIME, and
+-- `now` in microseconds are defined before this text.
 --
--- KEYS are the buckets. ARGV[1] has for each the index of its twin, in two bytes, and then in eight bytes each the amount in
--- thousandths, and the time of the charge, which is 0 for an amount that an operator grants. For a charge follow the numbers of
--- its limit, and those of the limit that refills the bucket fastest.
--- The reply is `time`, and for each key its value before and after; nil for a bucket that is full, and an empty
--- text for a key of another type. An invalid value stays as it is. A bucket expires when it would have.
--- The log of Redis has a line about amounts that an operator grants: no gateway takes part.
+-- KEYS are the buckets. ARGV[1] has for each the index of its twin (two bytes), the amount in thousandths (eight
+-- bytes), and the time of the charge (eight bytes), which is 0 for an operator's amount. For a charge, the
+-- settings of its limit follow, and those of the limit that refills the bucket fastest.
+--
+-- The reply is `time`, and for each key its value before and after: nil for a full bucket, and an empty text for a key
+-- of another type. An invalid value stays as it is. The time to live of a bucket does not change. The log of Redis has
+-- a line about an operator's amounts, because no gateway logs them.
 
--- A stored value without what is left of a charge; false if nothing is left.
+-- Takes what is left of a charge out of a stored value. Returns the new value, or false if nothing is left to take out.
 local function without_charge(twin, limit, value, amount, charged, fastest)
   if not twin.undo or limit.outside then return false end
+  limit.twin = twin
   local bucket = twin.open(limit, value, now)
+  if bucket.invalid then bucket = make_raises().open(limit, value, now) or bucket end
   if bucket.invalid then return false end
-  local left = twin.undo(limit, bucket, amount, charged, now, fastest)
-  if left == true then left = twin.close(limit, bucket) end
-  return left
+  local left = twin.undo(bucket.limit, bucket, amount, charged, now, fastest)
+  if left == true then left = twin.close(bucket.limit, bucket) end
+  return left and (bucket.raises or '') .. left
 end
 
 local text, at = ARGV[1], 1
@@ -40,7 +43,7 @@ for index, key in ipairs(KEYS) do
     if limit then
       less = without_charge(twin, limit, before, amount, charged, fastest)
     else
-      less = twin.give_back(before, amount)
+      less = twin.give_back(before, amount, now) or make_raises().give_back(twin, before, amount, now)
       if less then granted, most = granted + 1, math.max(most, amount) end
     end
     if less then

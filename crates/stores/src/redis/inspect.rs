@@ -1,8 +1,7 @@
 //! Reads, finds and removes buckets in Redis for an operator, without a gateway.
 //!
-//! Giving back needs a script, because the amount depends on what is spent. A ban is written if the bucket has not changed
-//! since it was read. A gateway that has cached a bucket as
-//! empty notices a change after at most a second.
+//! Giving back needs a script, because the amount depends on what is spent. Any other change is written only if the bucket has
+//! not changed since it was read. A gateway that has cached a bucket as empty notices a change after at most a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +10,20 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
 use super::address::resolve_once;
-use super::codec::{add_grant, key_name, state};
+use super::bucket_reads::{self, moment, stored};
+use super::codec::{add_grant, key_name};
+use super::gateway_heartbeat;
 use super::handshake::{load, reach, send};
 use super::script;
 use super::settings::Settings;
+use crate::ban_list::BanList;
+use crate::bucket_change::BucketChange;
 use crate::error::{Fault, StoreError};
 use crate::remote::login::CurrentLogin;
+use crate::remote::transport::ReadStates;
 use crate::reply::GivenBack;
 use base::host_port::HostPort;
-use base::time::{Micros, Timestamp};
+use base::time::Timestamp;
 use ledger::algorithm::{Algorithm, AlgorithmKind, Entry, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
@@ -28,7 +32,7 @@ use ledger::cost::Cost;
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of keys that Redis visits for each SCAN, while other clients wait.
 const SCAN_COUNT: usize = 1_000;
-/// How often an act on a bucket is tried that requests change in between.
+/// How often a change is tried on a bucket that requests keep changing.
 const ATTEMPTS: usize = 100;
 
 /// A connection to Redis, for an operator who reads, finds and removes buckets.
@@ -129,44 +133,42 @@ impl Inspector {
             return Err(unexpected_reply("EVALSHA"));
         };
         let pairs = states.as_chunks::<2>().0.iter().map(|[before, after]| {
-            Ok(GivenBack { before: read(Ok(before.clone()))?, after: read(Ok(after.clone()))? })
+            Ok(GivenBack { before: stored(Ok(before.clone()))?, after: stored(Ok(after.clone()))? })
         });
         Ok((moment(time)?, pairs.collect::<Result<_, Fault>>()?))
     }
 
-    /// Begins a ban of each of these buckets, which lasts for `length` from now. A ban that runs is replaced. A bucket whose
-    /// limit has no bans is left as it is. Returns the time, and the states before and after.
+    /// Changes each of these buckets. Returns the time, and the states before and after.
     ///
     /// # Errors
     ///
     /// When Redis gives no answer or refuses a command, or if a bucket changes too often.
-    pub async fn set_ban(
+    pub async fn change(
         &mut self,
-        buckets: &[(BucketKey, Algorithm)],
-        length: Micros,
+        keys: &[BucketKey],
+        change: &BucketChange<'_>,
     ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
         let loaded = tokio::time::timeout(COMMAND_TIMEOUT, load(&mut self.connection, script::REPLACE)).await;
         let sha = loaded.map_err(|_| overdue())??;
-        let (mut latest, mut set) = (Timestamp(0), Vec::with_capacity(buckets.len()));
-        for (key, algorithm) in buckets {
-            let (now, states) = self.set_one_ban(&sha, *key, algorithm, length).await?;
+        let (mut latest, mut changed) = (Timestamp(0), Vec::with_capacity(keys.len()));
+        for key in keys {
+            let (now, states) = self.change_one(&sha, *key, change).await?;
             latest = latest.max(now);
-            set.push(states);
+            changed.push(states);
         }
-        Ok((latest, set))
+        Ok((latest, changed))
     }
 
-    async fn set_one_ban(
+    async fn change_one(
         &mut self,
         sha: &str,
         key: BucketKey,
-        algorithm: &Algorithm,
-        length: Micros,
+        change: &BucketChange<'_>,
     ) -> Result<(Timestamp, GivenBack), Fault> {
         for _ in 0..ATTEMPTS {
             let (now, mut states) = self.each(&[key], &[]).await?;
             let before = states.pop().flatten();
-            let Some(Entry { state, kept_until }) = algorithm.set_ban(before.as_deref(), length, now) else {
+            let Some(Entry { state, kept_until }) = change(&key, before.as_deref(), now) else {
                 return Ok((now, GivenBack { before: before.clone(), after: before }));
             };
             let mut command = Cmd::new();
@@ -178,6 +180,16 @@ impl Inspector {
             }
         }
         Err(Fault::new(StoreError::Timeout, format!("the bucket has changed {ATTEMPTS} times in between")))
+    }
+
+    /// Returns how many live gateways announce no format of states, or one older than `format`.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer, or refuses a command.
+    pub async fn count_older_gateways(&mut self, format: u8) -> Result<usize, Fault> {
+        let answers = self.all(&gateway_heartbeat::lists(&self.prefix)).await?;
+        gateway_heartbeat::count_older(answers, format)
     }
 
     /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited
@@ -192,8 +204,58 @@ impl Inspector {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<BucketKey>, Fault> {
         let prefix = self.prefix.clone();
-        let key = |name: &[u8]| name.get(prefix.len() + 1..).and_then(|key| key.try_into().ok()).map(BucketKey);
-        self.scan(&format!("{prefix}:*"), &|name| key(name).filter(is), progress).await
+        self.scan(&format!("{prefix}:*"), &|name| bucket_of(name, &prefix).filter(is), progress).await
+    }
+
+    /// Lists the running bans of the limit whose buckets have the keys for which `is` returns true. Calls `progress` with the
+    /// number of buckets visited so far.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer, or refuses a command.
+    pub async fn list_bans(
+        &mut self,
+        limit: &Algorithm,
+        is: &dyn Fn(&BucketKey) -> bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<BanList, Fault> {
+        let (prefix, mut list) = (self.prefix.clone(), BanList::default());
+        let bucket = |name: &[u8]| bucket_of(name, &prefix).filter(is);
+        self.add_bans(&mut list, limit, &format!("{prefix}:*"), &bucket, progress).await?;
+        Ok(list)
+    }
+
+    /// Adds to a list the running bans of the buckets whose names in Redis match a pattern. `bucket` parses a name.
+    ///
+    /// # Errors
+    ///
+    /// In the same cases as [`Inspector::list_bans`].
+    pub async fn add_bans(
+        &mut self,
+        list: &mut BanList,
+        limit: &Algorithm,
+        pattern: &str,
+        bucket: &dyn Fn(&[u8]) -> Option<BucketKey>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), Fault> {
+        let mut cursor = b"0".to_vec();
+        loop {
+            let (next, names) = self.page(pattern, &cursor).await?;
+            list.visited += names.len() as u64;
+            let (keys, names): (Vec<BucketKey>, Vec<Vec<u8>>) =
+                names.into_iter().filter_map(|name| Some((bucket(&name)?, name))).unzip();
+            let (now, states) = self.each_named(&names, &[]).await?;
+            // The nodes of a cluster have clocks of their own.
+            list.at = list.at.now.max(now).into();
+            for (key, state) in keys.into_iter().zip(states) {
+                list.add(key, limit, state.as_deref(), now.into());
+            }
+            progress(list.visited);
+            if next == b"0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
     }
 
     /// Returns the buckets whose names in Redis match a pattern. `bucket` parses a name.
@@ -210,14 +272,8 @@ impl Inspector {
         let mut found = Vec::new();
         let (mut cursor, mut seen) = (b"0".to_vec(), 0);
         loop {
-            let mut command = Cmd::new();
-            command.arg("SCAN").arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
-            let Value::Array(mut parts) = self.one(&command).await? else { return Err(unexpected_reply("SCAN")) };
-            let (Some(Value::Array(names)), Some(Value::BulkString(next))) = (parts.pop(), parts.pop()) else {
-                return Err(unexpected_reply("SCAN"));
-            };
+            let (next, names) = self.page(pattern, &cursor).await?;
             for name in names {
-                let Value::BulkString(name) = name else { return Err(unexpected_reply("SCAN")) };
                 // A key of another length is not a bucket. SCAN may return a key twice.
                 if let Some(key) = bucket(&name).filter(|key| !found.contains(key)) {
                     found.push(key);
@@ -232,23 +288,35 @@ impl Inspector {
         }
     }
 
+    /// Returns some names that match a pattern, and the cursor of the next ones. The last cursor is `0`, as the first.
+    async fn page(&mut self, pattern: &str, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>), Fault> {
+        let mut command = Cmd::new();
+        command.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
+        let Value::Array(mut parts) = self.one(&command).await? else { return Err(unexpected_reply("SCAN")) };
+        let (Some(Value::Array(names)), Some(Value::BulkString(next))) = (parts.pop(), parts.pop()) else {
+            return Err(unexpected_reply("SCAN"));
+        };
+        let name = |name| match name {
+            Value::BulkString(name) => Ok(name),
+            _ => Err(unexpected_reply("SCAN")),
+        };
+        Ok((next, names.into_iter().map(name).collect::<Result<_, _>>()?))
+    }
+
     /// Reads the states of buckets, and runs the commands in `then`. The time is read after the states.
     async fn each(&mut self, keys: &[BucketKey], then: &[Cmd]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
-        let mut commands: Vec<Cmd> = Vec::with_capacity(keys.len() + 1 + then.len());
-        for key in keys {
-            let mut command = Cmd::new();
-            command.arg("GET").arg(key_name(&self.prefix, key));
-            commands.push(command);
-        }
-        let mut time = Cmd::new();
-        time.arg("TIME");
-        commands.push(time);
+        let names: Vec<Vec<u8>> = keys.iter().map(|key| key_name(&self.prefix, key)).collect();
+        self.each_named(&names, then).await
+    }
+
+    /// Reads states as [`Inspector::each`] does, of buckets by their names in Redis.
+    async fn each_named(&mut self, keys: &[Vec<u8>], then: &[Cmd]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+        let mut commands = bucket_reads::named(keys);
         commands.extend(then.iter().cloned());
         let mut answers = self.all(&commands).await?.into_iter();
-        let states = answers.by_ref().take(keys.len()).map(read).collect::<Result<Vec<_>, _>>()?;
-        let now = answers.next().ok_or_else(|| unexpected_reply("TIME"))?.and_then(|value| moment(&value));
+        let ReadStates { now, states } = bucket_reads::parse(answers.by_ref().take(keys.len() + 1), keys.len())?;
         answers.try_for_each(|answer| answer.map(drop))?;
-        Ok((now?, states))
+        Ok((now, states))
     }
 
     async fn one(&mut self, command: &Cmd) -> Result<Value, Fault> {
@@ -271,32 +339,14 @@ impl Inspector {
     }
 }
 
+/// Parses the name of a bucket in Redis. A key of another length is not a bucket.
+fn bucket_of(name: &[u8], prefix: &str) -> Option<BucketKey> {
+    Some(BucketKey(name.get(prefix.len() + 1..)?.try_into().ok()?))
+}
+
 /// Packs a state as Redis stores it.
 fn bytes(state: &[u64]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-/// Reads the reply to one GET. An invalid state counts as an empty bucket, as in the script.
-fn read(answer: Result<Value, Fault>) -> Result<Option<State>, Fault> {
-    match answer {
-        Ok(value) => Ok(state(&value).unwrap_or_else(|_| Some(State::new()))),
-        Err(fault) if fault.detail.contains("WRONGTYPE") => Ok(Some(State::new())),
-        Err(fault) => Err(fault),
-    }
-}
-
-fn moment(answer: &Value) -> Result<Timestamp, Fault> {
-    let number = |value: &Value| match value {
-        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
-        _ => None,
-    };
-    match answer {
-        Value::Array(parts) => match (parts.first().and_then(number), parts.get(1).and_then(number)) {
-            (Some(seconds), Some(micros)) => Ok(Timestamp(seconds.saturating_mul(1_000_000).saturating_add(micros))),
-            _ => Err(unexpected_reply("TIME")),
-        },
-        _ => Err(unexpected_reply("TIME")),
-    }
 }
 
 fn overdue() -> Fault {

@@ -2,6 +2,7 @@
 //! atomically, on the server's clock.
 
 mod address;
+mod bucket_reads;
 pub mod cluster;
 pub mod codec;
 mod dial;
@@ -10,6 +11,7 @@ pub mod fault_injection;
 mod gateway_heartbeat;
 mod handshake;
 pub(crate) mod inspect;
+mod lease_link;
 mod noscript;
 mod read_limit;
 mod readiness;
@@ -25,6 +27,7 @@ use super::remote::Remote;
 pub use super::remote::login::Login;
 use base::time::Clock;
 use fault_injection::Hooks;
+pub use lease_link::LeaseLink;
 pub use server::Server;
 pub use settings::{LONGEST_PREFIX, Settings, Target};
 pub use url::Url;

@@ -1,4 +1,4 @@
-//! Limits how many bytes from a server this process buffers. Too long a reply closes the connection.
+//! Limits how many bytes from a server this process buffers. A reply that is too long closes the connection.
 //!
 //! Counts the bytes received since the last write. These are at most six replies, to five calls and a heartbeat. Their
 //! size is far below the limit.

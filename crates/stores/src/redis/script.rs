@@ -1,11 +1,13 @@
-//! Assembles the scripts: the Lua twins of all algorithms, and `take.lua` or `give_back.lua`.
+//! Assembles the scripts: the Lua twins of all algorithms, and `take.lua`, `give_back.lua` or
+//! `leases.lua`.
 
 use std::fmt::Write;
 
-use ledger::algorithm::TWINS;
+use ledger::algorithm::{TWINS, raise};
 
 const FRAME: &str = include_str!("take.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
+const LEASES: &str = include_str!("leases.lua");
 
 /// A script that replaces the value of a bucket that has not changed since it was read.
 pub(crate) const REPLACE: &str = include_str!("replace.lua");
@@ -27,6 +29,11 @@ pub fn take() -> String {
 /// Returns the complete script that gives back amounts: those that an operator grants, and undone charges.
 pub fn give_back() -> String {
     twins() + MOMENT + GIVE_BACK
+}
+
+/// Returns the complete script that lets purses and homes hear acts and words.
+pub fn leases() -> String {
+    twins() + MOMENT + LEASES
 }
 
 /// Lua text that is put before a script, so that TIME returns the last argument. Keys do not expire, because Redis
@@ -53,12 +60,13 @@ pub fn at_chosen_moment(script: &str) -> String {
     CHOSEN_MOMENT.to_owned() + script
 }
 
-/// Returns the Lua function `make_twin`, which runs the text of one twin when it is needed. Each twin is in a block,
-/// so that twins share no local variables.
+/// Returns the Lua function `make_twin`, which runs the text of one twin when it is needed, and `make_raises`, which does so with
+/// the text of raises. Each twin is in a block, so that twins share no local variables.
 fn twins() -> String {
     let mut text = "local function make_twin(index)\n".to_owned();
     for (index, twin) in (1..).zip(TWINS) {
         let _ = write!(text, "if index == {index} then\n{twin}\nend\n");
     }
-    text + "end\n"
+    let _ = write!(text, "end\nlocal function make_raises()\n{}\nend\n", raise::TWIN);
+    text
 }

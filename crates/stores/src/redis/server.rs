@@ -4,10 +4,12 @@ use std::fmt;
 use std::slice::from_ref;
 use std::sync::Arc;
 
+use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
 use smallvec::smallvec;
 
 use super::address::Resolver;
+use super::bucket_reads;
 use super::codec::Call;
 use super::dial::OpenConnection;
 use super::eviction_policy;
@@ -20,11 +22,13 @@ use super::script;
 use super::settings::Settings;
 use crate::error::{Fault, StoreError};
 use crate::events::{EventSink, RunningGateway};
+use crate::remote::Route;
 use crate::remote::login::CurrentLogin;
 use crate::remote::transport::{
-    CallLimits, CallPart, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport,
+    CallLimits, CallPart, CallReply, DrivenLink, Driver, LiveGateways, PartReply, ReadStates, Transport,
 };
 use base::time::{Clock, Timestamp};
+use ledger::bucket_key::BucketKey;
 
 /// The [`Transport`] of a store on one Redis server.
 #[derive(Debug)]
@@ -135,6 +139,17 @@ impl Transport for Server {
         let wrong = |error| Fault::new(error, "the script was answered with something else");
         let reply = call.settle(&reply?).map_err(wrong)?;
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
+    }
+
+    async fn read(&self, link: &mut Link, keys: &[BucketKey], _: Route) -> Result<ReadStates, Fault> {
+        let mut pipeline = Pipeline::with_capacity(keys.len() + 1);
+        for command in bucket_reads::commands(&self.settings.prefix, keys) {
+            pipeline.add_command(command);
+        }
+        let replies = self.hooks.send_all(&mut link.connection, &pipeline).await?.into_iter();
+        let replies = replies.map(|reply| reply.extract_error().map_err(Fault::from));
+        let read = bucket_reads::parse(replies, keys.len())?;
+        Ok(ReadStates { now: self.hooks.moment(&self.clock).unwrap_or(read.now), ..read })
     }
 
     async fn beat(

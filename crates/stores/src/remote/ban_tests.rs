@@ -20,7 +20,7 @@ const SECOND: u64 = 1_000_000;
 const THERE: Timestamp = Timestamp(77_000 * SECOND);
 const HERE: Timestamp = Timestamp(1_000 * SECOND);
 
-/// A bucket of two tokens, of which one comes back each ten seconds, with bans of a minute.
+/// A bucket of two tokens, refilled with one token each ten seconds, with bans of a minute.
 fn plan() -> Plan {
     let rate = Rate { amount: Cost::ONE, period: Micros(10 * SECOND) };
     let bucket = SpentLimit::TokenBucket(TokenBucket::new(rate, 2).unwrap());
@@ -31,7 +31,7 @@ fn plan() -> Plan {
     plan
 }
 
-/// Takes the plan so many times in the store. Returns the state of the first bucket, and its last outcome.
+/// Takes the plan several times in the store. Returns the state of the first bucket, and its last outcome.
 fn taken(times: usize, at: Timestamp) -> (State, Outcome) {
     let (mut states, mut last) = ([None::<State>, None], None);
     for _ in 0..times {
@@ -94,4 +94,18 @@ fn without_the_store_a_known_ban_refuses_until_its_end_and_none_begins() {
     assert!(fallback.refuse_banned(&plan).is_some());
     fallback.observe_ban(key, None, THERE, HERE);
     assert!(fallback.refuse_banned(&plan).is_none());
+}
+
+#[test]
+fn a_bucket_that_another_gateway_may_reset_is_not_refused_without_a_call() {
+    let budget =
+        Budget::of_token_bucket(TokenBucket::new(Rate { amount: Cost::ONE, period: Micros(SECOND) }, 1).unwrap());
+    let (deny_cache, spent) = (DenyCache::new(), budget.settle(None, Cost::ONE, THERE).state);
+    deny_cache.remember(BucketKey([1; 16]), spent, THERE, deny_cache.stamp(HERE));
+    let is_refused = |budget| {
+        let mut plan = Plan::default();
+        plan.enforce(Charge::new(BucketKey([1; 16]), Algorithm::Budget(budget), Cost::ONE));
+        deny_cache.refuse(&plan, HERE).is_some()
+    };
+    assert_eq!([budget, budget.with_resets()].map(is_refused), [true, false]);
 }

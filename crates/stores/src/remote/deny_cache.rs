@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use crate::remote::undone_charges::UndoneCharges;
 use base::interval::fixed_interval;
 use base::time::{Micros, Timestamp};
-use ledger::algorithm::{ChargeResult, Level, State};
+use ledger::algorithm::{ChargeResult, Level, State, raise};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{LimitId, Plan, Settlement};
 use ledger::outcome::{BanNotice, Outcome, Verdict};
@@ -118,6 +118,8 @@ impl DenyCache {
         if self.undone.contain(&key, sent.at) {
             return;
         }
+        // The cache's time is ahead of the store's, so a raise that ends must not refuse here before it does there.
+        let state = raise::without_ends(state, decided);
         self.short.insert(key, ShortBucket { state, decided, sent: sent.at, epoch: sent.epoch });
     }
 
@@ -129,7 +131,8 @@ impl DenyCache {
         let mut refused = None;
         let mut enforced: SmallVec<[Outcome; 2]> = SmallVec::new();
         for charge in &plan.enforced {
-            let known = charge.algorithm.frees_only_with_time().then(|| self.short.get(&charge.key)).flatten();
+            let (short_stays, bans) = (charge.algorithm.frees_only_with_time(), charge.algorithm.ban().is_some());
+            let known = (short_stays || bans).then(|| self.short.get(&charge.key)).flatten();
             let known = known
                 .and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), self.max_age(charge.limit), now));
             let short = known.and_then(|(state, latest)| {
@@ -143,14 +146,15 @@ impl DenyCache {
                     _ => step,
                 };
                 let Level { remaining, reset_after } = step.untouched;
-                let level = Outcome { remaining, reset_after, ..Outcome::UNASKED };
+                let raised = charge.algorithm.raised_by(Some(&state), latest);
+                let level = Outcome { remaining, reset_after, raised, ..Outcome::UNASKED };
                 match step.charge {
                     ChargeResult::Banned { wait, step, begins: None } => {
                         let ban = Some(BanNotice { step, begins: false });
                         Some((latest, Outcome { verdict: Verdict::Banned, retry_after: wait, ban, ..level }))
                     }
                     // A request that is refused without a ban can begin one.
-                    ChargeResult::Short { .. } if charge.algorithm.ban().is_some() => None,
+                    ChargeResult::Short { .. } if bans => None,
                     ChargeResult::Short { wait } if charge.algorithm.tells_until(&state, latest.plus(wait)) => {
                         Some((latest, Outcome { verdict: Verdict::Deny, retry_after: wait, ..level }))
                     }

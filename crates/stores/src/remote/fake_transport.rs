@@ -8,18 +8,23 @@ use parking_lot::Mutex;
 use smallvec::smallvec;
 
 use super::fault_injection::Hooks;
-use super::transport::{CallLimits, CallPart, CallReply, DrivenLink, LiveGateways, PartReply, Reply, Transport};
+use super::queue::Route;
+use super::transport::{
+    CallLimits, CallPart, CallReply, DrivenLink, LiveGateways, PartReply, ReadStates, Reply, Transport,
+};
 use super::{Remote, Settings};
 use crate::breaker;
 use crate::error::{Fault, StoreError};
 use crate::events::{Event, EventSink, RunningGateway};
 use crate::worker::Worker;
 use base::time::{Clock, Micros, Timestamp};
+use ledger::algorithm::concurrency::Concurrency;
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan, settle};
 use ledger::cost::Cost;
+use ledger::holds::{Owner, TimedHold};
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -91,8 +96,16 @@ impl<const AT_ONCE: usize> Transport for Fake<AT_ONCE> {
         Ok(smallvec![PartReply { plans: plans.len(), reply }])
     }
 
+    async fn read(&self, (): &mut (), keys: &[BucketKey], _: Route) -> Result<ReadStates, Fault> {
+        let behaviour = *self.behaviour.lock();
+        if let Behaviour::Late(after) = behaviour {
+            tokio::time::sleep(after).await;
+        }
+        Ok(ReadStates { now: self.clock.now(), states: vec![None; keys.len()] })
+    }
+
     async fn beat(&self, (): &mut (), _: [u8; 8], _: &RunningGateway) -> Result<Option<LiveGateways>, Fault> {
-        Ok(Some(LiveGateways { alive: 3, others: Vec::new() }))
+        Ok(Some(LiveGateways { alive: 3, older: 0, others: Vec::new() }))
     }
 }
 
@@ -332,4 +345,34 @@ async fn calls_that_are_all_answered_between_one_timeout_and_two_open_the_breake
     let asked = ask_until(&store, Err(StoreError::BreakerOpen)).await;
     assert!(asked <= 8, "{asked}");
     assert_eq!(reported(&events, &Event::BreakerOpened), 1);
+}
+
+#[tokio::test]
+async fn other_requests_do_not_wait_for_many_timed_holds() {
+    const CALL: Duration = Duration::from_millis(10);
+    let (store, _) = running_within::<1>(Duration::from_secs(5), Behaviour::Late(CALL)).await;
+    let mut plan = plan();
+    plan.enforced[0].algorithm = Algorithm::Concurrency(Concurrency::new(100).unwrap());
+    let ended = Arc::new(AtomicUsize::new(0));
+    let holds: Vec<_> = (0..12)
+        .map(|number| {
+            let (store, plan, ended) = (Arc::clone(&store), plan.clone(), Arc::clone(&ended));
+            let hold = TimedHold { owner: Owner::of_timed_hold(number << 16), life: Micros(60_000_000) };
+            tokio::spawn(async move {
+                let taken = store.take_timed(Worker(0), &plan, None, None, hold).await;
+                assert!(taken.is_ok(), "{taken:?}");
+                ended.fetch_add(1, Ordering::Relaxed);
+            })
+        })
+        .collect();
+    // The first call is under way, and the others wait for it.
+    tokio::time::sleep(CALL / 2).await;
+    for asked in 1..4 {
+        assert_eq!(ask(&store).await, Ok(true));
+        let ended = ended.load(Ordering::Relaxed);
+        assert!(ended <= 2 * asked, "{ended} timed holds were decided before {asked} requests");
+    }
+    for hold in holds {
+        hold.await.unwrap();
+    }
 }

@@ -29,6 +29,15 @@ pub struct Hooks {
 }
 
 impl Hooks {
+    /// Returns the faults of a whole gateway: the bug that the environment variable `TOLLGATE_TEST_FLAW` names.
+    pub fn of_process() -> Hooks {
+        #[cfg(feature = "test-hooks")]
+        if let Ok(name) = std::env::var("TOLLGATE_TEST_FLAW") {
+            return Hooks { flaw: Flaw::named(&name), ..Hooks::default() };
+        }
+        Hooks::default()
+    }
+
     /// Returns the maximum number of requests in one call. `most` is the value without a fault.
     pub fn requests(&self, most: usize) -> usize {
         #[cfg(feature = "test-hooks")]
@@ -133,7 +142,7 @@ mod flaw {
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Flaw {
-        /// The gateway's clock, which is ahead by this much. So the time of a bucket may go back.
+        /// The script uses the gateway's clock, which is ahead by this much. So the time of a bucket may go back.
         ClientTime { ahead: Micros },
         /// Every bucket is kept for a second after it was charged.
         FixedExpiry,
@@ -163,6 +172,17 @@ mod flaw {
         HeldIsSpent,
         /// Each report of a budget charges the whole sum that its owner has settled.
         SumsAdded,
+    }
+
+    impl Flaw {
+        /// Returns the bug of this name. `None` for other names.
+        pub fn named(name: &str) -> Option<Flaw> {
+            match name {
+                "held_is_spent" => Some(Flaw::HeldIsSpent),
+                "sums_added" => Some(Flaw::SumsAdded),
+                _ => None,
+            }
+        }
     }
 
     /// Combines the requests that have the same buckets as the first request into one request. Each gets the answer to
@@ -195,7 +215,7 @@ mod flaw {
         });
         let holds = plan.holds();
         let (attempt, route) = (Attempt::First, Route::Owner);
-        rest.insert(0, PendingTake { plan, answer, caller: None, since, attempt, holds, route });
+        rest.insert(0, PendingTake { plan, answer, caller: None, since, attempt, holds, route, timed: None });
         rest
     }
 }

@@ -16,6 +16,13 @@ use crate::worker::Worker;
 use base::interval::fixed_interval;
 use base::time;
 
+/// The format of states in which buckets can have raises. An older gateway finds such a state invalid, and empties the bucket.
+pub(crate) const WITH_RAISES: u8 = 1;
+/// The format of states in which buckets can have a mark of the highest threshold that was reported, and timed holds.
+const WITH_MARKS_AND_TIMED_HOLDS: u8 = 2;
+/// The newest format of states that this gateway reads. Every heartbeat announces it.
+pub(crate) const STATE_FORMAT: u8 = WITH_MARKS_AND_TIMED_HOLDS;
+
 /// The interval of heartbeats.
 const BEAT: Duration = Duration::from_secs(2);
 /// How long to wait for the reply to a heartbeat.
@@ -77,7 +84,8 @@ impl Heartbeat {
             self.turn().await;
             let this_gateway = self.this_gateway.lock().clone();
             match time::timeout(REPLY_TIMEOUT, transport.beat(&mut link, self.name, &this_gateway)).await {
-                Ok(Ok(Some(LiveGateways { alive, others }))) => {
+                Ok(Ok(Some(LiveGateways { alive, older, others }))) => {
+                    self.fallback.set_older_gateways(older);
                     self.events.send(Event::Gateways { alive: self.fallback.set_gateways(alive), others });
                 }
                 Ok(Err(fault)) if fault.error == StoreError::Replica => return fault,

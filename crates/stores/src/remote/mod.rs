@@ -4,9 +4,9 @@
 //! grant is refused without a call. Each worker has one connection and one queue, or shares them. Requests that arrive
 //! during a call are sent together in the next one.
 //!
-//! Invariants: a call whose bytes may have been sent is repeated only once. Before that, a reply must have proved that
-//! it did not run. No decision waits longer than `timeout`. A request that is abandoned before its bytes are written
-//! costs nothing.
+//! Invariants: a call whose bytes may have been sent is repeated only once, and only after a reply has proved that it
+//! did not run. No decision waits longer than `timeout`. A request that is abandoned before its bytes are written costs
+//! nothing.
 
 #[cfg(test)]
 mod ban_tests;
@@ -16,11 +16,13 @@ pub(super) mod deny_cache;
 #[cfg(test)]
 mod fake_transport;
 pub mod fault_injection;
-mod heartbeat;
+pub(crate) mod heartbeat;
 pub(crate) mod holds;
 pub(crate) mod login;
 mod pending_reply;
 mod queue;
+#[cfg(test)]
+mod raise_tests;
 mod settings;
 pub mod transport;
 mod undone_charges;
@@ -39,6 +41,7 @@ use super::fallback::FallbackShare;
 use super::reply::{Source, TakeReply};
 use super::reservation::Reservation;
 use super::store_clock::StoreClock;
+use super::timed_settlement::TimedSettlement;
 use super::worker::Worker;
 use base::time::{Clock, Micros, Timestamp};
 use connection::Connection;
@@ -49,18 +52,19 @@ use heartbeat::ConnectedWorkers;
 use holds::{GatewaySlots, WorkerHolds};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
+use ledger::holds::{self as holds_protocol, TimedHold};
 use pending_reply::PendingReply;
 pub(crate) use pending_reply::WaitPeriod;
 pub(crate) use queue::Route;
 use queue::{Attempt, PendingTake, ReplySender};
 pub use settings::Settings;
-use transport::Transport;
+use transport::{ReadStates, Transport};
 
 /// How long the start of the process waits for connections.
 const LONGEST_START: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-pub struct Remote<T> {
+pub struct Remote<T: Transport> {
     /// Makes the connections to the server, and the calls on them.
     pub transport: Arc<T>,
     /// Decides requests in this process while the store gives no answer.
@@ -91,7 +95,7 @@ impl<T: Transport> Remote<T> {
     ) -> Remote<T> {
         let state = StoreState::new(&settings, &clock, hooks);
         let name = state.gateway_name;
-        let holds = |worker| WorkerHolds::new(name, Worker(worker), 1, events.clone());
+        let holds = |worker| WorkerHolds::new(name, Worker(worker), 1, events.clone(), &state.fallback);
         let holds: Vec<_> = (0..connections).map(holds).collect();
         Remote::sharing(state, transport, settings, &holds, clock, events)
     }
@@ -169,11 +173,60 @@ impl<T: Transport> Remote<T> {
             return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached, reservation }));
         }
         let waiting = WaitPeriod { since: now, until: answer_within.map(|most| now.plus(most)) };
-        self.query_on(connection, plan, caller, waiting, Route::Owner).await
+        self.query_on(connection, plan, caller, waiting, Route::Owner, None).await
+    }
+
+    /// Decides a plan as [`Remote::take`] does, for a timed hold.
+    ///
+    /// # Errors
+    /// In the same cases as [`Remote::take`].
+    pub async fn take_timed(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+        answer_within: Option<Micros>,
+        hold: TimedHold,
+    ) -> Result<Option<TakeReply>, StoreError> {
+        let since = self.clock.now();
+        let waiting = WaitPeriod { since, until: answer_within.map(|most| since.plus(most)) };
+        self.query(worker, plan, caller, waiting, Route::Owner, Some(hold)).await
+    }
+
+    /// Settles for a timed hold as [`Remote::settle_timed`] does, and waits at most for the store's timeout.
+    ///
+    /// # Errors
+    /// In the same cases as [`Remote::settle_timed`].
+    pub async fn settle_timed_now(
+        &self,
+        worker: Worker,
+        call: &holds_protocol::Call,
+    ) -> Result<Vec<TimedSettlement>, StoreError> {
+        let waiting = WaitPeriod { since: self.clock.now(), until: None };
+        self.settle_timed(worker, call, waiting, Route::Owner).await
+    }
+
+    /// Settles for a timed hold. Returns the result at each bucket of the call, in its order.
+    ///
+    /// # Errors
+    /// Returns the reason why the store has not answered.
+    pub async fn settle_timed(
+        &self,
+        worker: Worker,
+        call: &holds_protocol::Call,
+        waiting: WaitPeriod,
+        route: Route,
+    ) -> Result<Vec<TimedSettlement>, StoreError> {
+        let connection = self.connection(worker)?;
+        connection.usable()?;
+        let timed = Some(Box::new(call.clone()));
+        let reply = self.query_on(connection, &Plan::default(), None, waiting, route, timed).await?;
+        // Without a caller, no call is left out.
+        Ok(connection::timed_holds::settled(&reply.ok_or(StoreError::Unsent)?.settlement))
     }
 
     /// Decides a plan as [`Remote::take`] does, but without the deny cache. `waiting` is the period in which the
-    /// request waits. `route` says why this server is asked.
+    /// request waits. `route` says why this server is asked. `hold` is what takes in the worker's place.
     ///
     /// # Errors
     /// In the same cases as [`Remote::take`].
@@ -184,10 +237,13 @@ impl<T: Transport> Remote<T> {
         caller: Option<Arc<dyn Caller>>,
         waiting: WaitPeriod,
         route: Route,
+        hold: Option<TimedHold>,
     ) -> Result<Option<TakeReply>, StoreError> {
         let connection = self.connection(worker)?;
         connection.usable()?;
-        self.query_on(connection, plan, caller, waiting, route).await
+        // A part of a plan may hold nothing.
+        let timed = hold.filter(|_| plan.holds()).map(|hold| Box::new(hold.take(plan)));
+        self.query_on(connection, plan, caller, waiting, route, timed).await
     }
 
     /// Whether a worker's connection can be used.
@@ -211,6 +267,7 @@ impl<T: Transport> Remote<T> {
         caller: Option<Arc<dyn Caller>>,
         WaitPeriod { since, until }: WaitPeriod,
         route: Route,
+        timed: Option<Box<holds_protocol::Call>>,
     ) -> Result<Option<TakeReply>, StoreError> {
         let permit = self.breaker.acquire(since);
         if permit == Permit::Refused {
@@ -222,9 +279,25 @@ impl<T: Transport> Remote<T> {
         let holds = plan.holds();
         let (answer, result) = ReplySender::new();
         let plan = Box::new(plan.clone());
-        connection.ask(PendingTake { plan, answer, caller, since, attempt: Attempt::First, holds, route })?;
+        connection.ask(PendingTake { plan, answer, caller, since, attempt: Attempt::First, holds, route, timed })?;
         pending.result = Some(result);
         pending.wait(until).await
+    }
+
+    /// Reads the states of buckets on a worker's connection, and changes nothing. Waits at most for the store's timeout.
+    ///
+    /// # Errors
+    /// Returns the reason why the states could not be read.
+    pub async fn read(&self, worker: Worker, keys: &[BucketKey], route: Route) -> Result<ReadStates, StoreError> {
+        let connection = self.connection(worker)?;
+        connection.usable()?;
+        let permit = self.breaker.acquire(self.clock.now());
+        if permit == Permit::Refused {
+            return Err(StoreError::BreakerOpen);
+        }
+        // Only a call shows whether the store decides, so a read is never the probe.
+        self.breaker.release(permit);
+        connection.read(keys, route).await
     }
 
     /// Decides a plan in this process, with this gateway's share of each limit.

@@ -10,8 +10,9 @@ use crate::error::StoreError;
 use crate::reply::TakeReply;
 use base::time::{Micros, Timestamp};
 use ledger::charge::Plan;
+use ledger::holds::Call;
 
-/// The time in the queue after which the client may have disconnected.
+/// A request that has been queued for longer is checked for a disconnected client.
 const LONG: Micros = Micros(1_000);
 
 /// The answer to a request. `None` if the client disconnected before the request was sent.
@@ -29,6 +30,8 @@ pub(crate) struct PendingTake {
     /// Whether a granted request holds slots.
     pub holds: bool,
     pub route: Route,
+    /// The reports of the request's timed hold, in place of those of the worker. Then the request is a call of its own.
+    pub timed: Option<Box<Call>>,
 }
 
 /// The reason why a request is sent to its server. Always [`Route::Owner`] without a cluster.
@@ -57,7 +60,7 @@ pub(super) struct Queue {
     receiver: mpsc::Receiver<PendingTake>,
     /// Requests that were received and put back, in the order of arrival.
     put_back: VecDeque<PendingTake>,
-    /// Requests that wait for the end of a call, because both ask for slots of the same bucket.
+    /// Requests that wait for the end of a call that asks for slots of the same bucket.
     kept_back: VecDeque<PendingTake>,
 }
 
@@ -111,6 +114,11 @@ impl Queue {
     /// Keeps a request back until [`Queue::release`].
     pub(super) fn keep_back(&mut self, request: PendingTake) {
         self.kept_back.push_back(request);
+    }
+
+    /// Puts a request back before all others.
+    pub(super) fn return_first(&mut self, request: PendingTake) {
+        self.put_back.push_front(request);
     }
 
     /// Puts all requests of `kept_back` at the front of the queue.

@@ -22,7 +22,7 @@ use ledger::outcome::{Outcome, Verdict};
 /// Connects to a server of one kind and makes calls there. The connections of all workers share it.
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// A tested connection. A clone of it sends over the same connection.
-    type Link: Clone + Send;
+    type Link: Clone + fmt::Debug + Send;
 
     const CALLS: CallLimits;
 
@@ -51,6 +51,18 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         parts: &[CallPart<'_>],
         near: Timestamp,
     ) -> impl Future<Output = Result<CallReply, Fault>> + Send;
+
+    /// Reads the states of buckets, and changes nothing. `route` says why this server is asked.
+    ///
+    /// # Errors
+    ///
+    /// When the server gives no answer, or not for all buckets.
+    fn read(
+        &self,
+        link: &mut Self::Link,
+        keys: &[BucketKey],
+        route: Route,
+    ) -> impl Future<Output = Result<ReadStates, Fault>> + Send;
 
     /// Cancels the server's work on a call without an answer, if it could take long. Does not wait for the server.
     fn give_up(&self, _link: &Self::Link) {}
@@ -90,6 +102,11 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         0
     }
 
+    /// Returns the index of the part of the store that has a bucket. Used only with [`CallLimits::parted`].
+    fn part_of(&self, _bucket: &BucketKey) -> usize {
+        0
+    }
+
     /// Returns the indices of the parts that the server has.
     fn own_parts(&self) -> PartIndices {
         smallvec![0]
@@ -100,6 +117,15 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     fn is_split(&self, _part: usize) -> bool {
         false
     }
+}
+
+/// The states of some buckets, as they are stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadStates {
+    /// The time at which the states were read, by the server's clock. No state is later.
+    pub now: Timestamp,
+    /// The states in the order of the keys. `None` for a full bucket, which is not stored. An invalid state is empty.
+    pub states: Vec<Option<State>>,
 }
 
 /// The requests and reports of a call about one part of the store.
@@ -165,14 +191,14 @@ pub struct Reply {
     pub now: Timestamp,
     /// The number of *healed* buckets.
     pub healed: u64,
-    /// The settlement of each plan, in the order of the plans. `None` for a plan that was not charged. The call named
-    /// another calendar period than that at `now`, a report was old, or the server had no memory.
+    /// The settlement of each plan, in the order of the plans. `None` for a plan that was not charged, because the call
+    /// named another calendar period than that at `now`, a report was old, or the server had no memory.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
     /// The result of each report of the call. If a report was not accepted, the plans that ask something of its bucket
     /// were not charged.
     pub reports: Vec<ReportResult>,
-    /// Whether plans have no settlement because the server has no memory left.
+    /// Whether the server has no room left to write: plans that it would grant have no settlement, and no ban begins.
     pub out_of_memory: bool,
 }
 
@@ -184,6 +210,8 @@ pub enum ReportResult {
     Old,
     /// The call named another calendar period for the bucket's limit than the present one, so the bucket was not read.
     OutsidePeriod,
+    /// The report settles for a timed hold that has settled before, so it changes nothing.
+    SettledBefore,
 }
 
 /// Returns whether a bucket is *short* after this charge: it can pay the same charge only after time has refilled it.
@@ -198,11 +226,12 @@ pub(crate) fn is_short(charge: &Charge, outcome: &Outcome) -> bool {
     }
 }
 
-/// The state of a bucket after a call, or the part of a long state that is worth caching.
+/// A bucket after a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketAfterCall {
     pub key: BucketKey,
-    pub state: State,
+    /// The state, or the part of a long state that is worth caching. `None` for a full bucket, which is not stored.
+    pub state: Option<State>,
     /// Whether the bucket is *short*: it could not pay its last charge, or could not pay it again.
     pub short: bool,
     pub reset_after: Micros,
@@ -214,6 +243,8 @@ pub struct BucketAfterCall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveGateways {
     pub alive: u64,
+    /// How many of them do not read the newest format of states.
+    pub older: u64,
     /// The other gateways that have announced their configuration.
     pub others: Vec<RunningGateway>,
 }

@@ -1,4 +1,4 @@
-//! Remembers when charges to buckets were undone. A call that was sent earlier reports too low a level.
+//! Remembers when charges to buckets were undone. The reply to an earlier call shows too low a level.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

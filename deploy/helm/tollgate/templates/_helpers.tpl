@@ -28,6 +28,18 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- if .Values.autoscaling.enabled }}{{ .Values.autoscaling.minReplicas }}{{ else }}{{ .Values.replicaCount }}{{ end -}}
 {{- end }}
 
+{{/* The greatest number of gateways. */}}
+{{- define "tollgate.maxReplicas" -}}
+{{- if .Values.autoscaling.enabled }}{{ .Values.autoscaling.maxReplicas }}{{ else }}{{ .Values.replicaCount }}{{ end -}}
+{{- end }}
+
+{{/* Several gateways whose buckets are in memory: empty, or their number. */}}
+{{- define "tollgate.separateLimits" -}}
+{{- $store := .Values.config.store | default dict -}}
+{{- $most := include "tollgate.maxReplicas" . | int -}}
+{{- if and (gt $most 1) (not (or $store.redis $store.postgres)) }}{{ $most }}{{ end -}}
+{{- end }}
+
 {{/* The port at the end of an address. Argument: a list of its place in the values and the address. */}}
 {{- define "tollgate.port" -}}
 {{- $port := regexFind "[0-9]+$" (toString (index . 1)) -}}
@@ -106,6 +118,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- $memory := merge dict ($store.memory | default dict) (dict "file" "/var/lib/tollgate/buckets.tgb") -}}
 {{- $_ := set $config "store" (set $store "memory" $memory) -}}
+{{- end -}}
+{{- end -}}
+{{- with include "tollgate.separateLimits" . -}}
+{{- if not $.Values.limitsPerPod -}}
+{{- $value := ternary "autoscaling.maxReplicas" "replicaCount" $.Values.autoscaling.enabled -}}
+{{- fail (printf "%s: must be 1 without config.store.redis or config.store.postgres: each of %s pods would grant every limit in full; limitsPerPod: true allows it" $value .) -}}
 {{- end -}}
 {{- end -}}
 {{- with $config.store -}}

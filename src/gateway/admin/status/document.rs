@@ -26,7 +26,7 @@ use stores::RunningGateway;
 const MAX_ROWS: usize = 2000;
 /// The maximum number of warnings that are shown. `check` reports all of them.
 const MAX_WARNINGS: usize = 20;
-/// The maximum number of nodes that are shown. The metrics have all of them.
+/// The maximum number of the store's servers that are shown. The metrics have all of them.
 const MAX_NODES: usize = 5;
 
 /// Facts about this process that the status page shows.

@@ -257,8 +257,10 @@ fn narrow(count: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::gateway::telemetry::metrics::registry::Registry;
+    use crate::gateway::telemetry::metrics::registry::{Reader, Registry};
     use config::{Config, Environment};
     use std::path::Path;
 
@@ -339,7 +341,7 @@ mod tests {
     #[test]
     fn a_rule_with_forgotten_series_takes_no_memory_and_begins_at_zero() {
         let (both, one) = (rules(&["one".into(), "two".into()]), rules(&["one".into()]));
-        let (registry, history) = (Registry::default(), History::new(at(0)));
+        let (registry, history) = (Arc::new(Registry::default()), History::new(at(0)));
         let allow = |config: u32, rule: &str, count: u64| {
             let labels = [("policy", "default"), ("rule", rule), ("mode", "enforce")];
             registry.of_config(config).counter("rate_limiter_allowed_total", &labels).increment(count);
@@ -347,7 +349,7 @@ mod tests {
         let forget = |config: u32| {
             allow(config, "one", 0);
             registry.reloaded(config);
-            (0..2).for_each(|_| drop(registry.render(String::new)));
+            (0..2).for_each(|_| drop(registry.render(Reader::Scrape, String::new)));
         };
         allow(0, "one", 1);
         allow(0, "two", 70);

@@ -139,7 +139,7 @@ impl Status {
                     Document::History => status.hour(&state),
                 });
                 let document = document.await.ok()?;
-                // If the age counted from the start, a slow machine would make one document after another.
+                // If the age counted from the request, a slow machine would make one document after another.
                 *cached = Some(CachedDocument { at: gateway.clock.now(), document: document.clone() });
                 document
             }

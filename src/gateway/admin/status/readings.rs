@@ -89,7 +89,7 @@ impl Readings<'_> {
         self.0.amounts(name).iter().map(by_limit).collect()
     }
 
-    /// Returns the sum of a counter over the series in which each label of `labels` begins with the prefix beside it.
+    /// Returns the sum of a counter over the series in which the value of each label begins with its prefix.
     pub(super) fn with_prefixes(self, name: &str, labels: [(&str, &str); 2]) -> u64 {
         let has =
             |reading: &&Reading<u64>| labels.iter().all(|(label, prefix)| reading.label(label).starts_with(prefix));
@@ -133,8 +133,8 @@ impl Readings<'_> {
 }
 
 impl Histogram {
-    /// Returns the smallest bound with at least 99 % of the samples since `before` at or below it. If no bound has so
-    /// many, the last bound. `None` without samples.
+    /// Returns the smallest bound that at least 99 % of the samples since `before` do not exceed, or else the last bound.
+    /// `None` without samples.
     pub(super) fn p99_since(&self, before: &Histogram) -> Option<f64> {
         let count = |of: &Histogram, index: usize| of.counts.get(index).copied().unwrap_or_default();
         let since = |index: usize| count(self, index).saturating_sub(count(before, index));

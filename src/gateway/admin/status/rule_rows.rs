@@ -61,7 +61,7 @@ struct LimitRow {
     /// The slots that requests of this process hold. `None` if the limit has no slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_flight: Option<f64>,
-    /// What was spent and is held. `None` for a limit that is not a budget.
+    /// The spent and the held amount. `None` for a limit that is not a budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetCells>,
     /// The number of decisions without the store, by result. Empty without such decisions.

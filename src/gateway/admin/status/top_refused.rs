@@ -36,7 +36,8 @@ struct RefusedRow {
     command: String,
 }
 
-/// Returns the command that shows a bucket. The command asks this gateway, so it needs neither the file nor a secret.
+/// Returns the command that shows a bucket. The command asks this gateway, so it needs neither gateway.yaml nor a
+/// secret.
 pub(super) fn command(admin: Option<SocketAddr>, limit: &str, bucket: &str) -> String {
     let admin = admin.map_or_else(String::new, |admin| format!(" --admin {}", reachable(admin)));
     format!("tollgate bucket show{admin} {} --hash {bucket}", quoted(limit))

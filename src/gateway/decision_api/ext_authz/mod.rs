@@ -93,7 +93,8 @@ pub(crate) async fn answer(
     if envoy.records(call) {
         let record = call.new_record(envoy.snapshot, Door::ExtAuthz, client, scheme);
         let decided = Some(envoy.api.gateway.clock.now().since(call.started));
-        let (descriptors, tls) = (envoy.logged([&sent]), tls.clone().map(|tls| RecordedTls::Edge(Box::new(tls))));
+        let (descriptors, tls) =
+            (call.logged(envoy.snapshot, [&sent]), tls.clone().map(|tls| RecordedTls::Edge(Box::new(tls))));
         let record = RequestRecord { descriptors, tls, ..record };
         call.record = Some(Box::new(RequestRecord { identity, payment, decision: decided, ..record }));
     }

@@ -21,7 +21,6 @@ use decision::cors::CorsAnswer;
 use decision::refusal::Refusal;
 use request::door::Door;
 use request::request::Request;
-use request::sent_descriptor::SentDescriptor;
 
 /// The longest time for an answer. Envoy waits 20 ms, and then decides by itself.
 const ANSWER_WITHIN: Micros = Micros(15_000);
@@ -74,18 +73,7 @@ impl EnvoyCall<'_> {
         let caller = call.caller();
         let patience = Patience::AtOnce { answer_within: Some(self.settings.answer_within.unwrap_or(ANSWER_WITHIN)) };
         let (worker, at, direction) = (self.api.worker, call.started, Direction::Right);
-        Arrival { worker, at, caller, direction, purpose, patience }
-    }
-
-    /// Returns a copy of the descriptors for the access log. Empty if the log contains no values of descriptors.
-    pub(crate) fn logged<'d, 'm: 'd>(
-        &self,
-        sent: impl IntoIterator<Item = &'d SentDescriptor<'m>>,
-    ) -> Vec<SentDescriptor<'static>> {
-        match &self.snapshot.config.access_log {
-            Some(log) if log.has_descriptors() => sent.into_iter().map(SentDescriptor::to_static).collect(),
-            _ => Vec::new(),
-        }
+        Arrival { worker, at, caller, direction, purpose, patience, hold: None }
     }
 
     /// Returns whether the call is logged or traced.
@@ -100,7 +88,7 @@ pub(crate) fn fields(passed: &Decision) -> FieldLines {
     let rate_limits: Option<&RateLimitFields> = match passed {
         Decision::Pass(fields) => fields.as_deref(),
         Decision::Delay(delayed) => Some(&delayed.fields),
-        Decision::Refuse(_) | Decision::Preflight | Decision::Gone => None,
+        Decision::Refuse(_) | Decision::Preflight | Decision::Usage(_) | Decision::Gone => None,
     };
     let mut fields = FieldLines::default();
     if let Some(rate_limits) = rate_limits {

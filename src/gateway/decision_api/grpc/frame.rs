@@ -3,6 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
+use crate::gateway::server::http1::BodyError;
+
 /// The number of bytes that precede each message: one for the compression flag, and four for the length.
 pub const PREFIX: usize = 5;
 
@@ -20,6 +22,16 @@ pub enum FrameError {
     Late,
     /// The bytes are not a message of the expected type.
     Message,
+}
+
+impl From<BodyError> for FrameError {
+    fn from(error: BodyError) -> FrameError {
+        match error {
+            BodyError::Framing => FrameError::Framing,
+            BodyError::TooLong => FrameError::TooLong,
+            BodyError::Stalled => FrameError::Late,
+        }
+    }
 }
 
 /// Reads the message of a body that must contain exactly one message.

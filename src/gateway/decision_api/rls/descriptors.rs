@@ -5,7 +5,7 @@ use crate::gateway::decision_api::grpc::messages::{
 };
 use base::time::Timestamp;
 use decision::payment::{LimitAnswer, Payment};
-use decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
+use decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers, ceiling};
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::fixed_window::Window;
 use ledger::calendar::CalendarUnit;
@@ -73,10 +73,12 @@ pub fn statuses(
 
 /// Returns the numbers of the most restrictive limit among those that clients may see and whose level is known.
 fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
-    let shown = own.iter().filter(|answer| answer.limit.expose == Expose::Yes);
-    let levels = shown.filter_map(|answer| Some((answer, answer.outcome?, answer.charge.algorithm.ceiling())));
+    let is_asked = |answer: &&LimitAnswer<'_>| answer.verdict.is_refusal() || !answer.charge.only_asks_for_ban();
+    let shown = own.iter().filter(|answer| answer.limit.expose == Expose::Yes).filter(is_asked);
+    let levels =
+        shown.filter_map(|answer| Some((answer, answer.outcome?, ceiling(answer.charge, answer.outcome.as_ref()?))));
     let Some((answer, outcome)) = most_restrictive(levels) else { return DescriptorStatus::default() };
-    let algorithm = &answer.charge.algorithm;
+    let algorithm = &answer.charge.algorithm.raised(outcome.raised);
     let LevelNumbers { remaining, reset } = LevelNumbers::of(algorithm, settled_price::Unit::Requests, &outcome);
     DescriptorStatus {
         code: 0,

@@ -16,10 +16,12 @@ use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::enforcement::{Decision, RequestPurpose};
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use decision::refusal::Refusal;
+use ledger::charge::Charge;
 use request::client_address::ClientAddress;
 use request::door::Door;
 use request::request::Request;
 use request::scheme::{Scheme, SchemeSource};
+use rules::descriptors_plan::DescriptorPart;
 
 /// The maximum number of descriptors of a call, and the maximum number of entries of a descriptor.
 const MOST_DESCRIPTORS: usize = 128;
@@ -61,8 +63,12 @@ pub(crate) async fn answer(
     let arrival = envoy.arrival(call, RequestPurpose::Ordinary);
     let found = decide_descriptors(&envoy.api.gateway, envoy.snapshot, asked, arrival, &metrics.decisions).await;
     let CallFindings { decision, parts, payment } = found;
-    let unlimited = parts.iter().filter(|part| part.charges.is_empty() && part.denied_by.is_none());
-    let unlimited = count(unlimited);
+    let charges = |part: &DescriptorPart| payment.as_ref()?.plan().enforced.get(part.charges.clone());
+    let is_unlimited = |part: &&DescriptorPart| {
+        let only_asks_for_bans = || charges(part).is_some_and(|own| own.iter().all(Charge::only_asks_for_ban));
+        part.denied_by.is_none() && (part.charges.is_empty() || only_asks_for_bans())
+    };
+    let unlimited = count(parts.iter().filter(is_unlimited));
     metrics.unlimited.increment(unlimited);
     metrics.limited.increment(count(parts.iter()).saturating_sub(unlimited));
     let now = envoy.api.gateway.clock.date(call.started);
@@ -70,7 +76,7 @@ pub(crate) async fn answer(
     if envoy.records(call) {
         let record = call.new_record(envoy.snapshot, Door::Rls, nobody, SchemeSource::Connection(Scheme::Http));
         let decided = Some(envoy.api.gateway.clock.now().since(call.started));
-        let descriptors = envoy.logged(descriptors.iter().map(|one| &one.sent));
+        let descriptors = call.logged(envoy.snapshot, descriptors.iter().map(|one| &one.sent));
         call.record = Some(Box::new(RequestRecord { payment, decision: decided, descriptors, ..record }));
     }
     let response = match decision {

@@ -10,13 +10,14 @@ use std::sync::{Arc, OnceLock};
 use http::StatusCode;
 use smallvec::SmallVec;
 
+use super::recording::{UnsettledRecord, UnsettledRecords};
 use crate::gateway::state::learned_costs::CostLearner;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::{BudgetMetrics, Metrics, ModelTokens};
 use decision::model_requests::ModelContext;
 use decision::request_prices::{PricedUsage, RequestPrices};
 use ledger::bucket_key::BucketKey;
-use ledger::charge::{ChargePurpose, LimitId, Plan};
+use ledger::charge::{ChargePurpose, LimitId, Plan, Settlement};
 use ledger::cost::Cost;
 use llm::request::UsageQuestion;
 use llm::usage::Usage;
@@ -37,7 +38,7 @@ const LEAST_MONEY: Cost = Cost::from_thousandths(1);
 pub(crate) struct UnsettledCosts {
     costs: SmallVec<[UnsettledCost; 1]>,
     /// The settings for language models that apply to this request.
-    pub llm: LlmSettings,
+    pub llm: Arc<LlmSettings>,
     model_tokens: Arc<ModelTokens>,
     /// The prices for this request. `None` if no limit on money charges the request.
     prices: Option<RequestPrices>,
@@ -58,6 +59,8 @@ pub(crate) struct UnsettledCost {
     metrics: BudgetMetrics,
     /// Learns from the cost how much later requests reserve. `None` at a limit that does not learn.
     learner: Option<CostLearner>,
+    /// The record for billing. `None` if the limit is not recorded.
+    record: Option<UnsettledRecord>,
 }
 
 /// How a request has ended.
@@ -87,8 +90,8 @@ pub(crate) enum RequestResult {
     Answered(u16),
     /// The upstream has responded with this status, and the response was cut.
     Cut(u16),
-    /// The upstream has responded to a gRPC call with this HTTP status. `grpc` is `None` if the response ended without a
-    /// status of gRPC, whole or cut.
+    /// The upstream has responded to a gRPC call with this HTTP status. `grpc` is `None` if the
+    /// response, whole or cut, has no gRPC status.
     AnsweredCall { status: u16, grpc: Option<GrpcStatus> },
 }
 
@@ -120,21 +123,29 @@ pub(crate) struct SettledCost {
     pub cost: Cost,
     /// Whether the response should have named the cost, and did not.
     pub is_missing: bool,
+    /// Whether the result forgets what was spent of the bucket.
+    pub resets: bool,
 }
 
 impl UnsettledCosts {
-    /// Returns the unsettled costs of a request that was admitted with this plan. `None` if all costs are known
-    /// already, as for almost all requests. `model` is what is known of a request to a language model.
+    /// Returns the unsettled costs of a request that was admitted with this plan and settlement. `None` if all costs are
+    /// known already, as for almost all requests. `model` is what is known of a request to a language model.
     pub(super) fn of(
         metrics: &Metrics,
         snapshot: &Snapshot,
         plan: &Plan,
+        settlement: &Settlement,
         model: ModelContext<'_>,
+        mut records: UnsettledRecords,
     ) -> Option<UnsettledCosts> {
-        let budgets = plan.charges().filter(|charge| charge.purpose == ChargePurpose::Spend);
+        let outcomes = settlement.enforced.iter().chain(&settlement.shadow);
+        // A limit in shadow mode that would have refused the request holds nothing of it.
+        let held = plan.charges().zip(outcomes).filter(|(_, outcome)| !outcome.verdict.is_refusal());
+        let budgets = held.filter(|(charge, _)| charge.purpose == ChargePurpose::Spend);
         let costs: SmallVec<_> = budgets
-            .filter_map(|charge| {
+            .filter_map(|(charge, _)| {
                 let (limit, metrics) = snapshot.limit(charge.limit)?;
+                let record = records.iter().position(|(limit, _)| *limit == charge.limit);
                 Some(UnsettledCost {
                     bucket: charge.key,
                     limit: charge.limit,
@@ -143,13 +154,14 @@ impl UnsettledCosts {
                     is_enforced: limit.mode == Mode::Enforce,
                     metrics: metrics.budget.clone()?,
                     learner: model.request.and_then(|request| snapshot.learned_costs.learner(charge.limit, request)),
+                    record: record.map(|index| records.swap_remove(index).1),
                 })
             })
             .collect();
         let ModelContext { llm, body, prices, .. } = model;
         (!costs.is_empty()).then(|| UnsettledCosts {
             costs,
-            llm: llm.clone(),
+            llm: Arc::clone(llm),
             model_tokens: Arc::clone(&metrics.model_tokens),
             prices,
             model: if let ModelBody::Read(model) = body { Some(model.clone()) } else { None },
@@ -161,15 +173,14 @@ impl UnsettledCosts {
     pub(crate) fn read_body(&self) -> bool {
         self.costs.iter().filter(|cost| cost.is_enforced).any(|cost| match cost.price.source {
             SettledSource::ResponseJson(_) | SettledSource::LlmTokens(_) | SettledSource::LlmCost => true,
-            SettledSource::ResponseHeader(_) | SettledSource::CountOn(_) => false,
+            SettledSource::ResponseHeader(_) | SettledSource::CountOn { .. } => false,
         })
     }
 
     /// Returns how the gateway asks for the usage of a stream in the client's place. `None` if it does not ask.
     pub(crate) fn usage_question(&self) -> Option<&UsageQuestion> {
         let is_counted = || self.costs.iter().any(|cost| cost.is_enforced && cost.price.source.is_llm());
-        let model = self.model.as_ref().filter(|_| self.llm.ask_for_usage && is_counted())?;
-        model.body.usage_question.as_ref()
+        self.model.as_ref().filter(|_| self.llm.ask_for_usage && is_counted())?.usage_question()
     }
 
     /// Returns the tokens that a language model has used. `None` before the request ends, and for other requests.
@@ -210,11 +221,14 @@ impl UnsettledCosts {
 
     /// Settles the costs, and counts them. Several costs at one bucket are settled together.
     pub(super) fn settle(&self, reservation: &mut Reservation) {
-        let mut settled: SmallVec<[(BucketKey, Cost); 1]> = SmallVec::new();
+        let mut settled: SmallVec<[(BucketKey, Cost, bool); 1]> = SmallVec::new();
         let mut is_estimate_used = false;
-        for (one, SettledCost { cost, is_missing }) in self.settled() {
+        for (one, SettledCost { cost, is_missing, resets }) in self.settled() {
             one.metrics.settled.increment(1);
             one.metrics.settled_cost.add(cost);
+            if resets {
+                one.metrics.resets.increment(1);
+            }
             if cost > one.reserved {
                 one.metrics.overrun.increment(1);
             }
@@ -225,9 +239,12 @@ impl UnsettledCosts {
             if one.price.unit() == Unit::Dollars && self.priced().is_some_and(|priced| priced.is_of_asked) {
                 one.metrics.model_unpriced.increment(1);
             }
-            match settled.iter_mut().find(|(bucket, _)| *bucket == one.bucket) {
-                Some((_, sum)) => *sum = sum.plus(cost),
-                None => settled.push((one.bucket, cost)),
+            if let Some(record) = &one.record {
+                record.settle(cost, self.recorded_tokens(one, is_missing));
+            }
+            match settled.iter_mut().find(|(bucket, ..)| *bucket == one.bucket) {
+                Some((_, sum, is_reset)) => (*sum, *is_reset) = (sum.plus(cost), *is_reset || resets),
+                None => settled.push((one.bucket, cost, resets)),
             }
         }
         if let Some(UsedTokens { usage, model, is_estimated }) = self.tokens()
@@ -235,10 +252,17 @@ impl UnsettledCosts {
         {
             self.model_tokens.count(model.as_deref(), usage);
         }
-        for (bucket, cost) in settled {
-            reservation.settle(&bucket, cost);
+        for (bucket, cost, is_reset) in settled {
+            if is_reset { reservation.reset(&bucket, cost) } else { reservation.settle(&bucket, cost) }
         }
         self.learn();
+    }
+
+    /// Returns the tokens that a record shows beside this cost, with the name of the model that has answered, or else was asked.
+    fn recorded_tokens(&self, cost: &UnsettledCost, is_missing: bool) -> Option<(Option<&str>, &Usage)> {
+        let UsedTokens { usage, model, is_estimated } = self.tokens().filter(|_| cost.price.source.is_llm())?;
+        let asked = || self.model.as_ref().and_then(|asked| asked.body.model.as_deref());
+        (!is_estimated || is_missing).then(|| (model.as_deref().or_else(asked), usage))
     }
 
     /// Learns the costs that the response has named.
@@ -256,14 +280,17 @@ impl UnsettledCost {
     /// Returns the cost of a request with this result. If `result` is in `refund_on` and the response names no cost,
     /// the request costs nothing.
     fn settled(&self, result: RequestResult, read: ReadCost, refund_on: &UpstreamResults) -> SettledCost {
-        let named = |cost| SettledCost { cost, is_missing: false };
-        let missing = |cost| SettledCost { cost, is_missing: true };
+        let named = |cost| SettledCost { cost, is_missing: false, resets: false };
+        let missing = |cost| SettledCost { is_missing: true, ..named(cost) };
         let is_in = |results: &UpstreamResults| result.of_upstream().map(|result| results.contains(result));
         match (&self.price.source, read) {
             _ if result == RequestResult::NotSent => named(Cost::default()),
             // A request counts if its result is in `count_on`, or if the upstream gave no result.
-            (SettledSource::CountOn(results), _) if is_in(results) != Some(false) => named(self.reserved),
-            (SettledSource::CountOn(_), _) => named(Cost::default()),
+            (SettledSource::CountOn { counted, .. }, _) if is_in(counted) != Some(false) => named(self.reserved),
+            (SettledSource::CountOn { resets, .. }, _) => {
+                let resets = result.of_upstream().is_some_and(|result| resets.certainly_contains(result));
+                SettledCost { resets, ..named(Cost::default()) }
+            }
             (_, ReadCost::Named(cost)) => named(cost),
             _ if is_in(refund_on) == Some(true) => named(Cost::default()),
             (_, ReadCost::Configured(cost)) => named(cost),
@@ -278,7 +305,7 @@ impl UnsettledCost {
 }
 
 impl RequestResult {
-    /// Returns whether the upstream has surely not done what was asked: it was not reached, or says so by its status.
+    /// Returns whether it is certain that the upstream did not do the work: it was not reached, or its status says so.
     pub(crate) fn has_failed(self) -> bool {
         match self {
             RequestResult::Answered(status) | RequestResult::AnsweredCall { status, .. } => {
@@ -294,7 +321,7 @@ impl RequestResult {
         matches!(self, RequestResult::Cut(_) | RequestResult::Unanswered | RequestResult::TimedOut)
     }
 
-    /// Returns the result as `refund_on` and `count_on` name it. `None` if the exchange ended before the upstream gave
+    /// Returns the result as `refund_on`, `count_on` and `reset_on` name it. `None` if the exchange ended before the upstream gave
     /// a result.
     fn of_upstream(self) -> Option<UpstreamResult> {
         match self {

@@ -15,7 +15,7 @@ fn header() -> SettledSource {
 fn count_on(entries: &[&str]) -> SettledSource {
     let mut results = UpstreamResults::default();
     entries.iter().for_each(|entry| results.add(entry).unwrap());
-    SettledSource::CountOn(results)
+    SettledSource::CountOn { counted: results, resets: UpstreamResults::default() }
 }
 
 fn unsettled(source: SettledSource, default_cost: Option<u64>) -> UnsettledCost {
@@ -30,13 +30,18 @@ fn unsettled(source: SettledSource, default_cost: Option<u64>) -> UnsettledCost 
         is_enforced: true,
         metrics,
         learner: None,
+        record: None,
     }
 }
 
 #[track_caller]
 fn check(unsettled: &UnsettledCost, result: RequestResult, read: ReadCost, cost: u64, is_missing: bool) {
     let settled = unsettled.settled(result, read, &LlmSettings::default().refund_on);
-    assert_eq!(settled, SettledCost { cost: Cost::from_tokens(cost), is_missing }, "{result:?} {read:?}");
+    assert_eq!(
+        settled,
+        SettledCost { cost: Cost::from_tokens(cost), is_missing, resets: false },
+        "{result:?} {read:?}"
+    );
 }
 
 #[test]
@@ -93,7 +98,7 @@ fn an_estimate_of_money_is_never_0() {
     let settled = |read| money.settled(RequestResult::Cut(200), read, &LlmSettings::default().refund_on);
     let parts = Cost::from_thousandths;
     for (estimate, cost) in [(0, 1), (1, 1), (70, 70)] {
-        let expected = SettledCost { cost: parts(cost), is_missing: true };
+        let expected = SettledCost { cost: parts(cost), is_missing: true, resets: false };
         assert_eq!(settled(ReadCost::Estimated(parts(estimate))), expected);
     }
 }
@@ -125,10 +130,41 @@ fn only_the_counted_results_cost_what_was_reserved() {
 }
 
 #[test]
+fn only_a_result_that_is_certain_and_costs_nothing_resets() {
+    use RequestResult::{Answered, Cut, NotConnected, NotSent, TimedOut, Unanswered};
+    let guesses = |counted: &[&str], reset_on: &[&str]| {
+        let (SettledSource::CountOn { counted, .. }, SettledSource::CountOn { counted: resets, .. }) =
+            (count_on(counted), count_on(reset_on))
+        else {
+            panic!("count_on has no other source")
+        };
+        unsettled(SettledSource::CountOn { counted, resets }, None)
+    };
+    let resets = |unsettled: &UnsettledCost, result| {
+        let settled = unsettled.settled(result, ReadCost::Missing, &UpstreamResults::default());
+        assert!(!settled.resets || settled.cost == Cost::default(), "{result:?}");
+        settled.resets
+    };
+    let call = |status, name| RequestResult::AnsweredCall { status, grpc: GrpcStatus::parse_name(name) };
+    let http = guesses(&["401"], &["2xx"]);
+    assert!([Answered(200), Answered(204), Cut(200), call(200, "OK")].iter().all(|result| resets(&http, *result)));
+    let others = [NotSent, NotConnected, TimedOut, Unanswered, Answered(401), Answered(302), Answered(500)];
+    assert!(!others.iter().any(|result| resets(&http, *result)));
+    // A wrong password ends a call with the HTTP status 200. A call that was cut has no status of gRPC.
+    let calls = guesses(&["UNAUTHENTICATED"], &["2xx"]);
+    for name in ["UNAUTHENTICATED", "INVALID_ARGUMENT", ""] {
+        assert!(!resets(&calls, call(200, name)) && !resets(&http, call(200, name)), "{name}");
+    }
+    let names = guesses(&["UNAUTHENTICATED"], &["OK", "NOT_FOUND"]);
+    let results = [call(200, "OK"), call(200, "NOT_FOUND"), call(200, ""), Answered(200)];
+    assert_eq!(results.map(|result| resets(&names, result)), [true, true, false, false]);
+}
+
+#[test]
 fn an_end_is_noted_once_and_without_one_nothing_was_sent() {
     let costs = UnsettledCosts {
         costs: [unsettled(header(), Some(3))].into_iter().collect(),
-        llm: LlmSettings::default(),
+        llm: Arc::default(),
         model_tokens: Arc::new(ModelTokens::new(&Arc::default())),
         prices: None,
         model: None,

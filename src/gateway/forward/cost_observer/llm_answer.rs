@@ -25,7 +25,7 @@ pub(super) struct LlmAnswer {
     unknown: UnknownTokens,
 }
 
-/// What an estimate cannot take from the request and the response.
+/// The tokens that cannot be estimated from the request and the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct UnknownTokens {
     has_content_elsewhere: bool,
@@ -38,7 +38,7 @@ struct UnknownTokens {
 /// The tokens of a response that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AnsweredTokens {
-    /// Without `unknown`.
+    /// The known tokens, without those of `unknown`.
     usage: Usage,
     pub model: Option<String>,
     pub is_estimated: bool,
@@ -87,18 +87,19 @@ impl LlmAnswer {
             let usage = Usage { input: input_estimate, output: bytes.div_ceil(bytes_per_token), ..Usage::default() };
             return AnsweredTokens::estimated(usage, None, unknown).unless(has_failed);
         };
+        // A usage of 0 is from the beginning of a stream that was cut, or from a server that does not count.
         let told = report.usage.filter(|usage| *usage != Usage::default());
         let is_all_read = report.text_bytes_after_usage == 0 && report.unread_bytes == 0;
-        match report.usage {
-            // A usage in a stream counts only the text before it, so no text may follow. A usage of 0 is from the
-            // beginning of a stream that was cut. An array of Gemini is such a stream too, if it was cut.
-            Some(usage) if is_all_read && told.is_some() || !is_streamed && (is_all_read || !result.is_cut()) => {
+        match told {
+            // A usage in a stream, or in a cut JSON array of Gemini, counts only the text before it. So it is used only
+            // if no text follows.
+            Some(usage) if is_all_read || !is_streamed && !result.is_cut() => {
                 let unknown = UnknownTokens::default();
                 AnsweredTokens { usage, model: report.model, is_estimated: false, unknown }
             }
             _ => {
                 let usage = report.estimate(input_estimate, bytes_per_token);
-                // The usage that the stream has told includes content elsewhere.
+                // A usage in the response includes the content that the request only refers to.
                 let has_content_elsewhere = unknown.has_content_elsewhere && told.is_none();
                 let unknown = UnknownTokens { has_content_elsewhere, ..unknown };
                 AnsweredTokens::estimated(usage, report.model, unknown).unless(has_failed && told.is_none())
@@ -107,8 +108,8 @@ impl LlmAnswer {
     }
 }
 
-/// The largest estimate of the output of a response that nobody has read. The request can name any maximum, so that one
-/// client could use up a budget that it shares with others.
+/// The largest estimate of the output of a model that works on in the background. The request can name any maximum,
+/// so without this bound one client could use up a shared budget.
 const MOST_OUTPUT: u64 = 1_000_000;
 
 impl AnsweredTokens {
@@ -151,7 +152,7 @@ mod tests {
         let mut body = RequestReader::new(Format::OpenAiChat, 1000);
         body.push(format!("{{\"input\":\"{}\"}}", "x".repeat(395)).as_bytes());
         let bytes_per_token = NonZeroU64::new(4).unwrap();
-        let model = ModelRequest { body: body.finish().unwrap(), bytes_per_token, media: 0 };
+        let model = ModelRequest { body: body.finish().unwrap(), bytes_per_token, media: 0, is_signed: false };
         let mut answer = LlmAnswer::of(&request, &model).unwrap();
         let head = format!("HTTP/1.1 200 OK\r\n{content_type}\r\n\r\n");
         answer.head(&HeadEdit::new(head.as_bytes()));
@@ -215,13 +216,24 @@ mod tests {
             (used.usage.input, used.usage.output, used.is_estimated)
         };
         assert_eq!([array(&[first]), array(&[first, second])], [(9, 2, false), (9, 4, true)]);
-        // In a whole one the usage counts all, whatever its place.
+        // In a whole array, the usage counts all text, also the text after it.
         let last = r#"[{"usageMetadata":{"promptTokenCount":9},"candidates":[{"content":{"parts":[{"text":"a"}]}}]}]"#;
         let whole = ended("/v1beta/models/g:streamGenerateContent", JSON, &[last], RequestResult::Answered(200));
         assert_eq!((whole.usage.input, whole.usage.output, whole.is_estimated), (9, 0, false));
         // Some servers name a usage of 0 at the beginning of a stream, so the tokens are estimated.
         let nothing = start.replace(":9,", ":0,").replace(":1}", ":0}");
         assert_eq!(tokens(&[&nothing]), (100, 0, true));
+    }
+
+    #[test]
+    fn a_usage_of_0_is_none() {
+        let body =
+            r#"{"usage":{"prompt_tokens":0,"completion_tokens":0},"choices":[{"message":{"content":"12345678"}}]}"#;
+        let answered = |status| {
+            let used = ended("/v1/chat/completions", JSON, &[body], RequestResult::Answered(status));
+            (used.usage.input, used.usage.output, used.is_estimated)
+        };
+        assert_eq!([answered(200), answered(404)], [(100, 2, true), (1, 0, true)]);
     }
 
     #[test]
@@ -247,7 +259,7 @@ mod tests {
             let mut reader = RequestReader::new(Format::OpenAiResponses, 1000);
             reader.push(body.as_bytes());
             let bytes_per_token = NonZeroU64::new(4).unwrap();
-            let model = ModelRequest { body: reader.finish().unwrap(), bytes_per_token, media: 0 };
+            let model = ModelRequest { body: reader.finish().unwrap(), bytes_per_token, media: 0, is_signed: false };
             let mut answer = LlmAnswer::of(&head, &model).unwrap();
             answer.head(&HeadEdit::new(format!("HTTP/1.1 200 OK\r\n{JSON}\r\n\r\n").as_bytes()));
             answer.data(response.as_bytes());

@@ -33,7 +33,7 @@ pub(super) struct CostObserver {
     call: Option<GrpcCall>,
     /// The reader of a language model's response. `None` if no cost depends on this response.
     answer: Option<Box<LlmAnswer>>,
-    /// A reader for each of the costs, in their order.
+    /// A reader for each of `costs`, in the same order.
     readers: SmallVec<[CostReader; 1]>,
 }
 
@@ -50,10 +50,10 @@ enum CostReader {
     Header { name: HeaderName, read: ReadCost },
     /// The cost is a number in the JSON body.
     Json(Box<JsonScanner<Arc<PointerSet>>>),
-    /// The cost is the number of tokens that a language model has used, with these weights. `default_output`
-    /// stands for what an estimate cannot know.
+    /// The cost is the number of tokens that a language model has used, with these weights. `default_output` replaces
+    /// the tokens that cannot be estimated.
     Tokens { weights: Weights, default_output: u64 },
-    /// The cost is what the tokens of the language model cost by the table of prices.
+    /// The cost is the price of the language model's tokens, by the table of prices.
     Money { default_output: u64 },
     /// The cost does not depend on the response.
     Known(ReadCost),
@@ -65,7 +65,7 @@ impl CostObserver {
         let has_llm = costs.iter().any(|cost| cost.price.source.is_llm());
         let answer = costs.model.as_ref().filter(|_| has_llm).and_then(|model| LlmAnswer::of(head, model));
         // The cost if the request has no known format of a language model.
-        let other = match other_requests(&head.method, &costs.llm) {
+        let other = match other_requests(head, &costs.llm) {
             OtherRequests::Refuse | OtherRequests::Free => Cost::default(),
             OtherRequests::Cost(cost) => cost,
         };
@@ -79,10 +79,10 @@ impl CostObserver {
                 CostReader::Tokens { weights: *weights, default_output: price.default_output() }
             }
             SettledSource::LlmCost => CostReader::Money { default_output: price.default_output() },
-            SettledSource::CountOn(_) => CostReader::Known(ReadCost::Missing),
+            SettledSource::CountOn { .. } => CostReader::Known(ReadCost::Missing),
         };
         let readers = costs.iter().map(|cost| reader(&cost.price)).collect();
-        // The content type is the client's choice, so it does not change what a language model has answered.
+        // A request to a language model is no gRPC call, whatever content type the client states.
         let call = (answer.is_none() && is_grpc(head)).then(GrpcCall::default);
         CostObserver { costs, status: None, call, answer, readers }
     }
@@ -116,7 +116,7 @@ impl CostReader {
         }
     }
 
-    /// Returns the tokens that stand for what an estimate cannot know. 0 if the cost does not depend on them.
+    /// Returns `default_output`, or 0 if the cost does not depend on tokens.
     fn default_output(&self) -> u64 {
         match self {
             CostReader::Tokens { default_output, .. } | CostReader::Money { default_output } => *default_output,
@@ -192,7 +192,7 @@ impl ResponseObserver for CostObserver {
             (status, _) => result(status, end),
         };
         let tokens = answer.map(|answer| answer.finish(result));
-        // The log has one estimate for all limits.
+        // The log has one estimate for all limits: the largest.
         let default_output = readers.iter().map(CostReader::default_output).max().unwrap_or_default();
         let finish = |reader: CostReader| reader.finish(end == ResponseEnd::Whole, tokens.as_ref(), &costs);
         let read = readers.into_iter().map(finish).collect();
@@ -219,7 +219,7 @@ fn in_header(fields: &HeadEdit<'_>, name: &HeaderName) -> ReadCost {
 /// Returns the result of a request whose response has ended in this way. `status` is `None` without a response.
 fn result(status: Option<u16>, end: ResponseEnd<'_>) -> RequestResult {
     match (status, end) {
-        (Some(status), ResponseEnd::Whole) => RequestResult::Answered(status),
+        (Some(status), ResponseEnd::Whole) | (None, ResponseEnd::Discarded(status)) => RequestResult::Answered(status),
         (Some(status), _) => RequestResult::Cut(status),
         (None, ResponseEnd::NotSent(Some(Fault::Upstream(fault)))) if fault.error != UpstreamError::Busy => {
             RequestResult::NotConnected
@@ -276,6 +276,7 @@ mod tests {
             (ResponseEnd::NotSent(Some(&connecting)), NotConnected),
             (ResponseEnd::NotSent(Some(&busy)), NotSent),
             (ResponseEnd::NotSent(Some(&gone)), NotSent),
+            (ResponseEnd::Discarded(503), Answered(503)),
             (ResponseEnd::Unanswered(None), Unanswered),
             (ResponseEnd::Unanswered(Some(&gone)), Unanswered),
             (ResponseEnd::Unanswered(Some(&refused)), NotConnected),

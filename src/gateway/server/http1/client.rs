@@ -34,7 +34,7 @@ pub(crate) struct Client {
     pub reuse: Reuse,
     /// Whether the client has asked for a WebSocket.
     pub is_tunnel: bool,
-    /// Whether the request has waited, so that the client may have left.
+    /// Whether the request has waited before, for example for a decision. The client may then have left.
     has_waited: bool,
 }
 

@@ -125,7 +125,7 @@ async fn respond(
 ) {
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
-    // gRPC calls get no error page. On a listener for other proxies, a call may have no content type.
+    // gRPC calls get no error page. On a listener for other proxies, an unreadable head may be that of a gRPC call.
     let may_be_grpc = match only_field(stream.unparsed(), b"content-type:") {
         Some(kind) => is_grpc_type(&kind),
         None => response.recipient != Recipient::Client && rejected_head::whole_head(stream.unparsed()).is_none(),

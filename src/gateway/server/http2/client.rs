@@ -345,7 +345,7 @@ impl RequestClient for Http2Client {
         WrittenResponse { body_bytes, reuse: Reuse::Kept, fault: sent.err() }
     }
 
-    /// The rest is discarded when the client is dropped.
+    /// The rest of the request is discarded when the client is dropped.
     async fn read_rest(&mut self) -> Reuse {
         Reuse::Kept
     }

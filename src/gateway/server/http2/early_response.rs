@@ -54,7 +54,7 @@ fn answer(
     let pages = snapshot.config.error_pages.as_ref();
     let page = pages.and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
     let cors = rejected_head::cors(&snapshot.config, handle, head);
-    // A proxy that asks for a decision would take a gRPC refusal, which has the status 200, for a permission.
+    // A proxy that asks for a decision gets no gRPC refusal, because it would take the status 200 for a permission.
     let recipient = Recipient::at(&snapshot.config, handle.listener());
     let format = snapshot.config.error_formats.of_file.filter(|_| recipient == Recipient::Client);
     let response = &ProblemResponse { page, format, cors: cors.as_ref(), recipient, ..*response };

@@ -26,16 +26,12 @@ const END_HEADERS: u8 = 4;
 pub struct FrameCounts {
     /// Whether a block of header fields is incomplete.
     in_block: AtomicBool,
-    /// The number of blocks of header fields that have begun.
     blocks: AtomicU32,
     /// The number of blocks of header fields that are the first of their stream.
     opened: AtomicU32,
     resets: AtomicU32,
-    /// The number of parts of bodies.
     data: AtomicU32,
-    /// The number of frames that carry no part of a message, such as SETTINGS and PING.
     idle_frames: AtomicU32,
-    /// The number of frames in the current turn of the connection.
     turn: AtomicU32,
     trailers: TrailerCounts,
 }

@@ -27,7 +27,7 @@ pub(super) fn linger(body: ReceivedBody, guard: Option<StreamGuard>) {
                 }
             }
         };
-        // If the time runs out, the rest stays unread.
+        // If the time runs out, the rest of the body stays unread.
         let _ = time::timeout(LONGEST, discarding).await;
         drop(guard);
     });

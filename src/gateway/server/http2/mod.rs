@@ -275,7 +275,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         }
         let state = &self.server.state;
         if let Some(failed) = self.failed_at {
-            // The limits are not checked again, because the connection has already failed.
+            // The flood limit is not checked again, because the connection has already failed.
             return timer.poll(failed.plus(FAREWELL), clock, cx).map(|()| Event::Deadline);
         }
         let now = now.unwrap_or_else(|| clock.now());
@@ -315,7 +315,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         let end = match (self.streams.open(), self.left_at) {
             (0, Some(left)) => self.streams.ended().max(left).plus(FAREWELL),
             (0, None) => self.streams.ended().plus(bounds.idle_timeout),
-            // A connection with open streams is only checked again at this moment.
+            // With open streams, this time moves with every poll, so it is never reached.
             _ => now.plus(bounds.idle_timeout),
         };
         self.block = self.frames.open_block().map(|number| match self.block {

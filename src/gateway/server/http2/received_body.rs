@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::frame_counts::FrameCounts;
 
-/// Shorter parts are copied, so that a short part does not hold a large buffer.
+/// Parts shorter than this are copied, so that they do not hold a large buffer.
 const SMALL: usize = 8 << 10;
 /// The size of the parts into which small parts are joined.
 const JOINED: usize = 16 << 10;
@@ -37,7 +37,7 @@ struct State {
     waiting: VecDeque<Bytes>,
     /// The bytes of the small parts that arrived after the parts in `waiting`.
     small: BytesMut,
-    /// The waker of the last reader that found no part.
+    /// The waker of the last reader that found no data.
     reader: Option<Waker>,
 }
 

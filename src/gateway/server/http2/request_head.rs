@@ -94,7 +94,7 @@ fn host(uri: &Uri, headers: &HeaderMap, may_be_there: bool) -> Result<Option<Hea
     if is_authority(host) { Ok(missing) } else { Err(HeadError::Malformed("bad Host")) }
 }
 
-/// The results of one pass over all fields. A search for each of these names would take longer.
+/// The results of one pass over all fields. A separate search for each name would take longer.
 #[derive(Debug, Default)]
 struct Fields {
     /// The number of fields, and the number of bytes that they take in an HTTP/1.1 head.

@@ -24,7 +24,7 @@ pub(crate) struct Streams(Arc<State>);
 #[derive(Debug)]
 struct State {
     open: AtomicUsize,
-    /// Whether an open stream is counted together with the connection, as one. There is at most one such stream.
+    /// Whether one of the open streams is counted together with the connection.
     is_first_open: AtomicBool,
     /// The time at which the last stream ended, in microseconds.
     ended: AtomicU64,

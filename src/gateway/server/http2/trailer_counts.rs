@@ -87,7 +87,7 @@ impl BlockCounter {
 #[derive(Debug, Default)]
 struct FieldCounter {
     fields: usize,
-    /// The number of strings that the field still has: its name, its value, or both.
+    /// The number of strings of the field that are still to come: its name, its value, or both.
     strings: u8,
     part: Part,
 }

@@ -24,8 +24,8 @@ impl UpstreamWait {
         self.grace.restart();
     }
 
-    /// Becomes ready when the wait for the upstream has lasted for `timeout`. The wait begins with the first poll after a
-    /// restart.
+    /// Becomes ready when the wait for the upstream has lasted for `timeout`. The wait begins with the first poll after
+    /// [`UpstreamWait::restart`].
     pub(super) fn poll(&mut self, timeout: Micros, stream: &StreamGuard, cx: &mut Context<'_>) -> Poll<()> {
         let clock = stream.clock();
         let since = *self.since.get_or_insert_with(|| clock.now());

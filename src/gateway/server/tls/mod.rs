@@ -1,6 +1,6 @@
 //! The TLS stage of a connection: reads the name that the client asks for, chooses the certificate, and makes the handshake.
 //!
-//! A deadline bounds the time of a handshake, and `limits.handshakes_at_once` the number of handshakes at once.
+//! A deadline bounds the time of a handshake. `limits.handshakes_at_once` bounds the number of handshakes at once.
 
 pub(crate) mod client_exclusion;
 mod encrypted_stream;

@@ -20,7 +20,7 @@ pub(super) struct DropCounter {
 #[derive(Debug)]
 struct DropReport {
     lines: u64,
-    /// The reason why the first of these lines was dropped.
+    /// The reason why the first of the unreported lines was dropped.
     error: String,
 }
 

@@ -5,7 +5,6 @@
 mod drops;
 mod queue;
 pub(crate) mod request_end;
-mod sink;
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -15,11 +14,11 @@ use metrics::Counter;
 use parking_lot::Mutex;
 
 use super::events::Events;
+use super::line_sink::{self, LineSink};
 use config::access_log::Destination;
 use decision::access_log_line::Line;
 use drops::DropCounter;
 use queue::Queue;
-use sink::Sink;
 
 /// The approximate length of a line, in bytes.
 const LINE: usize = 512;
@@ -47,7 +46,7 @@ impl AccessLogs {
     /// # Errors
     /// If the destination cannot be opened.
     pub(crate) fn probe(to: &Destination) -> io::Result<()> {
-        sink::open(to).map(drop)
+        line_sink::open(to).map(drop)
     }
 
     /// Starts the thread that writes to a destination, and returns its writer. If the destination cannot be opened, this is
@@ -55,7 +54,7 @@ impl AccessLogs {
     pub(crate) fn start(&self, to: &Destination) -> Writer {
         let queue = Arc::new(Queue::default());
         let (lines, dropped) = (Arc::clone(&queue), Arc::clone(&self.dropped));
-        let mut sink = Sink::new(to.clone());
+        let mut sink = LineSink::new(to.clone());
         let thread = std::thread::Builder::new().name("access log".to_owned());
         match thread.spawn(move || work(&lines, &mut sink, &dropped)) {
             Ok(_) => {}
@@ -91,7 +90,7 @@ impl AccessLogs {
     }
 }
 
-fn work(queue: &Queue, sink: &mut Sink, dropped: &DropCounter) {
+fn work(queue: &Queue, sink: &mut LineSink, dropped: &DropCounter) {
     if let Err(error) = sink.reopen() {
         dropped.add(0, &error);
     }

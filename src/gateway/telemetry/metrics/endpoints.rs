@@ -26,7 +26,7 @@ pub(super) fn collect<'u>(upstreams: impl Iterator<Item = &'u Upstream>, now: Ti
             let is_up = endpoint.availability == Availability::Available;
             gauge!("tollgate_endpoint_up", &labels).set(f64::from(u8::from(is_up)));
             counter!("tollgate_endpoint_requests_total", &labels).absolute(endpoint.requests);
-            for (failure, count) in &endpoint.failures {
+            for (failure, count) in endpoint.failures.iter().filter(|(_, count)| *count > 0) {
                 let [upstream, endpoint] = labels.clone();
                 let labels = [upstream, endpoint, ("kind", failure.name().to_owned())];
                 counter!("tollgate_endpoint_failures_total", &labels).absolute(*count);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use metrics::{Counter, Gauge};
 
 use super::counters_by::CountersBy;
+use super::counters_on_use::CounterOnUse;
 use super::registry::Registry;
 use super::tls::HandshakeMetrics;
 use decision::reason::Reason;
@@ -16,13 +17,13 @@ use crate::gateway::runtime::response_buffers::BufferMetrics;
 #[derive(Debug)]
 pub(crate) struct Http2Errors {
     /// The number of streams with a forbidden head, or above the allowed number of streams.
-    pub stream: Counter,
+    pub stream: CounterOnUse,
     /// The number of connections that ended because their client violated the protocol.
-    pub connection: Counter,
+    pub connection: CounterOnUse,
     /// The number of connections that were closed because of too many frames without requests.
-    pub flood: Counter,
+    pub flood: CounterOnUse,
     /// The number of connections that were closed because a header block was not complete in time.
-    pub header_timeout: Counter,
+    pub header_timeout: CounterOnUse,
 }
 
 #[derive(Debug)]
@@ -51,10 +52,9 @@ impl HttpMetrics {
         self.registry.gauge("tollgate_http_connections", &[("listener", listener), ("protocol", protocol)])
     }
 
-    /// Makes the HTTP/2 counters of a listener. The call makes them appear in `/metrics`.
+    /// Makes the HTTP/2 counters of a listener.
     pub(crate) fn http2_errors(&self, listener: &str) -> Http2Errors {
-        let counter =
-            |kind| self.registry.counter("tollgate_http2_errors_total", &[("listener", listener), ("kind", kind)]);
+        let counter = |kind| self.counter_of_kind("tollgate_http2_errors_total", listener, kind);
         Http2Errors {
             stream: counter("stream"),
             connection: counter("connection"),
@@ -84,7 +84,12 @@ impl HttpMetrics {
 
     /// Returns the counter of connections to this listener that were closed because they did not begin with a valid PROXY
     /// protocol header. `kind` says why, for example that the header was malformed or late.
-    pub(crate) fn proxy_protocol_errors(&self, listener: &str, kind: &str) -> Counter {
-        self.registry.counter("tollgate_proxy_protocol_errors_total", &[("listener", listener), ("kind", kind)])
+    pub(crate) fn proxy_protocol_errors(&self, listener: &str, kind: &'static str) -> CounterOnUse {
+        self.counter_of_kind("tollgate_proxy_protocol_errors_total", listener, kind)
+    }
+
+    fn counter_of_kind(&self, name: &'static str, listener: &str, kind: &'static str) -> CounterOnUse {
+        let (registry, listener) = (Arc::clone(&self.registry), listener.to_owned());
+        CounterOnUse::new(move || registry.counter(name, &[("listener", &*listener), ("kind", kind)]))
     }
 }

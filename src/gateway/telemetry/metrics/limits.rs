@@ -7,6 +7,7 @@ use metrics::{Counter, Gauge};
 
 use super::amounts::AmountCounter;
 use super::counters_by::CountersBy;
+use super::counters_on_use::{CounterOnUse, CountersOnUse};
 use super::registry::ConfigSeries;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use decision::reason::Reason;
@@ -16,6 +17,9 @@ use rules::rule::{Mode, OnStoreFailure, Otherwise, Policy};
 use rules::rule_set::{CompiledLimit, RuleSet};
 use rules::settled_price::Unit;
 use stores::{Settings, StoreError};
+
+const REJECTED: &str = "rate_limiter_rejected_total";
+const FALLBACK: &str = "rate_limiter_fallback_decisions_total";
 
 /// The metrics of one limit, for example how many requests it has allowed and refused.
 #[derive(Debug)]
@@ -28,7 +32,7 @@ pub(crate) struct LimitMetrics {
     pub unpriced: Counter,
     pub near_limit: Counter,
     /// The number of requests that `on_store_failure: deny` refused while the store was unavailable.
-    pub unavailable: Counter,
+    pub unavailable: CounterOnUse,
     /// The results of reading the limit's settings from credentials. Empty if the limit has all its settings in the
     /// configuration.
     pub claimed_numbers: CountersBy<ClaimResult>,
@@ -43,7 +47,7 @@ pub(crate) struct LimitMetrics {
     pub bans: Option<BanMetrics>,
     /// Counts decisions without the store. Empty if the limit is never decided without the store: in shadow mode, or with a
     /// memory store.
-    fallback: CountersBy<(OnStoreFailure, StoreError)>,
+    fallback: CountersOnUse<(OnStoreFailure, StoreError)>,
     /// The actions that were taken without the store since the last call of `take_fallback_actions`, one bit for each
     /// action.
     done_without_store: AtomicU8,
@@ -61,6 +65,8 @@ pub(crate) struct BudgetMetrics {
     pub overrun: Counter,
     /// The number of settled requests whose response should have named the cost, and did not.
     pub usage_missing: Counter,
+    /// The number of settled requests that have forgotten what was spent. 0 for a limit without `reset_on`.
+    pub resets: Counter,
     /// The number of settled requests that a model without a price has answered. 0 for a limit that is not on money.
     pub model_unpriced: Counter,
     /// The number of requests that were refused only because of what other requests held.
@@ -74,7 +80,8 @@ pub(crate) struct BudgetMetrics {
 impl BudgetMetrics {
     /// Makes the metrics of a limit. `None` if the limit is not a budget.
     fn of(limit: &CompiledLimit, series: ConfigSeries<'_>) -> Option<BudgetMetrics> {
-        let unit = limit.settled_price()?.unit();
+        let price = limit.settled_price()?;
+        let unit = price.unit();
         let [policy, rule] = [("policy", &*limit.policy), ("rule", &*limit.name)];
         let (mode, unit_label) = (("mode", limit.mode.name()), ("unit", unit.name()));
         let counter = |name| series.counter(name, &[policy, rule, unit_label]);
@@ -85,12 +92,16 @@ impl BudgetMetrics {
             settled_cost: series.amount("rate_limiter_settled_cost_total", unit, &[policy, rule, mode]),
             overrun: counter("rate_limiter_overrun_total"),
             usage_missing: counter("rate_limiter_usage_missing_total"),
+            resets: match price.source.resets() {
+                true => counter("rate_limiter_resets_total"),
+                false => Counter::noop(),
+            },
             model_unpriced: match unit {
                 Unit::Dollars => counter("rate_limiter_model_unpriced_total"),
                 Unit::Requests | Unit::Tokens => Counter::noop(),
             },
             refused_by_holds: counter("rate_limiter_refused_by_holds_total"),
-            rejected_as_held: series.counter("rate_limiter_rejected_total", &rejected),
+            rejected_as_held: series.counter(REJECTED, &rejected),
             held: match limit.mode {
                 Mode::Enforce => series.gauge("rate_limiter_held", &[policy, rule, unit_label]),
                 Mode::Shadow => Gauge::noop(),
@@ -107,6 +118,7 @@ impl BudgetMetrics {
             settled_cost: AmountCounter::noop(Unit::Requests),
             overrun: noop(),
             usage_missing: noop(),
+            resets: noop(),
             model_unpriced: noop(),
             refused_by_holds: noop(),
             rejected_as_held: noop(),
@@ -118,7 +130,7 @@ impl BudgetMetrics {
 /// The metrics of the bans of one limit.
 #[derive(Debug)]
 pub(crate) struct BanMetrics {
-    /// The number of bans that have begun, by the step: the index of the ban's duration, from 0.
+    /// The number of bans that have begun, for each duration of the limit's bans.
     begun: Vec<Counter>,
     /// The number of requests that a ban has refused.
     pub refused: Counter,
@@ -127,7 +139,7 @@ pub(crate) struct BanMetrics {
 }
 
 impl BanMetrics {
-    /// Makes the metrics of a limit. `None` if the limit has no ban.
+    /// Makes the metrics of a limit's bans. `None` if the limit has no ban.
     fn of(limit: &CompiledLimit, series: ConfigSeries<'_>) -> Option<BanMetrics> {
         let ban = limit.variants.first()?.ban()?;
         let labels = [("policy", &*limit.policy), ("rule", &*limit.name), ("mode", limit.mode.name())];
@@ -137,13 +149,13 @@ impl BanMetrics {
         };
         Some(BanMetrics {
             begun: (1..=ban.durations().len()).map(begun).collect(),
-            refused: series
-                .counter("rate_limiter_rejected_total", &[policy, rule, mode, ("reason", Reason::Banned.name())]),
+            refused: series.counter(REJECTED, &[policy, rule, mode, ("reason", Reason::Banned.name())]),
             log: LogThrottle::default(),
         })
     }
 
-    /// Counts a ban that has begun with this step, from 1. Bans beyond the last step are counted as the last.
+    /// Counts a ban that has begun. `step` is the number of the ban's duration, from 1. A step beyond the last duration
+    /// counts as the last.
     pub(crate) fn count(&self, step: u32) {
         let index = usize::try_from(step).unwrap_or(usize::MAX).saturating_sub(1);
         if let Some(counter) = self.begun.get(index).or(self.begun.last()) {
@@ -154,16 +166,17 @@ impl BanMetrics {
 
 impl LimitMetrics {
     /// Makes the metrics of every limit of a rule set, in the order of the limits. Only series that this configuration
-    /// can increase appear in `/metrics`.
+    /// can increase appear in `/metrics`. Series of an earlier configuration that have counted causes stay.
     pub(crate) fn of(rules: &RuleSet, store: &Settings, series: ConfigSeries<'_>) -> Vec<LimitMetrics> {
         let mut limits = rules.limits();
         let denying: HashSet<&str> = limits.iter().filter(|limit| denies(limit)).map(|limit| &*limit.policy).collect();
         let mut metrics = Vec::with_capacity(limits.len());
+        let (mut decided, mut unavailable) = (HashSet::new(), HashSet::new());
         for policy in &rules.source().policies {
             let elsewhere = denying.iter().any(|other| *other != policy.name);
             for rule in &policy.rules {
-                // Without the store, one limit with `deny` refuses the request, and all its limits count this denial.
-                // The limit with `deny` is in this rule or in another policy.
+                // Without the store, one limit with `deny` refuses the request, and all limits of the request count
+                // this denial. The limit with `deny` is in this rule or in another policy.
                 let count = usize::try_from(rule.limit_count()).unwrap_or(usize::MAX);
                 let Some((own, later)) = limits.split_at_checked(count) else { return metrics };
                 let denied = (elsewhere || own.iter().any(denies)).then_some(OnStoreFailure::Deny);
@@ -174,10 +187,19 @@ impl LimitMetrics {
                     }
                     (Mode::Shadow, _) | (Mode::Enforce, false) => Vec::new(),
                 };
-                metrics.extend(own.iter().map(|limit| LimitMetrics::new(limit, &actions(limit), series)));
+                for limit in own {
+                    let actions = actions(limit);
+                    metrics.push(LimitMetrics::new(limit, &actions, series));
+                    decided.extend(actions.iter().map(|action| [&*limit.policy, &*limit.name, action.name()]));
+                    if denies(limit) && !actions.is_empty() {
+                        unavailable.insert([&*limit.policy, &*limit.name, Reason::StoreUnavailable.name()]);
+                    }
+                }
                 limits = later;
             }
         }
+        series.keep(FALLBACK, ["policy", "rule", "action"], &decided);
+        series.keep(REJECTED, ["policy", "rule", "reason"], &unavailable);
         metrics
     }
 
@@ -197,7 +219,7 @@ impl LimitMetrics {
         let denied = |denier: &Denier| {
             let [policy, rule] = [("policy", &*denier.policy), ("rule", denier.rule_name())];
             let labels = [policy, rule, ("mode", denier.mode.name()), ("reason", Reason::Denied.name())];
-            series.counter("rate_limiter_rejected_total", &labels)
+            series.counter(REJECTED, &labels)
         };
         rules.deniers().iter().map(denied).collect()
     }
@@ -208,13 +230,9 @@ impl LimitMetrics {
         let mode = ("mode", limit.mode.name());
         let exceeded =
             limit.variants.first().map_or(Reason::CostTooLarge, |algorithm| Reason::Exceeded(algorithm.kind()));
-        let rejected = |reason: Reason| {
-            series.counter("rate_limiter_rejected_total", &[policy, rule, mode, ("reason", reason.name())])
-        };
-        let fallback = |(action, cause): &(OnStoreFailure, StoreError)| {
-            let labels = [policy, rule, ("action", action.name()), ("cause", cause.name())];
-            series.counter("rate_limiter_fallback_decisions_total", &labels)
-        };
+        let rejected = |reason: Reason| series.counter(REJECTED, &[policy, rule, mode, ("reason", reason.name())]);
+        let fallback = series.counters_of(FALLBACK, &[policy, rule]);
+        let unavailable = series.counters_of(REJECTED, &[policy, rule, mode]);
         let budget = BudgetMetrics::of(limit, series);
         let has_slots = limit.variants.first().is_some_and(|algorithm| algorithm.slots().is_some());
         let claims: &[ClaimResult] = if limit.claimed.is_some() { &ClaimResult::ALL } else { &[] };
@@ -233,8 +251,10 @@ impl LimitMetrics {
                 Mode::Shadow => Counter::noop(),
             },
             unavailable: match limit.on_store_failure {
-                OnStoreFailure::Deny if !actions.is_empty() => rejected(Reason::StoreUnavailable),
-                _ => Counter::noop(),
+                OnStoreFailure::Deny if !actions.is_empty() => {
+                    CounterOnUse::new(move || unavailable(&[("reason", Reason::StoreUnavailable.name())]))
+                }
+                _ => CounterOnUse::noop(),
             },
             claimed_numbers: CountersBy::new(claims.iter().copied(), |result| {
                 series.counter("rate_limiter_claimed_numbers_total", &[rule, ("result", result.name())])
@@ -249,7 +269,9 @@ impl LimitMetrics {
             },
             budget,
             bans: BanMetrics::of(limit, series),
-            fallback: CountersBy::new(actions.iter().flat_map(causes), fallback),
+            fallback: CountersOnUse::new(actions.iter().flat_map(causes), move |(action, cause)| {
+                fallback(&[("action", action.name()), ("cause", cause.name())])
+            }),
             done_without_store: AtomicU8::new(0),
         }
     }

@@ -49,6 +49,7 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         Kind::Counter,
         "Requests whose response should have named their cost at a budget, and did not.",
     ),
+    ("rate_limiter_resets_total", Kind::Counter, "Requests that reset the bucket of a limit with `reset_on`."),
     (
         "rate_limiter_model_unpriced_total",
         Kind::Counter,
@@ -98,6 +99,13 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         Kind::Counter,
         "Failures in which one process of an upgrade did not learn which slots the other one holds.",
     ),
+    ("rate_limiter_records_written_total", Kind::Counter, "Lines of `records` that are on the disk."),
+    ("rate_limiter_records_kept", Kind::Gauge, "Lines of `records` that are kept in memory until they can be written."),
+    (
+        "rate_limiter_records_lost_total",
+        Kind::Counter,
+        "Records that were lost because there was no memory to keep them.",
+    ),
     ("rate_limiter_bucket_saves_total", Kind::Counter, "Attempts to save the buckets in their file, by result."),
     ("tollgate_http_requests_total", Kind::Counter, "Requests by status code and by the origin of the response."),
     ("tollgate_refused_requests_total", Kind::Counter, "Refused requests by reason."),
@@ -144,6 +152,11 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         "Responses given up because unread ones filled `limits.response_buffers`.",
     ),
     (
+        "rate_limiter_usage_unread_total",
+        Kind::Counter,
+        "Requests to the path of `usage` that were refused because the store did not answer.",
+    ),
+    (
         "tollgate_admin_connections_closed_total",
         Kind::Counter,
         "Connections to the admin listener closed because there were too many.",
@@ -168,6 +181,12 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         Kind::Counter,
         "Parts of descriptors that are not used: limits of the caller's own, and hits that it gives back.",
     ),
+    (
+        "tollgate_take_ids_total",
+        Kind::Counter,
+        "Ids of the door json: calls that repeat one, and ids that were forgotten before their time because of the memory.",
+    ),
+    ("tollgate_settled_holds_total", Kind::Counter, "Calls of the door json that settle, by result."),
     (
         "tollgate_decision_connections_closed_total",
         Kind::Counter,
@@ -196,11 +215,9 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
     ),
     ("tollgate_access_log_dropped_total", Kind::Counter, "Access log lines that were not written."),
     ("tollgate_build_info", Kind::Gauge, "The version of this build."),
-    #[cfg(feature = "opentelemetry")]
+    ("tollgate_metric_exports_total", Kind::Counter, "Exports of metrics to a collector, by their result."),
     ("tollgate_trace_spans_sent_total", Kind::Counter, "Spans that the collector accepted."),
-    #[cfg(feature = "opentelemetry")]
     ("tollgate_trace_spans_dropped_total", Kind::Counter, "Spans that did not reach the collector."),
-    #[cfg(feature = "opentelemetry")]
     (
         "tollgate_traces_declined_total",
         Kind::Counter,

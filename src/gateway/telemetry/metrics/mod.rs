@@ -1,12 +1,14 @@
 //! Counts and measures the gateway's work: groups of metric handles, and the text of `/metrics`.
 //!
-//! Handles are made when the process starts or a configuration is loaded. Labels never come from a client, but the
+//! Handles are made when the process starts or a configuration is loaded. Series exist from then on at 0; those with a label of
+//! causes appear with their first event. Labels never come from a client, but the
 //! names of language models come from responses. To add a metric, add a line in [`list`], a handle in its group, and
 //! one call.
 
 mod amounts;
 mod config;
 mod counters_by;
+mod counters_on_use;
 mod decisions;
 mod delays;
 mod endpoints;
@@ -28,6 +30,7 @@ use std::sync::Arc;
 use ::metrics::{Counter, Gauge};
 
 pub(crate) use config::{ConfigMetrics, record_list};
+pub(crate) use counters_on_use::CounterOnUse;
 pub(crate) use decisions::{DecisionMetrics, DoorDecisions, RateLimitMetrics};
 pub(crate) use delays::DelayMetrics;
 pub(crate) use http::{Http2Errors, HttpMetrics};
@@ -40,7 +43,7 @@ pub(crate) use tokens::TokenMetrics;
 
 use crate::gateway::upstream::Upstream;
 use base::time::Timestamp;
-use registry::Registry;
+use registry::{Reader, Registry};
 use stores::Settings;
 
 /// All metrics of the process.
@@ -60,6 +63,8 @@ pub(crate) struct Metrics {
     pub slot_handover_errors: Counter,
     pub access_log_dropped: Counter,
     pub admin_connections_closed: Counter,
+    /// The number of requests to the path of `usage` for which the store could not be read.
+    pub usage_unread: Counter,
     process: metrics_process::Collector,
 }
 
@@ -87,14 +92,20 @@ impl Metrics {
             slot_handover_errors: registry.counter("rate_limiter_slot_handover_errors_total", &[]),
             access_log_dropped: registry.counter("tollgate_access_log_dropped_total", &[]),
             admin_connections_closed: registry.counter("tollgate_admin_connections_closed_total", &[]),
+            usage_unread: registry.counter("rate_limiter_usage_unread_total", &[]),
             process,
             registry,
         }
     }
 
-    /// Returns the text of `/metrics`, with the states of the endpoints of `upstreams`.
-    pub(crate) fn render<'u>(&self, upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
-        self.registry.render(|| {
+    /// Returns the text of `/metrics` for this reader, with the states of the endpoints of `upstreams`.
+    pub(crate) fn render<'u>(
+        &self,
+        reader: Reader,
+        upstreams: impl Iterator<Item = &'u Upstream>,
+        now: Timestamp,
+    ) -> String {
+        self.registry.render(reader, || {
             self.process.describe();
             self.process.collect();
             self.config.collect_info();

@@ -31,8 +31,17 @@ pub(crate) struct Registry {
 /// issuer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConfigSeries<'r> {
-    registry: &'r Registry,
+    registry: &'r Arc<Registry>,
     lifetime: Lifetime,
+}
+
+/// For whom the series are rendered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// Prometheus. Each rendering counts as a scrape, after some of which a removed series is forgotten.
+    Scrape,
+    /// A collector to which the gateway sends its metrics. Prometheus may scrape the same process, so this counts as no scrape.
+    Collector,
 }
 
 /// The present value of one series of a metric, with the labels of the series.
@@ -67,7 +76,7 @@ impl Registry {
     }
 
     /// Returns a value that makes the metrics of the configuration with this number. Later configurations have higher numbers.
-    pub(crate) fn of_config(&self, number: u32) -> ConfigSeries<'_> {
+    pub(crate) fn of_config(self: &Arc<Self>, number: u32) -> ConfigSeries<'_> {
         ConfigSeries { registry: self, lifetime: Lifetime::Config(number) }
     }
 
@@ -168,11 +177,14 @@ impl Registry {
         series.of(name).filter_map(|(key, cells)| Some(Reading { key: key.clone(), value: value(cells)? })).collect()
     }
 
-    /// Returns all series in Prometheus' text format. `collect` adds further series, also as the text that it returns.
-    /// Each call counts as a scrape.
-    pub(crate) fn render(&self, collect: impl FnOnce() -> String) -> String {
+    /// Returns all series in Prometheus' text format. `collect` adds further series. Some of them are in the text that
+    /// it returns.
+    pub(crate) fn render(&self, reader: Reader, collect: impl FnOnce() -> String) -> String {
         // The lock is not held while text is written, because requests take this lock too.
-        let scraped = self.series.lock().scrape();
+        let scraped = match reader {
+            Reader::Scrape => self.series.lock().scrape(),
+            Reader::Collector => self.series.lock().all(),
+        };
         let recorder = recorder();
         let (mut histograms, mut amounts) = (Vec::new(), Vec::new());
         for (name, key, cells) in scraped {
@@ -235,10 +247,32 @@ impl ConfigSeries<'_> {
         self.registry.make_amount(self.lifetime, name, unit, &labels)
     }
 
-    /// Keeps existing series of the metric `name` for this configuration: those whose label `label` has one of these values.
-    pub(crate) fn keep(self, name: &str, label: &str, values: &HashSet<&str>) {
+    /// Returns a function that makes counters of this metric, with these labels and further ones, when they are first used.
+    pub(crate) fn counters_of(
+        self,
+        name: &'static str,
+        labels: &[(&'static str, &str)],
+    ) -> impl Fn(&[(&'static str, &str)]) -> Counter + Send + Sync + use<> {
+        let (registry, lifetime) = (Arc::clone(self.registry), self.lifetime);
+        let labels: Vec<(&'static str, String)> =
+            labels.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        move |further| {
+            let own = labels.iter().map(|(key, value)| (*key, &**value));
+            registry.make_counter(lifetime, name, &own.chain(further.iter().copied()).collect::<Vec<_>>())
+        }
+    }
+
+    /// Keeps existing series of the metric `name` for this configuration: those in which `labels` have one of these values.
+    /// Needed for series that the configuration has only once they are used.
+    pub(crate) fn keep<const LABELS: usize>(
+        self,
+        name: &str,
+        labels: [&str; LABELS],
+        values: &HashSet<[&str; LABELS]>,
+    ) {
         self.registry.series.lock().renew(name, self.lifetime, |key| {
-            key.labels().any(|known| known.key() == label && values.contains(known.value()))
+            let value = |label: &str| key.labels().find(|known| known.key() == label).map_or("", Label::value);
+            values.contains(&labels.map(value))
         });
     }
 }
@@ -294,23 +328,23 @@ mod tests {
         assert_eq!((readings.len(), readings[0].value, readings[0].label("policy")), (1, 5, "a \"b\""));
         assert_eq!(registry.gauges("rate_limiter_store_up")[0].value, 0.5);
         for _ in 0..2 {
-            let text = registry.render(String::new);
+            let text = registry.render(Reader::Scrape, String::new);
             assert!(text.contains("rate_limiter_unmatched_total{policy=\"a \\\"b\\\"\"} 5\n"), "{text}");
             assert!(text.contains("rate_limiter_store_up 0.5\n"), "{text}");
         }
         counter.increment(1);
-        assert!(registry.render(String::new).contains("\"} 6\n"));
+        assert!(registry.render(Reader::Scrape, String::new).contains("\"} 6\n"));
     }
 
     #[test]
     fn amounts_are_counted_in_their_unit() {
-        let (registry, name) = (Registry::default(), "rate_limiter_settled_cost_total");
+        let (registry, name) = (Arc::new(Registry::default()), "rate_limiter_settled_cost_total");
         let amount = |rule, unit| registry.of_config(1).amount(name, unit, &[("rule", rule)]);
         amount("a \"b\"", Unit::Tokens).add(Cost::from_thousandths(2_500));
         // The same series is requested again, as after a reload.
         amount("a \"b\"", Unit::Tokens).add(Cost::from_tokens(1));
         amount("money", Unit::Dollars).add(Cost::from_thousandths(2_500_000));
-        let text = registry.render(String::new);
+        let text = registry.render(Reader::Scrape, String::new);
         assert!(text.contains("# TYPE rate_limiter_settled_cost_total counter\n"), "{text}");
         let mut shown: Vec<_> = lines(&text, name).into_iter().filter(|line| !line.starts_with('#')).collect();
         shown.sort();
@@ -333,13 +367,13 @@ mod tests {
         recorder.describe_histogram(KeyName::from_const_str(name), None, SharedString::const_str(help));
         let theirs = recorder.register_histogram(&key(name, &labels), &METADATA);
         let exported = || lines(&recorder.handle().render(), name);
-        assert_eq!(lines(&registry.render(String::new), name), exported());
+        assert_eq!(lines(&registry.render(Reader::Scrape, String::new), name), exported());
         // A sample that is equal to a bound counts below the bound.
         for value in [0.001, 0.0010001, 0.25, 30.0, 31.5, 0.0] {
             ours.record(value);
             theirs.record(value);
         }
-        let ours = lines(&registry.render(String::new), name);
+        let ours = lines(&registry.render(Reader::Scrape, String::new), name);
         let sums = |lines: &[String]| lines.iter().find(|line| line.contains("_sum")).cloned().unwrap();
         assert_eq!(sums(&ours), "tollgate_upstream_request_duration_seconds_sum{upstream=\"default\"} 61.752");
         let without_sum =

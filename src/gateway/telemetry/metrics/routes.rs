@@ -1,16 +1,21 @@
 //! Counts and measures the requests of one route, and the requests to one upstream.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use metrics::{Counter, Histogram};
 
-use super::counters_by::CountersBy;
+use super::counters_on_use::CountersOnUse;
 use super::registry::{ConfigSeries, Registry};
 use super::response_counts::ResponseCounts;
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
+use crate::gateway::upstream::RetriedFailure;
 
 /// The name of the metric that counts responses. Its series are made when they are first needed.
 pub(crate) const RESPONSES: &str = "tollgate_http_requests_total";
+
+const ERRORS: &str = "tollgate_upstream_errors_total";
+const RETRIES: &str = "tollgate_upstream_retries_total";
 
 /// The metrics of the requests of one route: their responses and their durations.
 #[derive(Debug)]
@@ -71,8 +76,8 @@ impl RouteMetrics {
 pub(crate) struct UpstreamMetrics {
     /// The duration of requests at the upstream, in seconds.
     pub duration: Histogram,
-    errors: CountersBy<UpstreamError>,
-    retries: CountersBy<UpstreamError>,
+    errors: CountersOnUse<UpstreamError>,
+    retries: CountersOnUse<RetriedFailure>,
     /// The number of requests that were not sent again, because too many requests had been retried.
     pub retries_over_budget: Counter,
     pub ejections: Counter,
@@ -80,19 +85,23 @@ pub(crate) struct UpstreamMetrics {
 
 impl UpstreamMetrics {
     pub(crate) fn new(upstream: &str, series: ConfigSeries<'_>) -> UpstreamMetrics {
-        let by_kind = |name| {
-            CountersBy::new(UpstreamError::ALL, |error| {
-                series.counter(name, &[("upstream", upstream), ("kind", error.name())])
-            })
-        };
+        let errors = series.counters_of(ERRORS, &[("upstream", upstream)]);
+        let retries = series.counters_of(RETRIES, &[("upstream", upstream)]);
         UpstreamMetrics {
             duration: series.histogram("tollgate_upstream_request_duration_seconds", &[("upstream", upstream)]),
-            errors: by_kind("tollgate_upstream_errors_total"),
-            retries: by_kind("tollgate_upstream_retries_total"),
+            errors: CountersOnUse::new(UpstreamError::ALL, move |error| errors(&[("kind", error.name())])),
+            retries: CountersOnUse::new(RetriedFailure::all(), move |failure| retries(&[("kind", failure.name())])),
             retries_over_budget: series
                 .counter("tollgate_upstream_retries_over_budget_total", &[("upstream", upstream)]),
             ejections: series.counter("tollgate_upstream_ejections_total", &[("upstream", upstream)]),
         }
+    }
+
+    /// Keeps the series of errors and retries at these upstreams.
+    pub(crate) fn keep<'u>(upstreams: impl Iterator<Item = &'u str>, series: ConfigSeries<'_>) {
+        let names: HashSet<[&str; 1]> = upstreams.map(|name| [name]).collect();
+        series.keep(ERRORS, ["upstream"], &names);
+        series.keep(RETRIES, ["upstream"], &names);
     }
 
     pub(crate) fn count_error(&self, error: UpstreamError) {
@@ -100,7 +109,7 @@ impl UpstreamMetrics {
     }
 
     /// Counts a failed attempt after which the request is sent again.
-    pub(crate) fn count_retry(&self, error: UpstreamError) {
-        self.retries.increment(&error);
+    pub(crate) fn count_retry(&self, failure: RetriedFailure) {
+        self.retries.increment(&failure);
     }
 }

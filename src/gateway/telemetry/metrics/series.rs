@@ -14,7 +14,7 @@ use super::histogram_cells::HistogramCells;
 
 /// The number of scrapes for which a removed series stays.
 const SCRAPES: u8 = 2;
-/// The number of removed series that may wait for scrapes, even if fewer series are in force.
+/// The number of removed series that may always wait for scrapes.
 const WAITING: usize = 200;
 
 /// All series of the process, by the name of their metric and their labels.
@@ -94,13 +94,18 @@ impl SeriesTable {
         self.forgotten.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns all series, grouped by metric. Counts as a scrape: removed series that have been shown often enough are
-    /// forgotten.
-    pub(super) fn scrape(&mut self) -> Vec<(&'static str, Key, Cells)> {
+    /// Returns all series, grouped by metric.
+    pub(super) fn all(&self) -> Vec<(&'static str, Key, Cells)> {
         let all = self.by_name.iter().flat_map(|(name, by_labels)| {
             by_labels.iter().map(|(key, series)| (*name, key.clone(), series.cells.clone()))
         });
-        let all = all.collect();
+        all.collect()
+    }
+
+    /// Returns all series, grouped by metric. Counts as a scrape: removed series that have been shown often enough are
+    /// forgotten.
+    pub(super) fn scrape(&mut self) -> Vec<(&'static str, Key, Cells)> {
+        let all = self.all();
         self.retain(|_, _, lifetime| match lifetime {
             Lifetime::Removed { scrapes, .. } => {
                 *scrapes = scrapes.saturating_sub(1);

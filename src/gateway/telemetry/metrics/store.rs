@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metrics::{Counter, Gauge, Histogram};
 
-use super::counters_by::CountersBy;
+use super::counters_on_use::{CounterOnUse, CountersOnUse};
 use super::registry::Registry;
 use stores::{Fault, Settings, StoreError, TableSize};
 
@@ -17,10 +17,10 @@ pub(crate) struct StoreMetrics {
     pub breaker_open: Gauge,
     pub gateways: Gauge,
     /// The number of buckets that were *healed*: their stored value was not a valid state, and was replaced by an empty bucket.
-    pub healed: Counter,
+    pub healed: CounterOnUse,
     /// The number of requests whose cost the store will never charge.
-    pub lost_costs: Counter,
-    errors: CountersBy<StoreError>,
+    pub lost_costs: CounterOnUse,
+    errors: CountersOnUse<StoreError>,
     /// The value of the label `store`.
     store: &'static str,
     registry: Arc<Registry>,
@@ -40,14 +40,18 @@ impl StoreMetrics {
                 up,
                 breaker_open: Gauge::noop(),
                 gateways,
-                healed: Counter::noop(),
-                lost_costs: Counter::noop(),
-                errors: CountersBy::new([], |_| Counter::noop()),
+                healed: CounterOnUse::noop(),
+                lost_costs: CounterOnUse::noop(),
+                errors: CountersOnUse::new([], |_| Counter::noop()),
                 store: settings.name(),
                 registry: Arc::clone(registry),
             };
         }
-        let error = |kind| registry.counter("rate_limiter_store_errors_total", &[store, ("kind", kind)]);
+        let error = || {
+            let registry = Arc::clone(registry);
+            move |kind: &str| registry.counter("rate_limiter_store_errors_total", &[store, ("kind", kind)])
+        };
+        let (of_healed, of_lost_costs, of_errors) = (error(), error(), error());
         StoreMetrics {
             calls: registry.counter("rate_limiter_store_calls_total", &[store]),
             duration: registry.histogram("rate_limiter_store_call_duration_seconds", &[store]),
@@ -55,9 +59,9 @@ impl StoreMetrics {
             up,
             breaker_open: registry.gauge("rate_limiter_breaker_open", &[]),
             gateways,
-            healed: error("impossible_bucket"),
-            lost_costs: error("lost_cost"),
-            errors: CountersBy::new(StoreError::ALL, |kind| error(kind.name())),
+            healed: CounterOnUse::new(move || of_healed("impossible_bucket")),
+            lost_costs: CounterOnUse::new(move || of_lost_costs("lost_cost")),
+            errors: CountersOnUse::new(StoreError::ALL, move |kind: &StoreError| of_errors(kind.name())),
             store: settings.name(),
             registry: Arc::clone(registry),
         }

@@ -8,7 +8,6 @@ use crate::gateway::telemetry::labels::UpstreamError;
 use decision::access_log_line::Line;
 
 /// The values of a request that has ended, from which its spans are made.
-#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "only spans read it"))]
 #[derive(Debug)]
 pub(crate) struct EndedRequest<'r> {
     pub line: Line<'r>,
@@ -21,7 +20,6 @@ pub(crate) struct EndedRequest<'r> {
 }
 
 /// The last call to the upstream, for a request that was forwarded.
-#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "only spans read it"))]
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamCall<'r> {
     /// The host that was called: a name, an address, or the path of a socket.

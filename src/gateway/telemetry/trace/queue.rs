@@ -11,7 +11,7 @@ use metrics::Counter;
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanProcessor};
 
 use super::exporter::Exporter;
-use super::settings::Settings;
+use super::settings::TraceSettings;
 
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -24,7 +24,7 @@ pub(super) struct Queue {
 impl Queue {
     /// Makes the queue of spans for an exporter. The exporter decrements `waiting` when spans leave the queue. `full` counts
     /// the spans that are dropped because the queue is full.
-    pub(super) fn new(settings: &Settings, exporter: Exporter, waiting: Arc<AtomicUsize>, full: Counter) -> Queue {
+    pub(super) fn new(settings: &TraceSettings, exporter: Exporter, waiting: Arc<AtomicUsize>, full: Counter) -> Queue {
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(settings.queue)
             .with_max_export_batch_size(settings.batch)

@@ -1,7 +1,7 @@
 //! Chooses the requests that are traced.
 //!
-//! A client can choose a `traceparent` that is always traced. So the number of traces per second with a client's id is
-//! limited if not every request is traced.
+//! A client can choose a `traceparent` that is always traced. So the number of traces per second with a trace id from a
+//! client is limited if not every request is traced.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +38,7 @@ pub(crate) struct SamplingSettings {
 pub(super) struct Sampling {
     settings: SamplingSettings,
     own: Sampler,
-    /// The current second, and the number of traces with a client's id that have begun in this second.
+    /// The current second, and the number of traces with a trace id from a client that have begun in this second.
     from_outside: AtomicU64,
 }
 

@@ -186,6 +186,9 @@ impl RequestSpans<'_> {
         attributes.add("http.request.method", self.method());
         attributes.add_server(&attempt.failed.endpoint);
         attributes.add_resend_count(attempt.number);
+        if let Ok(status) = attempt.failed.error.parse::<i64>() {
+            attributes.add("http.response.status_code", status);
+        }
         let status = attributes.status(Some(attempt.failed.error.to_string()));
         self.span(
             attributes,

@@ -43,19 +43,18 @@ impl Tracer {
     /// # Errors
     /// If the certificates for the collector cannot be read or used.
     pub(crate) fn start(
-        wanted: TraceSettings,
+        settings: Option<TraceSettings>,
         config: &Config,
         metrics: &Metrics,
         clock: &Clock,
     ) -> Result<Tracer, String> {
-        let Some(settings) = wanted.0 else { return Ok(Tracer(None)) };
+        let Some(settings) = settings else { return Ok(Tracer(None)) };
         let registry = &metrics.registry;
         let sent = registry.counter("tollgate_trace_spans_sent_total", &[]);
         let dropped = |reason| registry.counter("tollgate_trace_spans_dropped_total", &[("reason", reason)]);
         let waiting = Arc::new(AtomicUsize::new(0));
-        let exporter = Exporter::new(&settings, Arc::clone(&waiting), sent, dropped("not_taken"))?;
-        // The query is not logged, because it may contain a token.
-        let collector = settings.endpoint.split('?').next().unwrap_or_default();
+        let exporter = Exporter::new(&settings.collector, Arc::clone(&waiting), sent, dropped("not_taken"))?;
+        let collector = settings.collector.shown_endpoint();
         let sampling = settings.sampling;
         log::info!(collector, ratio = sampling.ratio, from_clients = sampling.from_clients; "requests are traced");
         Ok(Tracer(Some(Arc::new(TracerInner {

@@ -1,6 +1,8 @@
-//! `tollgate import ratelimit`: the printed configuration decides about each descriptor as the original files do.
+//! `tollgate import`: the printed configuration decides about each descriptor as the files of envoyproxy/ratelimit do. How
+//! it is written to a file.
 
 mod calls;
+mod output;
 mod remarks;
 mod service;
 mod trees;

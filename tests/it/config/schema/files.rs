@@ -32,7 +32,9 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 64] = [
+const CANNOT_KNOW: [(&str, Why); 70] = [
+    ("admin-write-twice", Why::TwoValues),
+    ("records-thresholds-without-periods", Why::TwoValues),
     ("access-log-value-of-a-key", Why::TwoValues),
     ("addresses-shared", Why::TwoValues),
     ("addresses-shared-by-default", Why::TwoValues),
@@ -57,6 +59,9 @@ const CANNOT_KNOW: [(&str, Why); 64] = [
     ("duplicate-key", Why::Yaml),
     ("duplicate-keys-deep", Why::Yaml),
     ("environment-missing", Why::Environment),
+    ("flow-attribute-with-a-space", Why::Yaml),
+    ("flow-text-with-a-colon", Why::Yaml),
+    ("flow-variable-without-quotes", Why::Yaml),
     ("indentation-wrong", Why::Yaml),
     ("jwt-curve-unknown", Why::Files),
     ("jwt-jwks-is-no-set", Why::Files),
@@ -97,6 +102,7 @@ const CANNOT_KNOW: [(&str, Why); 64] = [
     ("socket-port", Why::TwoValues),
     ("tab", Why::Yaml),
     ("tag", Why::Yaml),
+    ("text-with-a-colon", Why::Yaml),
 ];
 
 /// A file as an editor parses it. `None` if it is not YAML.

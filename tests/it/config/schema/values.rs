@@ -9,7 +9,7 @@ use crate::config::bad_files;
 use crate::support::short_or_long;
 
 /// Files that together make every key possible.
-const WHOLE: [&str; 37] = [
+const WHOLE: [&str; 38] = [
     "
 upstream: http://127.0.0.1:9000
 cors: [{origins: ['https://app.example']}]
@@ -100,6 +100,7 @@ rules:
     "
 upstream: http://127.0.0.1:9000
 access_log: {to: stdout}
+usage: {path: /usage}
 listeners: [{address: 127.0.0.1:8081}]
 store: {redis: {url: redis://127.0.0.1}}
 jwt: {issuers: [{issuer: a, algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}]}
@@ -110,6 +111,7 @@ policies:
     "
 upstream: http://127.0.0.1:9000
 jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}, invalid_limit: {rps: 1, burst: 20}}
+usage: {path: /usage, limit: {rps: 1, burst: 20}}
 api_keys: {from: header:x-api-key, file: api-keys.txt}
 store: {memory: {file: buckets.tgb}}
 rules:
@@ -244,9 +246,15 @@ prices: {file: prices.csv}
 rules:
   - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 2.50, window: 1d, cost_source: llm_cost, reserve: 1}}
 ",
+    "\
+upstream: http://127.0.0.1:9000
+rules:
+  - {name: a, limit_keys: [], algorithm: fixed_window, algorithm_config: {limit: 100, window: 1d}, meter: m}
+records: {to: records.jsonl, meters: [m], subject: [ip:address]}
+",
 ];
 
-fn whole_files() -> [Value; 37] {
+fn whole_files() -> [Value; 38] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

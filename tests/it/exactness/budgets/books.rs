@@ -50,6 +50,8 @@ pub enum Finding {
     OverLimit,
     /// Something is held although nothing runs.
     HeldForNobody,
+    /// A request was refused although there was room beside what had been spent and what was in flight.
+    RefusedWithRoom,
 }
 
 impl Books {

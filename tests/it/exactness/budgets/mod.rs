@@ -2,6 +2,7 @@
 //! requests have really cost.
 
 mod books;
+mod gateways;
 mod known_bad;
 mod play;
 

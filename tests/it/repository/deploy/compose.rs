@@ -8,6 +8,7 @@ use serde_yaml::Value;
 use sha2::{Digest, Sha256};
 
 use super::image::{instruction, words};
+use super::watching::promtool;
 use super::{at, parse, read, redis_of, root, text, texts};
 
 fn compose() -> Value {
@@ -184,7 +185,7 @@ fn the_redis_of_compose_admits_the_gateways_and_keeps_every_bucket() {
 }
 
 #[test]
-fn prometheus_and_grafana_find_their_targets_and_dashboards() {
+fn prometheus_alertmanager_and_grafana_find_what_they_need() {
     let (compose, config) = (compose(), config());
     let admin = config.admin.unwrap().port();
     let prometheus: Value = serde_yaml::from_str(&read("deploy/prometheus/prometheus.yaml")).unwrap();
@@ -200,8 +201,16 @@ fn prometheus_and_grafana_find_their_targets_and_dashboards() {
             rest.is_some_and(|rest| root().join(from).join(rest).exists() || root().join(from).is_file())
         })
     };
-    let named = texts(&compose, "services prometheus command")[0].strip_prefix("--config.file=").unwrap();
-    assert!(mounted("prometheus", named), "{named}");
+    for service in ["prometheus", "alertmanager"] {
+        let named = texts(&compose, &format!("services {service} command"))[0].strip_prefix("--config.file=").unwrap();
+        assert!(mounted(service, named), "{named}");
+    }
+    promtool(&["check", "config", "deploy/prometheus/prometheus.yaml"], "");
+    let published = texts(&compose, "services alertmanager ports")[0].rsplit(':').next().unwrap();
+    let targets = texts(&prometheus, "alerting alertmanagers 0 static_configs 0 targets");
+    assert_eq!(targets, [format!("alertmanager:{published}")]);
+    let networks = |service: &str| texts(&compose, &format!("services {service} networks")) == ["watch"];
+    assert!(networks("prometheus") && networks("alertmanager"));
 
     let source: Value = serde_yaml::from_str(&read("deploy/grafana/provisioning/datasources/prometheus.yaml")).unwrap();
     let published = texts(&compose, "services prometheus ports")[0].rsplit(':').next().unwrap();

@@ -114,6 +114,7 @@ fn the_grace_period_of_a_pod_is_longer_than_a_drain() {
     assert!(grace > whole, "it is killed after {grace} s, and drains for {whole}");
     let probe = at(container(&manifests), "readinessProbe");
     let number = |path| at(probe, path).as_f64().unwrap();
+    assert!(number("failureThreshold") > 2.0, "a slow answer takes the pod out of rotation");
     let seen = number("periodSeconds") * number("failureThreshold");
     assert!(drain.delay.seconds() > seen, "it closes before the probe, after {seen} s, has seen it leave");
 }

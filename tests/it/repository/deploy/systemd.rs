@@ -50,6 +50,15 @@ fn the_commands_of_the_unit_accept_their_arguments() {
 }
 
 #[test]
+fn the_group_of_the_gateway_can_read_its_logs_and_nobody_else() {
+    let unit = read(UNIT);
+    let octal = |name: &str| u32::from_str_radix(settings(&unit, name)[0], 8).unwrap();
+    // The program creates an access log with 0640.
+    let (file, folder) = (0o640 & !octal("UMask"), octal("LogsDirectoryMode"));
+    assert_eq!((file, folder), (0o640, 0o750));
+}
+
+#[test]
 fn systemd_verifies_the_unit_and_rates_its_exposure_low() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("tollgate.service");

@@ -15,7 +15,7 @@ use crate::support::{
     print_measured,
 };
 
-const ALERTS: &str = "deploy/prometheus/alerts.yaml";
+pub const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 const TESTS: &str = "deploy/prometheus/alerts.test.yaml";
 /// The labels that Prometheus or a histogram adds.
 const ADDED: [&str; 3] = ["job", "instance", "le"];
@@ -105,6 +105,10 @@ fn counted_with_redis() -> (Series, String) {
     let key = mint::es256();
     let set = json!({"keys": [key.jwk_as("k")]}).to_string();
     let upstream = Upstream::answering(move |seen, stream| {
+        if seen.line.contains("/fails") {
+            let _ = stream.write_all(b"no response\r\n\r\n");
+            return;
+        }
         let body = if seen.line.contains("/keys") { &*set } else { "ok" };
         let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     });
@@ -123,6 +127,7 @@ policies:
       - {{name: closed, limit_keys: [query:closed], on_store_failure: deny, algorithm_config: {{rate: 1/hour}}}}
       - {{name: tried, mode: shadow, limit_keys: [query:tried], algorithm_config: {{rate: 1/hour}}}}
       - {{name: rest, limit_keys: [query:rest], algorithm_config: {{rate: 1/hour}}}}
+      - {{name: many, limit_keys: [query:many], algorithm_config: {{rate: 9/hour}}}}
       - {{name: banned, limit_keys: [query:banned], algorithm_config: {{rate: 1/hour}}, ban: {{for: [1h]}}}}
       - {{name: slots, limit_keys: [query:slots], algorithm: concurrency, algorithm_config: {{limit: 1}}}}
       - name: tokens
@@ -149,6 +154,15 @@ policies:
     client.write("POST /v1/chat/completions?tokens=1 HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
     assert_eq!(client.response("POST").unwrap().status, 200);
     gateway.expect("rate_limiter_settled_total", &["rule=\"tokens\""], 1.0);
+    client.get("/?many=1", &[]);
+    for key in redis.keys() {
+        let mut connection = redis.connection();
+        ::redis::cmd("DEL").arg(&key).exec(&mut connection).unwrap();
+        ::redis::cmd("RPUSH").arg(&key).arg("not a state").exec(&mut connection).unwrap();
+    }
+    client.get("/?many=1", &[]);
+    gateway.expect("rate_limiter_store_errors_total", &["kind=\"impossible_bucket\""], 1.0);
+    eventually("an upstream fails", || gateway.client().send("POST", "/fails", &[], "").status == 502);
     redis.kill();
     gateway.expect("rate_limiter_store_up", &[], 0.0);
     for target in targets {
@@ -278,7 +292,7 @@ fn every_alert_has_a_test_and_an_entry_in_the_runbook() {
 
 /// Runs promtool, if it is installed.
 #[track_caller]
-fn promtool(arguments: &[&str], input: &str) {
+pub fn promtool(arguments: &[&str], input: &str) {
     let mut command = Command::new("promtool");
     command.args(arguments).current_dir(root()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let Ok(mut child) = command.spawn() else {

@@ -18,7 +18,8 @@ fn caller(flags: &str) -> String {
 /// Starts a gateway that soon sends its traces to this collector.
 fn start(collector: &Collector, upstream: &Upstream, rest: &str, variables: &[(&str, &str)]) -> Gateway {
     let url = collector.url();
-    let ours = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*url), ("OTEL_BSP_SCHEDULE_DELAY", "20")];
+    let ours =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", &*url), ("OTEL_METRICS_EXPORTER", "none"), ("OTEL_BSP_SCHEDULE_DELAY", "20")];
     let all: Vec<_> = ours.into_iter().chain(variables.iter().copied()).collect();
     Gateway::before(upstream).with(rest).variables(&all).start()
 }

@@ -68,7 +68,7 @@ fn without_a_collector_or_disabled_nothing_is_traced_or_logged() {
         &[ALL][..],
         &[ALL, ("OTEL_EXPORTER_OTLP_ENDPOINT", "")],
         &[ALL, endpoint, ("OTEL_SDK_DISABLED", "TRUE")],
-        &[ALL, endpoint, ("OTEL_TRACES_EXPORTER", "none")],
+        &[ALL, endpoint, ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_METRICS_EXPORTER", "none")],
     ] {
         let mut gateway = Gateway::before(&upstream).variables(variables).start();
         let fields = [("traceparent", &*caller("01"))];

@@ -47,7 +47,7 @@ pub struct Entry {
     cert_file: Option<PathBuf>,
     certificate: ServerCertificate,
     config: Arc<ServerConfig>,
-    /// The moment at which the first revocation list is out of date, and the settings from that moment on. With these
+    /// The earliest moment at which a revocation list is out of date, and the settings from that moment on. With these
     /// settings, no session can be resumed.
     out_of_date: Option<(Timestamp, Arc<ServerConfig>)>,
     client_auth: ClientAuth,
@@ -119,8 +119,8 @@ impl Certificates {
         invalid.collect()
     }
 
-    /// Returns the entry for the name that a client asks for (SNI), or for a client that asks for no name. `None`: the
-    /// connection must be closed.
+    /// Returns the entry for the name that a client asks for (SNI), or for a client that asks for no name. `None` if
+    /// the connection must be closed.
     pub fn choose(&self, server_name: Option<&str>) -> Option<&Arc<Entry>> {
         let named = server_name.and_then(|name| self.named(&without_final_dot(name).to_ascii_lowercase()));
         match self.unknown_names {

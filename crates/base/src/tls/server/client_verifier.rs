@@ -57,7 +57,8 @@ pub(super) fn admits(
     verifier.verify_client_cert(own, others, now).is_ok()
 }
 
-/// Returns when the first of these revocation lists (PEM) is out of date. Lists that cannot be read are reported elsewhere.
+/// Returns the earliest moment at which a revocation list in `pem` is out of date. Lists that cannot be read are
+/// reported elsewhere.
 pub(super) fn lists_end(pem: &[u8]) -> Option<Timestamp> {
     let lists = pem::revocation_lists(pem).unwrap_or_default();
     let ends = lists.iter().filter_map(|list| {

@@ -1,17 +1,18 @@
 //! Reads `jwt`: how JSON Web Tokens are verified, and what happens to requests without a valid token.
 
+use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use crate::keys::identity::jwt_keys::{KEYS, keys};
 use crate::keys::rules::algorithms::token_bucket::{NUMBERS, fixed_bucket};
 use crate::language::duration;
 use crate::language::environment::Environment;
-use crate::language::key::{Key, Mapping, Type, names, unconstrained};
+use crate::language::key::{Key, Mapping, Type, names};
 use crate::language::reader::{Field, Section, all};
 use crate::language::shape::{Definition, Duration, List, Shape};
 use crate::language::value_kind::{ParseText, ReadField, ValueKind};
 use base::time::Micros;
-use identity::jwt::algorithm::ALGORITHMS;
+use identity::jwt::algorithm::{ALGORITHMS, shortest_secret};
 use identity::jwt::{Issuer, OnInvalid, OnMissing, Settings};
 use request::attribute::Attribute;
 
@@ -115,11 +116,20 @@ static ISSUERS: Mapping = Mapping {
         Key::required("keys", Type::Mapping(&KEYS), KEYS_DOC),
         LEEWAY,
     ],
-    constraints: unconstrained,
+    constraints: no_secrets_in_public,
 };
+
+/// The set under `jwks_url` is public, so it verifies no algorithm with a shared secret.
+fn no_secrets_in_public() -> Value {
+    json!({
+        "if": {"required": ["keys"], "properties": {"keys": {"required": ["jwks_url"]}}},
+        "then": {"properties": {"algorithms": {"items": {"not": {"enum": ["HS256", "HS384", "HS512"]}}}}}
+    })
+}
 
 fn jwt_constraints() -> Value {
     json!({
+        "allOf": [no_secrets_in_public()],
         "if": {"required": ["issuers"]},
         "then": {"properties": {
             "issuer": false, "audience": false, "algorithms": false, "keys": false, "leeway": false,
@@ -188,18 +198,34 @@ fn issuers(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Issuer
     })
 }
 
+/// Reads the algorithms of one issuer. `keys` is the source of its keys: with fetched keys, no algorithm may use a shared secret.
+fn algorithms(field: &Field<'_>, keys: Option<Field<'_>>) -> Option<Vec<Algorithm>> {
+    let members = field.list()?;
+    if members.is_empty() {
+        field.must("have at least one algorithm");
+        return None;
+    }
+    let fetched = keys.is_some_and(|keys| matches!(keys.entries(), [only] if only.key == "jwks_url"));
+    all(members, |member| {
+        let algorithm = member.choice(&ALGORITHMS)?;
+        if fetched && shortest_secret(algorithm) > 0 {
+            let hint =
+                "list what the issuer signs with, such as RS256 or ES256, or name its `secret` in place of `jwks_url`";
+            member.must_hinting(
+                "be an algorithm with public keys, because a set under `jwks_url` is public",
+                Some(hint.to_owned()),
+            );
+            return None;
+        }
+        Some(algorithm)
+    })
+}
+
 /// Reads one issuer: the keys in `jwt` itself, or in a member of `issuers`.
 fn issuer(section: &Section<'_>, environment: Environment<'_>) -> Option<Issuer> {
     let name = section.optional("issuer", |field| ISSUER_NAME.read(field));
     let audience = section.optional("audience", |field| AUDIENCES.read(field));
-    let algorithms = section.need("algorithms").and_then(|field| {
-        let members = field.list()?;
-        if members.is_empty() {
-            field.must("have at least one algorithm");
-            return None;
-        }
-        all(members, |member| member.choice(&ALGORITHMS))
-    });
+    let algorithms = section.need("algorithms").and_then(|field| algorithms(&field, section.get("keys")));
     let leeway = section.value("leeway", |field| BOUNDED_LEEWAY.read(field));
     let issuer = name.clone().flatten().unwrap_or_else(|| "default".to_owned());
     let keys = section.need("keys").and_then(|field| keys(&field.hidden(), issuer, algorithms.as_deref(), environment));

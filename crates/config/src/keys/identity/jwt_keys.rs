@@ -72,7 +72,8 @@ pub(crate) fn keys(
     }
     if *key == "jwks_url" {
         let url = JWKS_URL.read(field.clone())?;
-        return Some(KeySource::Fetched(remote_key_set::Settings { issuer, url }));
+        let algorithms = algorithms?.to_vec();
+        return Some(KeySource::Fetched(remote_key_set::Settings { issuer, url, algorithms }));
     }
     let set = match *key {
         "secret" => secret(field.written()?.as_bytes(), algorithms),

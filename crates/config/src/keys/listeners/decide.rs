@@ -1,5 +1,5 @@
-//! Reads `decide` of a listener, and the keys that belong to it. The listener decides for other proxies, and proxies no
-//! requests itself.
+//! Reads `decide` of a listener, and the keys that belong to it. The listener decides for other proxies and for services,
+//! and proxies no requests itself.
 
 use std::net::IpAddr;
 
@@ -16,10 +16,10 @@ use base::time::Micros;
 use base::tls::server::{ClientAuth, Server};
 use request::door::Door;
 
-/// The settings of a listener that decides for other proxies, and proxies nothing itself.
+/// The settings of a listener that decides for other proxies and for services, and proxies nothing itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decide {
-    /// The kinds of calls by which other proxies may ask for decisions. There is at least one.
+    /// The kinds of calls by which others may ask for decisions. There is at least one.
     pub doors: Vec<Door>,
     /// The networks of the peers that may ask for decisions. `None`: every peer with a verified certificate may ask.
     pub clients: Option<Vec<IpNet>>,
@@ -74,8 +74,12 @@ impl Decide {
     }
 }
 
-const DOORS: [(&str, Door); 3] =
-    [(Door::Http.name(), Door::Http), (Door::ExtAuthz.name(), Door::ExtAuthz), (Door::Rls.name(), Door::Rls)];
+const DOORS: [(&str, Door); 4] = [
+    (Door::Http.name(), Door::Http),
+    (Door::ExtAuthz.name(), Door::ExtAuthz),
+    (Door::Rls.name(), Door::Rls),
+    (Door::Json.name(), Door::Json),
+];
 
 const ORIGINAL_REQUEST: [(&str, OriginalRequest); 3] = [
     ("x-forwarded", OriginalRequest::XForwarded),
@@ -92,14 +96,14 @@ pub(crate) const DECIDE: Key = Key::optional(
     "decide",
     Type::Choices { names: &names(&DOORS), least: 1 },
     "Decides for other proxies, and proxies nothing. `http`: they send requests to `/decide`. `ext_authz`, `rls`: \
-     Envoy asks by gRPC.",
+     Envoy asks by gRPC. `json`: services ask at `/take`.",
 );
 
 pub(crate) const CLIENTS: Key = Key::depends(
     "clients",
     SOME_NETWORKS.declared(),
     "those with a certificate, if `client_auth` is `required`",
-    "With `decide`: the proxies that may ask. They are believed; other connections are closed.",
+    "With `decide`: the proxies and services that may ask. They are believed; other connections are closed.",
 );
 
 pub(crate) const ORIGINAL_REQUEST_KEY: Key = Key::depends(
@@ -119,7 +123,7 @@ pub(crate) const REFUSE_WITH_KEY: Key = Key::depends(
 pub(crate) const ANSWER_WITHIN: Key = Key::depends(
     "answer_within",
     POSITIVE_DURATION,
-    "15ms for `ext_authz` and `rls`, for `http` the `timeout` of the store",
+    "15ms for `ext_authz` and `rls`, else the `timeout` of the store",
     "With `decide`: how long a decision may wait for the store.",
 );
 
@@ -168,7 +172,7 @@ pub(crate) fn decide(
     let lacks_certificates = tls.is_some_and(|tls| !tls.is_some_and(requires_certificates));
     let anyone_may_ask = lacks_certificates && !section.has("clients");
     if anyone_may_ask {
-        let what = "missing: a peer that may ask can claim to be any client, so name the proxies that may, or set `client_auth: required` \
+        let what = "missing: a peer that may ask can claim to be any client, so name those that may, or set `client_auth: required` \
                     of every certificate in `tls`";
         section.wrong("clients", what);
     }
@@ -200,7 +204,7 @@ pub(crate) fn decide(
 fn doors(field: &Field<'_>) -> Option<Vec<Door>> {
     let members = field.list()?;
     if members.is_empty() {
-        field.must("have at least one of `http`, `ext_authz` and `rls`");
+        field.must("have at least one of `http`, `ext_authz`, `rls` and `json`");
         return None;
     }
     let mut doors = Vec::new();

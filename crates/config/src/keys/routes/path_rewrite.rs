@@ -25,11 +25,14 @@ pub(crate) const REPLACE_PREFIX: Key = Key::optional(
 const PREFIX: ValueKind<ParseText<String>> = ValueKind::new(
     "path",
     Shape::Text(shape::Text::new(Scalars::Spelling, &["^/"], "be a path in its normalised form, like /v1")),
-    |path| {
-        let is_normal = normalise(path.as_bytes()).is_ok_and(|normal| *normal == *path.as_bytes());
-        is_normal.then(|| path.to_owned())
-    },
+    normal_path,
 );
+
+/// Returns the path if it is in its normalised form.
+pub(crate) fn normal_path(path: &str) -> Option<String> {
+    let is_normal = normalise(path.as_bytes()).is_ok_and(|normal| *normal == *path.as_bytes());
+    is_normal.then(|| path.to_owned())
+}
 
 /// A change of the path: the prefix that is replaced, and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,12 +1,14 @@
 //! Reads `timeouts`, `retries`, `body_bytes` and `llm` of a route, which replace settings of its upstream and of the
 //! file.
 
+use std::sync::Arc;
+
 use crate::keys::limits::INSPECT_BYTES;
 use crate::keys::llm::{LlmKeys, llm};
+use crate::keys::upstreams::retries::{ROUTE_RETRIES, route_retries};
 use crate::keys::upstreams::upstream_timeouts::{CONNECT_DOC, FIRST_BYTE_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
 use crate::language::reader::{Field, Section};
-use crate::language::shape::Shape;
 use crate::language::size;
 use crate::language::value_kind::{ParseText, ValueKind};
 use crate::language::value_types::SIZE;
@@ -28,15 +30,6 @@ pub(crate) static ROUTE_TIMEOUTS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-const MAX: ValueKind<ParseText<u32>> = ValueKind::new("0 to 7", Shape::whole(0, 7), |max| max.parse().ok());
-
-pub(crate) static ROUTE_RETRIES: Mapping = Mapping {
-    heading: None,
-    definition: None,
-    keys: &[Key::required("max", MAX.declared(), "Retries of one request, at another endpoint if there is one.")],
-    constraints: unconstrained,
-};
-
 const BODY_BYTES: ValueKind<ParseText<u64>> = ValueKind::new("size", SIZE, size::parse);
 
 pub(crate) const TIMEOUTS_OF_ROUTE: Key = Key::optional(
@@ -48,7 +41,7 @@ pub(crate) const TIMEOUTS_OF_ROUTE: Key = Key::optional(
 pub(crate) const RETRIES_OF_ROUTE: Key = Key::optional(
     "retries",
     Type::Mapping(&ROUTE_RETRIES),
-    "`max` for these requests; the budget is that of the upstream.",
+    "`max` and `on` for these requests; the budget is that of the upstream.",
 );
 
 pub(crate) const BODY_BYTES_OF_ROUTE: Key = Key::optional(
@@ -65,15 +58,15 @@ pub(crate) const INSPECT_BYTES_OF_ROUTE: Key =
 /// `of_file` are the settings for requests to language models, which the route may replace.
 pub(crate) fn overrides(section: &Section<'_>, of_file: &LlmSettings) -> Option<Overrides> {
     let timeouts = section.optional("timeouts", timeouts);
-    let retries = section.optional("retries", retries);
+    let retries = section.optional("retries", route_retries);
     let body_bytes = section.optional("body_bytes", |field| BODY_BYTES.read(field));
     let inspect_bytes = section.optional("inspect_bytes", |field| INSPECT_BYTES.read(field));
     let llm = section.optional("llm", llm);
     let LlmKeys { error_format, settings } = llm?.unwrap_or_default();
-    let llm = (settings != LlmOverrides::default()).then(|| of_file.with(&settings));
+    let llm = (settings != LlmOverrides::default()).then(|| Arc::new(of_file.with(&settings)));
     Some(Overrides {
         timeouts: timeouts?.unwrap_or_default(),
-        retries: retries?,
+        retries: retries?.unwrap_or_default(),
         body_bytes: body_bytes?,
         inspect_bytes: inspect_bytes?,
         error_format,
@@ -90,11 +83,4 @@ fn timeouts(field: Field<'_>) -> Option<Timeouts> {
     });
     section.close();
     Some(Timeouts { connect: connect?, first_byte: first_byte?, read: read?, write: write?, total: total? })
-}
-
-fn retries(field: Field<'_>) -> Option<u32> {
-    let section = field.section(&ROUTE_RETRIES)?;
-    let max = section.need("max").and_then(|field| MAX.read(field));
-    section.close();
-    max
 }

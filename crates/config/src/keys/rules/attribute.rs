@@ -1,8 +1,10 @@
 //! Reads the names of attributes in all places of the file.
 
 use crate::keys::listeners::Listener;
+use crate::language::quotes::is_kind_of_attribute;
 use crate::language::reader::Field;
 use crate::language::suggest::{nearest_name, nearest_spelling};
+use crate::language::tree::Value;
 use base::tls::server::ClientAuth;
 use request::attribute::{Attribute, AttributeError, Folding, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
 use request::door::Door;
@@ -19,7 +21,7 @@ pub(crate) struct AttributeReader<'k> {
     pub columns: Option<&'k [String]>,
 }
 
-/// The functions around attributes, as a hint.
+/// The hint that lists the functions of attributes.
 const FUNCTIONS: &str = "functions are lower(ATTRIBUTE) and trim(ATTRIBUTE), in limit_keys, match, exempt, by and split_by, and \
                          words(jwt:CLAIM), in match";
 
@@ -35,6 +37,14 @@ fn other_name(text: &str) -> Option<String> {
         _ if name.starts_with("x_") => format!("header:{}", text.to_ascii_lowercase()),
         _ => return None,
     })
+}
+
+/// Returns the attribute that has another separator in place of its colon, such as `jwt.plan`.
+fn with_colon(text: &str) -> Option<String> {
+    let possible = ['.', '_', '-', '/', '='].into_iter().filter_map(|separator| text.split_once(separator));
+    let mut attributes =
+        possible.filter(|(kind, _)| is_kind_of_attribute(kind)).map(|(kind, name)| format!("{kind}:{name}"));
+    attributes.find(|name| Attribute::parse(name).is_ok())
 }
 
 /// The TLS attributes, such as `tls:sni`, that the file's listeners can supply.
@@ -88,7 +98,8 @@ impl AttributeReader<'_> {
         match why {
             AttributeError::Unknown => {
                 let text = text.to_string();
-                let hint = other_name(&text).map(|name| format!("did you mean `{name}`?"));
+                let hint =
+                    other_name(&text).or_else(|| with_colon(&text)).map(|name| format!("did you mean `{name}`?"));
                 let hint = hint.or_else(|| nearest_spelling(&text, SPELLINGS));
                 let hint = hint.or_else(|| text.contains('(').then(|| FUNCTIONS.to_owned()));
                 let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
@@ -114,8 +125,31 @@ impl AttributeReader<'_> {
         None
     }
 
+    /// Returns the text of a value that names attributes. `None` after reporting another value.
+    pub(crate) fn text<'t>(&self, field: &Field<'t>) -> Option<&'t str> {
+        if let [only] = field.entries()
+            && is_kind_of_attribute(&only.key)
+            && let Value::Scalar(name) = &only.value.value
+        {
+            let hint =
+                format!("an attribute has no space after its colon: `{}:{}`", only.key, name.text.escape_debug());
+            field.must_hinting("be text", Some(hint));
+            return None;
+        }
+        field.text()
+    }
+
     /// Returns an attribute if it is usable: the file must say how to verify the credential of the attribute.
     fn verified(&self, field: &Field<'_>, attribute: Attribute) -> Option<Attribute> {
+        if let Attribute::KeyColumn(name) = attribute.source()
+            && let Some((column, value)) = name.split_once(':')
+        {
+            let (column, value) = (column.escape_debug(), value.escape_debug());
+            let hint =
+                format!("did you mean `key:{column}`? A value stands behind it in `match`: `key:{column}: {value}`");
+            field.wrong(format_args!("`{attribute}` is not an attribute"), Some(hint));
+            return None;
+        }
         let (kind, source, there) = match attribute.source() {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => ("jwt:", "jwt", self.jwt),
             Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) => ("key:", "api_keys", self.api_keys),

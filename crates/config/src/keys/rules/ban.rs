@@ -1,5 +1,6 @@
-//! Reads `ban`: how long a limit refuses every request after one that was beyond it.
+//! Reads `ban`: how long a limit refuses every request after a request beyond the limit.
 
+use crate::language::duration;
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::{Field, Section, all};
 use crate::language::shape::{Duration, List, Shape};
@@ -97,8 +98,19 @@ pub(crate) fn banning(algorithm: Algorithm, ban: Ban) -> Algorithm {
         Algorithm::SlidingLog(_)
         | Algorithm::SlidingWindow(_)
         | Algorithm::LeakyBucket(_)
-        | Algorithm::Concurrency(_) => algorithm,
+        | Algorithm::Concurrency(_)
+        | Algorithm::Purse(_)
+        | Algorithm::Home(_) => algorithm,
     }
+}
+
+/// Parses how long an operator bans a bucket, such as `24h`, within the bounds of the durations in `ban`.
+///
+/// # Errors
+/// If the text is no such duration.
+pub fn ban_length(text: &str) -> Result<Micros, String> {
+    let length = duration::parse(text).filter(|length| (SHORTEST..=LONGEST).contains(length));
+    length.ok_or_else(|| "must be a duration from 1s to 366d".to_owned())
 }
 
 /// Reads the durations of a limit's bans. Reports a ban that is shorter than the one before.

@@ -53,7 +53,7 @@ pub(crate) const REQUEST_SPELLINGS: [&str; 4] = ["fixed", "header:<name>", "quer
 /// The pattern of a source that the request names.
 pub(crate) const OF_REQUEST: &str = r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S]|request_json:/([^~]|~[01])*$)";
 
-/// Returns what is wrong with the JSON pointer of a source. `None` if the source has no pointer.
+/// Returns a hint about the JSON pointer of an invalid source. `None` if the source has no pointer.
 pub(crate) fn pointer_hint(text: &str) -> Option<String> {
     let (source @ ("request_json" | "response_json"), _) = text.split_once(':')? else { return None };
     Some(format!("a JSON pointer begins with /, as in {source}:/usage/total"))
@@ -101,8 +101,8 @@ pub(crate) fn cost_source(section: &Section<'_>) -> Option<CostSource> {
     section.value("cost_source", |field| SOURCE.read(field))
 }
 
-/// Reads the cost of a request, which has this source. `ceiling` is the highest cost that a full bucket can pay. If the limit is invalid,
-/// `ceiling` is `None`, and costs are not compared with it.
+/// Reads the cost of a request, which comes from `source`. `ceiling` is the highest cost that a full bucket can pay.
+/// `None` if the limit is invalid: costs are then not compared.
 pub(crate) fn price(section: &Section<'_>, source: Option<CostSource>, ceiling: Option<Ceiling>) -> Option<Price> {
     let fixed = section.value("fixed_cost", |field| cost(&field, ceiling));
     let default = section.optional("default_cost", |field| cost(&field, ceiling)).map(|cost| cost.unwrap_or(Cost::ONE));

@@ -41,7 +41,7 @@ fn limit_keys(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<L
 
 /// Reads one limit key, such as `jwt:sub|ip:address` or `lower(query:username)`. `None` after reporting a problem.
 pub(crate) fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
-    let written = field.text()?;
+    let written = attributes.text(field)?;
     let part = |text: &str| {
         if text.trim().is_empty() {
             field.must("name an attribute on both sides of each `|`");

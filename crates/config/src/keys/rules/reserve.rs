@@ -33,7 +33,7 @@ const PLACES: ValueKind<ParseText<Vec<Attribute>>> = ValueKind::new(
     )),
     |text| {
         let places = text.split('|').map(|place| match Attribute::parse(place) {
-            Ok(attribute @ Attribute::RequestJson(_)) => Some(attribute),
+            Ok(Attribute::RequestJson(pointer)) => Some(Attribute::JsonAmount(pointer)),
             Ok(_) | Err(_) => None,
         });
         places.collect()
@@ -81,7 +81,7 @@ static RESERVE_OF_REQUEST: Mapping = Mapping {
         Key::optional(
             "from",
             PLACES.declared(),
-            "The places of a whole number in the request's JSON body. The first that is there counts.",
+            "The places of a number in the request's JSON body. The first that is there counts.",
         ),
         Key::optional(
             "learn",
@@ -135,7 +135,7 @@ fn one_form() -> Value {
 pub(crate) struct ReserveReader<'r> {
     /// Where the gateway finds the cost of a request that has ended.
     pub source: &'r SettledSource,
-    /// The largest amount that a full bucket holds. `None` if the limit is invalid.
+    /// The highest cost that a full bucket can pay. `None` if the limit is invalid.
     pub ceiling: Option<Ceiling>,
     /// Reads the attribute in `by`.
     pub attributes: Option<AttributeReader<'r>>,

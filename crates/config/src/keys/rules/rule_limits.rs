@@ -10,7 +10,7 @@ use crate::keys::rules::meters::{BucketSettings, Meters};
 use crate::keys::rules::names::checked;
 use crate::keys::rules::overrides::{OverriddenLimit, OverrideReader};
 use crate::language::reader::{Field, Section};
-use ledger::algorithm::Algorithm;
+use ledger::algorithm::{Algorithm, AlgorithmKind};
 use ledger::money::AmountFormat;
 use rules::rule::{Expose, Limit, LimitBan, LimitKey, OnStoreFailure, Price, RefusalStatus};
 use rules::settled_price::Unit;
@@ -80,17 +80,18 @@ fn single(
     let written = field.entries();
     let ban = ban(rule);
     if !may_ban(algorithm.kind) {
-        rule.unwanted("ban", "must stand beside a token_bucket or fixed_window");
+        rule.unwanted("ban", no_ban(algorithm.kind));
         misplaced = rule.has("ban");
     }
     let read = algorithm.section(field).map(|section| {
-        let others = ["ban"].into_iter().filter(|_| may_ban(algorithm.kind));
-        for key in ["algorithm", "meter"].into_iter().chain(others) {
-            section.unwanted(key, "must stand beside `algorithm_config`, not in it");
+        let beside = || "must stand beside `algorithm_config`, not in it".to_owned();
+        let ban_problem = if may_ban(algorithm.kind) { beside() } else { no_ban(algorithm.kind) };
+        for (key, problem) in [("algorithm", beside()), ("meter", beside()), ("ban", ban_problem)] {
+            section.unwanted(key, problem);
             misplaced |= section.has(key);
         }
         let read = ReadLimit::read(algorithm, &section, shared, ban);
-        section.close();
+        section.close_except(&["ban"]);
         read
     });
     let read = read.unwrap_or(ReadLimit::wrong(algorithm));
@@ -99,6 +100,11 @@ fn single(
     let overrides = overrides.overrides(rule, own);
     let limit = read.limit(String::new(), shared).filter(|_| !misplaced)?;
     Some(vec![Limit { overrides: overrides?, meter: meter?, ..limit }])
+}
+
+/// Returns the problem of a `ban` on this algorithm, which cannot have one.
+fn no_ban(kind: AlgorithmKind) -> String {
+    format!("must stand on token_bucket or fixed_window, stands on {}", kind.name())
 }
 
 /// Reads several limits with their names, and their overrides.
@@ -134,7 +140,11 @@ fn several(
         let ban = if may_ban(algorithm.kind) { ban(&section) } else { Some(None) };
         let read = ReadLimit::read(algorithm, &section, shared, ban);
         let meter = meters.meter(&section, read.bucket_settings(overrides.keys));
-        section.close();
+        if !may_ban(algorithm.kind) {
+            section.unwanted("ban", no_ban(algorithm.kind));
+            valid &= !section.has("ban");
+        }
+        section.close_except(&["ban"]);
         if read.delays()
             && let Some(first) = queue.replace(text)
         {
@@ -186,6 +196,9 @@ impl ReadLimit {
         let price = price(algorithm.kind, section, source, ceiling, reader.attributes());
         if is_of_response || matches!(price, Some(Price::Settled(_))) {
             numbers = numbers.map(LimitNumbers::into_budget);
+        }
+        if matches!(&price, Some(Price::Settled(price)) if price.source.resets()) {
+            numbers = numbers.map(LimitNumbers::with_resets);
         }
         if let Some(LimitBan { ban, .. }) = ban.flatten() {
             numbers = numbers.map(|numbers| numbers.with_ban(ban));

@@ -74,6 +74,12 @@ pub(crate) const COUNT_ON: Key = Key::optional(
     "Only requests with these results of the upstream cost something; the cost is held until then.",
 );
 
+pub(crate) const RESET_ON: Key = Key::optional(
+    "reset_on",
+    upstream_results::RESET_ON.declared(),
+    "With `count_on`: a response with one of these results forgets what the bucket has spent. A ban stays.",
+);
+
 const RESPONSE_NAMES_THE_COST: &str = "must not stand beside a `cost_source` of the response, which names the cost";
 
 fn parse(text: &str) -> Option<CostSource> {
@@ -95,6 +101,14 @@ pub(crate) fn cost_source(section: &Section<'_>) -> Option<CostSource> {
     section.value("cost_source", |field| SOURCE.read(field))
 }
 
+/// Returns this limit with resets, if it is a budget.
+pub(crate) fn resetting(algorithm: Algorithm) -> Algorithm {
+    match algorithm {
+        Algorithm::Budget(budget) => Algorithm::Budget(budget.with_resets()),
+        other => other,
+    }
+}
+
 /// Returns the budget with the rate and size of this limit.
 pub(crate) fn budget(algorithm: Algorithm) -> Algorithm {
     match algorithm {
@@ -104,7 +118,9 @@ pub(crate) fn budget(algorithm: Algorithm) -> Algorithm {
         | Algorithm::SlidingWindow(_)
         | Algorithm::LeakyBucket(_)
         | Algorithm::Concurrency(_)
-        | Algorithm::Budget(_) => algorithm,
+        | Algorithm::Budget(_)
+        | Algorithm::Purse(_)
+        | Algorithm::Home(_) => algorithm,
     }
 }
 
@@ -119,9 +135,9 @@ pub(crate) fn without_holds(algorithm: Algorithm) -> Algorithm {
     }
 }
 
-/// Reads the price of a token bucket or a fixed window. `source` is where the cost comes from, or `None` if the source is
-/// invalid. `ceiling` is the largest amount that a full bucket admits. `attributes` reads the attribute in `by` of `reserve`.
-/// Returns `None` after reporting a problem.
+/// Reads the price of a token bucket or a fixed window. `source` is where the cost comes from, or `None` if it is
+/// invalid. `ceiling` is the highest cost that a full bucket can pay. `attributes` reads the attribute in `by` of
+/// `reserve`. Returns `None` after reporting a problem.
 pub(crate) fn price(
     section: &Section<'_>,
     source: Option<CostSource>,
@@ -130,6 +146,11 @@ pub(crate) fn price(
 ) -> Option<Price> {
     let weights = weights(section);
     let count_on = section.optional("count_on", |field| upstream_results::COUNT_ON.read(field));
+    let reset_on = section.optional("reset_on", |field| upstream_results::RESET_ON.read(field));
+    if !section.has("count_on") {
+        section.unwanted("reset_on", "must stand beside `count_on`");
+        (!section.has("reset_on")).then_some(())?;
+    }
     if source.is_some() && !matches!(source, Some(CostSource::Response(SettledSource::LlmTokens(_)))) {
         section.unwanted("weights", "must stand beside `cost_source: llm_tokens`");
         (!section.has("weights")).then_some(())?;
@@ -148,15 +169,17 @@ pub(crate) fn price(
         section.unwanted("reserve", "must stand beside a `cost_source` of the response");
     }
     let price = cost::price(section, source, ceiling).filter(|_| !section.has("reserve"))?;
-    Some(match count_on? {
-        Some(results) => counted(price, results),
-        None => price,
-    })
+    let (Some(counted_results), resets) = (count_on?, reset_on?.unwrap_or_default()) else { return Some(price) };
+    if let (Some(common), Some(field)) = (resets.common_entry(&counted_results), section.get("reset_on")) {
+        field.wrong(format_args!("must have no result of `count_on`, but {common} has one of {counted_results}"), None);
+        return None;
+    }
+    Some(counted(price, counted_results, resets))
 }
 
-/// Returns the price of a limit that counts only requests with these results. The limit holds its cost while a request
-/// is under way.
-fn counted(price: Price, results: UpstreamResults) -> Price {
+/// Returns the price of a limit that counts only requests with these results, and forgets what was spent after those in `resets`.
+/// The limit holds its cost while a request is under way.
+fn counted(price: Price, counted: UpstreamResults, resets: UpstreamResults) -> Price {
     let reserve = match price {
         Price::Fixed(cost) => Reserve::Fixed(cost),
         Price::FromRequest { attribute, default, min, max } => {
@@ -164,7 +187,7 @@ fn counted(price: Price, results: UpstreamResults) -> Price {
         }
         settled @ Price::Settled(_) => return settled,
     };
-    Price::Settled(SettledPrice { source: SettledSource::CountOn(results), reserve, default_cost: None })
+    Price::Settled(SettledPrice { source: SettledSource::CountOn { counted, resets }, reserve, default_cost: None })
 }
 
 fn settled_price(

@@ -2,6 +2,7 @@
 
 pub(crate) mod balance;
 pub(crate) mod health;
+pub(crate) mod retries;
 pub(crate) mod upstream;
 pub(crate) mod upstream_timeouts;
 
@@ -13,6 +14,7 @@ use crate::keys::rules::attribute::AttributeReader;
 use crate::keys::rules::names::checked;
 use crate::keys::upstreams::balance::{BALANCE, balance};
 use crate::keys::upstreams::health::{HEALTH, Health, HealthCheck, health};
+use crate::keys::upstreams::retries::{RETRIES, retries};
 use crate::keys::upstreams::upstream::{Endpoint, Protocol, Scheme, UPSTREAM, Upstream};
 use crate::keys::upstreams::upstream_timeouts::{
     CONNECT_DOC, FIRST_BYTE_DOC, IDLE_DOC, READ_DOC, TOTAL, TOTAL_DOC, UpstreamTimeouts, WRITE_DOC,
@@ -26,19 +28,6 @@ use base::time::Micros;
 use base::tls::client::Client;
 
 const PROTOCOLS: [(&str, Protocol); 3] = [("http/1.1", Protocol::Http1), ("h2", Protocol::H2), ("h2c", Protocol::H2c)];
-
-/// The settings for retries: when a request fails, the gateway may send the request again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retries {
-    /// The largest number of retries of one request.
-    pub max: u32,
-    /// The largest share of retries among all requests, in per cent.
-    pub budget: u8,
-}
-
-impl Retries {
-    pub const DEFAULT: Retries = Retries { max: 1, budget: 20 };
-}
 
 /// The settings for ejection: after failures, an endpoint gets no requests for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,21 +80,6 @@ pub(crate) static TIMEOUTS: Mapping = Mapping {
         Key::depends("write", POSITIVE_DURATION, "as in `upstream_timeouts`", WRITE_DOC),
         Key::depends("idle", POSITIVE_DURATION, "as in `upstream_timeouts`", IDLE_DOC),
         Key::depends("total", TOTAL.declared(), "as in `upstream_timeouts`", TOTAL_DOC),
-    ],
-    constraints: unconstrained,
-};
-
-pub(crate) static RETRIES: Mapping = Mapping {
-    heading: Some("key in `retries`"),
-    definition: None,
-    keys: &[
-        Key::default(
-            "max",
-            Type::Whole { least: 0, most: 7 },
-            "1",
-            "Retries of one request, at another endpoint if there is one.",
-        ),
-        Key::default("budget", PERCENT.declared(), "20%", "Retries, as a share of the requests. Ten are saved up."),
     ],
     constraints: unconstrained,
 };
@@ -335,13 +309,6 @@ fn timeouts(field: Field<'_>, defaults: UpstreamTimeouts) -> Option<UpstreamTime
         idle: idle?,
         total: total?,
     })
-}
-
-fn retries(field: Field<'_>) -> Option<Retries> {
-    let section = field.section(&RETRIES)?;
-    let (max, budget) = (section.whole("max"), section.value("budget", |field| PERCENT.read(field)));
-    section.close();
-    Some(Retries { max: u32::try_from(max?).ok()?, budget: budget? })
 }
 
 /// Reads `ejection`. `Some(None)` for `false`.

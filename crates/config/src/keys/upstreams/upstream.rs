@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::keys::listeners::socket_path::{SOCKET_PATTERN, SOCKET_SHAPE, UNIX, socket_path};
+use crate::keys::upstreams::Ejection;
 use crate::keys::upstreams::balance::Balance;
 use crate::keys::upstreams::health::Health;
+use crate::keys::upstreams::retries::Retries;
 use crate::keys::upstreams::upstream_timeouts::UpstreamTimeouts;
-use crate::keys::upstreams::{Ejection, Retries};
 use crate::language::reader::Field;
 use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use crate::language::key::Mapping;
 use crate::language::key_path::join;
 use crate::language::problem::{ListKey, ReadList, Report};
-use crate::language::remarks::ListSize;
+use crate::language::remarks::{FileRole, ListSize};
 use crate::language::tree::{self, Entry, Kind, Node, Style, Value};
 use base::position::Position;
 
@@ -120,9 +120,9 @@ impl<'t> Field<'t> {
         if self.is_unknown() { read_text(stand_in, read) } else { read(self.clone()) }
     }
 
-    /// Records that the file at this path holds a secret.
-    pub(crate) fn note_secret_file(&self, path: PathBuf) {
-        self.report.note_secret_file(path);
+    /// Records that the value names this file.
+    pub(crate) fn note_named_file(&self, file: PathBuf, role: FileRole) {
+        self.report.note_named_file(self.position, &self.path, file, role);
     }
 
     /// Records the length of a list that was read from the file `file`, which this value names.

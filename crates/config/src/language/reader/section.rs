@@ -121,8 +121,14 @@ impl<'t> Section<'t> {
 
     /// Reports the keys of the file that are not declared. Called last, so that these problems follow all others.
     pub(crate) fn close(self) {
+        self.close_except(&[]);
+    }
+
+    /// Reports the keys that are not declared, as [`Section::close`] does, except the keys that are `reported` already.
+    pub(crate) fn close_except(self, reported: &[&str]) {
         let names = self.mapping.names();
-        for entry in self.entries.iter().filter(|entry| !names.contains(&&*entry.key)) {
+        let known = |key: &str| names.contains(&key) || reported.contains(&key);
+        for entry in self.entries.iter().filter(|entry| !known(&entry.key)) {
             let hint = self.report.belongs_elsewhere(self.mapping, &entry.key).or_else(|| nearest(&entry.key, &names));
             self.report.add_with_hint(entry.key_position, join(&self.path, &entry.key), "unknown key", hint);
         }

@@ -72,7 +72,8 @@ impl<'t> Field<'t> {
                 Some(format!("without quotes it is a number: {}", scalar.text))
             }
             Some((amount, period)) if digits(amount) && period.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
-                Some(format!("a rate in another unit is written `rate: {}`", scalar.text))
+                let rate = || format!("a rate in another unit is written `rate: {}`", scalar.text);
+                Some(duration::calendar_hint(&scalar.text).unwrap_or_else(rate))
             }
             _ => None,
         }

@@ -1,11 +1,13 @@
-//! Bans: a limit with a ban refuses all requests for a while, after a request that what is spent leaves no room for.
+//! Bans: a limit with a ban refuses all requests for a while after a request that exceeds the limit.
 //!
 //! A ban begins if the cost of a request does not fit beside what is spent, and something was spent since the last ban
-//! ended. Each ban within a time after the last one has the next duration. While a ban runs, nothing is spent, and
-//! requests prolong nothing.
+//! ended. A ban that begins within `forget_after` of the last one's end has the next duration. Requests during a ban
+//! spend nothing and do not prolong the ban.
 //!
-//! The ban of a bucket is three words of the bucket's state: when the last ban began, when it ends, and its step with
-//! a mark that something was spent since its end. The words stand behind the words that say what is spent.
+//! A bucket's state has three words about its ban, after the words about what is spent: when the last ban began, when
+//! it ends, and its step. The third word also has a mark if something was spent since the end, and how long the bucket is
+//! kept after the end. If the ban was over when the bucket was last written, it begins at its end, so that it stays over
+//! if the clock is set back.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,14 +24,17 @@ pub const MOST_DURATIONS: usize = 8;
 pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 /// The number of words of a state that describe its ban.
 pub(super) const WORDS: usize = 3;
-/// The mark in the third word. The lower bits are the number of the step.
+/// The mark in the third word: something was spent since the last ban ended. The lower bits are the number of the step.
 const MAY_BEGIN: u64 = 1 << 32;
+/// The first bit above the mark. The bits from there on say for how many minutes after its end the ban is kept.
+const KEPT_FOR: u64 = 1 << 33;
+const MINUTE: u64 = 60_000_000;
 
 /// The settings of a limit's bans. Equal settings are stored once in the process, and for its whole life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ban {
     terms: &'static Terms,
-    /// Whether a request can begin a ban. Otherwise a ban that runs refuses the request all the same.
+    /// Whether a request can begin a ban. A running ban refuses the request in either case.
     begins: bool,
 }
 
@@ -44,7 +49,7 @@ struct Terms {
 pub struct BanPeriod {
     /// The moment at which the ban ends.
     pub end: Timestamp,
-    /// The number of the ban, from 1: the n-th has the n-th duration.
+    /// The number of the ban, from 1: the n-th ban has the n-th duration.
     pub step: u32,
 }
 
@@ -57,6 +62,8 @@ pub(super) struct BanState {
     step: u32,
     /// Whether something was spent since the last ban ended.
     may_begin: bool,
+    /// For how many minutes after its end the store keeps the last ban.
+    kept_for: u64,
     /// Whether the words must be stored although nothing is charged.
     pub is_corrected: bool,
 }
@@ -77,8 +84,8 @@ impl Terms {
 }
 
 impl Ban {
-    /// Makes the settings of bans. A ban is forgotten at `forget_after` after its end. `None` if there is no duration or more
-    /// than [`MOST_DURATIONS`], or if a time is zero or longer than [`LONGEST`].
+    /// Makes the settings of bans. `forget_after` is the time from the end of a ban until it is forgotten. `None`
+    /// without durations, with more than [`MOST_DURATIONS`], or if a time is zero or longer than [`LONGEST`].
     pub fn new(durations: &[Micros], forget_after: Micros) -> Option<Ban> {
         let fits = |time: &Micros| (Micros(1)..=LONGEST).contains(time);
         if !(1..=MOST_DURATIONS).contains(&durations.len()) || !durations.iter().chain([&forget_after]).all(fits) {
@@ -88,29 +95,34 @@ impl Ban {
         Some(Ban { terms, begins: true })
     }
 
-    /// Returns the settings for a request that must begin no ban. A ban that runs refuses it all the same.
+    /// Returns the settings for a request that must begin no ban. A running ban still refuses the request.
     #[must_use]
     pub fn beginning_none(self) -> Ban {
         Ban { begins: false, ..self }
     }
 
     /// Returns whether no request with these settings begins a ban.
-    pub(super) fn begins_none(&self) -> bool {
+    fn begins_none(&self) -> bool {
         !self.begins
     }
 
-    /// Returns how long the first, the second and each later ban lasts. The last duration holds for all further bans.
+    /// Returns the durations of the first ban, the second, and so on. The last duration holds for all further bans.
     /// Empty if no ban begins.
     pub fn durations(&self) -> &'static [Micros] {
         if self.begins { &self.terms.durations } else { &[] }
     }
 
-    /// Returns how long after its end a ban counts as the one before the next ban.
+    /// Returns the time after a ban within which the next ban has the next duration.
     pub fn forget_after(&self) -> Micros {
         self.terms.forget_after
     }
 
-    /// Returns how long the ban with this number lasts, from 1.
+    /// Returns for how many minutes after its end a store keeps a ban: until it is forgotten, rounded up.
+    fn kept_for(&self) -> u64 {
+        self.terms.forget_after.0.div_ceil(MINUTE)
+    }
+
+    /// Returns the duration of the ban with this number, counted from 1.
     fn duration(&self, step: u32) -> Micros {
         let index = usize::try_from(step).unwrap_or(usize::MAX).saturating_sub(1);
         self.durations().get(index).or(self.durations().last()).copied().unwrap_or_default()
@@ -124,8 +136,8 @@ impl Ban {
 }
 
 impl Algorithm {
-    /// Returns this limit for a request that must begin no ban, but is refused while one runs. With a cost of 0, only a ban
-    /// refuses a request of which a budget holds something. `None` for a limit without bans.
+    /// Returns this limit for a request that must begin no ban, but is refused while one runs. `None` for a limit without
+    /// bans.
     pub fn beginning_no_ban(&self) -> Option<Algorithm> {
         match self {
             Algorithm::Budget(budget) if budget.ban().is_some() => Some(Algorithm::Budget(budget.beginning_no_ban())),
@@ -150,45 +162,59 @@ impl BanState {
     /// Parses the words of a state. `None` if they are impossible.
     pub(super) fn parse(words: &[u64]) -> Option<BanState> {
         let &[begin, end, last] = words else { return None };
-        let is_possible = begin <= end && end <= EXACT && last < 2 * MAY_BEGIN;
+        let is_possible = begin <= end && end <= EXACT && last <= EXACT;
         let step = u32::try_from(last % MAY_BEGIN).ok()?;
         is_possible.then_some(BanState {
             begin: Timestamp(begin),
             end: Timestamp(end),
             step,
-            may_begin: last >= MAY_BEGIN,
+            may_begin: last % KEPT_FOR >= MAY_BEGIN,
+            kept_for: last / KEPT_FOR,
             is_corrected: false,
         })
     }
 
-    /// Returns the ban as it is at `now`. If the clock was set back to before the ban began, the ban begins now.
+    /// Returns the ban as it is at `now`. If the clock was set back to before the ban began, the ban begins now. A ban that
+    /// was over at the last write ends now, and does not run again. A ban that was kept for a shorter time must be stored
+    /// again.
     #[must_use]
-    pub(super) fn at(mut self, now: Timestamp) -> BanState {
-        if self.begin.since(now) > MOST_AHEAD {
+    pub(super) fn at(mut self, ban: &Ban, now: Timestamp) -> BanState {
+        if self.end.plus(ban.forget_after()) < now {
+            return BanState { may_begin: self.may_begin, kept_for: ban.kept_for(), ..BanState::default() };
+        }
+        if self.end <= now {
+            self.begin = self.end;
+        } else if self.begin.since(now) > MOST_AHEAD {
             self.end = now.plus(self.end.since(self.begin));
             self.begin = now;
             self.is_corrected = true;
         }
+        self.is_corrected |= self.step > 0 && self.kept_for < ban.kept_for();
+        self.kept_for = ban.kept_for();
         self
     }
 
     /// Returns the ban that runs at `now`.
     pub(super) fn running(&self, now: Timestamp) -> Option<BanPeriod> {
-        (self.end > now).then_some(BanPeriod { end: self.end, step: self.step })
+        (self.begin < self.end && now < self.end).then_some(BanPeriod { end: self.end, step: self.step })
     }
 
     /// Returns the last ban, even if it is over, until it is forgotten.
-    pub(super) fn last(&self, ban: &Ban, now: Timestamp) -> Option<BanPeriod> {
-        let is_remembered = self.step > 0 && self.end.plus(ban.forget_after()) >= now;
-        is_remembered.then_some(BanPeriod { end: self.end, step: self.step })
+    pub(super) fn last(&self) -> Option<BanPeriod> {
+        (self.step > 0).then_some(BanPeriod { end: self.end, step: self.step })
     }
 
-    /// Notes that something was spent at `now`. It does not count while a ban runs.
+    /// Notes that something was spent at `now`. Does nothing while a ban runs.
     pub(super) fn spend(&mut self, now: Timestamp) {
-        self.may_begin |= self.end <= now;
+        self.may_begin |= self.running(now).is_none();
     }
 
-    /// Returns whether a request begins a ban for which what is spent leaves no room.
+    /// Notes that what was spent is forgotten.
+    pub(super) fn forget_spent(&mut self) {
+        self.may_begin = false;
+    }
+
+    /// Returns whether a request that does not fit beside what is spent begins a ban.
     pub(super) fn may_begin(&self) -> bool {
         self.may_begin
     }
@@ -196,27 +222,30 @@ impl BanState {
     /// Returns the ban that begins at `now`.
     #[must_use]
     pub(super) fn begun(&self, ban: &Ban, now: Timestamp) -> BanState {
-        let is_next = self.step > 0 && now <= self.end.plus(ban.forget_after());
-        let step = if is_next { self.step.saturating_add(1) } else { 1 };
+        let step = self.step.saturating_add(1);
         let end = Timestamp(now.plus(ban.duration(step)).0.min(EXACT));
-        BanState { begin: now, end, step, may_begin: false, is_corrected: false }
+        BanState { begin: now, end, step, may_begin: false, is_corrected: false, ..*self }
     }
 
     /// Returns a ban that an operator sets at `now`. Its step is that of the last ban, and at least 1.
     #[must_use]
     pub(super) fn set(&self, length: Micros, now: Timestamp) -> BanState {
         let end = Timestamp(now.plus(length).0.min(EXACT));
-        BanState { begin: now, end, step: self.step.max(1), may_begin: false, is_corrected: false }
+        BanState { begin: now, end, step: self.step.max(1), may_begin: false, is_corrected: false, ..*self }
     }
 
     /// Returns the time until which a store must keep the state: until the last ban is forgotten.
-    pub(super) fn kept_until(&self, ban: &Ban) -> Timestamp {
-        if self.step == 0 { Timestamp(0) } else { Timestamp(self.end.plus(ban.forget_after()).0.min(EXACT)) }
+    pub(super) fn kept_until(&self) -> Timestamp {
+        match self.step {
+            0 => Timestamp(0),
+            _ => Timestamp(self.end.plus(Micros(self.kept_for * MINUTE)).0.min(EXACT)),
+        }
     }
 
     pub(super) fn pack_into(&self, state: &mut State) {
         let mark = if self.may_begin { MAY_BEGIN } else { 0 };
-        state.extend([self.begin.0, self.end.0, u64::from(self.step) | mark]);
+        let kept_for = if self.step == 0 { 0 } else { self.kept_for };
+        state.extend([self.begin.0, self.end.0, u64::from(self.step) | mark | (kept_for * KEPT_FOR)]);
     }
 }
 

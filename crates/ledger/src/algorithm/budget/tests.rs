@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::token_bucket::Rate;
-use crate::holds::report::{LIFE, Owner, SettledSums};
+use crate::holds::report::{LIFE, Owner, Resets, SettledSums};
 
 const NOW: Timestamp = Timestamp(1_763_672_400_000_000);
 const SECOND: u64 = 1_000_000;
@@ -39,8 +39,9 @@ impl Bucket {
         sums: (u64, u64),
         now: Timestamp,
     ) -> bool {
-        let settled = SettledSums { from: Cost::from_tokens(sums.0), to: Cost::from_tokens(sums.1) };
-        let report = Report { owner: Owner(owner), sequence, held: Cost::from_tokens(held), settled };
+        let settled =
+            SettledSums { from: Cost::from_tokens(sums.0), to: Cost::from_tokens(sums.1), ..SettledSums::default() };
+        let report = Report { owner: Owner(owner), sequence, held: Cost::from_tokens(held), settled, life: LIFE };
         let entry = budget.accept(self.0.as_deref(), report, now);
         let is_accepted = entry.is_some();
         self.0 = entry.map(|entry| entry.state).or(self.0.take());
@@ -101,6 +102,74 @@ fn a_debt_refuses_until_it_is_refilled_or_the_period_ends() {
     bucket.report(tokens, (1, 2), 0, (25, 25), after(16));
     assert_eq!(bucket.hold(tokens, 1, after(16)), None);
     assert_eq!(bucket.spent_and_held(tokens, after(20)), (5, 1), "what is held does not refill");
+}
+
+/// Sends a report of owner 1 with the sums `from` and `to`, and with resets: how many are known, all, and the sum at the last.
+fn report_resets(
+    bucket: &mut Bucket,
+    budget: Budget,
+    (owner, sequence): (u64, u64),
+    (from, to): (u64, u64),
+    (accepted, count, sum): (u64, u64, u64),
+) {
+    let tokens = Cost::from_tokens;
+    let resets = Resets { accepted, count, sum: tokens(sum) };
+    let settled = SettledSums { from: tokens(from), to: tokens(to), resets };
+    let report = Report { owner: Owner(owner), sequence, held: Cost::default(), settled, life: LIFE };
+    bucket.0 = Some(budget.accept(bucket.0.as_deref(), report, NOW).expect("a new report").state);
+}
+
+#[test]
+fn a_reset_forgets_once_what_all_owners_have_spent_until_it_is_heard() {
+    for budget in [hour(100), second(100)].map(Budget::with_resets) {
+        let mut bucket = Bucket::default();
+        let spent = |bucket: &Bucket| bucket.spent_and_held(budget, NOW).0;
+        report_resets(&mut bucket, budget, (1, 1), (0, 4), (0, 0, 0));
+        report_resets(&mut bucket, budget, (2, 1), (0, 3), (0, 0, 0));
+        assert_eq!(spent(&bucket), 7);
+        // Owner 1 has settled 2, a reset, and 1.
+        report_resets(&mut bucket, budget, (1, 2), (4, 7), (0, 1, 6));
+        assert_eq!(spent(&bucket), 1);
+        report_resets(&mut bucket, budget, (2, 2), (3, 5), (0, 0, 0));
+        report_resets(&mut bucket, budget, (1, 3), (4, 9), (0, 1, 6));
+        assert_eq!(spent(&bucket), 5);
+        // A bucket that lacks the owner is reset only if the owner does not know that its last reset was accepted.
+        let mut flushed = Bucket::default();
+        report_resets(&mut flushed, budget, (2, 3), (5, 9), (0, 0, 0));
+        report_resets(&mut flushed, budget, (1, 4), (7, 9), (1, 1, 6));
+        assert_eq!(spent(&flushed), 6);
+        let mut flushed = Bucket::default();
+        report_resets(&mut flushed, budget, (2, 3), (5, 9), (0, 0, 0));
+        report_resets(&mut flushed, budget, (1, 4), (4, 9), (0, 1, 6));
+        assert_eq!(spent(&flushed), 3);
+    }
+}
+
+#[test]
+fn an_owner_of_a_budget_without_resets_resets_nothing() {
+    let (budget, mut bucket) = (hour(100), Bucket::default());
+    report_resets(&mut bucket, budget, (1, 1), (0, 4), (0, 1, 4));
+    assert_eq!(bucket.spent_and_held(budget, NOW).0, 4);
+}
+
+#[test]
+fn the_kind_of_a_budget_with_resets_follows_from_its_state() {
+    let ban = Ban::new(&[Micros(SECOND)], Micros(SECOND)).unwrap();
+    for budget in [hour(100), second(100)] {
+        for budget in [budget, budget.with_resets(), budget.with_ban(ban), budget.with_resets().with_ban(ban)] {
+            let mut bucket = Bucket::default();
+            // With 30 words of entries, the number of entries does not follow from the number of words.
+            for owner in 1..=6 {
+                assert!(bucket.report(budget, (owner, 1), 2, (0, 3), NOW));
+                let state = bucket.0.clone().unwrap();
+                let kind = kind_of(&state).unwrap();
+                let has = |kind: AlgorithmKind| (kind.has_resets(), kind.has_ban());
+                assert_eq!(has(kind), has(budget.kind()), "{owner}");
+                let given_back = budget.kind().give_back(&state, Cost::ONE).unwrap();
+                assert_eq!(budget.spent(Some(&given_back), NOW).whole(), 3 * owner - 1);
+            }
+        }
+    }
 }
 
 #[test]
@@ -192,7 +261,7 @@ fn an_operator_who_gives_everything_back_leaves_what_is_held_and_what_the_owners
         assert!(bucket.report(budget, (1, 2), 4, (0, 26), NOW));
         assert_eq!(bucket.spent_and_held(budget, NOW), (1, 7));
     }
-    let slots = crate::algorithm::concurrency::state(&[], NOW);
+    let slots = crate::algorithm::concurrency::state(None, &[], NOW);
     assert_eq!((kind_of(&slots), kind_of(&[5, 1, NOW.0]), kind_of(&[])), (None, None, None));
 }
 

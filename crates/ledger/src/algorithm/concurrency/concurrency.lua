@@ -1,7 +1,6 @@
 -- Steps the slots of a limit: the twin of mod.rs, on the functions of owner_entries.lua. A bucket is the entries of its owners.
 
 return {
-  -- The limit.
   new = function(numbers, at, now)
     local capacity, after = unpack('<I8', numbers, at)
     return {capacity = capacity, now = now}, after
@@ -10,32 +9,32 @@ return {
   open = function(limit, value, now)
     local bucket = {limit = limit, found = value, changed = false}
     if not open_entries(bucket, value, now) then
-      -- Nobody holds everything: owners that live say within 2 s what they hold, and after 7 s only that counts.
+      -- The owner 0 holds all of an invalid bucket. Live owners report within 2 s, and after 7 s only their reports count.
       bucket.value = pack('<I8I8I8I8I6I6I7I5', 0, 0, 0, 0, 0, limit.capacity, now + LIFE, floor(now / 1000000))
-      bucket.count, bucket.live, bucket.invalid = 1, 1, true
+      bucket.count, bucket.live, bucket.timed, bucket.invalid = 1, 1, 0, true
       bucket.held, bucket.before = limit.capacity, limit.capacity
     end
     return bucket
   end,
 
-  accept = function(limit, bucket, owner, sequence, held)
-    return accept_report(bucket, owner, sequence, held, 0, 0) and true
+  accept = function(limit, bucket, owner, sequence, held, from, to, known, resets, at_reset, life)
+    return accept_report(bucket, owner, sequence, held, 0, 0, 0, 0, 0, life) and true
   end,
 
-  -- How many times it could pay.
+  -- How many times the bucket can pay the cost.
   most = function(limit, bucket, cost)
     if bucket.count == 0 then return 0 end
     return floor((limit.capacity - bucket.held) / cost)
   end,
 
-  -- Adds to what the last speaker holds.
+  -- Adds to what the owner of the last report holds.
   charge = function(limit, bucket, cost)
     bucket.held, bucket.added = bucket.held + cost, bucket.added + cost
   end,
 
-  -- The value after a report of an owner, if it is kept as long as the stored one, and if all its entries count, that of the
-  -- owner too. Otherwise false: then `open` and `accept` do it. Buckets that are reported in one call were often reported in
-  -- one call before, so values with a single entry often begin with the same bytes.
+  -- Returns the value after a report, if no entry has ended, the owner has an entry, and the value need not be kept for
+  -- longer. Otherwise returns false, and `open` and `accept` handle the report. Values with a single entry often begin
+  -- with the same bytes, because their buckets were together in an earlier call.
   renew = function(limit, value, owner, sequence, held)
     local size, now = #value, limit.now
     if size == 56 and held == limit.held and sub(value, 1, 51) == limit.start then return limit.renewed .. sub(value, 52) end
@@ -58,12 +57,11 @@ return {
     return close_entries(bucket)
   end,
 
-  -- What is held is what the owners say.
+  -- Only owners give back slots.
   give_back = function(value)
     return read_entries(value) and value
   end,
 
-  -- What the reply has of the entries.
   digest = function(limit, bucket)
     return digest_entries(bucket)
   end,

@@ -19,9 +19,10 @@ use smallvec::smallvec;
 
 pub use super::owner_entries::Holder;
 use super::owner_entries::{EntryKind, OwnerEntries};
-use super::step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
+use super::raise;
+use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use crate::cost::Cost;
-use crate::holds::report::Report;
+use crate::holds::report::{Owner, Report};
 use base::time::{Micros, Timestamp};
 
 pub const NAME: &str = "concurrency";
@@ -85,6 +86,11 @@ impl Concurrency {
         self.limit
     }
 
+    /// Returns this limit with more slots, up to the largest number that is exact.
+    pub(super) fn raised(&self, by: Cost) -> Concurrency {
+        Concurrency { limit: self.limit.plus(by).min(Cost::from_thousandths(EXACT)), ..*self }
+    }
+
     /// Returns one of `of` equal shares of the slots, rounded down, and the cost. A share can pay the cost at least
     /// once.
     pub fn share(&self, cost: Cost, of: u64) -> (Concurrency, Cost) {
@@ -143,6 +149,25 @@ impl Concurrency {
         entries.is_corrected.then(|| stored(&entries))
     }
 
+    /// Returns the entry of a bucket with the same owners. Its state is empty if no owner has an entry.
+    pub(super) fn unchanged(&self, state: &[u64], now: Timestamp) -> Entry {
+        self.kept(&self.open(Some(state), now), now)
+    }
+
+    /// Returns the entry of a bucket without this owner. Its state is empty if no other owner has an entry.
+    pub(super) fn without_owner(&self, state: &[u64], owner: Owner, now: Timestamp) -> Entry {
+        self.kept(&self.open(Some(state), now).without(owner), now)
+    }
+
+    /// Returns whether this timed hold has settled.
+    pub(super) fn has_settled(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> bool {
+        self.open(state, now).has_settled(owner)
+    }
+
+    fn kept(&self, entries: &OwnerEntries, now: Timestamp) -> Entry {
+        if entries.is_empty() { Entry { state: State::new(), kept_until: now } } else { stored(entries) }
+    }
+
     fn open(&self, state: Option<&[u64]>, now: Timestamp) -> OwnerEntries {
         OwnerEntries::open(EntryKind::Slots, state, self.limit.thousandths(), now)
     }
@@ -154,15 +179,20 @@ impl Concurrency {
     }
 }
 
-/// Returns the state of a bucket of which these owners hold something at `now`.
-pub fn state(holders: &[Holder], now: Timestamp) -> State {
-    OwnerEntries::of_holders(EntryKind::Slots, holders, now).pack()
+/// Returns the state of a bucket of which these owners hold something at `now`, beside those of the stored state `kept`.
+pub fn state(kept: Option<&[u64]>, holders: &[Holder], now: Timestamp) -> State {
+    let stored = kept.and_then(raise::plain).and_then(|plain| OwnerEntries::parse(EntryKind::Slots, plain));
+    let entries = match stored {
+        Some(stored) => stored.at(now).with_holders(holders),
+        None => OwnerEntries::of_holders(EntryKind::Slots, holders, now),
+    };
+    raise::with_prefix(kept.map_or(&[], raise::prefix), entries.pack())
 }
 
 /// Returns whether a stored value is the state of a concurrency limit, for a caller that knows only the key of the
 /// bucket.
 pub fn is_stored(state: &[u64]) -> bool {
-    OwnerEntries::is_stored(EntryKind::Slots, state)
+    raise::plain(state).is_some_and(|state| OwnerEntries::is_stored(EntryKind::Slots, state))
 }
 
 /// Returns the state unchanged, because only owners give back slots. `None` for an invalid state.

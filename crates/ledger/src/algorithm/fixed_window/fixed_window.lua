@@ -1,5 +1,6 @@
--- Steps a fixed window: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly.
--- A bucket is what is spent, and begin and end of the period in which that counts; stored, three integers of eight bytes.
+-- Steps a fixed window: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly. A bucket is the
+-- spent amount, and the beginning and end of the period in which it counts. It is stored as three integers of eight
+-- bytes.
 
 local HOUR = 3600000000
 
@@ -10,21 +11,38 @@ local function read(value)
 end
 
 return {
-  -- The limit, and either how long windows are and whether the first grant begins them, or the present period of a calendar
-  -- and the end of the next one.
+  -- Reads the limit. Then reads the length of windows and whether the first grant begins them (`by_grant`), or else a calendar's
+  -- present period and the end of its next period. The kind of window also has the thresholds: shares in percent of a
+  -- byte each.
   new = function(numbers, at, now)
     local capacity, kind, length, after = struct.unpack('<I8I8I8', numbers, at)
+    local shares = false
+    if kind > 2 then kind, shares = kind % 4, math.floor(kind / 4) end
     if kind == 2 then
       local first, last, next, after = struct.unpack('<I8I8I8', numbers, at + 16)
       local outside = now < first or now >= last
-      return {capacity = capacity, first = first, last = last, next = next, ahead = HOUR, outside = outside}, after
+      return {capacity = capacity, first = first, last = last, next = next, ahead = HOUR, outside = outside, shares = shares}, after
     end
     local first = kind == 1 and now or math.floor(now / length) * length
     local last, ahead = first + length, math.min(length, HOUR)
-    return {capacity = capacity, first = first, last = last, next = last + length, ahead = ahead, outside = false}, after
+    local limit = {capacity = capacity, first = first, last = last, next = last + length, ahead = ahead, outside = false}
+    limit.shares, limit.length, limit.by_grant = shares, length, kind == 1
+    return limit, after
   end,
 
-  -- What would otherwise move on with every look at it must be written.
+  -- Returns the limit with the periods around another moment, which is at most a calendar period later.
+  at = function(limit, moment)
+    local first, last, next, length = limit.first, limit.last, limit.next, limit.length
+    if length then
+      first = limit.by_grant and moment or math.floor(moment / length) * length
+      last, next = first + length, first + 2 * length
+    elseif moment >= last then
+      first, last = last, next
+    end
+    return {capacity = limit.capacity, first = first, last = last, next = next, ahead = limit.ahead}
+  end,
+
+  -- A corrected bucket must be written. Otherwise the period's end would move at every read.
   open = function(limit, value, now)
     local bucket = {0, limit.first, limit.last, limit = limit, found = value, changed = false}
     if not value then return bucket end
@@ -35,7 +53,7 @@ return {
       bucket[1], bucket.changed = spent, true
     elseif last > now then
       bucket[1], bucket[2], bucket[3] = spent, first, last
-      -- One that begins later is not capped: its end could come before its beginning.
+      -- A period that has not begun is not capped, because its end could come before its beginning.
       if first <= now and last > limit.next then bucket[3], bucket.changed = limit.next, true end
     elseif limit.first <= first then
       bucket[1], bucket[2] = spent, first
@@ -43,7 +61,7 @@ return {
     return bucket
   end,
 
-  -- How many times it could pay.
+  -- How many times the bucket can pay the cost.
   most = function(limit, bucket, cost)
     return math.floor((limit.capacity - bucket[1]) / cost)
   end,
@@ -52,7 +70,8 @@ return {
     bucket[1] = bucket[1] + cost
   end,
 
-  -- What to store, and until when: gateways whose time zones differ a little must find it after its end.
+  -- Returns the value to store, and until when: gateways whose time zones differ a little must find it after its
+  -- period.
   close = function(limit, bucket)
     return struct.pack('<I8I8I8', bucket[1], bucket[2], bucket[3]), bucket[3] + HOUR
   end,

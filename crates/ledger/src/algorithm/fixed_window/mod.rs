@@ -17,6 +17,7 @@ use smallvec::smallvec;
 use super::step::{
     ChargeResult, EXACT, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step, length_text,
 };
+use super::thresholds::Thresholds;
 use crate::calendar::{Calendar, Periods};
 use crate::cost::Cost;
 use crate::money::AmountFormat;
@@ -41,6 +42,8 @@ pub const MAX_LIMIT: u64 = EXACT / 1000;
 pub struct FixedWindow {
     limit: Cost,
     window: Window,
+    /// The shares of the limit that are reported when they are spent. Usually none.
+    thresholds: Thresholds,
 }
 
 /// The definition of the periods of a fixed window: a duration or a calendar.
@@ -108,15 +111,28 @@ impl FixedWindow {
             Window::Calendar(_) => true,
         };
         let is_exact = limit > Cost::default() && limit <= Cost::from_tokens(MAX_LIMIT);
-        (fits && is_exact).then_some(FixedWindow { limit, window })
+        (fits && is_exact).then_some(FixedWindow { limit, window, thresholds: Thresholds::default() })
     }
 
     pub fn limit(&self) -> Cost {
         self.limit
     }
 
+    /// Returns this window with a limit that is larger by this amount, up to the largest that is exact.
+    pub(super) fn raised(&self, by: Cost) -> FixedWindow {
+        FixedWindow { limit: self.limit.plus(by).min(Cost::from_thousandths(EXACT)), ..*self }
+    }
+
     pub fn window(&self) -> Window {
         self.window
+    }
+
+    pub(super) fn thresholds(&self) -> Thresholds {
+        self.thresholds
+    }
+
+    pub(super) fn with_thresholds(&self, thresholds: Thresholds) -> FixedWindow {
+        FixedWindow { thresholds, ..*self }
     }
 
     /// Returns the key of gateway.yaml that makes the periods of two windows differ. `None` if the periods are equal.
@@ -139,22 +155,22 @@ impl FixedWindow {
     }
 
     /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by
-    /// `of`, up to the largest exact cost.
+    /// `of`, up to the largest exact cost. A share tells no threshold.
     pub fn share(&self, cost: Cost, of: u64) -> (FixedWindow, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
-        (FixedWindow { limit: self.limit.max(cost), ..*self }, cost)
+        (FixedWindow { limit: self.limit.max(cost), thresholds: Thresholds::default(), ..*self }, cost)
     }
 
     /// Returns the settings of this limit as integers for its Lua twin. For a calendar, these include the periods
-    /// around the time `near`.
+    /// around the time `near`. The number of the kind of window also has the thresholds, above its two lowest bits.
     pub fn numbers(&self, near: Timestamp) -> Numbers {
-        let limit = self.limit.thousandths();
+        let (limit, thresholds) = (self.limit.thousandths(), self.thresholds.packed() << 2);
         match self.window {
-            Window::Epoch(length) => smallvec![limit, 0, length.0],
-            Window::FirstRequest(length) => smallvec![limit, 1, length.0],
+            Window::Epoch(length) => smallvec![limit, thresholds, length.0],
+            Window::FirstRequest(length) => smallvec![limit, thresholds | 1, length.0],
             Window::Calendar(calendar) => {
                 let Periods { begin, end, next_end } = calendar.around(near);
-                smallvec![limit, 2, begin.0, end.0, next_end.0]
+                smallvec![limit, thresholds | 2, begin.0, end.0, next_end.0]
             }
         }
     }
@@ -176,10 +192,24 @@ impl FixedWindow {
         Step { untouched, charge }
     }
 
-    /// Charges a cost that was spent already to the current period, even if this exceeds the limit.
+    /// Charges an already spent cost to the current period, even if this exceeds the limit.
     pub(super) fn overdraw(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
         let bucket = self.read(state, now);
         Bucket { spent: bucket.spent.saturating_add(cost.thousandths()).min(EXACT), ..bucket }.entry()
+    }
+
+    /// Charges an already spent cost to the stored period if it runs at `at`, or else to the period at `now` if it has begun by
+    /// then, even if this exceeds the limit. With `FirstRequest`, the cost begins a period at `at` if none runs.
+    pub(super) fn overdraw_at(&self, state: &[u64], cost: Cost, at: Timestamp, now: Timestamp) -> Entry {
+        let around = if matches!(self.window, Window::FirstRequest(_)) { at } else { now };
+        let bucket = self.read_in(self.around(around), Some(state), at);
+        let cost = if bucket.begin > at { 0 } else { cost.thousandths() };
+        Bucket { spent: bucket.spent.saturating_add(cost).min(EXACT), ..bucket }.entry()
+    }
+
+    /// Forgets what is spent in the current period, and charges a cost as [`FixedWindow::overdraw`] does.
+    pub(super) fn overwrite(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
+        Bucket { spent: cost.thousandths().min(EXACT), ..self.read(state, now) }.entry()
     }
 
     /// Returns the entry that a store must write at `now` in place of the state. `None` if the state needs no
@@ -201,7 +231,11 @@ impl FixedWindow {
     }
 
     fn read(&self, state: Option<&[u64]>, now: Timestamp) -> Bucket {
-        let Periods { begin, end, next_end } = self.around(now);
+        self.read_in(self.around(now), state, now)
+    }
+
+    /// Reads a state at `now`. If its period is over, the period that begins the given ones takes its place.
+    fn read_in(&self, Periods { begin, end, next_end }: Periods, state: Option<&[u64]>, now: Timestamp) -> Bucket {
         let present = |spent| Bucket { spent, begin, end, is_corrected: false };
         let (spent, first, last) = match state {
             None => return present(0),
@@ -259,9 +293,9 @@ pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     is_valid(&[spent, first, last]).then(|| smallvec![spent.saturating_sub(amount.thousandths()), first, last])
 }
 
-/// Displays `10000/month Europe/Berlin`, `100/15m`, `5/1d from the first request`.
 impl FixedWindow {
-    /// Writes the limit, in this format, and the window: `10000/month Europe/Berlin`.
+    /// Writes the limit, in this format, and the window: `10000/month Europe/Berlin`, `100/15m`, `5/1d from the first
+    /// request`.
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, format: AmountFormat) -> fmt::Result {
         write!(f, "{}/", format.of(self.limit))?;
         match self.window {

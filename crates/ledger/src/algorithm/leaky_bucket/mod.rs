@@ -35,7 +35,7 @@ pub struct LeakyBucket {
     /// A token bucket whose tokens are the places. Its burst is `1 + delay_after + queue`.
     places: TokenBucket,
     delay_after: u32,
-    /// The longest wait of all requests, in milliseconds, as 32 bits to keep charges small.
+    /// The longest wait of all requests, in milliseconds. 32 bits keep a charge small in memory.
     max_wait: u32,
     /// The longest wait that this request accepts, in milliseconds. At most `max_wait`.
     patience: u32,
@@ -186,14 +186,14 @@ impl LeakyBucket {
         Step { untouched, charge }
     }
 
-    /// Returns the largest amount in the queue with which the next request does not wait, in units of a place.
+    /// Returns how much may be in the queue if the next request is not to wait, in units of a place.
     fn at_once(&self) -> u64 {
         // The product is less than the capacity, which is below 2^53.
         u64::from(self.delay_after) * self.places.one()
     }
 
-    /// Returns the largest amount in the queue with which the next request waits for at most `wait` milliseconds, in
-    /// units of a place.
+    /// Returns how much may be in the queue if the next request is to wait for at most `wait` milliseconds, in units of
+    /// a place.
     fn reach(&self, wait: u32) -> u64 {
         let waited = micros(wait).0.saturating_mul(self.places.refill());
         self.at_once().saturating_add(waited).min(self.places.capacity())
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// Charges requests of cost 1 at these times. Returns the arrival and the moment of each admitted one.
+    /// Charges requests of cost 1 at these times. Returns the arrival and the moment of each admitted request.
     fn admitted(bucket: &LeakyBucket, arrivals: &[u64]) -> Vec<(u64, u64)> {
         let (mut state, mut admitted) = (None::<State>, Vec::new());
         for at in arrivals {
@@ -354,7 +354,7 @@ mod tests {
             let admitted = admitted(&bucket, &arrivals);
             let moments: Vec<u64> = admitted.iter().map(|(_, moment)| *moment).collect();
             prop_assert!(moments.is_sorted(), "overtaken: {moments:?}");
-            // Waits are rounded up to a microsecond, so the window may be that much longer.
+            // Waits are rounded up to a microsecond, so the window may be a microsecond longer.
             let (unit, refill) = (u128::from(bucket.places.unit()), u128::from(bucket.places.refill()));
             for (first, begin) in moments.iter().enumerate() {
                 for (count, end) in (1u128..).zip(&moments[first..]) {

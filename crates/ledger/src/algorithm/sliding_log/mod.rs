@@ -101,6 +101,11 @@ impl SlidingLog {
         self.limit
     }
 
+    /// Returns this log with a limit that is larger by this amount, up to the largest that is exact.
+    pub(super) fn raised(&self, by: Cost) -> SlidingLog {
+        SlidingLog { limit: self.limit.plus(by).min(Cost::from_thousandths(EXACT)), ..*self }
+    }
+
     pub fn quota(&self) -> Quota {
         Quota { limit: self.limit.whole(), window: self.window }
     }

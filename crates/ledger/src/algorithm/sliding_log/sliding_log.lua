@@ -1,7 +1,7 @@
--- Steps a sliding log: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly.
--- Stored, integers of eight bytes: the sum, the number of pairs, the longest window of late and until when that matters;
--- then the pairs, oldest first, each a moment and the running total up to it, modulo TOTALS.
--- No request reads the whole log: a place in it is found by bisection, and its text is copied in one piece.
+-- Steps a sliding log: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly. A stored log is
+-- integers of eight bytes: the sum, the number of pairs, the longest recent window, and until when that window matters.
+-- The pairs follow, oldest first, each a moment and the running total up to it, modulo TOTALS. No request reads the
+-- whole log: a pair is found by bisection, and bytes are copied in one piece.
 
 local EXACT = 9007199254740991
 local TOTALS = 4503599627370496
@@ -17,8 +17,8 @@ local function difference(total, before)
   return total - before
 end
 
--- Of a stored log: how many pairs it has, its sum, the longest window of late, until when that matters, the last moment and
--- the total up to it; false for a value that cannot be a log.
+-- Reads a stored log. Returns the number of pairs, the sum, the longest recent window, until when that matters, the last
+-- moment and the total up to it. Returns false for an invalid value.
 local function read(value)
   local count = (#value - 32) / 16
   if count < 1 or count ~= floor(count) then return false end
@@ -31,7 +31,7 @@ local function read(value)
   return count, sum, window, till, last, total
 end
 
--- How many pairs are not later than a moment. Mostly few are.
+-- Returns how many pairs are not later than a moment. Usually these are few, so the search begins at the first pair.
 local function count_until(value, count, moment)
   local low, high = 0, 1
   while high <= count and unpack('<I8', value, 17 + 16 * high) <= moment do low, high = high, 2 * high end
@@ -43,13 +43,13 @@ local function count_until(value, count, moment)
   return low
 end
 
--- What was granted after the first pairs.
+-- Returns the sum of the grants after the first `gone` pairs.
 local function sum_after(bucket, gone)
   if gone == 0 then return bucket.sum end
   return difference(bucket.total, (unpack('<I8', bucket.value, 25 + 16 * gone)))
 end
 
--- A bucket whose only grant is one of `sum`, now.
+-- Gives the bucket a single grant of `sum`, now.
 local function spend_now(limit, bucket, sum)
   local now, window = limit.now, limit.window
   bucket[1] = sum
@@ -59,13 +59,12 @@ local function spend_now(limit, bucket, sum)
 end
 
 return {
-  -- The limit, and the window.
   new = function(numbers, at, now)
     local capacity, window, after = unpack('<I8I8', numbers, at)
     return {capacity = capacity, window = window, now = now}, after
   end,
 
-  -- What would otherwise move on with every look at it must be written.
+  -- A corrected log must be written. Otherwise every read would move its grants to the present.
   open = function(limit, value, now)
     local bucket = {
       0, limit = limit, found = value, changed = false, value = '', count = 0, gone = 0, before = 0, sum = 0, last = 0,
@@ -80,7 +79,7 @@ return {
       spend_now(limit, bucket, sum)
       bucket.moved, bucket.changed = true, true
     else
-      -- Time does not run backwards: nothing that had left at the last grant comes back.
+      -- After the clock was set back, the time of the last grant is used, so that no grant counts again.
       local gone = count_until(value, count, max(last, now) - limit.window)
       bucket.value, bucket.count, bucket.gone, bucket.sum = value, count, gone, sum
       bucket.last, bucket.total, bucket.window, bucket.till = last, total, window, till
@@ -90,7 +89,7 @@ return {
     return bucket
   end,
 
-  -- How many times it could pay. Remembers the largest cost for which a reply may have to tell a wait.
+  -- How many times the bucket can pay. Notes the largest cost, for which the reply may have to tell a wait.
   most = function(limit, bucket, cost)
     if cost > bucket.dearest and cost <= limit.capacity then bucket.dearest = cost end
     return floor((limit.capacity - bucket[1]) / cost)
@@ -101,7 +100,7 @@ return {
     bucket.added = bucket.added + cost
   end,
 
-  -- What to store, and until when.
+  -- Returns the value to store, and until when.
   close = function(limit, bucket)
     local value, count, added, at = bucket.value, bucket.count, bucket.added, max(bucket.last, limit.now)
     local from, sum, window, till = bucket.gone, bucket.before, limit.window, at + limit.window
@@ -113,7 +112,7 @@ return {
     local older = count - from
     if count > 0 and bucket.last == at then older = older - 1 end
     if older + 1 > MOST_PAIRS then
-      -- The sum stays: the amounts of those that are left out count as the next one's.
+      -- The sum stays: the amounts of removed pairs count as part of the next pair.
       from, older = from + older + 1 - MOST_PAIRS, MOST_PAIRS - 1
     end
     local total = bucket.total + added
@@ -123,8 +122,8 @@ return {
     return head .. pair, at + window
   end,
 
-  -- Undoes a charge at the moment of its grant: returns the value to store, and until when, which is not sooner than a gateway
-  -- with a longer window needs. Later grants stay as they are.
+  -- Undoes a charge at the moment of its grant. Later grants stay. Returns the value to store, and until when: long
+  -- enough for a gateway with a longer window.
   undo = function(limit, bucket, cost, charged)
     local value, count, window, till = bucket.value, bucket.count, bucket.window, bucket.till
     local index = count_until(value, count, charged)
@@ -141,7 +140,7 @@ return {
     return table.concat(parts), bucket.last + max(limit.window, window)
   end,
 
-  -- The last grants are given back first. Of the first pair after which no more than that was granted the moment stays.
+  -- Gives back the last grants first. The log then ends with the first pair after which at most `given` was granted.
   give_back = function(value, amount)
     local count, sum, window, till, last, total = read(value)
     if not count then return false end
@@ -154,13 +153,13 @@ return {
       .. pack('<I8', difference(total, given))
   end,
 
-  -- What the reply has of a long log: its first pairs, up to the longest wait that this call asked for, and the last one. A
-  -- request can ask for a wait that most of the log is needed to tell; of a longer one the reply has only a part.
+  -- Returns the part of a long log for the reply: the last pair, and at least EXCERPT first pairs. These reach to the
+  -- end of the longest wait of this call, but are at most LONGEST_EXCERPT.
   digest = function(limit, bucket, value)
     if bucket.moved then return sub(value, 1, 8) .. pack('<I8', 1) .. sub(value, 17, 32) .. sub(value, -16) end
     local count, gone = bucket.count, bucket.gone
     if count <= EXCERPT + 1 then return value end
-    -- A request that came before others of this call may have had more room than the dearest has after all of them.
+    -- `room` is the smallest sum to which the log must fall for a request of this call: the dearest, after all grants.
     local first, room = gone + EXCERPT, max(0, limit.capacity - bucket.dearest - bucket.added)
     local function stays(index)
       return difference(bucket.total, (unpack('<I8', value, 25 + 16 * index))) > room

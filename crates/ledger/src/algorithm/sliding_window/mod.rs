@@ -52,8 +52,8 @@ struct Bucket {
     granted: BucketSteps,
     /// The sum of `granted`, in thousandths.
     spent: u64,
-    /// Whether the steps differ from the stored steps and must be stored. Otherwise every read would move the grants to
-    /// the present step.
+    /// Whether the stored grants had to be moved, and must be stored again. Without that, every read would move them to the
+    /// present step once more.
     is_corrected: bool,
 }
 
@@ -83,6 +83,11 @@ impl SlidingWindow {
 
     pub fn limit(&self) -> Cost {
         self.limit
+    }
+
+    /// Returns this window with a limit that is larger by this amount, up to the largest that is exact.
+    pub(super) fn raised(&self, by: Cost) -> SlidingWindow {
+        SlidingWindow { limit: self.limit.plus(by).min(Cost::from_thousandths(EXACT)), ..*self }
     }
 
     pub fn window(&self) -> Micros {

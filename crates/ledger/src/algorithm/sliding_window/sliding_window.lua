@@ -1,8 +1,6 @@
--- Steps a sliding window: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly.
--- A bucket is what is spent, and what was granted in each step that still counts: first in steps of the present length,
--- then in steps of another length, which a changed file left behind. Stored, for each length: how many bytes a number has
--- and how many numbers there are, in a byte each; the length, and how many steps there were before the latest one, in six
--- bytes each; then the numbers, that of the latest step first. At the end zeros, up to a multiple of eight bytes.
+-- Steps a sliding window: the twin of mod.rs, in doubles that hold every integer below 2^53 exactly. A bucket is the
+-- spent amount, and the amount granted in each step that still counts: first in steps of the present length, then in
+-- steps of another length, which a changed file left behind. granted_steps.rs describes the stored form.
 
 local EXACT = 9007199254740991
 local MOST_AHEAD = 10000000
@@ -15,7 +13,7 @@ local function format(width, count)
   return '<' .. rep('I' .. width, count)
 end
 
--- Steps of one length, and the position after them; false for what cannot be that.
+-- Reads steps of one length. Returns them and the position after them, or false for an invalid value.
 local function read(value, at)
   if #value - at < 13 then return false end
   local width, count, length, latest = unpack('<BBI6I6', value, at)
@@ -39,7 +37,8 @@ local function total(steps)
   return sum
 end
 
--- The steps of a stored bucket, of one length or of two, and what they granted; false for what cannot be that.
+-- Reads the steps of a stored bucket, of one length or of two. Returns them and the sum of their grants, or false for
+-- an invalid value.
 local function read_all(value)
   if #value % 8 ~= 0 then return false end
   local first, after = read(value, 1)
@@ -53,12 +52,12 @@ local function read_all(value)
   return spent <= EXACT and first, second, spent
 end
 
--- So much, granted in the present step.
+-- Returns steps with a single grant, in the present step.
 local function present(limit, spent)
   return {length = limit.step, latest = limit.present, count = 1, granted = {spent}}
 end
 
--- Forgets the steps that no longer count; false if none is left.
+-- Forgets the steps that no longer count. Returns false if none is left.
 local function forget(steps, bucket, window, now)
   local granted, count = steps.granted, steps.count
   while count > 0 and (granted[count] == 0 or (steps.latest - count + 2) * steps.length + window <= now) do
@@ -69,7 +68,7 @@ local function forget(steps, bucket, window, now)
   return count > 0 and steps
 end
 
--- Steps of two lengths as those of one: the older ones count in the first of the newer that ends no earlier.
+-- Merges steps of two lengths. The grants of the older steps count in the first newer step that ends no earlier.
 local function fold(one, other)
   local older, newer = one, other
   if (other.latest + 1) * other.length < (one.latest + 1) * one.length then older, newer = other, one end
@@ -80,13 +79,13 @@ local function fold(one, other)
 end
 
 return {
-  -- The limit, the length of the window, and that of a step.
   new = function(numbers, at, now)
     local capacity, window, step, after = unpack('<I8I8I8', numbers, at)
     return {capacity = capacity, window = window, step = step, present = floor(now / step)}, after
   end,
 
-  -- What was granted too far ahead must be written: it would otherwise move on with every look at it.
+  -- Grants too far ahead are moved to the present step. The bucket must be written, or every read would move them
+  -- again.
   open = function(limit, value, now)
     local bucket = {limit = limit, found = value, changed = false, spent = 0}
     if not value then return bucket end
@@ -107,7 +106,7 @@ return {
     return bucket
   end,
 
-  -- How many times it could pay.
+  -- How many times the bucket can pay the cost.
   most = function(limit, bucket, cost)
     return floor((limit.capacity - bucket.spent) / cost)
   end,
@@ -129,7 +128,7 @@ return {
     bucket.spent, bucket[1], bucket[2] = bucket.spent + cost, own, other
   end,
 
-  -- What to store, and until when something of it counts.
+  -- Returns the value to store, and until when one of its grants counts.
   close = function(limit, bucket)
     local value, last = '', 0
     for index = 1, 2 do
@@ -154,7 +153,7 @@ return {
     return false
   end,
 
-  -- From the steps that end last; of two that end together, from the first.
+  -- Takes from the steps that end last. Of two steps that end together, takes from the first.
   give_back = function(value, amount)
     local first, second = read_all(value)
     if not first then return false end

@@ -143,6 +143,12 @@ impl TokenBucket {
         self.burst
     }
 
+    /// Returns this limit with a burst that is larger by this amount, up to the largest that is exact.
+    pub(super) fn raised(&self, by: Cost) -> TokenBucket {
+        let burst = self.burst.plus(by).min(Cost::from_thousandths(EXACT / self.unit));
+        TokenBucket { burst, ..*self }
+    }
+
     pub fn quota(&self) -> Quota {
         // `max(1)`, because header fields show at least one second.
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity().max(1)) }
@@ -170,7 +176,7 @@ impl TokenBucket {
         if cost > self.burst {
             return Step { untouched, charge: ChargeResult::Never };
         }
-        // The sum of `spent` and `price` could be too large to be exact in a double.
+        // `spent` is compared with `room`, because `spent + price` might not be exact in a double.
         let price = cost.thousandths() * self.unit;
         let room = self.capacity() - price;
         let charge = match spent.checked_sub(room) {
@@ -188,10 +194,20 @@ impl TokenBucket {
         Step { untouched, charge }
     }
 
-    /// Charges a cost that was spent already, even if the bucket cannot pay it. The bucket then refuses until the debt
-    /// is refilled.
+    /// Charges an already spent cost, even if the bucket cannot pay it. The bucket then refuses until the debt is
+    /// refilled.
     pub(super) fn overdraw(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
         let (spent, since) = self.read(state, now);
+        self.overdrawn(spent, cost, since)
+    }
+
+    /// Forgets what is spent, and charges a cost as [`TokenBucket::overdraw`] does.
+    pub(super) fn overwrite(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Entry {
+        let (_, since) = self.read(state, now);
+        self.overdrawn(0, cost, since)
+    }
+
+    fn overdrawn(&self, spent: u64, cost: Cost, since: Timestamp) -> Entry {
         let price = cost.thousandths().saturating_mul(self.unit).min(EXACT);
         let after = (spent + price).min(EXACT);
         Entry { state: smallvec![after, self.unit, since.0], kept_until: since.plus(self.time_to_refill(after)) }

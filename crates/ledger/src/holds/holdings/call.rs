@@ -7,12 +7,15 @@ use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use crate::holds::report::{Owner, Report, SettledSums};
 use crate::holds::slots::SlotTerms;
+use base::time::Micros;
 
-/// A call of an owner to the store, which says how much the owner holds of several buckets, and asks for more.
+/// A call of an owner to the store. It says how much the owner holds of several buckets, and asks for more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     pub owner: Owner,
     pub sequence: u64,
+    /// How long the reports count: [`LIFE`](super::super::LIFE), or the time of a timed hold.
+    pub life: Micros,
     /// One report for each bucket. The buckets of which the call asks something come first.
     pub reports: Vec<BucketReport>,
 }
@@ -34,7 +37,8 @@ pub struct BucketReport {
 impl Call {
     /// Returns the report that the call sends to the store about a bucket.
     pub fn report(&self, about: &BucketReport) -> Report {
-        Report { owner: self.owner, sequence: self.sequence, held: about.held, settled: about.settled }
+        let Call { owner, sequence, life, .. } = *self;
+        Report { owner, sequence, held: about.held, settled: about.settled, life }
     }
 }
 

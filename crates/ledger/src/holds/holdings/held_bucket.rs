@@ -8,6 +8,16 @@ use crate::algorithm::budget::Budget;
 use crate::cost::Cost;
 use crate::holds::report::SettledSums;
 
+/// Whether a settled cost or a reset will be reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a lost cost should be counted"]
+pub enum SettledCost {
+    /// The next report about the bucket includes it.
+    Kept,
+    /// The costs and resets of too many buckets wait for the store, so this one is lost.
+    Lost,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HeldBucket {
     /// The amount held by slots.
@@ -32,14 +42,15 @@ pub(super) struct HeldBudget {
     pub limit: Budget,
     /// The sum of the settled costs, and the largest such sum that the store has accepted.
     pub settled: SettledSums,
-    /// The part of the settled sum that decisions without the store have counted already.
+    /// The part of the settled sum that decisions without the store have counted already. It ends at the last reset or
+    /// later.
     pub counted: Cost,
     /// The number of slots that have not ended. Some of them may hold nothing, but all of them end with a cost.
     pub slots: usize,
     /// The sequence of the owner's last call when the owner began to keep the bucket.
     pub began: u64,
-    /// Whether the store has accepted a report since then. Until then the reports give 0 as the sum, because the store
-    /// may know an older sum.
+    /// Whether the store has accepted a report since `began`. Until then the reports give 0 as the sum, because the
+    /// store may know an older sum.
     pub has_begun: bool,
 }
 
@@ -56,7 +67,7 @@ impl HeldBucket {
     /// settled sum, and settled costs count as held.
     pub(super) fn said(&self) -> Cost {
         let unsaid = self.budget.as_ref().filter(|budget| !budget.has_begun);
-        let unsaid = unsaid.map_or(Cost::default(), |budget| budget.settled.to);
+        let unsaid = unsaid.map_or(Cost::default(), |budget| budget.settled.to.less(budget.settled.resets.sum));
         self.held.plus(self.unanswered()).plus(unsaid)
     }
 
@@ -81,16 +92,16 @@ impl HeldBucket {
         self.acknowledged == Some(self.held) && self.has_charged_all()
     }
 
-    /// Returns whether the store has charged all that is settled.
+    /// Returns whether the store has charged all that is settled, and has accepted all resets.
     pub(super) fn has_charged_all(&self) -> bool {
-        self.budget.as_ref().is_none_or(|budget| budget.settled.from == budget.settled.to)
+        self.budget.as_ref().is_none_or(|budget| budget.settled.are_accepted())
     }
 
     /// Begins a new sum if the store has charged all that is settled, and the sum is large. The next report says 0, as if
     /// the owner had forgotten its sum. `sequence` is that of the owner's last call.
     pub(super) fn begin_new_sum(&mut self, sequence: u64) {
         if let Some(budget) = &mut self.budget
-            && budget.settled.from == budget.settled.to
+            && budget.settled.are_accepted()
             && budget.settled.to >= NEW_SUM
         {
             (budget.settled, budget.counted) = (SettledSums::default(), Cost::default());
@@ -107,7 +118,7 @@ impl HeldBucket {
         self.reported = if self.reported == ReportCount::None { ReportCount::One } else { ReportCount::More };
     }
 
-    /// Joins the amounts that were asked for in calls up to this sequence to one amount.
+    /// Merges the amounts asked for in calls up to this sequence into one.
     pub(super) fn join_asked(&mut self, sequence: u64) {
         let later: SmallVec<[(u64, Cost); 1]> =
             self.asked.iter().filter(|(call, _)| *call > sequence).copied().collect();

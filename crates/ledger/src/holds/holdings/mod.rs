@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::report::{EARLY, Owner, REPORT_EVERY, SettledSums};
+use super::report::{EARLY, LIFE, Owner, REPORT_EVERY, SettledSums};
 use super::slots::{SlotId, SlotTerms, Slots};
 use crate::algorithm::Algorithm;
 use crate::algorithm::concurrency::Concurrency;
@@ -25,6 +25,7 @@ use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 pub use call::{BucketReport, Call, ReportAnswer};
+pub use held_bucket::SettledCost;
 use held_bucket::{HeldBucket, HeldBudget, ReportCount};
 use turns::{Turn, Turns};
 
@@ -45,16 +46,6 @@ const MOST_COST: Cost = Cost::from_thousandths(1 << 50);
 /// The sum of settled costs from which an owner begins a new sum, as soon as the store has charged all of it.
 const NEW_SUM: Cost = Cost::from_thousandths(1 << 51);
 
-/// Whether a settled cost will be reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a lost cost should be counted"]
-pub enum SettledCost {
-    /// The next report about the bucket includes the cost.
-    Kept,
-    /// The costs of too many buckets wait for the store, so this one is lost.
-    Lost,
-}
-
 /// How much one owner holds of each bucket, and what the next call has to say about it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holdings {
@@ -64,7 +55,7 @@ pub struct Holdings {
     buckets: BTreeMap<BucketKey, HeldBucket>,
     slots: Slots,
     turns: Turns,
-    /// The number of buckets with costs that the store has not accepted.
+    /// The number of buckets with costs or resets that the store has not accepted.
     uncharged: usize,
     /// The bound of `uncharged`, and of the buckets of which only the sums are kept.
     most_sums: usize,
@@ -130,7 +121,7 @@ impl Holdings {
             self.say_again_at(key, now.plus(REPORT_EVERY));
         }
         self.sequence = sequence;
-        Call { owner: self.owner, sequence, reports }
+        Call { owner: self.owner, sequence, life: LIFE, reports }
     }
 
     /// Records the store's answer to a report of a call, and returns the slots that were granted. `None` if the answer
@@ -148,7 +139,9 @@ impl Holdings {
         if let (ReportAnswer::Accepted { .. }, Some(budget)) = (answer, &mut bucket.budget)
             && call.sequence > budget.began
         {
-            budget.settled.from = budget.settled.from.max(about.settled.to);
+            let (own, said) = (&mut budget.settled, about.settled);
+            own.from = own.from.max(said.to);
+            own.resets.accepted = own.resets.accepted.max(said.resets.count);
             budget.has_begun = true;
         }
         if bucket.has_charged_all() && !was_charged {
@@ -233,13 +226,27 @@ impl Holdings {
 
     /// Ends a slot of a budget that has not ended before, and counts what its request has spent.
     pub fn settle(&mut self, slot: SlotId, spent: Cost) -> SettledCost {
+        self.settle_with(slot, 0, spent)
+    }
+
+    /// Ends a slot as [`Holdings::settle`] does, after a reset: what was spent of the bucket before is forgotten.
+    pub fn reset(&mut self, slot: SlotId, spent: Cost) -> SettledCost {
+        self.settle_with(slot, 1, spent)
+    }
+
+    fn settle_with(&mut self, slot: SlotId, resets: u64, spent: Cost) -> SettledCost {
         let Some((bucket, amount)) = self.slots.end(slot) else { return SettledCost::Kept };
         let mut cost = SettledCost::Kept;
-        if let Some(held) = self.buckets.get_mut(&bucket).filter(|_| spent > Cost::default()) {
+        if let Some(held) = self.buckets.get_mut(&bucket).filter(|_| spent > Cost::default() || resets > 0) {
             let is_first = held.has_charged_all();
             match &mut held.budget {
                 Some(_) if is_first && self.uncharged >= self.most_sums => cost = SettledCost::Lost,
                 Some(budget) => {
+                    if resets > 0 {
+                        budget.settled.resets.count += resets;
+                        budget.settled.resets.sum = budget.settled.to;
+                        budget.counted = budget.counted.max(budget.settled.to);
+                    }
                     // A server that names an absurd cost must not bring the sum to the largest number that a store knows.
                     budget.settled.to = budget.settled.to.plus(spent.min(MOST_COST));
                     self.uncharged += usize::from(is_first);
@@ -251,13 +258,13 @@ impl Holdings {
         cost
     }
 
-    /// Returns the settled costs of a bucket that neither the store has accepted nor this function has returned before.
-    /// A decision without the store charges them to its share of the limit.
+    /// Returns the settled costs of a bucket, except those that the store has accepted or this function has returned
+    /// before. A decision without the store charges them to its share of the limit.
     pub fn count_settled(&mut self, bucket: &BucketKey) -> Cost {
         let Some(budget) = self.buckets.get_mut(bucket).and_then(|bucket| bucket.budget.as_mut()) else {
             return Cost::default();
         };
-        let SettledSums { from, to } = budget.settled;
+        let SettledSums { from, to, .. } = budget.settled;
         let counted = std::mem::replace(&mut budget.counted, to);
         to.less(from.max(counted))
     }
@@ -287,7 +294,7 @@ impl Holdings {
         }
     }
 
-    /// Forgets a bucket of which nothing is held or asked, if no call has reported anything else. This keeps the list
+    /// Forgets a bucket of which nothing is held or asked, if no call has had a report about it. This keeps the list
     /// short while the store is down.
     fn forget_if_unreported(&mut self, key: BucketKey) {
         let is_unreported = |bucket: &HeldBucket| bucket.reported == ReportCount::None && bucket.is_idle();

@@ -223,7 +223,7 @@ fn a_request_that_reserves_nothing_settles_its_cost() {
     assert_eq!(holdings.settle(slots[0], Cost::from_tokens(5)), SettledCost::Kept);
     assert!(holdings.has_reports());
     let call = holdings.call(&[], NOW);
-    let settled = SettledSums { from: Cost::default(), to: Cost::from_tokens(5) };
+    let settled = SettledSums { from: Cost::default(), to: Cost::from_tokens(5), ..SettledSums::default() };
     assert_eq!((call.reports[0].bucket, call.reports[0].settled), (key(1), settled));
 }
 
@@ -252,7 +252,7 @@ fn what_is_asked_in_a_call_outside_of_the_period_is_not_held_and_the_report_is_s
     settle(&mut holdings, slot, 3);
     assert_eq!(report_all(&mut holdings, NOW), [(0, 0)], "the store may know an older sum");
     let call = holdings.call(&[], NOW);
-    let settled = SettledSums { from: Cost::default(), to: Cost::from_tokens(3) };
+    let settled = SettledSums { from: Cost::default(), to: Cost::from_tokens(3), ..SettledSums::default() };
     assert_eq!((said(&call), call.reports[0].settled), (vec![(key(1), 0, 0)], settled));
 }
 
@@ -283,7 +283,10 @@ fn a_settled_cost_is_counted_without_the_store_once_until_the_store_has_accepted
     spend(&mut holdings, 1, 5);
     report_all(&mut holdings, NOW);
     let call = holdings.call(&[], NOW);
-    assert_eq!(call.reports[0].settled, SettledSums { from: Cost::default(), to: Cost::from_tokens(12) });
+    assert_eq!(
+        call.reports[0].settled,
+        SettledSums { from: Cost::default(), to: Cost::from_tokens(12), ..SettledSums::default() }
+    );
     spend(&mut holdings, 1, 1);
     holdings.answered(&call, &call.reports[0], ReportAnswer::Accepted { granted: &[] }, NOW);
     assert_eq!(counted(&mut holdings), 1, "the store has charged the others");
@@ -293,7 +296,7 @@ fn settle(holdings: &mut Holdings, slot: SlotId, cost: u64) {
     assert_eq!(holdings.settle(slot, Cost::from_tokens(cost)), SettledCost::Kept);
 }
 
-/// Lets a request pass that holds something of this bucket and spends a cost.
+/// Makes a request that holds something of this bucket and spends a cost.
 fn spend(holdings: &mut Holdings, bucket: u16, cost: u64) {
     let slot = holdings.hold(key(bucket), of_budget(9, 1), NOW);
     settle(holdings, slot, cost);
@@ -305,7 +308,7 @@ fn report_all(holdings: &mut Holdings, now: Timestamp) -> Vec<(u64, u64)> {
     for report in &call.reports {
         holdings.answered(&call, report, ReportAnswer::Accepted { granted: &[] }, now);
     }
-    let sums = |SettledSums { from, to }: SettledSums| (from.whole(), to.whole());
+    let sums = |SettledSums { from, to, .. }: SettledSums| (from.whole(), to.whole());
     call.reports.iter().map(|report| sums(report.settled)).collect()
 }
 

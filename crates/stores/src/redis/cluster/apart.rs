@@ -16,10 +16,10 @@ use smallvec::SmallVec;
 
 use super::hash_tags::{HashTags, TagIndex};
 use super::nodes::Nodes;
+use super::timed_holds::nothing_of;
 use super::undo::GroupCharge;
 use super::{Cluster, Take};
 use crate::caller::Caller;
-#[cfg(feature = "opentelemetry")]
 use crate::caller::SpanLink;
 use crate::error::StoreError;
 use crate::reply::TakeReply;
@@ -152,7 +152,6 @@ impl Caller for GroupCaller {
         self.is_refused.load(Ordering::Relaxed) || self.request.as_ref().is_some_and(|request| request.has_left())
     }
 
-    #[cfg(feature = "opentelemetry")]
     fn span_link(&self) -> Option<SpanLink> {
         self.request.as_ref()?.span_link()
     }
@@ -226,8 +225,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When some calls have no answer. Their charges count as spent. The caller may keep the charges of the other
-    /// calls.
+    /// When some calls have no answer. Their charges count as spent. The caller may keep what the other calls charged.
     pub(super) async fn take_apart(&self, take: &Take<'_>) -> Result<Option<TakeReply>, TakeFailure> {
         if self.nodes.state.hooks.drops_undone() {
             self.nodes.state.deny_cache.expect_undone_charges_of(take.plan);
@@ -252,24 +250,24 @@ impl Cluster {
                 continue;
             }
             // This call may continue after another group has refused, so it owns its data.
-            let (cluster, worker, waiting) = (self.clone(), take.worker, take.waiting);
+            let (cluster, worker, waiting, hold) = (self.clone(), take.worker, take.waiting, take.hold);
             let caller: Option<Arc<dyn Caller>> = Some(Arc::clone(&request) as _);
             let mut asking: LateGroup = Box::pin(async move {
-                let take = Take { worker, plan: &group.plan, caller, waiting };
+                let take = Take { worker, plan: &group.plan, caller, waiting, hold };
                 let reply = cluster.take_together(&take, group.tag).await;
                 (group, reply)
             });
-            // The next node gets the other half of the remaining time.
-            let patience = Micros(self.left(take).0 / 2);
+            // Half of the remaining time is kept for the next nodes.
+            let patience = Micros(self.left(take.waiting).0 / 2);
             match answered_within(patience, &mut asking).await {
                 Some((group, reply)) => match charging.add(group, reply) {
                     Next::Group => {}
                     Next::Refused => {
-                        self.give_back_late(late, &request);
+                        self.give_back_late(late, &request, take);
                         return Ok(Some(charging.whole.into_reply()));
                     }
                     Next::ClientLeft => {
-                        self.give_back_late(late, &request);
+                        self.give_back_late(late, &request, take);
                         return Ok(None);
                     }
                 },
@@ -283,11 +281,11 @@ impl Cluster {
             match charging.add(group, reply) {
                 Next::Group => {}
                 Next::Refused => {
-                    self.give_back_late(late, &request);
+                    self.give_back_late(late, &request, take);
                     return Ok(Some(charging.whole.into_reply()));
                 }
                 Next::ClientLeft => {
-                    self.give_back_late(late, &request);
+                    self.give_back_late(late, &request, take);
                     return Ok(None);
                 }
             }
@@ -297,16 +295,20 @@ impl Cluster {
 
     /// Gives back the charges of late groups, for a request that was refused or whose client has left. The client does
     /// not wait for this.
-    fn give_back_late(&self, late: impl IntoIterator<Item = LateGroup>, request: &GroupCaller) {
+    fn give_back_late(&self, late: impl IntoIterator<Item = LateGroup>, request: &GroupCaller, take: &Take<'_>) {
         request.is_refused.store(true, Ordering::Relaxed);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         for asking in late {
             let mut charged = ChargedGroups::of(&self.nodes);
+            let (cluster, worker, hold) = (self.clone(), take.worker, take.hold);
             runtime.spawn(async move {
                 if let (Group { tag, plan, .. }, Ok(Some(reply))) = asking.await
                     && reply.settlement.is_granted()
                 {
                     charged.add(tag, &plan, &reply);
+                    if let Some(hold) = hold {
+                        cluster.settle_timed(worker, hold.owner, &nothing_of(&plan)).await;
+                    }
                 }
             });
         }
@@ -320,7 +322,7 @@ async fn answered_within<T>(patience: Micros, asking: impl Future<Output = T>) -
     }
 }
 
-/// Returns the charges of a plan that spend. Of several charges to one bucket, only the last is returned. Slots and
+/// Returns the charges that spend something. Of several charges to one bucket, only the last is returned. Slots and
 /// budgets are left out.
 fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
     let all = plan.enforced.iter().enumerate();

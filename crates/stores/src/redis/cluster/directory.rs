@@ -11,7 +11,7 @@ use super::slots::SlotRange;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// How long a hash slot counts as moving after a sign of it. In this time, a call for the slot has only one plan.
+/// How long a hash slot counts as moving after a reply that said so. Meanwhile, a call for the slot has only one plan.
 const MOVING: Micros = Micros(1_000_000);
 /// How long the next owner is remembered after [`MOVING`].
 const BROKEN_OFF: Micros = Micros(3_000_000);
@@ -177,7 +177,7 @@ mod tests {
         let mut now = Timestamp(1_000_000);
         directory.follow(&all, now);
         directory.moving(TagIndex(0), Some(at(2)), now);
-        // A long migration continues while there are signs of it.
+        // A long migration goes on while replies show it.
         for _ in 0..5 {
             now = now.plus(Micros(3_000_000));
             directory.moving(TagIndex(0), Some(at(2)), now);

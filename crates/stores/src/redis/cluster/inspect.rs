@@ -8,13 +8,15 @@ use tokio::time::Instant;
 use super::hash_tags::{HashTags, TagIndex};
 use super::settings;
 use super::topology::read_topology;
+use crate::ban_list::BanList;
+use crate::bucket_change::BucketChange;
 use crate::error::{Fault, StoreError};
 use crate::redis::inspect::Inspector as NodeInspector;
 use crate::redis::settings::Settings;
 use crate::remote::login::CurrentLogin;
 use crate::reply::GivenBack;
 use base::host_port::HostPort;
-use base::time::{Micros, Timestamp};
+use base::time::Timestamp;
 use ledger::algorithm::{Algorithm, AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
@@ -42,7 +44,7 @@ impl Inspector {
     ///
     /// # Errors
     ///
-    /// When no node says which nodes there are.
+    /// When no node returns the topology.
     pub async fn open(cluster: &settings::Settings, settings: &Settings) -> Result<Inspector, Fault> {
         let login = Arc::new(CurrentLogin::new(settings.login.clone()));
         let tags = HashTags::new(&settings.prefix, cluster.place);
@@ -106,18 +108,27 @@ impl Inspector {
         self.each_tag(buckets, |(key, _)| *key, async |node, buckets| node.give_back(buckets, amount).await).await
     }
 
-    /// Begins a ban of each of these buckets, which lasts for `length` from now. A ban that runs is replaced. A bucket whose
-    /// limit has no bans is left as it is. Returns the time, and the states before and after.
+    /// Changes each of these buckets. Returns the time, and the states before and after.
     ///
     /// # Errors
     ///
     /// When a node gives no answer or refuses a command, or if a bucket changes too often.
-    pub async fn set_ban(
+    pub async fn change(
         &mut self,
-        buckets: &[(BucketKey, Algorithm)],
-        length: Micros,
+        keys: &[BucketKey],
+        change: &BucketChange<'_>,
     ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
-        self.each_tag(buckets, |(key, _)| *key, async |node, buckets| node.set_ban(buckets, length).await).await
+        self.each_tag(keys, |key| *key, async |node, keys| node.change(keys, change).await).await
+    }
+
+    /// Returns how many live gateways announce no format of states, or one older than `format`.
+    ///
+    /// # Errors
+    ///
+    /// When the node that lists the gateways gives no answer, or refuses a command.
+    pub async fn count_older_gateways(&mut self, format: u8) -> Result<usize, Fault> {
+        // Gateways are listed under the first hash tag.
+        self.node(TagIndex(0)).await?.count_older_gateways(format).await
     }
 
     /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited
@@ -133,10 +144,7 @@ impl Inspector {
     ) -> Result<Vec<BucketKey>, Fault> {
         let mut found: Vec<BucketKey> = Vec::new();
         let (pattern, mut seen) = (format!("{}:{{*}}:*", self.settings.prefix), 0);
-        let indexes: Vec<TagIndex> = self.tags.iter().map(|(index, _)| index).collect();
-        for index in indexes {
-            self.node(index).await?;
-        }
+        self.connect_all().await?;
         let tags = &self.tags;
         for (_, node) in &mut self.nodes {
             let (before, mut last) = (seen, 0);
@@ -150,6 +158,36 @@ impl Inspector {
             found.extend(own.into_iter().filter(|key| !found.contains(key)).collect::<Vec<_>>());
         }
         Ok(found)
+    }
+
+    /// Lists the running bans of the limit whose buckets have the keys for which `is` returns true. Calls `progress` with the
+    /// number of buckets visited so far.
+    ///
+    /// # Errors
+    ///
+    /// When a node gives no answer, or refuses a command. While hash slots move, a node may refuse to read a bucket.
+    pub async fn list_bans(
+        &mut self,
+        limit: &Algorithm,
+        is: &dyn Fn(&BucketKey) -> bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<BanList, Fault> {
+        let (pattern, mut list) = (format!("{}:{{*}}:*", self.settings.prefix), BanList::default());
+        self.connect_all().await?;
+        let tags = &self.tags;
+        for (_, node) in &mut self.nodes {
+            node.add_bans(&mut list, limit, &pattern, &|name| tags.bucket(name).filter(is), progress).await?;
+        }
+        Ok(list)
+    }
+
+    /// Connects to all nodes that have buckets.
+    async fn connect_all(&mut self) -> Result<(), Fault> {
+        let indexes: Vec<TagIndex> = self.tags.iter().map(|(index, _)| index).collect();
+        for index in indexes {
+            self.node(index).await?;
+        }
+        Ok(())
     }
 
     /// Asks the node of each hash tag about its items. Returns the replies in the order of the items.

@@ -15,9 +15,11 @@ pub(crate) mod inspect;
 mod latest_links;
 mod node_server;
 mod nodes;
+mod read;
 mod redirection;
 pub(super) mod settings;
 mod slots;
+mod timed_holds;
 mod topology;
 mod undo;
 
@@ -40,6 +42,7 @@ use base::time::{Clock, Micros, Timestamp};
 use directory::Directory;
 use hash_tags::{HashTags, TagIndex};
 use ledger::charge::{Charge, LimitId, Plan, Settlement};
+use ledger::holds::TimedHold;
 use nodes::Nodes;
 pub use settings::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
 
@@ -60,6 +63,8 @@ struct Take<'p> {
     plan: &'p Plan,
     caller: Option<Arc<dyn Caller>>,
     waiting: WaitPeriod,
+    /// The timed hold that takes, in the place of the worker.
+    hold: Option<TimedHold>,
 }
 
 impl Cluster {
@@ -111,7 +116,7 @@ impl Cluster {
             return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached, reservation }));
         }
         let waiting = WaitPeriod { since, until: answer_within.map(|most| since.plus(most)) };
-        let take = Take { worker, plan, caller, waiting };
+        let take = Take { worker, plan, caller, waiting, hold: None };
         match self.only_tag(plan) {
             Some(tag) => Ok(self.take_together(&take, tag).await?),
             None => self.take_apart(&take).await,
@@ -162,7 +167,8 @@ impl Cluster {
         configuration.clone_into(&mut self.nodes.state.this_gateway.lock().configuration);
     }
 
-    /// Applies the settings that can change without a restart, from the next connection and the next topology.
+    /// Applies the settings that can change without a restart. New connections use them, as does the next read of the
+    /// topology.
     pub fn replace_login(&self, settings: &redis::Settings) {
         self.nodes.replace(settings);
     }

@@ -9,6 +9,7 @@ use super::directory::{Directory, NodeId};
 use super::hash_tags::TagIndex;
 use crate::error::{Fault, StoreError};
 use crate::events::{EventSink, RunningGateway};
+use crate::redis::bucket_reads;
 use crate::redis::codec::Call;
 use crate::redis::dial::step;
 use crate::redis::fault_injection::Hooks;
@@ -22,10 +23,11 @@ use crate::remote::Route;
 use crate::remote::holds::PartIndices;
 use crate::remote::login::CurrentLogin;
 use crate::remote::transport::{
-    CallLimits, CallPart, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport,
+    CallLimits, CallPart, CallReply, DrivenLink, Driver, LiveGateways, PartReply, ReadStates, Transport,
 };
 use base::host_port::HostPort;
 use base::time::{Clock, Timestamp};
+use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 
 /// The [`Transport`] to one node of a Redis cluster.
@@ -225,6 +227,29 @@ impl Transport for NodeServer {
         Ok(calls.iter().zip(replies).map(part).collect())
     }
 
+    /// Reads buckets that are all under one hash tag.
+    async fn read(&self, link: &mut Link, keys: &[BucketKey], route: Route) -> Result<ReadStates, Fault> {
+        let tag = keys.first().map_or(TagIndex(0), |key| self.directory.tags.of(key));
+        let prefix = self.directory.tags.get(tag).map_or("", |tag| &tag.prefix);
+        let asking = usize::from(route == Route::Next);
+        let mut pipeline = Pipeline::with_capacity((1 + asking) * keys.len() + 1);
+        for key in keys {
+            if route == Route::Next {
+                pipeline.add_command(Cmd::new().arg("ASKING").clone());
+            }
+            pipeline.add_command(bucket_reads::get(prefix, key));
+        }
+        pipeline.add_command(bucket_reads::time());
+        let replies = self.hooks.send_all(&mut link.connection, &pipeline).await?.into_iter();
+        // The reply to ASKING precedes that to each GET.
+        let replies =
+            replies.enumerate().filter(|(index, _)| asking == 0 || index % 2 == 1 || *index == 2 * keys.len());
+        let redirected = |error| self.directory.redirected(tag, &error, &self.address, self.clock.now());
+        let replies = replies.map(|(_, reply)| reply.extract_error().map_err(redirected));
+        let read = bucket_reads::parse(replies, keys.len())?;
+        Ok(ReadStates { now: self.hooks.moment(&self.clock).unwrap_or(read.now), ..read })
+    }
+
     /// Sends a heartbeat if this node has the first hash tag. Gateways are listed under that tag.
     async fn beat(
         &self,
@@ -249,7 +274,11 @@ impl Transport for NodeServer {
     }
 
     fn part(&self, plan: &Plan) -> usize {
-        plan.charges().next().map_or(0, |charge| usize::from(self.directory.tags.of(&charge.key).0))
+        plan.charges().next().map_or(0, |charge| self.part_of(&charge.key))
+    }
+
+    fn part_of(&self, bucket: &BucketKey) -> usize {
+        usize::from(self.directory.tags.of(bucket).0)
     }
 
     fn own_parts(&self) -> PartIndices {

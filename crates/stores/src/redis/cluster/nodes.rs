@@ -91,7 +91,8 @@ impl Nodes {
         events: EventSink,
     ) -> Nodes {
         let tags = directory.tags.iter().count();
-        let holds = |worker| WorkerHolds::new(state.gateway_name, Worker(worker), tags, events.clone());
+        let holds =
+            |worker| WorkerHolds::new(state.gateway_name, Worker(worker), tags, events.clone(), &state.fallback);
         let holds = (0..workers).map(holds).collect();
         let health = Arc::new(Health::new(workers, events));
         Nodes {

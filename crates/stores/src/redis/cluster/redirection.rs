@@ -1,16 +1,20 @@
 //! Handles the redirections of a cluster: MOVED, ASK and TRYAGAIN. Notes the new node in the directory, and sends the
 //! call again.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::RedisError;
 
 use super::directory::{Directory, NodeId};
 use super::hash_tags::TagIndex;
+use super::nodes::Node;
 use super::{Cluster, Take};
 use crate::error::{Fault, StoreError};
 use crate::remote::{Route, WaitPeriod};
 use crate::reply::TakeReply;
+use crate::worker::Worker;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
@@ -54,38 +58,60 @@ impl Cluster {
     /// # Errors
     /// Returns the reason why the node has not decided.
     pub(super) async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
+        let Take { worker, plan, caller, waiting, hold } = take;
+        let ask = |node: Arc<Node>, route| {
+            let caller = caller.clone();
+            async move { node.remote.query(*worker, plan, caller, *waiting, route, *hold).await }
+        };
+        self.ask_owner(tag, *worker, *waiting, ask).await
+    }
+
+    /// Asks the node of a hash tag. Follows redirections. `ask` asks a node, and gets the reason why this node is asked.
+    ///
+    /// # Errors
+    /// Returns the reason why no node has answered.
+    pub(super) async fn ask_owner<A, F, T>(
+        &self,
+        tag: TagIndex,
+        worker: Worker,
+        waiting: WaitPeriod,
+        ask: A,
+    ) -> Result<T, StoreError>
+    where
+        A: Fn(Arc<Node>, Route) -> F,
+        F: Future<Output = Result<T, StoreError>>,
+    {
         let directory = &self.nodes.directory;
         let mut to = directory.owner(tag);
         let (mut redirected, mut route) = (false, Route::Owner);
         for _ in 0..REDIRECTIONS {
             let node = to.and_then(|id| self.nodes.get(id));
-            let Take { worker, plan, caller, waiting } = take;
-            let taken = match &node {
-                Some(node) => node.remote.query(*worker, plan, caller.clone(), *waiting, route).await,
+            let answer = match &node {
+                Some(node) => ask(Arc::clone(node), route).await,
                 None => Err(StoreError::Unreachable),
             };
             let now = self.nodes.clock.now();
-            let error = match taken {
+            let error = match answer {
                 Err(error) if error.is_redirection() => error,
                 // A node that was just found may have no connection yet.
                 Err(StoreError::Unreachable) if redirected || node.as_ref().is_some_and(|node| node.is_new(now)) => {
-                    self.wait_for_node(take, to).await?;
+                    self.wait_for_node(worker, waiting, to).await?;
                     StoreError::Unreachable
                 }
                 other => return other,
             };
-            if self.left(take) == Micros(0) {
+            if self.left(waiting) == Micros(0) {
                 return Err(StoreError::Timeout);
             }
             redirected = true;
             (to, route) = match (error, directory.next_owner(tag)) {
                 (StoreError::SlotMoving, Some(next)) => (Some(next), Route::Next),
                 (StoreError::TryAgain, _) => {
-                    self.pause(take).await;
+                    self.pause(waiting).await;
                     (to, route)
                 }
                 (StoreError::SlotMoved, _) if directory.owner(tag) == to => {
-                    self.pause(take).await;
+                    self.pause(waiting).await;
                     (directory.owner(tag), Route::Owner)
                 }
                 _ => (directory.owner(tag), Route::Owner),
@@ -99,26 +125,26 @@ impl Cluster {
     /// # Errors
     ///
     /// When the node cannot be used before the request's deadline.
-    async fn wait_for_node(&self, take: &Take<'_>, to: Option<NodeId>) -> Result<(), StoreError> {
+    async fn wait_for_node(&self, worker: Worker, waiting: WaitPeriod, to: Option<NodeId>) -> Result<(), StoreError> {
         loop {
             let node = to.and_then(|id| self.nodes.get(id));
-            if node.is_some_and(|node| node.remote.usable(take.worker).is_ok()) {
+            if node.is_some_and(|node| node.remote.usable(worker).is_ok()) {
                 return Ok(());
             }
-            if self.left(take) == Micros(0) {
+            if self.left(waiting) == Micros(0) {
                 return Err(StoreError::Unreachable);
             }
-            self.pause(take).await;
+            self.pause(waiting).await;
         }
     }
 
-    async fn pause(&self, take: &Take<'_>) {
-        tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
+    async fn pause(&self, waiting: WaitPeriod) {
+        tokio::time::sleep(PAUSE.min(self.left(waiting).into())).await;
     }
 
     /// Returns the time for which the request may still wait.
-    pub(super) fn left(&self, take: &Take<'_>) -> Micros {
-        let (WaitPeriod { since, until }, now) = (take.waiting, self.nodes.clock.now());
+    pub(super) fn left(&self, WaitPeriod { since, until }: WaitPeriod) -> Micros {
+        let now = self.nodes.clock.now();
         let left = Micros(self.nodes.settings.timeout.0.saturating_sub(now.since(since).0));
         until.map_or(left, |until| left.min(until.since(now)))
     }

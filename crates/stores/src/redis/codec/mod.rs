@@ -5,6 +5,7 @@
 //! computed levels is rejected. So replies are short, and a broken server cannot grant one request the charge of
 //! another. A call may have reports, which say how many slots are held. Their effect is computed here in the same way.
 
+mod leases;
 mod reports;
 
 use std::collections::HashMap;
@@ -16,11 +17,13 @@ use smallvec::SmallVec;
 use crate::error::StoreError;
 use crate::remote::transport::{BucketAfterCall, Reply, is_short};
 use base::time::{Micros, Timestamp};
+pub use leases::LeaseCall;
 use ledger::algorithm::{Algorithm, AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
-use ledger::charge::{Charge, ChargePurpose, Plan, settle};
+use ledger::charge::{Charge, ChargePurpose, Plan, refuse, settle};
 use ledger::cost::Cost;
 use ledger::holds;
+use ledger::outcome::ToldThresholds;
 use reports::{OUTSIDE_PERIOD, Reports, results_of_others};
 
 /// The largest integer that a Lua number represents exactly.
@@ -98,7 +101,7 @@ impl<'p> Call<'p> {
         Call { runs, tables, requests, reports }
     }
 
-    /// Returns the Redis command of the call. `sha` names the script that the server has loaded, and `near` is about
+    /// Returns the Redis command of the call. `sha` names the script that the server has loaded, and `near` is roughly
     /// the time on the server's clock. `now` is the time that a test chooses for the script. It is ignored without the
     /// feature `test-hooks`.
     pub fn command(&self, sha: &str, prefix: &str, near: Timestamp, now: Option<Timestamp>) -> Cmd {
@@ -168,6 +171,13 @@ impl<'p> Call<'p> {
             let granted = match grant(granted)? {
                 Grant::First(granted) if granted <= run.times as u64 => granted,
                 Grant::First(_) => return Err(StoreError::UnexpectedReply),
+                Grant::RefusedWithoutBan => {
+                    let found: SmallVec<[_; 2]> = run.indices.iter().map(|index| states[*index].as_deref()).collect();
+                    let refused = refuse(run.plan, &found, now).ok_or(StoreError::UnexpectedReply)?;
+                    out_of_memory = true;
+                    settlements.extend((0..run.times).map(|_| Some(refused.clone())));
+                    continue;
+                }
                 // A call without reports cannot have an old report.
                 Grant::OldReport if self.reports.is_none() => return Err(StoreError::UnexpectedReply),
                 undecided @ (Grant::LeftOut | Grant::OutOfMemory | Grant::OldReport) => {
@@ -178,8 +188,11 @@ impl<'p> Call<'p> {
             };
             for nth in 0..run.times as u64 {
                 let found: SmallVec<[_; 2]> = run.indices.iter().map(|index| states[*index].as_deref()).collect();
-                let (settlement, entries) = settle(run.plan, &found, now);
+                let (mut settlement, entries) = settle(run.plan, &found, now);
                 drop(found);
+                if is_unwritten {
+                    settlement.enforced.iter_mut().for_each(|outcome| outcome.told = ToldThresholds::default());
+                }
                 if settlement.is_granted() != (nth < granted) {
                     return Err(StoreError::UnexpectedReply);
                 }
@@ -200,7 +213,8 @@ impl<'p> Call<'p> {
         let left = self.tables.keys.iter().zip(states).zip(last).filter_map(|((key, state), last)| {
             let (short, reset_after, algorithm) = last?;
             let ban = algorithm.running_ban(state.as_deref(), now);
-            Some(BucketAfterCall { key: *key, state: algorithm.excerpt(state?), short, reset_after, ban })
+            let state = state.map(|state| algorithm.excerpt(state));
+            Some(BucketAfterCall { key: *key, state, short, reset_after, ban })
         });
         let left = left.collect();
         Ok(Reply { now, healed, settlements, left, reports, out_of_memory })
@@ -222,7 +236,7 @@ pub fn add_grant(text: &mut Vec<u8>, kind: AlgorithmKind, amount: Cost) {
 }
 
 /// Appends to `text` a charge that is to be undone, in the encoding that `give_back.lua` describes. `charged` is the
-/// time of the charge, and `near` is about the time on the server's clock.
+/// time of the charge, and `near` is roughly the time on the server's clock.
 pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near: Timestamp) {
     let Charge { algorithm, cost, .. } = charge;
     add_given_back(text, algorithm.kind(), *cost, charged);
@@ -318,7 +332,9 @@ enum Grant {
     LeftOut,
     /// The server refused to write for this run, because its memory is full.
     OutOfMemory,
-    /// A report about one of the run's buckets was not newer than the last one, or was not read.
+    /// All requests are refused. The first one would have begun a ban, but the memory of the server is full.
+    RefusedWithoutBan,
+    /// A report on a bucket of these requests is not newer than the last one of its owner.
     OldReport,
 }
 
@@ -327,6 +343,7 @@ fn grant(value: &Value) -> Result<Grant, StoreError> {
         Value::Int(-1) => Ok(Grant::LeftOut),
         Value::Int(-2) => Ok(Grant::OutOfMemory),
         Value::Int(-3) => Ok(Grant::OldReport),
+        Value::Int(-4) => Ok(Grant::RefusedWithoutBan),
         granted => integer(granted).map(Grant::First),
     }
 }
@@ -356,6 +373,36 @@ pub fn state(value: &Value) -> Result<Option<State>, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remote::transport::ReportResult;
+    use ledger::algorithm::ban::Ban;
+    use ledger::algorithm::budget::Budget;
+    use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+    use ledger::holds::{BucketReport, LIFE, Owner, SettledSums};
+
+    #[test]
+    fn a_report_about_a_bucket_that_is_only_asked_for_a_ban_has_a_key_of_its_own() {
+        let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
+        let ban = Ban::new(&[Micros(1_000_000)], Micros(1_000_000)).unwrap();
+        let limit = Algorithm::Budget(Budget::of_token_bucket(TokenBucket::new(rate, 5).unwrap()).with_ban(ban));
+        let [asked, other] = [BucketKey([1; 16]), BucketKey([2; 16])];
+        let check = Charge::new(asked, limit.beginning_no_ban().unwrap(), Cost::default());
+        let mut plan = Plan::default();
+        plan.enforced.push(Charge { purpose: ChargePurpose::Check, ..check });
+        let report = |bucket| BucketReport {
+            bucket,
+            limit,
+            held: Cost::default(),
+            settled: SettledSums::default(),
+            asked: Cost::default(),
+        };
+        let reports = [other, asked].map(report).to_vec();
+        let call = holds::Call { owner: Owner(1), sequence: 1, life: LIFE, reports };
+        // The request is granted, and then both reports are accepted.
+        let reply = [1 << 50, 0, 1].map(Value::Int).into_iter().chain([Value::Nil, Value::Int(1), Value::Int(1)]);
+        let reply = Call::with_reports(Some(&call), [&plan]).settle(&Value::Array(reply.collect())).unwrap();
+        assert!(reply.settlements[0].as_ref().unwrap().is_granted());
+        assert!(reply.reports.iter().all(|result| *result == ReportResult::Accepted) && reply.reports.len() == 2);
+    }
 
     #[test]
     fn what_a_plan_spends_is_reported_although_it_also_checks_the_bucket() {

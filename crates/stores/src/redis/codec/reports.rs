@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::remote::transport::ReportResult;
 use base::time::Timestamp;
 use ledger::algorithm::{Algorithm, State};
-use ledger::holds::{self, BucketReport, MOST_HELD, SettledSums};
+use ledger::holds::{self, BucketReport, MOST_HELD, Resets, SettledSums};
 
 /// The reports in a call: how much its connection holds of each bucket.
 #[derive(Debug)]
@@ -17,10 +17,10 @@ pub(super) struct Reports<'p> {
     /// The first reports are about buckets of the call's requests. Each has two indices here: the index of its bucket
     /// in the list of keys, and the index of its limit in the list of limits.
     places: Vec<(usize, usize)>,
-    /// The index of the first key that is a bucket of the other reports. These buckets are the last keys, in the order
-    /// of the reports.
+    /// The other reports are about buckets that no request of the call charges. This is the index of the first such
+    /// bucket in the list of keys. They are the last keys, in the order of the reports.
     pub first_other: usize,
-    /// For each of the other reports, the index of its limit in the list of limits.
+    /// For each report about a bucket that no request charges, the index of its limit in the list of limits.
     limits: Vec<usize>,
 }
 
@@ -33,8 +33,10 @@ impl<'p> Reports<'p> {
         let (of_requests, others) = call.reports.split_at(count);
         let place = |report: &BucketReport| (tables.key(&report.bucket), tables.limit(&report.limit));
         let places = of_requests.iter().map(place).collect();
+        // A request can only ask for a ban of such a bucket. Even so, the bucket has another key here, because the script
+        // takes the last keys in the order of the reports.
         let limit = |report: &BucketReport| {
-            tables.key(&report.bucket);
+            tables.keys.push(report.bucket);
             tables.limit(&report.limit)
         };
         let limits = others.iter().map(limit).collect();
@@ -43,12 +45,15 @@ impl<'p> Reports<'p> {
 
     /// Returns the reports in the encoding that `take.lua` describes.
     pub(super) fn text(&self) -> Vec<u8> {
-        let Reports { call: holds::Call { owner, sequence, reports }, places, first_other, limits } = self;
+        let Reports { call: holds::Call { owner, sequence, life, reports }, places, first_other, limits } = self;
         let (of_requests, others) = reports.split_at(places.len().min(reports.len()));
         let mut text = Vec::with_capacity(28 + 10 * of_requests.len());
         add_amount(&mut text, owner.0);
         add_short_amount(&mut text, *sequence);
         add(&mut text, [of_requests.len()]);
+        if owner.is_timed() {
+            add_short_amount(&mut text, life.0);
+        }
         for (report, (key, limit)) in of_requests.iter().zip(places) {
             // Lua counts from 1.
             add(&mut text, [key + 1, limit + 1]);
@@ -112,6 +117,7 @@ pub(super) fn results_of_others(replies: &[Value], is_unwritten: bool) -> Result
     let result = |reply: &Value| match reply {
         _ if is_unwritten => Ok(ReportResult::Old),
         Value::Int(1) => Ok(ReportResult::Accepted),
+        Value::Int(2) => Ok(ReportResult::SettledBefore),
         Value::Int(0) => Ok(ReportResult::Old),
         reply if *reply == OUTSIDE_PERIOD => Ok(ReportResult::OutsidePeriod),
         _ => Err(StoreError::UnexpectedReply),
@@ -119,12 +125,15 @@ pub(super) fn results_of_others(replies: &[Value], is_unwritten: bool) -> Result
     replies.iter().map(result).collect()
 }
 
-/// Appends what the owner holds and has settled.
+/// Appends what the owner holds, has settled and has reset.
 fn add_amounts(text: &mut Vec<u8>, report: &BucketReport) {
     add_short_amount(text, report.held.min(MOST_HELD).thousandths());
-    if let Algorithm::Budget(_) = report.limit {
-        let SettledSums { from, to } = report.settled;
+    if let Algorithm::Budget(budget) = report.limit {
+        let SettledSums { from, to, resets: Resets { accepted, count, sum } } = report.settled;
         [from, to].into_iter().for_each(|sum| add_amount(text, sum.thousandths()));
+        if budget.resets() {
+            [accepted, count, sum.thousandths()].into_iter().for_each(|number| add_amount(text, number));
+        }
     }
 }
 

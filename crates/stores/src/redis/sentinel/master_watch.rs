@@ -162,7 +162,7 @@ impl MasterWatch {
     }
 }
 
-/// Asks the sentinels once for the address of their master, for a command.
+/// Asks the sentinels once for the address of their master, without watching it.
 ///
 /// # Errors
 ///

@@ -3,6 +3,7 @@
 //! A further call is sent meanwhile if more is queued than one call may carry. It is also sent if the queued requests
 //! would otherwise miss their deadlines.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 
@@ -14,8 +15,11 @@ use crate::remote::transport::Transport;
 use base::time;
 use base::time::{Micros, Timestamp};
 
-/// The largest number of calls under way during which a further call is sent because of a long queue.
+/// A long queue causes a further call only while at most this many calls are under way.
 const MOST_FOR_OVERFLOW: usize = 1;
+
+/// How many timed holds a call of other requests may pass over in the queue.
+const MOST_PASSED_OVER: usize = 64;
 
 impl<T: Transport> Connection<T> {
     /// Makes the calls of this lane, one for each batch. Returns the fault that ends the connection.
@@ -50,7 +54,7 @@ impl<T: Transport> Connection<T> {
     /// Hands batches of queued requests to the lanes. Answers requests whose deadline passes while they are queued.
     pub(super) async fn feed(&self, session: &Session, queue: &mut Queue) -> Infallible {
         let mut batch = Vec::with_capacity(T::CALLS.charges);
-        let mut ended = 0;
+        let (mut ended, mut was_timed) = (0, false);
         loop {
             self.turn(session, queue, &mut ended).await;
             let has_reports = tokio::select! {
@@ -60,7 +64,8 @@ impl<T: Transport> Connection<T> {
             };
             // Other ready tasks on this thread run first, so that their requests join this call.
             tokio::task::yield_now().await;
-            self.fill(&mut batch, queue, session.under_way() > 0);
+            self.fill(&mut batch, queue, session.under_way() > 0, was_timed);
+            was_timed = batch.first().map_or(was_timed, |first| first.timed.is_some());
             if !batch.is_empty() {
                 batch = self.shared.hooks.gather(batch);
             }
@@ -110,15 +115,25 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Moves queued requests into the batch, as many as one call may carry. Requests of disconnected clients are left
-    /// out. A request for slots is kept back while a call under way asks for slots of the same bucket.
-    fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue, is_under_way: bool) {
+    /// out. A request for slots is kept back while a call under way asks for slots of the same bucket. A timed hold has an owner of
+    /// its own, so its call has no other request. After such a call (`was_timed`), one of other requests is next, if there are any:
+    /// they must not wait for many holds.
+    fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue, is_under_way: bool, was_timed: bool) {
         let (now, mut unsent) = (self.clock.now(), 0);
         let (mut charges, most) = (0, self.shared.hooks.requests(T::CALLS.requests));
+        let mut timed = VecDeque::new();
         while batch.len() < most
             && charges < T::CALLS.charges
             && let Some(waiting) = queue.try_next()
         {
             let Some(waiting) = waiting.still_there(now, self.timeout, &mut unsent) else { continue };
+            if waiting.timed.is_some() {
+                timed.push_back(waiting);
+                if batch.is_empty() && !was_timed || timed.len() == MOST_PASSED_OVER {
+                    break;
+                }
+                continue;
+            }
             if waiting.holds && is_under_way && self.is_asked_already(&waiting.plan) {
                 queue.keep_back(waiting);
                 continue;
@@ -128,6 +143,10 @@ impl<T: Transport> Connection<T> {
             }
             batch.push(waiting);
         }
+        if batch.is_empty() {
+            batch.extend(timed.pop_front());
+        }
+        timed.into_iter().rev().for_each(|waiting| queue.return_first(waiting));
         self.report_unsent(unsent);
     }
 }

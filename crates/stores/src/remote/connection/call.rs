@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::Connection;
 use super::lanes::Session;
 use super::round_trip::TooLong;
+use super::{Connection, timed_holds};
 use crate::breaker::CallResult;
 use crate::error::{Fault, StoreError};
 use crate::events::{CallReport, Event};
@@ -26,7 +26,7 @@ use base::time::{Micros, Timestamp, timeout};
 const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What each plan of a part holds, in the order of the plans.
-type HeldByPlans = Option<std::vec::IntoIter<Held>>;
+pub(super) type HeldByPlans = Option<std::vec::IntoIter<Held>>;
 
 /// The time during which a call was under way.
 #[derive(Clone, Copy)]
@@ -58,22 +58,30 @@ impl<T: Transport> Connection<T> {
         session.note_sent(started);
         let requests = batch.len();
         let has_asks = batch.iter().any(|waiting| waiting.holds);
+        let timed = batch.first().and_then(|first| Some((first.timed.as_deref().cloned()?, first.route)));
+        let is_timed = timed.is_some();
         let routes: SmallVec<[Route; 8]> =
             batch.iter().filter(|_| T::CALLS.parted).map(|waiting| waiting.route).collect();
         let (plans, unanswered): (Vec<_>, Vec<_>) =
             batch.iter_mut().map(|PendingTake { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
-        let parts = self.parts(&plans, &routes, has_asks, started);
+        let parts = match timed {
+            Some((reports, route)) => self.timed_parts(&plans, reports, route),
+            None => self.parts(&plans, &routes, has_asks, started),
+        };
         if parts.is_empty() {
             return Ok(());
         }
         let timer = CallTimer::new(started, self.timeout);
-        let outcome = tokio::select! {
+        let mut outcome = tokio::select! {
             biased;
             outcome = self.exchange(&parts, link, started) => outcome,
             never = self.watch(&timer, started, unanswered) => match never {},
         };
         let ended = self.clock.now();
-        let held = self.conclude_reports(&parts, &outcome, ended);
+        let held = match is_timed {
+            true => timed_holds::conclude(&parts, &mut outcome),
+            false => self.conclude_reports(&parts, &outcome, ended),
+        };
         drop(parts);
         let took = ended.since(started);
         let result = if is_answered(&outcome) { CallResult::Success } else { CallResult::Failure };
@@ -165,10 +173,11 @@ impl<T: Transport> Connection<T> {
             let decided = self.shared.store_clock.observe(now, started, ended);
             let known = self.shared.hooks.known_since(sent, || self.shared.deny_cache.stamp(self.clock.now()));
             for BucketAfterCall { key, state, short, reset_after, ban } in left {
+                self.shared.fallback.observe_ban(key, ban, now, decided);
+                let Some(state) = state else { continue };
                 if let Some(since) = known.filter(|_| short) {
                     self.shared.deny_cache.remember(key, state.clone(), now, since);
                 }
-                self.shared.fallback.observe_ban(key, ban, now, decided);
                 self.shared.fallback.observe(key, state, now, reset_after, decided);
             }
             for (mut waiting, settlement) in waiting.zip(settlements) {
@@ -248,10 +257,10 @@ fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
     }
 }
 
-/// Returns the fault of a call if the server could not write one of its parts, because the server's memory is full.
+/// Returns the fault of a call if the server could not write one of its parts, because the server has no room left.
 fn out_of_memory(parts: &CallReply) -> Option<Fault> {
     let is_full = |part: &PartReply| part.reply.as_ref().is_ok_and(|reply| reply.out_of_memory);
-    let detail = "nothing can be granted: maxmemory is reached";
+    let detail = "nothing can be granted: the server has no room to write";
     parts.iter().any(is_full).then(|| Fault::new(StoreError::OutOfMemory, detail))
 }
 

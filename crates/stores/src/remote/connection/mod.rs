@@ -7,15 +7,17 @@ mod batch;
 mod call;
 mod call_parts;
 mod lanes;
+mod read;
 mod reconnect;
 mod round_trip;
+pub(super) mod timed_holds;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Mutex as FairMutex, Notify, mpsc};
 
 use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
@@ -66,7 +68,7 @@ impl StoreState {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection<T> {
+pub(crate) struct Connection<T: Transport> {
     worker: Worker,
     transport: Arc<T>,
     /// The longest time that a request waits for a decision.
@@ -83,8 +85,12 @@ pub(crate) struct Connection<T> {
     queue: mpsc::Sender<PendingTake>,
     /// Notified when a request arrives and a further call may be sent.
     further: Notify,
-    /// The moment, as a [`Timestamp`], from which a further call may be sent for any request.
+    /// The moment, as a [`Timestamp`], from which every new request may cause a further call.
     further_from: AtomicU64,
+    /// The connection while it is up, for reads besides the calls.
+    link: Mutex<Option<T::Link>>,
+    /// Held during a read, because the replies to several reads could be too long together.
+    reading: FairMutex<()>,
     /// The slots that the requests of this worker hold, on all nodes of a cluster.
     pub(super) holds: Arc<WorkerHolds>,
     /// The number of the connection that was made last.
@@ -126,6 +132,8 @@ impl<T: Transport> Connection<T> {
             queue,
             further: Notify::new(),
             further_from: AtomicU64::new(u64::MAX),
+            link: Mutex::default(),
+            reading: FairMutex::default(),
             holds,
             number: Mutex::default(),
             waiting: Mutex::new(Some(Queue::new(waiting))),

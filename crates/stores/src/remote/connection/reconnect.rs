@@ -11,7 +11,7 @@ use super::round_trip::RoundTrip;
 use crate::error::{Fault, StoreError};
 use crate::events::Event;
 use crate::remote::queue::Queue;
-use crate::remote::transport::{ConnectionProof, DrivenLink, Transport};
+use crate::remote::transport::{ConnectionProof, DrivenLink, Driver, Transport};
 use base::time;
 use base::time::Micros;
 
@@ -106,6 +106,19 @@ impl<T: Transport> Connection<T> {
     /// Makes calls until the connection cannot be used any more. Returns the reason.
     async fn serve(&self, connected: DrivenLink<T::Link>, queue: &mut Queue, pause: &mut Duration) -> Fault {
         let DrivenLink { link, mut driver, .. } = connected;
+        *self.link.lock() = Some(link.clone());
+        let fault = self.serve_link(link, &mut driver, queue, pause).await;
+        *self.link.lock() = None;
+        fault
+    }
+
+    async fn serve_link(
+        &self,
+        link: T::Link,
+        mut driver: &mut Driver,
+        queue: &mut Queue,
+        pause: &mut Duration,
+    ) -> Fault {
         let _connected = self.heartbeat.connected();
         let heartbeat = async {
             let transport = &*self.transport;

@@ -20,7 +20,7 @@ pub(crate) struct RoundTrip {
     usual: AtomicU64,
     /// The number of consecutive calls that took longer than `timeout` allows.
     slow: AtomicU32,
-    /// The duration of the fastest of these calls.
+    /// The duration of the fastest of these slow calls.
     fastest: AtomicU64,
 }
 
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_further_call_leaves_after_a_quarter_of_the_usual_time_and_a_millisecond() {
         let round_trip = redis();
-        // Before the first answer, calls are assumed to take 40 ms. The gap is a quarter of it.
+        // Before the first answer, calls are assumed to take 40 ms. The gap is a quarter of this time.
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(10_000), true));
         round_trip.observe(Micros(200));
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(1_000), false));

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::events::EventSink;
+use crate::fallback::FallbackShare;
 use crate::memory::local_holds::SlotBook;
 use crate::reservation::{Reservation, held_asks};
 use crate::worker::Worker;
@@ -24,7 +25,7 @@ use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use ledger::cost::Cost;
 use ledger::holds::{MOST_SUMS, Owner, SlotTerms};
-pub(crate) use part::{ConnectionNumber, Held, PartHolds};
+pub(crate) use part::{ConnectionNumber, Held, OldReport, PartHolds};
 
 /// The interval at which a connection checks the reports about parts of other servers. Such a part may move to the
 /// connection's server.
@@ -57,7 +58,7 @@ pub(crate) struct GatewaySlots<'h, P> {
 
 impl<P: Fn(&BucketKey) -> usize> GatewaySlots<'_, P> {
     /// Holds the slots that a plan asks for, without the store's grant. The store gave no answer, and the request was
-    /// let pass.
+    /// admitted.
     pub(crate) fn hold_all(&self, plan: &Plan) -> Reservation {
         let mut reservation = Reservation::default();
         for (_, charge, terms) in held_asks(plan) {
@@ -95,18 +96,27 @@ pub(crate) struct PartSignals {
     /// The number of the last connection.
     connections: AtomicU64,
     events: EventSink,
+    /// Decides while the store gives no answer.
+    fallback: Arc<FallbackShare>,
 }
 
 impl WorkerHolds {
     /// Makes the holds of a worker in a store with this number of parts. `gateway` is the name of the gateway in
     /// heartbeats. Each part keeps its share of [`MOST_SUMS`] settled sums.
-    pub(crate) fn new(gateway: [u8; 8], worker: Worker, parts: usize, events: EventSink) -> Arc<WorkerHolds> {
+    pub(crate) fn new(
+        gateway: [u8; 8],
+        worker: Worker,
+        parts: usize,
+        events: EventSink,
+        fallback: &Arc<FallbackShare>,
+    ) -> Arc<WorkerHolds> {
         let owner = Owner::of_gateway(gateway, worker.0);
         let signals = Arc::new(PartSignals {
             changed: Notify::new(),
             is_used: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             events,
+            fallback: Arc::clone(fallback),
         });
         let most_sums = MOST_SUMS.div_ceil(parts.max(1));
         let parts = (0..parts).map(|_| Arc::new(PartHolds::new(owner, most_sums, &signals))).collect();

@@ -138,7 +138,8 @@ impl PartHolds {
             let terms: SmallVec<[SlotTerms; 8]> = own.clone().map(|(.., terms)| *terms).collect();
             let answer = match result {
                 ReportResult::Accepted => ReportAnswer::Accepted { granted: &terms },
-                ReportResult::Old => ReportAnswer::Old,
+                // Only timed holds settle with a report of their own.
+                ReportResult::Old | ReportResult::SettledBefore => ReportAnswer::Old,
                 ReportResult::OutsidePeriod => ReportAnswer::OutsidePeriod,
             };
             match said.holdings.answered(call, report, answer, now) {
@@ -171,7 +172,7 @@ impl PartHolds {
         held
     }
 
-    /// Holds a slot without the store's grant, because the store gave no answer and the request was let pass.
+    /// Holds a slot without the store's grant, because the store gave no answer and the request was admitted.
     pub(super) fn hold(self: &Arc<Self>, key: BucketKey, terms: SlotTerms, now: Timestamp) -> Reservation {
         self.use_now();
         let slot = self.said.lock().holdings.hold(key, terms, now);
@@ -240,7 +241,7 @@ impl Said {
 }
 
 impl ReservationOwner for PartHolds {
-    fn end(&self, _bucket: &BucketKey, slot: SlotId, ending: Ending) {
+    fn end(&self, bucket: &BucketKey, slot: SlotId, ending: Ending) {
         let mut said = self.said.lock();
         let cost = match ending {
             Ending::Released => {
@@ -248,8 +249,12 @@ impl ReservationOwner for PartHolds {
                 SettledCost::Kept
             }
             Ending::Settled(cost) => said.holdings.settle(slot, cost),
+            Ending::Reset(cost) => said.holdings.reset(slot, cost),
         };
         drop(said);
+        if let Ending::Reset(_) = ending {
+            self.signals.fallback.forget(bucket);
+        }
         if cost == SettledCost::Lost {
             self.signals.events.send(Event::CostLost);
         }

@@ -8,7 +8,7 @@ use crate::keys::rules::ban::BAN_OF_LIMIT;
 use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::keys::rules::cost::{FIXED_COST, MAX_COST, MIN_COST};
 use crate::keys::rules::reserve::RESERVE;
-use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST};
+use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST, RESET_ON};
 use crate::keys::rules::weights::WEIGHTS;
 use crate::language::duration::{self, units};
 use crate::language::key::{Key, Mapping, Type, unconstrained};
@@ -94,6 +94,7 @@ pub(super) static LIMIT: Mapping = Mapping {
         RESERVE,
         WEIGHTS,
         COUNT_ON,
+        RESET_ON,
         shadow(&NUMBERS),
     ],
     constraints: || json!({"allOf": [{"$ref": "#/definitions/budget"}, {"$ref": "#/definitions/money"}]}),

@@ -16,7 +16,7 @@ use crate::keys::rules::attribute::AttributeReader;
 use crate::keys::rules::ban::{BAN_OF_LIMIT, banning};
 use crate::keys::rules::claimed_number::NumberReader;
 use crate::keys::rules::cost::{self, Ceiling, CostSource};
-use crate::keys::rules::settled_cost::{self, budget, without_holds};
+use crate::keys::rules::settled_cost::{self, budget, resetting, without_holds};
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::{Field, Section};
 use crate::language::suggest::listed;
@@ -40,6 +40,34 @@ const CHOICES: [(&str, AlgorithmKind); 6] = [
 const COST_SOURCES: [&str; 2] = ["llm_tokens", "llm_cost"];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
+
+/// Matches a token bucket of any kind.
+macro_rules! token_buckets {
+    () => {
+        AlgorithmKind::TokenBucket
+            | AlgorithmKind::TokenBudget
+            | AlgorithmKind::TokenBucketWithBan
+            | AlgorithmKind::TokenBudgetWithBan
+            | AlgorithmKind::TokenBudgetWithResets
+            | AlgorithmKind::TokenBudgetWithResetsAndBan
+            | AlgorithmKind::TokenPurse
+            | AlgorithmKind::TokenHome
+    };
+}
+
+/// Matches a fixed window of any kind.
+macro_rules! fixed_windows {
+    () => {
+        AlgorithmKind::FixedWindow
+            | AlgorithmKind::WindowBudget
+            | AlgorithmKind::FixedWindowWithBan
+            | AlgorithmKind::WindowBudgetWithBan
+            | AlgorithmKind::WindowBudgetWithResets
+            | AlgorithmKind::WindowBudgetWithResetsAndBan
+            | AlgorithmKind::WindowPurse
+            | AlgorithmKind::WindowHome
+    };
+}
 
 /// The declaration of the key `algorithm` of a rule.
 pub(crate) const ALGORITHM: Key = Key::default("algorithm", NAME, DEFAULT.name(), "The algorithm that counts.");
@@ -87,14 +115,8 @@ pub(crate) fn may_ban(kind: AlgorithmKind) -> bool {
 
 fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
-        AlgorithmKind::TokenBucket
-        | AlgorithmKind::TokenBudget
-        | AlgorithmKind::TokenBucketWithBan
-        | AlgorithmKind::TokenBudgetWithBan => &token_bucket::LIMIT,
-        AlgorithmKind::FixedWindow
-        | AlgorithmKind::WindowBudget
-        | AlgorithmKind::FixedWindowWithBan
-        | AlgorithmKind::WindowBudgetWithBan => &fixed_window::LIMIT,
+        token_buckets!() => &token_bucket::LIMIT,
+        fixed_windows!() => &fixed_window::LIMIT,
         AlgorithmKind::SlidingLog => &sliding_log::LIMIT,
         AlgorithmKind::SlidingWindow => &sliding_window::LIMIT,
         AlgorithmKind::LeakyBucket => &leaky_bucket::LIMIT,
@@ -104,14 +126,8 @@ fn limit_keys(kind: AlgorithmKind) -> &'static Mapping {
 
 fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
     match kind {
-        AlgorithmKind::TokenBucket
-        | AlgorithmKind::TokenBudget
-        | AlgorithmKind::TokenBucketWithBan
-        | AlgorithmKind::TokenBudgetWithBan => &token_bucket::NUMBERS,
-        AlgorithmKind::FixedWindow
-        | AlgorithmKind::WindowBudget
-        | AlgorithmKind::FixedWindowWithBan
-        | AlgorithmKind::WindowBudgetWithBan => &fixed_window::NUMBERS,
+        token_buckets!() => &token_bucket::NUMBERS,
+        fixed_windows!() => &fixed_window::NUMBERS,
         AlgorithmKind::SlidingLog => &sliding_log::NUMBERS,
         AlgorithmKind::SlidingWindow => &sliding_window::NUMBERS,
         AlgorithmKind::LeakyBucket => &leaky_bucket::NUMBERS,
@@ -132,6 +148,11 @@ impl LimitNumbers {
     /// Returns the same rate and size for a budget, whose costs are known only when a request has ended.
     pub(crate) fn into_budget(self) -> LimitNumbers {
         LimitNumbers { base: budget(self.base), ..self }
+    }
+
+    /// Returns the same rate and size for a budget that requests can also reset.
+    pub(crate) fn with_resets(self) -> LimitNumbers {
+        LimitNumbers { base: resetting(self.base), ..self }
     }
 
     /// Returns the same rate and size for a limit that bans.
@@ -161,14 +182,8 @@ impl LimitNumbers {
 /// Reads the rate and size of a limit with this algorithm. `None` after reporting a problem.
 pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     match kind {
-        AlgorithmKind::TokenBucket
-        | AlgorithmKind::TokenBudget
-        | AlgorithmKind::TokenBucketWithBan
-        | AlgorithmKind::TokenBudgetWithBan => token_bucket::token_bucket(section, reader),
-        AlgorithmKind::FixedWindow
-        | AlgorithmKind::WindowBudget
-        | AlgorithmKind::FixedWindowWithBan
-        | AlgorithmKind::WindowBudgetWithBan => fixed_window::fixed_window(section, reader),
+        token_buckets!() => token_bucket::token_bucket(section, reader),
+        fixed_windows!() => fixed_window::fixed_window(section, reader),
         AlgorithmKind::SlidingLog => sliding_log::sliding_log(section, reader),
         AlgorithmKind::SlidingWindow => sliding_window::sliding_window(section, reader),
         AlgorithmKind::LeakyBucket => leaky_bucket::leaky_bucket(section, reader),
@@ -182,11 +197,15 @@ pub(crate) fn ceiling(algorithm: &Algorithm, format: AmountFormat) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) => "burst",
         Algorithm::Budget(budget) if budget.limit().token_bucket().is_some() => "burst",
+        Algorithm::Purse(purse) if purse.limit().token_bucket().is_some() => "burst",
+        Algorithm::Home(home) if home.limit().token_bucket().is_some() => "burst",
         Algorithm::FixedWindow(_)
         | Algorithm::SlidingLog(_)
         | Algorithm::SlidingWindow(_)
         | Algorithm::Concurrency(_)
-        | Algorithm::Budget(_) => "limit",
+        | Algorithm::Budget(_)
+        | Algorithm::Purse(_)
+        | Algorithm::Home(_) => "limit",
         Algorithm::LeakyBucket(_) => "number of places",
     };
     Ceiling { cost: algorithm.ceiling(), name, format }
@@ -204,14 +223,7 @@ pub(crate) fn price(
 ) -> Option<Price> {
     match kind {
         AlgorithmKind::Concurrency => Some(concurrency::PRICE),
-        AlgorithmKind::TokenBucket
-        | AlgorithmKind::TokenBudget
-        | AlgorithmKind::TokenBucketWithBan
-        | AlgorithmKind::TokenBudgetWithBan
-        | AlgorithmKind::FixedWindow
-        | AlgorithmKind::WindowBudget
-        | AlgorithmKind::FixedWindowWithBan
-        | AlgorithmKind::WindowBudgetWithBan => settled_cost::price(section, source, ceiling, attributes),
+        token_buckets!() | fixed_windows!() => settled_cost::price(section, source, ceiling, attributes),
         AlgorithmKind::SlidingLog | AlgorithmKind::SlidingWindow | AlgorithmKind::LeakyBucket => {
             cost::price(section, source, ceiling)
         }
@@ -221,14 +233,7 @@ pub(crate) fn price(
 /// Reads where the costs at a limit with this algorithm come from. `None` after reporting a problem.
 pub(crate) fn cost_source(kind: AlgorithmKind, section: &Section<'_>) -> Option<CostSource> {
     match kind {
-        AlgorithmKind::TokenBucket
-        | AlgorithmKind::TokenBudget
-        | AlgorithmKind::TokenBucketWithBan
-        | AlgorithmKind::TokenBudgetWithBan
-        | AlgorithmKind::FixedWindow
-        | AlgorithmKind::WindowBudget
-        | AlgorithmKind::FixedWindowWithBan
-        | AlgorithmKind::WindowBudgetWithBan => settled_cost::cost_source(section),
+        token_buckets!() | fixed_windows!() => settled_cost::cost_source(section),
         AlgorithmKind::SlidingLog | AlgorithmKind::SlidingWindow | AlgorithmKind::LeakyBucket => {
             cost::cost_source(section)
         }
@@ -243,7 +248,9 @@ pub(crate) fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &
         | Algorithm::FixedWindow(_)
         | Algorithm::SlidingWindow(_)
         | Algorithm::Concurrency(_)
-        | Algorithm::Budget(_) => Some(()),
+        | Algorithm::Budget(_)
+        | Algorithm::Purse(_)
+        | Algorithm::Home(_) => Some(()),
         Algorithm::SlidingLog(log) => sliding_log::check_price(section, log, price),
         Algorithm::LeakyBucket(_) => leaky_bucket::check_costs(section),
     }
@@ -321,23 +328,11 @@ impl OtherNumbers<'_> {
         let section = field.clone().section(number_keys(self.kind))?;
         let is_budget = self.own.is_some_and(|own| own.settling_budget().is_some());
         let numbers = match (self.kind, self.own.map(without_holds)) {
-            (
-                AlgorithmKind::TokenBucket
-                | AlgorithmKind::TokenBudget
-                | AlgorithmKind::TokenBucketWithBan
-                | AlgorithmKind::TokenBudgetWithBan,
-                _,
-            ) => numbers(self.kind, &section, self.numbers),
+            (token_buckets!(), _) => numbers(self.kind, &section, self.numbers),
             (AlgorithmKind::FixedWindow, Some(Algorithm::FixedWindow(own))) => {
                 fixed_window::other_limit(&section, Some(&own), self.numbers)
             }
-            (
-                AlgorithmKind::FixedWindow
-                | AlgorithmKind::WindowBudget
-                | AlgorithmKind::FixedWindowWithBan
-                | AlgorithmKind::WindowBudgetWithBan,
-                _,
-            ) => fixed_window::other_limit(&section, None, self.numbers),
+            (fixed_windows!(), _) => fixed_window::other_limit(&section, None, self.numbers),
             (AlgorithmKind::SlidingLog, own) => {
                 let own = match &own {
                     Some(Algorithm::SlidingLog(own)) => Some(own),
@@ -368,6 +363,9 @@ impl OtherNumbers<'_> {
         let (mut numbers, cheapest) = (numbers?, self.cheapest.unwrap_or_default());
         if is_budget {
             numbers = numbers.into_budget();
+        }
+        if self.own.is_some_and(|own| own.kind().has_resets()) {
+            numbers = numbers.with_resets();
         }
         if let Some(ban) = self.own.and_then(|own| own.ban()) {
             numbers = numbers.with_ban(ban);

@@ -7,7 +7,7 @@ use crate::keys::rules::ban::BAN_OF_LIMIT;
 use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::keys::rules::cost::{FIXED_COST, MAX_COST, MIN_COST};
 use crate::keys::rules::reserve::RESERVE;
-use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST};
+use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST, RESET_ON};
 use crate::keys::rules::weights::WEIGHTS;
 use crate::language::duration::{self, units};
 use crate::language::key::{Key, Mapping, Type};
@@ -35,7 +35,7 @@ const RATE_TEXT: Shape = Shape::Defined(&Definition {
     )),
 });
 const RATE_VALUE: ValueKind<ParseText<Rate>> =
-    ValueKind::new("`N/s`, `N/min`, `N/hour`, `N/day`, `N/DURATION`", RATE_TEXT, parse_rate);
+    ValueKind::reporting("`N/s`, `N/min`, `N/hour`, `N/day`, `N/DURATION`", RATE_TEXT, parse_rate, no_rate);
 const MONEY_RATE_TEXT: Shape = Shape::Defined(&Definition {
     name: "rate_or_money_rate",
     shape: Shape::Text(Text::new(
@@ -45,7 +45,7 @@ const MONEY_RATE_TEXT: Shape = Shape::Defined(&Definition {
     )),
 });
 const MONEY_RATE_VALUE: ValueKind<ParseText<Rate>> =
-    ValueKind::new("`N/s`, `N/min`, `N/hour`, `N/day`, `N/DURATION`", MONEY_RATE_TEXT, parse_money_rate);
+    ValueKind::reporting("`N/s`, `N/min`, `N/hour`, `N/day`, `N/DURATION`", MONEY_RATE_TEXT, parse_money_rate, no_rate);
 const PER_SECOND: Type = Type::OwnOr {
     text: "above 0, at most 3 decimals; with `llm_cost` USD; or from a credential",
     shape: AMOUNT_OR_MONEY,
@@ -92,6 +92,7 @@ pub(crate) static LIMIT: Mapping = Mapping {
         RESERVE,
         WEIGHTS,
         COUNT_ON,
+        RESET_ON,
         Key::optional("shadow", Type::Mapping(&NUMBERS), "Numbers to try: counted, never refusing or delaying."),
     ],
     constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}, {"$ref": "#/definitions/budget"}, {"$ref": "#/definitions/money"}]}),
@@ -145,7 +146,9 @@ pub(crate) fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
         | Algorithm::SlidingWindow(_)
         | Algorithm::LeakyBucket(_)
         | Algorithm::Concurrency(_)
-        | Algorithm::Budget(_) => None,
+        | Algorithm::Budget(_)
+        | Algorithm::Purse(_)
+        | Algorithm::Home(_) => None,
     }
 }
 
@@ -264,6 +267,11 @@ fn largest_in(format: AmountFormat, largest: Cost) -> Amount {
         AmountFormat::Number => format.of(Cost::from_tokens(largest.whole())),
         AmountFormat::Dollars => format.of(largest),
     }
+}
+
+/// Reports a value that is no rate.
+fn no_rate(field: &Field<'_>, must: &str) {
+    field.must_hinting(must, field.text_if_any().and_then(duration::calendar_hint));
 }
 
 /// Parses a rate, such as `10000/day`: a whole number of tokens, and a unit of time or a duration. `None` if invalid.

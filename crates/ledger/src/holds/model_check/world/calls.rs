@@ -51,7 +51,11 @@ impl World {
                 Variant::SumsAddedAgain => {
                     let added = self.shared.clients[*owner].settled[bucket].added;
                     let unknown = report.settled.to.less(report.settled.from).whole();
-                    report.settled = SettledSums { from: Cost::default(), to: Cost::from_tokens(added + unknown) };
+                    report.settled = SettledSums {
+                        from: Cost::default(),
+                        to: Cost::from_tokens(added + unknown),
+                        ..SettledSums::default()
+                    };
                 }
                 Variant::FromIgnored => report.settled.from = Cost::default(),
                 Variant::SettledLater => report.settled.to = Cost::from_tokens(sent.said_before[bucket]),

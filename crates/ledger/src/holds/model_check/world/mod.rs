@@ -28,7 +28,7 @@ pub(super) enum Fault {
     FailOver,
     ClockBack,
     ClockAhead,
-    /// A request is let pass without asking the store.
+    /// A request passes without asking the store.
     Pass,
 }
 
@@ -356,7 +356,7 @@ impl World {
             Action::Flush => {
                 self.shared.stored.iter_mut().for_each(|state| *state = None);
                 self.settled().for_each(|settled| (settled.flushed, settled.added) = (settled.known, 0));
-                // A call under way says what was known when it was sent.
+                // A call under way reports what the owner knew when the call was sent.
                 for sent in &self.shared.calls {
                     for about in &sent.call.reports {
                         let settled = &mut self.shared.clients[sent.owner].settled[usize::from(about.bucket.0[0])];

@@ -14,7 +14,7 @@ pub(crate) enum Variant {
     ClientClock,
     /// The owner accepts an answer even if a later report has been answered.
     LateAnswerCounts,
-    /// The owner does not report as held what it has asked for in lost calls.
+    /// The owner's reports leave out the slots that lost calls asked for.
     AsksNotSaid,
     /// The store does not store the reports of a call whose plan was refused.
     RefusedPlanWritesNothing,
@@ -22,7 +22,7 @@ pub(crate) enum Variant {
     SequenceForgotten,
     /// The holds of an owner that sends no more reports never end.
     HoldsForever,
-    /// For each report, the store charges the sum less `from`. So it charges again what it has charged before.
+    /// For each report, the store charges `SettledSums::to` less `SettledSums::from`. So it charges some costs again.
     SumsAddedAgain,
     /// A store that lacks the owner's entry charges the whole sum.
     FromIgnored,

@@ -14,7 +14,7 @@ use crate::remote::fault_injection::Hooks;
 use crate::remote::heartbeat::ConnectedWorkers;
 use crate::remote::holds::{GatewaySlots, PartIndices, WorkerHolds};
 use crate::remote::settings::Settings;
-use crate::remote::transport::{CallLimits, CallReply, DrivenLink, LiveGateways};
+use crate::remote::transport::{CallLimits, CallReply, DrivenLink, LiveGateways, ReadStates};
 use crate::worker::Worker;
 use base::time::{Clock, Micros};
 use ledger::algorithm::Algorithm;
@@ -41,6 +41,10 @@ impl Transport for FourParts {
         Err(Fault::new(StoreError::Unreachable, "a test"))
     }
 
+    async fn read(&self, (): &mut (), _: &[BucketKey], _: Route) -> Result<ReadStates, Fault> {
+        Err(Fault::new(StoreError::Unreachable, "a test"))
+    }
+
     async fn beat(&self, (): &mut (), _: [u8; 8], _: &RunningGateway) -> Result<Option<LiveGateways>, Fault> {
         Ok(None)
     }
@@ -56,9 +60,9 @@ impl Transport for FourParts {
 
 fn connection() -> Connection<FourParts> {
     let (clock, events) = (Clock::system(), EventSink::new(|_| {}));
-    let holds = WorkerHolds::new([1; 8], Worker(0), 4, events.clone());
     let settings = Settings { timeout: Micros(1_000_000), breaker: breaker::Settings::default(), gateways: 1 };
     let state = StoreState::new(&settings, &clock, Hooks::default());
+    let holds = WorkerHolds::new([1; 8], Worker(0), 4, events.clone(), &state.fallback);
     let connected = Arc::<ConnectedWorkers>::default();
     Connection::new(holds, Arc::new(FourParts), settings.timeout, clock, events, state, connected)
 }

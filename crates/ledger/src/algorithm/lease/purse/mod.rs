@@ -1,0 +1,362 @@
+//! Steps a purse: what a region has leased from the home of a limit and not spent yet. It is a bucket in the region's own store, and is
+//! charged in the same act as the other buckets of a request.
+//!
+//! A purse pays while something is left. What it cannot pay is refused with the wait [`ASK_HOME`], unless home is known to be short:
+//! then with the time until home is asked again. The caller asks home and tries again.
+//!
+//! The other changes of a purse are acts of their own ([`PurseAct`]). An act that sends something to home first writes down the
+//! word that is sent, so only one lease of a purse is under way over all gateways of a region, and no answer is credited twice.
+//!
+//! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
+
+mod stored_purse;
+#[cfg(test)]
+mod tests;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::{HomeAnswer, MarkedWord, Word, WordId, WordKind};
+use crate::algorithm::budget::SpentLimit;
+use crate::algorithm::step::{ChargeResult, EXACT, Entry, Level, Numbers, Period, Step};
+use crate::cost::Cost;
+use base::time::{Micros, Timestamp};
+use stored_purse::{MOST_TRIES, PendingWord, StoredPurse};
+
+/// The wait of a request that a purse cannot pay, if home may be able to.
+pub const ASK_HOME: Micros = Micros(0);
+
+/// How many times `return_after` an answer is waited for.
+const WAITS_FOR_ANSWER: u64 = 10;
+
+/// The settings of the purses of one limit in one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Purse {
+    /// The limit that holds over all regions.
+    limit: SpentLimit,
+    /// The most that a purse holds, and asks home for.
+    largest: Cost,
+    /// How long an answer of home is expected.
+    timeout: Micros,
+    /// After how long an untouched purse gives back what is left. Also how long home is believed to be short.
+    return_after: Micros,
+}
+
+/// A change of a purse that is no charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurseAct {
+    /// Marks the purse as waiting for a lease, if it is low after a request of this cost, or cannot pay one. Gives the word to
+    /// send, also if an earlier word was not answered in time. Gives nothing if a word is under way or home is known to be short.
+    Mark { cost: Cost, tag: u64 },
+    /// Gives the word again if the purse still waits for its answer, and the time to send it again has come.
+    Resend { id: WordId },
+    /// Credits what home has given, if the purse waits for this answer. `mark` is that of the try that was answered, and `wanted`
+    /// the sum of the costs that wait for it.
+    Credit { answer: HomeAnswer, mark: Timestamp, wanted: Cost },
+    /// Takes everything out of an untouched purse, and gives the word that returns it to home.
+    Surplus { tag: u64 },
+}
+
+/// What came of an act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurseReply {
+    /// Nothing has changed.
+    Nothing,
+    /// A word to send to home.
+    Send(MarkedWord),
+    /// The answer was waited for. The requests that wait for it can be charged again.
+    Credited,
+}
+
+impl Purse {
+    /// Makes the purses of a limit. `None` if nothing fits into one, or if the numbers are too large.
+    pub fn new(limit: SpentLimit, largest: Cost, timeout: Micros, return_after: Micros) -> Option<Purse> {
+        let is_exact = largest.thousandths() <= EXACT >> 2 && timeout.0.max(return_after.0) <= EXACT >> 8;
+        let is_positive = largest > Cost::default() && timeout.0 > 0 && return_after.0 > 0;
+        let limit = limit.without_thresholds();
+        (is_exact && is_positive).then_some(Purse { limit, largest, timeout, return_after })
+    }
+
+    /// Returns the limit that holds over all regions.
+    pub fn limit(&self) -> &SpentLimit {
+        &self.limit
+    }
+
+    /// Returns the purses of the limit that `change` makes of this limit.
+    #[must_use]
+    pub(in crate::algorithm) fn with(&self, change: impl FnOnce(&SpentLimit) -> SpentLimit) -> Purse {
+        Purse { limit: change(&self.limit), ..*self }
+    }
+
+    /// Returns the settings as integers for the Lua twin.
+    pub(in crate::algorithm) fn numbers(&self) -> Numbers {
+        let is_zero = self.limit.ceiling() == Cost::default();
+        smallvec![self.largest.thousandths(), self.timeout.0, self.return_after.0, u64::from(is_zero)]
+    }
+
+    /// Computes the result of charging `cost` at `now`. `None` is the state of a purse that was never filled. An invalid state
+    /// counts as an empty purse.
+    pub(in crate::algorithm) fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        let purse = self.open(state, now);
+        let charge = match purse.left.checked_sub(cost.thousandths()) {
+            _ if self.limit.ceiling() == Cost::default() => ChargeResult::Never,
+            Some(left) => {
+                let since_mark = plus(purse.since_mark, cost.thousandths());
+                let purse = StoredPurse { left, since_mark, touched: now, ..purse };
+                ChargeResult::Fits { level: self.level(&purse, now), entry: self.entry(&purse), delay: Micros(0) }
+            }
+            None if cost > self.largest => ChargeResult::Never,
+            None if self.is_short(&purse, now) => ChargeResult::Short { wait: purse.short_until.since(now) },
+            None => ChargeResult::Short { wait: ASK_HOME },
+        };
+        Step { untouched: self.level(&purse, now), charge }
+    }
+
+    /// Returns whether home should be asked for more, in the background, after a request of this cost. `state` is that after
+    /// the request. [`PurseAct::Mark`] does so.
+    pub fn is_low(&self, state: &[u64], cost: Cost, now: Timestamp) -> bool {
+        let purse = self.open(Some(state), now);
+        let is_under_way =
+            purse.waiting.is_some_and(|waiting| waiting.kind == WordKind::Lease && self.is_expected(&waiting, now));
+        !is_under_way && !self.is_short(&purse, now) && purse.left < self.reorder_level(&purse, cost)
+    }
+
+    /// Changes a purse by an act. Returns the entry to store, if anything has changed, and what came of the act.
+    pub fn act(&self, state: Option<&[u64]>, act: PurseAct, now: Timestamp) -> (Option<Entry>, PurseReply) {
+        let purse = self.open(state, now);
+        let changed = match act {
+            PurseAct::Mark { cost, tag } => self.mark(purse, cost, tag, now),
+            PurseAct::Resend { id } => self.resend(purse, id, now),
+            PurseAct::Credit { answer, mark, wanted } => {
+                self.credit(purse, &answer, mark, wanted, now).map(|purse| (purse, PurseReply::Credited))
+            }
+            PurseAct::Surplus { tag } => self.surplus(purse, tag, now),
+        };
+        match changed {
+            Some((purse, reply)) => (Some(self.entry(&purse)), reply),
+            None => (None, PurseReply::Nothing),
+        }
+    }
+
+    fn mark(&self, mut purse: StoredPurse, cost: Cost, tag: u64, now: Timestamp) -> Option<(StoredPurse, PurseReply)> {
+        // No lease waits for the answer to a return. If home hears the lease first, what is given back is lost.
+        if let Some(waiting) = purse.waiting.filter(|waiting| waiting.kind == WordKind::Lease) {
+            return (!self.is_expected(&waiting, now)).then(|| self.again(purse, waiting, now)).flatten();
+        }
+        let missing = self.largest.thousandths().saturating_sub(purse.left);
+        if missing == 0 || self.is_short(&purse, now) || purse.left >= self.reorder_level(&purse, cost) {
+            return None;
+        }
+        let cost = cost.thousandths();
+        let least = if cost > purse.left { cost - purse.left } else { cost }.max(1).min(missing);
+        let until = now.plus(self.timeout);
+        purse.number += 1;
+        purse.since_mark = 0;
+        let left = purse.left;
+        purse.waiting =
+            Some(PendingWord { kind: WordKind::Lease, tag, amount: missing, least, left, mark: now, until, tries: 0 });
+        self.send(purse)
+    }
+
+    fn surplus(&self, mut purse: StoredPurse, tag: u64, now: Timestamp) -> Option<(StoredPurse, PurseReply)> {
+        // A moment in the future is of a clock that was set back.
+        let is_touched = purse.touched <= now && now.since(purse.touched) < self.return_after;
+        if purse.left == 0 || purse.waiting.is_some() || is_touched {
+            return None;
+        }
+        purse.number += 1;
+        purse.since_mark = 0;
+        let (amount, until) = (purse.left, now.plus(self.timeout));
+        purse.left = 0;
+        purse.waiting =
+            Some(PendingWord { kind: WordKind::Return, tag, amount, least: 0, left: 0, mark: now, until, tries: 0 });
+        self.send(purse)
+    }
+
+    fn resend(&self, purse: StoredPurse, id: WordId, now: Timestamp) -> Option<(StoredPurse, PurseReply)> {
+        let waiting = purse.waiting.filter(|waiting| WordId { number: purse.number, tag: waiting.tag } == id)?;
+        if waiting.mark <= now && now < waiting.until {
+            return None;
+        }
+        self.again(purse, waiting, now)
+    }
+
+    /// Marks the purse again for the same word. Without requests later tries are further apart.
+    fn again(&self, mut purse: StoredPurse, waiting: PendingWord, now: Timestamp) -> Option<(StoredPurse, PurseReply)> {
+        let tries = (waiting.tries + 1).min(MOST_TRIES);
+        let wait = self.timeout.0.saturating_mul(1 << tries).min(self.return_after.0.max(self.timeout.0));
+        purse.waiting = Some(PendingWord { mark: now, until: now.plus(Micros(wait)), tries, ..waiting });
+        self.send(purse)
+    }
+
+    fn send(&self, purse: StoredPurse) -> Option<(StoredPurse, PurseReply)> {
+        let PendingWord { mark, until, .. } = purse.waiting?;
+        Some((purse, PurseReply::Send(MarkedWord { word: purse.word()?, mark, again_after: until.since(mark) })))
+    }
+
+    /// Takes an answer of home. `None` if the purse does not wait for it.
+    fn credit(
+        &self,
+        mut purse: StoredPurse,
+        answer: &HomeAnswer,
+        mark: Timestamp,
+        wanted: Cost,
+        now: Timestamp,
+    ) -> Option<StoredPurse> {
+        let waiting = purse.waiting?;
+        let own = WordId { number: purse.number, tag: waiting.tag };
+        // The clock may have been set back since the mark.
+        let mark = mark.min(now);
+        match *answer {
+            HomeAnswer::Older { last } => {
+                // The word that is waited for was not heard, and never will be.
+                if own.number > last.number || own == last {
+                    return None;
+                }
+                Some(StoredPurse { number: last.number.min(EXACT - 1), waiting: None, ..purse })
+            }
+            HomeAnswer::Answer { id, .. } if id != own => None,
+            HomeAnswer::Answer { kind, given, period, remains, again_after, rest, .. } => {
+                purse.waiting = None;
+                purse.left_at_home = rest.thousandths().min(EXACT);
+                if kind == WordKind::Return {
+                    return Some(purse);
+                }
+                let spent = plus(purse.since_mark, wanted.thousandths());
+                purse.trip = spent.max(plus(purse.trip, spent) / 2);
+                purse.short_until = limited(mark.plus(again_after)).min(now.plus(self.return_after));
+                let given = given.thousandths();
+                if given > 0 {
+                    let kept = if purse.period == period { purse.left } else { 0 };
+                    purse.left = plus(kept, given);
+                    (purse.period, purse.ends, purse.touched) = (period, limited(mark.plus(remains)), now);
+                }
+                Some(purse)
+            }
+        }
+    }
+
+    /// Returns the level below which a region asks home in the background: what it spends in two round trips, so that the purse is
+    /// not empty before the answer comes. If a lease is too small for a round trip, every request waits, and small leases would make it
+    /// worse.
+    fn reorder_level(&self, purse: &StoredPurse, cost: Cost) -> u64 {
+        let (largest, two_trips) = (self.largest.thousandths(), plus(purse.trip, purse.trip));
+        let least = cost.thousandths().max(largest / 8);
+        if two_trips > largest { least } else { least.max(two_trips.min(largest / 2)) }
+    }
+
+    /// Returns whether an answer is still expected. A mark in the future is of a clock that was set back.
+    fn is_expected(&self, waiting: &PendingWord, now: Timestamp) -> bool {
+        waiting.mark <= now && now.since(waiting.mark) < self.timeout
+    }
+
+    /// Returns whether home is known to be short: never for longer than `return_after`, whatever the clock does.
+    fn is_short(&self, purse: &StoredPurse, now: Timestamp) -> bool {
+        now < purse.short_until && purse.short_until.since(now) <= self.return_after
+    }
+
+    /// Returns what is left in the purse at `now`.
+    pub fn left(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        Cost::from_thousandths(self.open(state, now).left)
+    }
+
+    /// Returns the amount that is spent over all regions, as far as the purse knows.
+    pub(in crate::algorithm) fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        self.limit.ceiling().less(self.level(&self.open(state, now), now).remaining)
+    }
+
+    /// Returns the period for which a purse of a fixed window was leased.
+    pub(in crate::algorithm) fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
+        let purse = self.open(state, now);
+        self.limit.window()?;
+        // The beginning is on the clock of home, which can be far ahead.
+        (now < purse.ends).then_some(Period { begin: purse.period.min(now), end: purse.ends })
+    }
+
+    /// Returns the period for which the amount in the purse was leased: its beginning on the clock of home. `None` for an empty purse.
+    pub fn leased_for(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
+        let purse = self.open(state, now);
+        (purse.left > 0).then_some(purse.period)
+    }
+
+    /// Returns the entry that a store must write in place of an invalid state. `None` for any other state.
+    pub(in crate::algorithm) fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        StoredPurse::parse(state?).is_none().then(|| self.entry(&StoredPurse::new(now)))
+    }
+
+    /// Returns the entry of a purse of which nothing is taken.
+    pub(in crate::algorithm) fn unchanged(&self, state: &[u64], now: Timestamp) -> Entry {
+        self.entry(&self.open(Some(state), now))
+    }
+
+    /// Returns what is left in the purse and at home. Before anything is heard of home, that is the whole limit.
+    fn level(&self, purse: &StoredPurse, now: Timestamp) -> Level {
+        let most = self.limit.ceiling();
+        let is_known = now < purse.ends || self.is_short(purse, now);
+        let left = Cost::from_thousandths(plus(purse.left, purse.left_at_home));
+        let remaining = if is_known { left.min(most) } else { most };
+        Level { remaining, reset_after: purse.ends.since(now) }
+    }
+
+    fn open(&self, state: Option<&[u64]>, now: Timestamp) -> StoredPurse {
+        let mut purse = state.and_then(StoredPurse::parse).unwrap_or_else(|| StoredPurse::new(now));
+        if purse.ends <= now {
+            purse.left = 0;
+        }
+        purse
+    }
+
+    fn entry(&self, purse: &StoredPurse) -> Entry {
+        let answered = purse.waiting.map(|waiting| waiting.mark.plus(Micros(self.return_after.0 * WAITS_FOR_ANSWER)));
+        let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default());
+        Entry { state: purse.pack(), kept_until: limited(kept_until) }
+    }
+}
+
+impl PurseAct {
+    /// Returns the act as integers, each below 2^53, for a store that runs scripts.
+    pub fn numbers(&self) -> SmallVec<[u64; 12]> {
+        match *self {
+            PurseAct::Mark { cost, tag } => smallvec![1, cost.thousandths().min(EXACT), tag],
+            PurseAct::Resend { id: WordId { number, tag } } => smallvec![2, number, tag],
+            PurseAct::Surplus { tag } => smallvec![3, tag],
+            PurseAct::Credit { answer, mark, wanted } => {
+                let mut numbers = smallvec![4, mark.0, wanted.thousandths().min(EXACT)];
+                numbers.extend(answer.numbers());
+                numbers
+            }
+        }
+    }
+}
+
+impl PurseReply {
+    /// Parses the reply of a script. `None` for any other numbers.
+    pub fn parse(numbers: &[u64]) -> Option<PurseReply> {
+        match *numbers {
+            [0] => Some(PurseReply::Nothing),
+            [2] => Some(PurseReply::Credited),
+            [1, number, tag, kind, amount, least, left, period, mark, until] => {
+                let [amount, least, left] = [amount, least, left].map(Cost::from_thousandths);
+                let (kind, period) = (WordKind::of_code(kind)?, Timestamp(period));
+                let word = Word { id: WordId { number, tag }, kind, amount, least, left, period };
+                let mark = Timestamp(mark);
+                Some(PurseReply::Send(MarkedWord { word, mark, again_after: Timestamp(until).since(mark) }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether a state is that of a purse.
+pub fn is_purse(state: &[u64]) -> bool {
+    StoredPurse::parse(state).is_some()
+}
+
+/// Returns the sum, up to the largest exact number.
+fn plus(a: u64, b: u64) -> u64 {
+    a.saturating_add(b).min(EXACT)
+}
+
+/// Returns the moment, or the last one that is exact.
+fn limited(moment: Timestamp) -> Timestamp {
+    moment.min(Timestamp(EXACT))
+}

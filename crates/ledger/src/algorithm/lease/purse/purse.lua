@@ -1,0 +1,180 @@
+-- Steps a purse: the twin of mod.rs and stored_purse.rs, which describes the stored value. In a bucket, `kind` is that of the word
+-- for whose answer the purse waits, 0 for none.
+
+local EXACT = 9007199254740991
+local LEASE, RETURN = 1, 2
+local MOST_TRIES, WAITS_FOR_ANSWER = 16, 10
+local floor, max, min = math.floor, math.max, math.min
+local pack, unpack = struct.pack, struct.unpack
+
+local function plus(a, b) return min(a + b, EXACT) end
+
+-- Returns the purse of a value, or false if the value is invalid.
+local function read(value)
+  if #value ~= 80 and #value ~= 128 then return false end
+  local form, kind, tries, rest, number, left, period, ends, short_until, touched, trip, since_mark, left_at_home =
+    unpack('<BBBI5I8I8I8I8I8I8I8I8I8', value)
+  if form ~= 1 or rest ~= 0 or tries > MOST_TRIES or (#value == 80) ~= (kind == 0) or kind == 0 and tries ~= 0
+    or kind > RETURN or max(number, left, period, ends, short_until, touched, trip, since_mark, left_at_home) > EXACT then
+    return false
+  end
+  local purse = {
+    kind = kind, tries = tries, number = number, left = left, period = period, ends = ends, short_until = short_until,
+    touched = touched, trip = trip, since_mark = since_mark, left_at_home = left_at_home,
+  }
+  if kind == 0 then return purse end
+  local tag, amount, least, left_then, mark, till = unpack('<I8I8I8I8I8I8', value, 81)
+  if max(tag, amount, least, left_then, mark, till) > EXACT then return false end
+  purse.tag, purse.amount, purse.least, purse.left_then, purse.mark, purse.till = tag, amount, least, left_then, mark, till
+  return purse
+end
+
+local function is_short(limit, purse, now)
+  return now < purse.short_until and purse.short_until - now <= limit.return_after
+end
+
+-- Returns the level below which a region asks home in the background.
+local function reorder_level(limit, purse, cost)
+  local least, two_trips = max(cost, floor(limit.largest / 8)), plus(purse.trip, purse.trip)
+  if two_trips > limit.largest then return least end
+  return max(least, min(two_trips, floor(limit.largest / 2)))
+end
+
+local function send(purse)
+  purse.changed = true
+  return pack('<I8I8I8I8I8I8I8I8I8I8', 1, purse.number, purse.tag, purse.kind, purse.amount, purse.least, purse.left_then,
+    purse.period, purse.mark, purse.till)
+end
+
+-- Makes the purse wait for a new word.
+local function new_word(limit, purse, kind, tag, amount, least, now)
+  purse.number, purse.since_mark = purse.number + 1, 0
+  purse.kind, purse.tag, purse.amount, purse.least, purse.left_then = kind, tag, amount, least, purse.left
+  purse.mark, purse.till, purse.tries = now, now + limit.timeout, 0
+  return send(purse)
+end
+
+-- Marks the purse again for the same word.
+local function again(limit, purse, now)
+  purse.tries = min(purse.tries + 1, MOST_TRIES)
+  local wait = min(limit.timeout * 2 ^ purse.tries, max(limit.return_after, limit.timeout))
+  purse.mark, purse.till = now, now + wait
+  return send(purse)
+end
+
+local NOTHING = pack('<I8', 0)
+
+local function mark(limit, purse, cost, tag, now)
+  if purse.kind == LEASE then
+    if purse.mark <= now and now - purse.mark < limit.timeout then return NOTHING end
+    return again(limit, purse, now)
+  end
+  local missing = max(limit.largest - purse.left, 0)
+  if missing == 0 or is_short(limit, purse, now) or purse.left >= reorder_level(limit, purse, cost) then return NOTHING end
+  local least = cost > purse.left and cost - purse.left or cost
+  return new_word(limit, purse, LEASE, tag, missing, min(max(least, 1), missing), now)
+end
+
+local function resend(limit, purse, number, tag, now)
+  if purse.kind == 0 or purse.number ~= number or purse.tag ~= tag then return NOTHING end
+  if purse.mark <= now and now < purse.till then return NOTHING end
+  return again(limit, purse, now)
+end
+
+local function surplus(limit, purse, tag, now)
+  local is_touched = purse.touched <= now and now - purse.touched < limit.return_after
+  if purse.left == 0 or purse.kind ~= 0 or is_touched then return NOTHING end
+  local amount = purse.left
+  purse.left = 0
+  return new_word(limit, purse, RETURN, tag, amount, 0, now)
+end
+
+-- Takes an answer of home, which begins at `at`. Returns whether the purse has waited for it.
+local function credit(limit, purse, text, at, marked, wanted, now)
+  marked = min(marked, now)
+  if unpack('<I8', text, at) == 2 then
+    local number, tag = unpack('<I8I8', text, at + 8)
+    if purse.kind == 0 or purse.number > number or purse.number == number and purse.tag == tag then return false end
+    purse.number, purse.kind, purse.tries = min(number, EXACT - 1), 0, 0
+    return true
+  end
+  local number, tag, kind, given, period, remains, again_after, rest = unpack('<I8I8I8I8I8I8I8I8', text, at + 8)
+  if purse.kind == 0 or purse.number ~= number or purse.tag ~= tag then return false end
+  purse.kind, purse.tries, purse.left_at_home = 0, 0, rest
+  if kind == RETURN then return true end
+  local spent = plus(purse.since_mark, wanted)
+  purse.trip = max(spent, floor(plus(purse.trip, spent) / 2))
+  purse.short_until = min(plus(marked, again_after), now + limit.return_after)
+  if given > 0 then
+    if purse.period ~= period then purse.left = 0 end
+    purse.left = plus(purse.left, given)
+    purse.period, purse.ends, purse.touched = period, plus(marked, remains), now
+  end
+  return true
+end
+
+return {
+  -- Raises are at home.
+  unraised = true,
+
+  -- Reads the largest lease, the time in which home should answer, the time after which an untouched purse gives back, and whether
+  -- nothing fits the limit.
+  new = function(numbers, at)
+    local largest, timeout, return_after, is_zero, after = unpack('<I8I8I8I8', numbers, at)
+    return {largest = largest, timeout = timeout, return_after = return_after, capacity = is_zero == 1 and 0 or largest}, after
+  end,
+
+  -- A value that cannot be read becomes an empty purse.
+  open = function(limit, value, now)
+    local bucket = value and read(value)
+    if not bucket then
+      bucket = {
+        kind = 0, tries = 0, number = floor(now / 1000), left = 0, period = 0, ends = 0, short_until = 0, touched = 0, trip = 0,
+        since_mark = 0, left_at_home = 0,
+      }
+      bucket.invalid = value and true
+    end
+    if bucket.ends <= now then bucket.left = 0 end
+    bucket.limit, bucket.found, bucket.changed, bucket.now = limit, value, false, now
+    return bucket
+  end,
+
+  -- Does an act. Returns its reply.
+  hear = function(limit, bucket, text, at, now)
+    local act, first, second = unpack('<I8I8', text, at)
+    if act == 3 then return surplus(limit, bucket, first, now) end
+    second = unpack('<I8', text, at + 16)
+    if act == 1 then return mark(limit, bucket, first, second, now) end
+    if act == 2 then return resend(limit, bucket, first, second, now) end
+    if not credit(limit, bucket, text, at + 24, first, second, now) then return NOTHING end
+    bucket.changed = true
+    return pack('<I8', 2)
+  end,
+
+  -- How many times the purse can pay the cost.
+  most = function(limit, bucket, cost)
+    if limit.capacity == 0 then return 0 end
+    if cost == 0 then return 2^53 end
+    return floor(bucket.left / cost)
+  end,
+
+  charge = function(limit, bucket, cost)
+    bucket.left, bucket.since_mark, bucket.touched = bucket.left - cost, plus(bucket.since_mark, cost), bucket.now
+  end,
+
+  close = function(limit, bucket)
+    local kept_until = max(bucket.ends, bucket.short_until)
+    local value = pack('<BBBI5I8I8I8I8I8I8I8I8I8', 1, bucket.kind, bucket.tries, 0, bucket.number, bucket.left, bucket.period,
+      bucket.ends, bucket.short_until, bucket.touched, bucket.trip, bucket.since_mark, bucket.left_at_home)
+    if bucket.kind ~= 0 then
+      value = value .. pack('<I8I8I8I8I8I8', bucket.tag, bucket.amount, bucket.least, bucket.left_then, bucket.mark, bucket.till)
+      kept_until = max(kept_until, bucket.mark + limit.return_after * WAITS_FOR_ANSWER)
+    end
+    return value, min(kept_until, EXACT)
+  end,
+
+  -- An operator gives back at home.
+  give_back = function(value)
+    return read(value) and value
+  end,
+}

@@ -1,0 +1,129 @@
+//! Makes the id of a hold, which names its buckets, and reads it. Nobody but the gateways with the same `hash_key` can do either.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use base::seal::SealKey;
+use ledger::bucket_key::{BucketKey, LimitTag};
+use ledger::charge::{Charge, Plan, Settlement};
+use ledger::cost::Cost;
+use ledger::holds::{Owner, SlotTerms};
+use stores::granted_asks;
+
+/// The purpose of the key with which ids are sealed.
+pub(super) const PURPOSE: &str = "ids of holds";
+
+/// The form of an id. It comes first.
+const FORM: u8 = 1;
+
+/// The largest number of bytes of a subject. A longer one is left out.
+const LONGEST_SUBJECT: usize = 4096;
+
+/// What a service holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HeldTake {
+    pub owner: Owner,
+    /// The index of the attribute that names who is charged in records, and its value.
+    pub subject: (usize, Vec<u8>),
+    pub buckets: Vec<HeldBucket>,
+}
+
+/// What a service holds of one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeldBucket {
+    pub key: BucketKey,
+    /// The tag of the limit's own settings.
+    pub tag: LimitTag,
+    /// The settings that apply: 0 for the limit's own, or the position of an override, from 1.
+    pub variant: u32,
+    pub reserved: Cost,
+}
+
+impl HeldTake {
+    /// Returns what a granted plan holds. `tag` returns the tag of a charge's limit.
+    pub(super) fn of(
+        owner: Owner,
+        subject: (usize, Vec<u8>),
+        (plan, settlement): (&Plan, &Settlement),
+        tag: impl Fn(&Charge) -> Option<LimitTag>,
+    ) -> HeldTake {
+        let bucket = |(charge, terms): (&Charge, SlotTerms)| {
+            let (key, variant, reserved) = (charge.key, charge.variant, terms.amount);
+            Some(HeldBucket { key, tag: tag(charge)?, variant, reserved })
+        };
+        let subject = if subject.1.len() > LONGEST_SUBJECT { (usize::from(u8::MAX), Vec::new()) } else { subject };
+        HeldTake { owner, subject, buckets: granted_asks(plan, settlement).filter_map(bucket).collect() }
+    }
+
+    /// Returns the id. `None` if the system has no random numbers.
+    pub(super) fn id(&self, key: &SealKey) -> Option<String> {
+        let HeldTake { owner, subject: (attribute, value), buckets } = self;
+        let mut text = vec![FORM];
+        text.extend(owner.0.to_le_bytes());
+        text.push(u8::try_from(*attribute).unwrap_or(u8::MAX));
+        text.extend(u16::try_from(value.len()).ok()?.to_le_bytes());
+        text.extend(value);
+        for HeldBucket { key, tag, variant, reserved } in buckets {
+            text.extend(key.0);
+            text.extend(tag.0.to_le_bytes());
+            text.extend(variant.to_le_bytes());
+            text.extend(reserved.thousandths().to_le_bytes());
+        }
+        key.seal(&text).map(|sealed| URL_SAFE_NO_PAD.encode(sealed))
+    }
+
+    /// Reads an id. `None` for any other text.
+    pub(super) fn of_id(id: &str, key: &SealKey) -> Option<HeldTake> {
+        let text = key.open(&URL_SAFE_NO_PAD.decode(id).ok()?)?;
+        let (&[FORM], rest) = text.split_first_chunk::<1>()? else { return None };
+        let (owner, rest) = rest.split_first_chunk()?;
+        let (&[attribute], rest) = rest.split_first_chunk::<1>()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (value, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+        let (buckets, []) = rest.as_chunks::<32>() else { return None };
+        let bucket = |packed: &[u8; 32]| {
+            let (key, rest) = packed.split_first_chunk()?;
+            let (tag, rest) = rest.split_first_chunk()?;
+            let (variant, rest) = rest.split_first_chunk()?;
+            Some(HeldBucket {
+                key: BucketKey(*key),
+                tag: LimitTag(u32::from_le_bytes(*tag)),
+                variant: u32::from_le_bytes(*variant),
+                reserved: Cost::from_thousandths(u64::from_le_bytes(rest.try_into().ok()?)),
+            })
+        };
+        Some(HeldTake {
+            owner: Owner(u64::from_le_bytes(*owner)),
+            subject: (usize::from(attribute), value.to_vec()),
+            buckets: buckets.iter().map(bucket).collect::<Option<_>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::pseudonym::PseudonymKey;
+
+    #[test]
+    fn an_id_is_read_back_and_others_are_none() {
+        let key = PseudonymKey::secret(b"0123456789abcdef").seal_key(PURPOSE).unwrap();
+        let bucket = |number: u8| HeldBucket {
+            key: BucketKey([number; 16]),
+            tag: LimitTag(u32::from(number) << 20),
+            variant: 3,
+            reserved: Cost::from_tokens(number.into()),
+        };
+        for buckets in [vec![], vec![bucket(1)], vec![bucket(1), bucket(200)]] {
+            for subject in [(0, b"acme".to_vec()), (2, Vec::new())] {
+                let held = HeldTake { owner: Owner::of_timed_hold(7 << 30), subject, buckets: buckets.clone() };
+                let id = held.id(&key).unwrap();
+                assert_eq!(HeldTake::of_id(&id, &key), Some(held.clone()));
+                assert!(!id.contains("acme") && id != held.id(&key).unwrap());
+            }
+        }
+        for id in ["", "x", "AAAA", &"A".repeat(200), "é"] {
+            assert_eq!(HeldTake::of_id(id, &key), None, "{id}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Remembers which subjects the buckets of recorded limits belong to, so that an operator can list buckets by subject. A bucket's
+//! key is a hash, from which no subject can be read.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::Algorithm;
+use ledger::bucket_key::BucketKey;
+use stores::Worker;
+
+/// The most buckets that are remembered, over all workers.
+const MOST: usize = 100_000;
+/// How long a bucket is remembered after it is full again, as long as a window is stored.
+const KEPT: Micros = Micros(3_600_000_000);
+/// The longest value that is remembered, in bytes. It bounds the memory, because clients may choose values.
+const LONGEST: usize = 256;
+/// The shortest time between two searches for buckets that are full again.
+const SWEEP_INTERVAL: Micros = Micros(10_000_000);
+
+/// The subject of a bucket.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexedSubject {
+    /// The attribute that names the subject, and its value.
+    pub attribute: Box<str>,
+    pub value: Box<[u8]>,
+    /// The limit with the numbers of the last request.
+    pub algorithm: Algorithm,
+    /// The name of the policy and of the limit.
+    pub limit: (Box<str>, Box<str>),
+    /// Whether several subjects were charged to the bucket. Such a bucket is not named after one of them.
+    is_shared: bool,
+    until: Timestamp,
+}
+
+impl IndexedSubject {
+    /// Adds what another worker knows of the same bucket.
+    fn join(&mut self, other: &IndexedSubject) {
+        self.is_shared |= other.is_shared || self.value != other.value;
+    }
+
+    /// Returns the attribute and its value, in the form of an argument of `tollgate bucket`.
+    pub(crate) fn text(&self) -> String {
+        format!("{}={}", self.attribute, String::from_utf8_lossy(&self.value))
+    }
+}
+
+/// A charge of a bucket, from which its subject is remembered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexedCharge<'c> {
+    pub key: BucketKey,
+    pub subject: (&'c str, &'c [u8]),
+    pub algorithm: Algorithm,
+    pub limit: (&'c str, &'c str),
+    /// The time until the bucket is full. `None` if it is not known.
+    pub reset_after: Option<Micros>,
+    /// The present time of the process.
+    pub now: Timestamp,
+}
+
+/// The subjects of the buckets that this process has charged or refused lately: one table for each worker.
+#[derive(Debug)]
+pub(crate) struct SubjectIndex {
+    tables: Box<[Mutex<Table>]>,
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: HashMap<BucketKey, IndexedSubject>,
+    swept: Timestamp,
+}
+
+impl SubjectIndex {
+    pub(super) fn new(workers: usize) -> SubjectIndex {
+        SubjectIndex { tables: (0..workers).map(|_| Mutex::default()).collect(), most: MOST / workers.max(1) }
+    }
+
+    /// Remembers the subject of a bucket. If there is no room, the bucket is not listed.
+    pub(crate) fn note(&self, Worker(worker): Worker, charge: IndexedCharge<'_>) {
+        let IndexedCharge { key, subject: (attribute, value), algorithm, limit: (policy, name), reset_after, now } =
+            charge;
+        let Some(table) = self.tables.get(worker) else { return };
+        let mut table = table.lock();
+        let until = reset_after.map(|reset_after| now.plus(reset_after).plus(KEPT));
+        if let Some(known) = table.entries.get_mut(&key) {
+            known.is_shared |= *known.value != *value;
+            if *known.attribute != *attribute {
+                known.attribute = attribute.into();
+            }
+            // Rules of one meter share a bucket.
+            if (&*known.limit.0, &*known.limit.1) != (policy, name) {
+                known.limit = (policy.into(), name.into());
+            }
+            (known.algorithm, known.until) = (algorithm, until.unwrap_or(known.until));
+            return;
+        }
+        let Some(until) = until.filter(|_| value.len() <= LONGEST) else { return };
+        if table.entries.len() >= self.most && now.since(table.swept) >= SWEEP_INTERVAL {
+            table.swept = now;
+            table.entries.retain(|_, known| known.until > now);
+        }
+        if table.entries.len() < self.most {
+            let limit = (policy.into(), name.into());
+            table.entries.insert(
+                key,
+                IndexedSubject {
+                    attribute: attribute.into(),
+                    value: value.into(),
+                    algorithm,
+                    limit,
+                    is_shared: false,
+                    until,
+                },
+            );
+        }
+    }
+
+    /// Returns the remembered buckets of these limits that have not been full for long. `is` chooses by policy and name.
+    pub(crate) fn of_limits(
+        &self,
+        is: impl Fn(&str, &str) -> bool,
+        now: Timestamp,
+    ) -> HashMap<BucketKey, IndexedSubject> {
+        let mut found = HashMap::new();
+        for table in &self.tables {
+            let table = table.lock();
+            let chosen =
+                table.entries.iter().filter(|(_, known)| known.until > now && is(&known.limit.0, &known.limit.1));
+            for (key, known) in chosen {
+                found
+                    .entry(*key)
+                    .and_modify(|other: &mut IndexedSubject| other.join(known))
+                    .or_insert_with(|| known.clone());
+            }
+        }
+        found.retain(|_, known| !known.is_shared);
+        found
+    }
+
+    /// Returns the subject of a bucket. `None` if it is not known, or if several subjects share the bucket.
+    pub(crate) fn subject(&self, key: &BucketKey) -> Option<IndexedSubject> {
+        let known = self.tables.iter().filter_map(|table| table.lock().entries.get(key).cloned());
+        let joined = known.reduce(|mut one, other| {
+            one.join(&other);
+            one
+        });
+        joined.filter(|known| !known.is_shared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::algorithm::fixed_window::{FixedWindow, Window};
+
+    fn charge(bucket: u8, value: &'static str, now: u64) -> IndexedCharge<'static> {
+        let window = Window::Epoch(Micros(60_000_000));
+        IndexedCharge {
+            key: BucketKey([bucket; 16]),
+            subject: ("key:id", value.as_bytes()),
+            algorithm: Algorithm::FixedWindow(FixedWindow::new(5, window).unwrap()),
+            limit: ("plan", "free"),
+            reset_after: Some(Micros(60_000_000)),
+            now: Timestamp(now),
+        }
+    }
+
+    #[test]
+    fn buckets_are_listed_by_limit_as_long_as_they_live() {
+        let index = SubjectIndex::new(2);
+        index.note(Worker(0), charge(1, "ann", 0));
+        index.note(Worker(1), charge(1, "ann", 0));
+        index.note(Worker(1), charge(2, "bob", 0));
+        let count =
+            |name, now| index.of_limits(|policy, limit| (policy, limit) == ("plan", name), Timestamp(now)).len();
+        assert_eq!((count("free", 0), count("pro", 0)), (2, 0));
+        assert_eq!(&*index.subject(&BucketKey([2; 16])).unwrap().value, b"bob");
+        assert_eq!((count("free", 3_659_999_999), count("free", 3_660_000_000)), (2, 0));
+    }
+
+    #[test]
+    fn a_bucket_of_several_subjects_is_named_after_none_of_them() {
+        let index = SubjectIndex::new(2);
+        let named = |bucket| index.subject(&BucketKey([bucket; 16])).is_some();
+        index.note(Worker(0), charge(1, "ann", 0));
+        index.note(Worker(0), charge(2, "ann", 0));
+        assert!(named(1) && named(2));
+        index.note(Worker(0), charge(1, "bob", 0));
+        index.note(Worker(1), charge(2, "bob", 0));
+        assert!(!named(1) && !named(2));
+        assert!(index.of_limits(|_, _| true, Timestamp(0)).is_empty());
+    }
+
+    #[test]
+    fn a_bucket_follows_its_last_rule_and_is_kept_while_it_is_not_asked() {
+        let index = SubjectIndex::new(1);
+        index.note(Worker(0), charge(1, "ann", 0));
+        let unasked = IndexedCharge { limit: ("plan", "pro"), reset_after: None, ..charge(1, "ann", 3_000_000_000) };
+        index.note(Worker(0), unasked);
+        index.note(Worker(0), IndexedCharge { key: BucketKey([2; 16]), ..unasked });
+        let count = |name, now| index.of_limits(|_, limit| limit == name, Timestamp(now)).len();
+        assert_eq!((count("free", 0), count("pro", 3_600_000_000)), (0, 1));
+    }
+
+    #[test]
+    fn a_long_value_is_not_remembered() {
+        let index = SubjectIndex::new(1);
+        let long: &'static str = Box::leak("x".repeat(LONGEST + 1).into_boxed_str());
+        index.note(Worker(0), charge(1, long, 0));
+        assert!(index.subject(&BucketKey([1; 16])).is_none());
+    }
+
+    #[test]
+    fn an_index_is_bounded_and_forgets_what_has_ended() {
+        let index = SubjectIndex { most: 1, ..SubjectIndex::new(1) };
+        index.note(Worker(0), charge(1, "ann", 0));
+        index.note(Worker(0), charge(2, "bob", 20_000_000));
+        assert!(index.subject(&BucketKey([2; 16])).is_none());
+        index.note(Worker(0), charge(2, "bob", 7_200_000_000));
+        assert!(index.subject(&BucketKey([1; 16])).is_none() && index.subject(&BucketKey([2; 16])).is_some());
+    }
+}
