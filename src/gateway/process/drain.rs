@@ -11,8 +11,8 @@ use super::signal_listener::SignalListener;
 use crate::gateway::server::connection_limits::ConnectionLimits;
 use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
+use crate::gateway::telemetry::FLUSH_TIMEOUT;
 use crate::gateway::telemetry::events::EventKind;
-use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
 
 /// The listener for exit signals, shared between the signal handling and the drain. With it, the drain notices a second signal.
 pub(crate) type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
@@ -40,14 +40,14 @@ pub(crate) async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut
 }
 
 /// Closes upgraded connections, such as WebSockets, so that each connection gets its line in the access log.
-pub(crate) async fn cut_tunnels(gateway: &GatewayState) {
+async fn cut_tunnels(gateway: &GatewayState) {
     // A tunnel whose upstream reads nothing might never end, so the wait is limited.
     let _ = tokio::time::timeout(CUT_TIMEOUT, gateway.lifecycle.cut_tunnels()).await;
 }
 
 /// Ends the slots of all requests and tells the store, so that they are free for other gateways at once. Requests that
 /// still run end with the process.
-pub(crate) async fn end_slots(gateway: &GatewayState) {
+async fn end_slots(gateway: &GatewayState) {
     let reported = async {
         gateway.store.end_all_slots().await;
         // Costs that were settled after the handover must reach the next process, which charges them.
@@ -57,6 +57,22 @@ pub(crate) async fn end_slots(gateway: &GatewayState) {
     };
     // A store that gives no answer frees the slots later, when this process has reported nothing for some time.
     let _ = tokio::time::timeout(REPORT_TIMEOUT, reported).await;
+}
+
+/// Does what must be done before the process ends: ends tunnels and slots, saves the buckets, and writes the access log and the
+/// records. Afterwards the process must end at once.
+pub(crate) async fn end_all(gateway: &GatewayState, saver: Option<&BucketSaver>) {
+    gateway.lifecycle.leave();
+    cut_tunnels(gateway).await;
+    end_slots(gateway).await;
+    if let Some(saver) = saver {
+        saver.save(gateway);
+    }
+    gateway.access_logs.finish();
+    gateway.records.finish();
+    log::logger().flush();
+    // What was charged before `leave`, and recorded while the disk was written.
+    gateway.records.finish();
 }
 
 /// Whether this process still tells the next process which slots the previous process holds. After two quick upgrades,
@@ -105,16 +121,6 @@ pub(crate) async fn wait_and_exit(
         () = timed_out => log::warn!(open = limits.open(); "drain timeout, closing open connections"),
         _ = second_signal => log::warn!(open = limits.open(); "second signal, closing open connections"),
     }
-    gateway.lifecycle.leave();
-    cut_tunnels(gateway).await;
-    end_slots(gateway).await;
-    if let Some(saver) = saver {
-        saver.save(gateway);
-    }
-    gateway.access_logs.finish();
-    gateway.records.finish();
-    log::logger().flush();
-    // What was charged before `leave`, and recorded while the disk was written.
-    gateway.records.finish();
+    end_all(gateway, saver).await;
     std::process::exit(0)
 }

@@ -66,18 +66,9 @@ impl ShutdownSignalWatch for SignalWatch {
 }
 
 impl SignalWatch {
-    /// Ends tunnels and slots, saves the buckets, and lets Pingora exit without waiting for requests.
+    /// Does what must be done before the process ends, and lets Pingora exit without waiting for requests.
     async fn shut_down_fast(&self) -> ShutdownSignal {
-        self.gateway.lifecycle.leave();
-        drain::cut_tunnels(&self.gateway).await;
-        drain::end_slots(&self.gateway).await;
-        if let Some(saver) = &self.bucket_saver {
-            saver.save(&self.gateway);
-        }
-        self.gateway.access_logs.finish();
-        self.gateway.records.finish();
-        // What was charged before `leave`, and recorded while the disk was written.
-        self.gateway.records.finish();
+        drain::end_all(&self.gateway, self.bucket_saver.as_deref()).await;
         ShutdownSignal::FastShutdown
     }
 

@@ -12,6 +12,7 @@ use crate::gateway::telemetry::access_log::Writer;
 use crate::gateway::telemetry::log_writers::LogWriters;
 use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics, record_expiry, record_list};
 use crate::gateway::telemetry::records::RecordedLimits;
+use base::seal::SealKey;
 use base::time::{Clock, Timestamp};
 use base::tls::server::Session;
 use config::{Config, ListSize};
@@ -21,6 +22,9 @@ use identity::jwt::remote_key_set::RemoteKeySet;
 use identity::token_auth::TokenAuth;
 use ledger::charge::LimitId;
 use rules::rule_set::CompiledLimit;
+
+/// The purpose of the key with which ids of holds are sealed.
+const HOLD_IDS: &str = "ids of holds";
 
 /// A loaded configuration, with everything that was built from it to serve requests. A reload replaces the whole snapshot.
 #[derive(Debug)]
@@ -39,6 +43,8 @@ pub(crate) struct Snapshot {
     pub access_log: Option<Arc<Writer>>,
     /// The limits that are recorded for billing; `None` without `records`.
     pub records: Option<RecordedLimits>,
+    /// Seals and opens the ids of holds. `None` without a secret `hash_key`.
+    pub hold_key: Option<SealKey>,
     limits: Vec<LimitMetrics>,
     /// The costs from which the reserves of budgets are learned.
     pub learned_costs: LearnedCosts,
@@ -117,6 +123,7 @@ impl Snapshot {
             number,
             access_log,
             records: RecordedLimits::of(&config, before.and_then(|before| before.records.as_ref()), writers.records),
+            hold_key: config.hash_key.seal_key(HOLD_IDS),
             usage_limit,
             shown: config.rules.limits().iter().map(ExposedLimit::new).collect(),
             destinations: Destinations::new(before.map(|before| &before.destinations), &config, number, metrics),

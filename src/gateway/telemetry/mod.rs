@@ -15,8 +15,13 @@ pub(super) mod store_health;
 pub(super) mod top_refused;
 pub(super) mod trace;
 
+use std::time::Duration;
+
 use metric_export::MetricExportSettings;
 use trace::TraceSettings;
+
+/// How long an exiting process waits until its last spans and metrics are sent.
+pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the environment says about the collector of traces and metrics.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ pub mod fixed_window;
 mod kind;
 pub mod leaky_bucket;
 pub mod lease;
+mod limit_thresholds;
 mod owner_entries;
 mod owner_entry;
 mod owners;

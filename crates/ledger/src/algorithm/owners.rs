@@ -1,73 +1,69 @@
 //! Passes what concerns the owners of a bucket to the limits of which requests hold something.
 
 use super::Algorithm;
-use super::concurrency::Holder;
+use super::budget::Budget;
+use super::concurrency::{Concurrency, Holder};
 use super::step::Entry;
 use crate::holds::report::{Owner, Report};
 use base::time::Timestamp;
 
+/// A limit of which requests hold something while they run.
+enum OwnedLimit<'a> {
+    Slots(&'a Concurrency),
+    /// A budget that settles.
+    Budget(&'a Budget),
+}
+
 impl Algorithm {
-    /// Returns the owners that hold something of a bucket at `now`.
-    pub(super) fn plain_holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
+    /// Returns the limit if requests hold something of it.
+    fn owned(&self) -> Option<OwnedLimit<'_>> {
         match self {
-            Algorithm::Concurrency(slots) => slots.holders(state, now),
-            Algorithm::Budget(budget) => budget.holders(state, now),
+            Algorithm::Concurrency(slots) => Some(OwnedLimit::Slots(slots)),
+            Algorithm::Budget(budget) if budget.settles() => Some(OwnedLimit::Budget(budget)),
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::SlidingWindow(_)
             | Algorithm::LeakyBucket(_)
+            | Algorithm::Budget(_)
             | Algorithm::Purse(_)
-            | Algorithm::Home(_) => Vec::new(),
+            | Algorithm::Home(_) => None,
+        }
+    }
+
+    /// Returns the owners that hold something of a bucket at `now`.
+    pub(super) fn plain_holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
+        match self.owned() {
+            Some(OwnedLimit::Slots(slots)) => slots.holders(state, now),
+            Some(OwnedLimit::Budget(budget)) => budget.holders(state, now),
+            None => Vec::new(),
         }
     }
 
     /// Accepts an owner's report about a bucket. Returns the entry that the store must write even if all plans are
-    /// refused. `None` if the report changes nothing, see [`super::concurrency::Concurrency::accept`].
+    /// refused. `None` if the report changes nothing, see [`Concurrency::accept`].
     pub(super) fn plain_accept(&self, state: Option<&[u64]>, report: Report, now: Timestamp) -> Option<Entry> {
-        match self {
-            Algorithm::Concurrency(slots) => slots.accept(state, report, now),
-            Algorithm::Budget(budget) if budget.settles() => budget.accept(state, report, now),
-            Algorithm::TokenBucket(_)
-            | Algorithm::FixedWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_)
-            | Algorithm::Budget(_)
-            | Algorithm::Purse(_)
-            | Algorithm::Home(_) => None,
+        match self.owned()? {
+            OwnedLimit::Slots(slots) => slots.accept(state, report, now),
+            OwnedLimit::Budget(budget) => budget.accept(state, report, now),
         }
     }
 
-    /// Returns the entry of a bucket without this owner. `None` for a limit of which requests hold nothing.
+    /// Returns the entry of a bucket without this owner. `None` for a limit of which requests hold nothing, and for slots
+    /// without a state.
     pub(super) fn plain_without_owner(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> Option<Entry> {
-        match self {
-            Algorithm::Concurrency(slots) => Some(slots.without_owner(state?, owner, now)),
-            Algorithm::Budget(budget) if budget.settles() => Some(budget.without_owner(state, owner, now)),
-            Algorithm::TokenBucket(_)
-            | Algorithm::FixedWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_)
-            | Algorithm::Budget(_)
-            | Algorithm::Purse(_)
-            | Algorithm::Home(_) => None,
+        match self.owned()? {
+            OwnedLimit::Slots(slots) => Some(slots.without_owner(state?, owner, now)),
+            OwnedLimit::Budget(budget) => Some(budget.without_owner(state, owner, now)),
         }
     }
 
     /// Returns whether this timed hold has settled what it held of the bucket.
     pub(super) fn plain_has_settled(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> bool {
-        match self {
-            Algorithm::Concurrency(slots) => slots.has_settled(state, owner, now),
-            Algorithm::Budget(budget) if budget.settles() => budget.has_settled(state, owner, now),
-            Algorithm::TokenBucket(_)
-            | Algorithm::FixedWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_)
-            | Algorithm::Budget(_)
-            | Algorithm::Purse(_)
-            | Algorithm::Home(_) => false,
+        match self.owned() {
+            Some(OwnedLimit::Slots(slots)) => slots.has_settled(state, owner, now),
+            Some(OwnedLimit::Budget(budget)) => budget.has_settled(state, owner, now),
+            None => false,
         }
     }
 }

@@ -10,9 +10,6 @@ use ledger::cost::Cost;
 use ledger::holds::{Owner, SlotTerms};
 use stores::granted_asks;
 
-/// The purpose of the key with which ids are sealed.
-pub(super) const PURPOSE: &str = "ids of holds";
-
 /// The form of an id. It comes first.
 const FORM: u8 = 1;
 
@@ -107,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_id_is_read_back_and_others_are_none() {
-        let key = PseudonymKey::secret(b"0123456789abcdef").seal_key(PURPOSE).unwrap();
+        let key = PseudonymKey::secret(b"0123456789abcdef").seal_key("ids of holds").unwrap();
         let bucket = |number: u8| HeldBucket {
             key: BucketKey([number; 16]),
             tag: LimitTag(u32::from(number) << 20),

@@ -29,7 +29,6 @@ use crate::gateway::server::http1::BodyError;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
-use base::seal::SealKey;
 use config::{Decide, RefuseWith};
 use decision::payment::Payment;
 use decision::refusal::{AllowedMethods, Refusal};
@@ -91,11 +90,9 @@ pub(super) async fn answer(
         Ok(Err(InvalidCall(fault))) => return Ok(invalid(call, snapshot, &Refusal::bad_request(400), Some(&fault))),
         Err(refusal) => return Ok(invalid(call, snapshot, &refusal, None)),
     };
-    let seal_key = match take.hold_for.map(|_| snapshot.config.hash_key.seal_key(hold_id::PURPOSE)) {
-        None => None,
-        Some(Some(key)) => Some(key),
-        Some(None) => return Ok(invalid(call, snapshot, &Refusal::bad_request(400), Some(NEEDS_KEY))),
-    };
+    if take.hold_for.is_some() && snapshot.hold_key.is_none() {
+        return Ok(invalid(call, snapshot, &Refusal::bad_request(400), Some(NEEDS_KEY)));
+    }
     let listener = snapshot.config.listener_name(call.connection.listener());
     let first = match &take.id {
         None => None,
@@ -140,7 +137,6 @@ pub(super) async fn answer(
             patience: Patience::AtOnce { answer_within: settings.answer_within },
             hold: take.hold_for.map(|HoldFor(life)| TimedHold { owner: Owner::of_timed_hold(fastrand::u64(..)), life }),
         },
-        seal_key,
         take,
     };
     let decided = match first {
@@ -173,8 +169,6 @@ struct PendingTake {
     listener: usize,
     request_id: HeaderValue,
     arrival: Arrival,
-    /// Seals the id of what the service holds. `None` if it holds nothing.
-    seal_key: Option<SealKey>,
     take: TakeCall,
 }
 
@@ -187,7 +181,7 @@ struct DecidedTake {
 impl PendingTake {
     /// Decides the call. `None` if its caller has left, and nothing was charged.
     async fn decide(self) -> Option<DecidedTake> {
-        let PendingTake { gateway, shared, snapshot, listener, request_id, arrival, seal_key, take } = self;
+        let PendingTake { gateway, shared, snapshot, listener, request_id, arrival, take } = self;
         let hold = arrival.hold;
         let config = &snapshot.config;
         // At this door, no rule reads the head or the client's address.
@@ -198,7 +192,7 @@ impl PendingTake {
         let asked = [(request, take.hits())];
         let found = decide_descriptors(&gateway, &snapshot, asked, arrival, &shared.json).await;
         let CallFindings { decision, payment, .. } = found;
-        let hold_id = hold.zip(seal_key).and_then(|(hold, key)| {
+        let hold_id = hold.zip(snapshot.hold_key.as_ref()).and_then(|(hold, key)| {
             let subject = snapshot.records.as_ref().map(|records| records.subject(&request));
             let subject = subject.map_or((usize::from(u8::MAX), Vec::new()), |subject| {
                 let (attribute, value) = subject.parts();
@@ -211,7 +205,7 @@ impl PendingTake {
                 }
                 _ => HeldTake { owner: hold.owner, subject, buckets: Vec::new() },
             };
-            held.id(&key)
+            held.id(key)
         });
         let answer = TakeAnswer::new(decision, payment.as_deref(), &config.rules, &request_id, hold_id)?;
         if let Some((refusal, _)) = &answer.refusal {

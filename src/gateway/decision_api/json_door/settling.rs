@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::json;
 
-use super::hold_id::{HeldBucket, HeldTake, PURPOSE};
+use super::hold_id::{HeldBucket, HeldTake};
 use super::settle_call::{SettleCall, SettledCosts};
 use super::take_answer::with_body;
 use super::take_call::InvalidCall;
@@ -44,8 +44,7 @@ pub(in crate::gateway::decision_api) async fn answer(
         Err(refusal) => return Ok(invalid(call, snapshot, &refusal, None)),
     };
     let metrics = &call.api.shared.settles;
-    let key = snapshot.config.hash_key.seal_key(PURPOSE);
-    let held = key.and_then(|key| HeldTake::of_id(&settle.hold_id, &key));
+    let held = snapshot.hold_key.as_ref().and_then(|key| HeldTake::of_id(&settle.hold_id, key));
     let Some(HeldTake { owner, subject, buckets }) = held else {
         metrics.ended.increment(1);
         return Ok(invalid(call, snapshot, &Refusal::bad_request(404), Some(ENDED)));

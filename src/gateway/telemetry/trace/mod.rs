@@ -17,12 +17,7 @@ mod store_span;
 mod traceparent;
 mod tracer;
 
-use std::time::Duration;
-
 pub(crate) use ended_request::{EndedRequest, UpstreamCall};
 pub(crate) use request_trace::RequestTrace;
 pub(crate) use settings::TraceSettings;
 pub(crate) use tracer::Tracer;
-
-/// The maximum time that an exiting process waits until its last spans are sent.
-pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);

@@ -8,7 +8,6 @@ use crate::algorithm::budget::{Budget, SpentLimit};
 use crate::algorithm::concurrency::{self, Holder};
 use crate::algorithm::lease::{HomeAnswer, PurseAct, PurseReply, RegionId, Word};
 use crate::algorithm::step::{BanBeginning, ChargeResult, EXACT, Entry, Period, State, Step};
-use crate::algorithm::thresholds::Thresholds;
 use crate::algorithm::{Algorithm, fixed_window, sliding_log, sliding_window};
 use crate::cost::Cost;
 use crate::holds::report::{Owner, Report};
@@ -368,36 +367,6 @@ impl Algorithm {
         match self {
             Algorithm::Budget(budget) => Some(budget),
             _ => None,
-        }
-    }
-}
-
-impl Algorithm {
-    /// Returns the thresholds of the limit. Only fixed windows have some.
-    pub fn thresholds(&self) -> Thresholds {
-        match self {
-            Algorithm::FixedWindow(window) => window.thresholds(),
-            Algorithm::Budget(budget) => match budget.limit() {
-                SpentLimit::FixedWindow(window) => window.thresholds(),
-                SpentLimit::TokenBucket(_) => Thresholds::default(),
-            },
-            Algorithm::TokenBucket(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::LeakyBucket(_)
-            | Algorithm::Concurrency(_)
-            | Algorithm::Purse(_)
-            | Algorithm::Home(_) => Thresholds::default(),
-        }
-    }
-
-    /// Returns a fixed window with these thresholds. Any other limit stays as it is.
-    #[must_use]
-    pub fn with_thresholds(&self, thresholds: Thresholds) -> Algorithm {
-        match self {
-            Algorithm::FixedWindow(window) => Algorithm::FixedWindow(window.with_thresholds(thresholds)),
-            Algorithm::Budget(budget) => Algorithm::Budget(budget.with_thresholds(thresholds)),
-            other => *other,
         }
     }
 }
