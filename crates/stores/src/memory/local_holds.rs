@@ -3,14 +3,13 @@
 //! The fallback of a shared store also uses this code, with slots that are kept elsewhere ([`SlotBook`]).
 //! The only owner is this process, so there are no reports, and nothing expires. What is held is never evicted.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
+use super::hold_table::{HeldBucket, HoldTable, SlotBudget};
 use super::queue_id::QueueId;
 use super::settlements::{Settlements, UnchargedCost, keep};
 use super::shard::Shard;
@@ -25,7 +24,7 @@ use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, Plan, Settlement, settle};
 use ledger::cost::Cost;
-use ledger::holds::{Ending, LIFE, Owner, Report, ReservationOwner, SettledSums, SlotId, SlotTerms, Slots};
+use ledger::holds::{Ending, LIFE, Owner, Report, ReservationOwner, SettledSums, SlotId, SlotTerms};
 use ledger::store_time::StoreTime;
 
 /// This process, the only owner of what is held.
@@ -36,90 +35,7 @@ pub const PREVIOUS_PROCESS: Owner = Owner(2);
 
 /// What is held of the buckets of one shard.
 #[derive(Debug, Default)]
-pub(super) struct LocalHolds(pub(super) Mutex<Held>);
-
-#[derive(Debug, Default)]
-pub(super) struct Held {
-    buckets: HashMap<BucketKey, HeldBucket, RandomState>,
-    slots: Slots,
-    /// For each slot of a budget, the limit to which its cost is charged.
-    budgets: HashMap<SlotId, SlotBudget, RandomState>,
-    /// What the requests of earlier processes hold.
-    elsewhere: HashMap<BucketKey, HeldBucket, RandomState>,
-    /// What the last message of the previous process said to be settled.
-    settled_elsewhere: HashMap<BucketKey, Settlements, RandomState>,
-    /// Settled costs and resets that no bucket of this process knows yet.
-    uncharged: HashMap<BucketKey, UnchargedCost, RandomState>,
-    pub(super) is_handing_over: bool,
-}
-
-/// How much is held of a bucket, and since when.
-#[derive(Debug)]
-struct HeldBucket {
-    amount: Cost,
-    since: Timestamp,
-    is_budget: bool,
-    /// The budget of the last hold. `None` for slots, and for holds of another process.
-    budget: Option<Box<Budget>>,
-}
-
-/// The limit of a budget of which a request holds something.
-#[derive(Clone, Copy, Debug)]
-struct SlotBudget {
-    budget: Budget,
-    tag: LimitTag,
-}
-
-impl Held {
-    fn add(&mut self, charge: &Charge, terms: SlotTerms, now: Timestamp) -> SlotId {
-        let new = HeldBucket {
-            amount: Cost::default(),
-            since: now,
-            is_budget: charge.algorithm.kind().is_budget(),
-            budget: None,
-        };
-        let held = self.buckets.entry(charge.key).or_insert(new);
-        held.amount = held.amount.plus(terms.amount);
-        let slot = self.slots.add(charge.key, terms, now);
-        if let Algorithm::Budget(budget) = terms.algorithm {
-            held.budget = Some(Box::new(budget));
-            self.budgets.insert(slot, SlotBudget { budget, tag: charge.tag });
-        }
-        slot
-    }
-
-    fn lower(&mut self, (key, amount): (BucketKey, Cost)) {
-        if let Some(held) = self.buckets.get_mut(&key) {
-            held.amount = held.amount.less(amount);
-            if held.amount == Cost::default() {
-                self.buckets.remove(&key);
-            }
-        }
-    }
-
-    pub(super) fn end_overdue(&mut self, now: Timestamp) {
-        while let Some(ended) = self.slots.end_overdue(now) {
-            self.lower(ended);
-        }
-    }
-
-    /// Returns what the previous process holds of a bucket, for an operator. What it has settled is held until the next request
-    /// charges it to the bucket.
-    fn held_elsewhere(&self, key: &BucketKey) -> Option<HeldBucket> {
-        let running = self.elsewhere.get(key).map(|held| (held.amount, held.since, held.is_budget));
-        let settled =
-            self.uncharged.get(key).filter(|_| !self.is_handing_over).map(|kept| (kept.settled.cost, kept.at, true));
-        let both = running.into_iter().chain(settled);
-        let (amount, since, is_budget) =
-            both.reduce(|one, other| (one.0.plus(other.0), one.1.min(other.1), other.2))?;
-        Some(HeldBucket { amount, since, is_budget, budget: None })
-    }
-
-    fn of(&self, key: &BucketKey) -> Cost {
-        let of = |held: Option<&HeldBucket>| held.map_or(Cost::default(), |held| held.amount);
-        of(self.buckets.get(key)).plus(of(self.elsewhere.get(key)))
-    }
-}
+pub(super) struct LocalHolds(pub(super) Mutex<HoldTable>);
 
 /// Returns the state of a bucket of which this process holds an amount. `kept` is what is spent of a budget.
 pub(super) fn state(kept: Option<&[u64]>, held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
@@ -169,26 +85,7 @@ impl SlotKeeper for Memory {}
 
 impl LocalHolds {
     pub(super) fn amounts(&self) -> Vec<HeldAmount> {
-        let held = self.0.lock();
-        let uncharged = |key: &BucketKey| held.uncharged.get(key).filter(|_| held.is_handing_over);
-        let settled = |key: &BucketKey| uncharged(key).map_or(Settlements::default(), |kept| kept.settled);
-        let amount = |(key, own): (&BucketKey, &HeldBucket)| {
-            let since = held.elsewhere.get(key).map_or(own.since, |other| other.since.min(own.since));
-            let (amount, is_budget, Settlements { resets, cost }) = (held.of(key), own.is_budget, settled(key));
-            HeldAmount { key: *key, amount, since, settled: cost, resets, is_budget }
-        };
-        let only_elsewhere = held.elsewhere.iter().filter(|(key, _)| !held.buckets.contains_key(*key));
-        let is_held = |key: &BucketKey| held.buckets.contains_key(key) || held.elsewhere.contains_key(key);
-        let only_settled = held.uncharged.iter().filter(|(key, _)| held.is_handing_over && !is_held(key));
-        let only_settled = only_settled.map(|(key, UnchargedCost { settled, at, .. })| HeldAmount {
-            key: *key,
-            amount: Cost::default(),
-            since: *at,
-            settled: settled.cost,
-            resets: settled.resets,
-            is_budget: true,
-        });
-        held.buckets.iter().chain(only_elsewhere).map(amount).chain(only_settled).collect()
+        self.0.lock().amounts()
     }
 
     pub(super) fn counts_elsewhere(&self) -> bool {
@@ -196,18 +93,7 @@ impl LocalHolds {
     }
 
     pub(super) fn count_elsewhere(&self, amounts: impl Iterator<Item = HeldAmount>, now: Timestamp) {
-        let mut held = self.0.lock();
-        held.elsewhere.clear();
-        for HeldAmount { key, amount, since, settled, resets, is_budget } in amounts {
-            if amount > Cost::default() {
-                held.elsewhere.insert(key, HeldBucket { amount, since, is_budget, budget: None });
-            }
-            let said = Settlements { resets, cost: settled };
-            if said != Settlements::default() {
-                let before = held.settled_elsewhere.insert(key, said).unwrap_or_default();
-                keep(&mut held.uncharged, key, said.since(before), now);
-            }
-        }
+        self.0.lock().count_elsewhere(amounts, now);
     }
 
     pub(super) fn hand_over(&self) {
@@ -219,19 +105,16 @@ impl LocalHolds {
     }
 
     pub(super) fn mark_sent(&self, sent: &HeldAmount) {
-        if let Some(uncharged) = self.0.lock().uncharged.get_mut(&sent.key) {
-            uncharged.sent = Settlements { resets: sent.resets, cost: sent.settled };
-        }
+        self.0.lock().mark_sent(sent);
     }
 
     pub(super) fn has_unsent_costs(&self) -> bool {
-        let held = self.0.lock();
-        held.is_handing_over && held.uncharged.values().any(|uncharged| uncharged.sent != uncharged.settled)
+        self.0.lock().has_unsent_costs()
     }
 }
 
 /// The locks on what is held, each with the number of its shard.
-pub(super) type LockedHolds<'m> = SmallVec<[(usize, MutexGuard<'m, Held>); 2]>;
+pub(super) type LockedHolds<'m> = SmallVec<[(usize, MutexGuard<'m, HoldTable>); 2]>;
 
 impl Memory {
     /// Decides a plan that holds something. Takes first the locks of the buckets, and then the locks of what is held.
@@ -441,10 +324,10 @@ fn said(
     plan.charges().zip(kept).map(state).collect()
 }
 
-fn find<'h, 'm>(holds: &'h LockedHolds<'m>, number: usize) -> Option<&'h (usize, MutexGuard<'m, Held>)> {
+fn find<'h, 'm>(holds: &'h LockedHolds<'m>, number: usize) -> Option<&'h (usize, MutexGuard<'m, HoldTable>)> {
     holds.iter().find(|(own, _)| *own == number)
 }
 
-fn find_mut<'h, 'm>(holds: &'h mut LockedHolds<'m>, number: usize) -> Option<&'h mut (usize, MutexGuard<'m, Held>)> {
+fn find_mut<'h, 'm>(holds: &'h mut LockedHolds<'m>, number: usize) -> Option<&'h mut (usize, MutexGuard<'m, HoldTable>)> {
     holds.iter_mut().find(|(own, _)| *own == number)
 }

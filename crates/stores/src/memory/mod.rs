@@ -15,6 +15,7 @@ pub mod bucket_stream;
 mod budget_tests;
 mod eviction_order;
 mod full_queue;
+mod hold_table;
 mod inspect;
 mod leases;
 pub(crate) mod local_holds;
