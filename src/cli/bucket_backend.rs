@@ -62,10 +62,10 @@ impl Backend {
         if config.store.is_shared() {
             return Ok(Backend::Shared(Box::new(config.store.clone())));
         }
-        let (socket, token) = match &config.admin_write {
-            Some(AdminWrite::Unix(path)) => (Some(EndpointAddress::Unix(Arc::clone(path))), None),
-            Some(AdminWrite::Tokens(tokens)) => (None, tokens.first().map(|one| one.token.clone())),
-            None => (None, None),
+        let socket = config.admin_socket().map(|path| EndpointAddress::Unix(Arc::clone(path)));
+        let token = match &config.admin_write {
+            Some(AdminWrite::Tokens(tokens)) => tokens.first().map(|one| one.token.clone()),
+            Some(AdminWrite::Unix(_)) | None => None,
         };
         let address = config.admin.map(EndpointAddress::Inet);
         let ours = match access {

@@ -32,7 +32,7 @@ use super::telemetry::trace::Tracer;
 use base::endpoint_address::EndpointAddress;
 use base::time::Clock;
 use config::access_log::{AccessLog, Destination};
-use config::{AdminWrite, Config, Listener, Records, SocketMode, Source, Threads};
+use config::{Config, Listener, Records, SocketMode, Source, Threads};
 use stores::memory::bucket_file::LockError;
 use stores::{EventSink, Store};
 
@@ -202,8 +202,8 @@ fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Re
     });
     let http = http.collect::<Result<_, _>>()?;
     let admin = config.admin.map(|address| bind(address.into(), None, 1)).transpose()?;
-    let socket = config.admin_write.as_ref().and_then(AdminWrite::socket);
-    let socket = socket.map(|path| bind(EndpointAddress::Unix(Arc::clone(path)), Some(ADMIN_SOCKET_MODE), 1));
+    let socket =
+        config.admin_socket().map(|path| bind(EndpointAddress::Unix(Arc::clone(path)), Some(ADMIN_SOCKET_MODE), 1));
     Ok(Sockets { http, admin, admin_socket: socket.transpose()? })
 }
 

@@ -1,6 +1,7 @@
 //! Defines the settings of a whole gateway.yaml after it was checked, with one field for each key.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::keys::access_log::AccessLog;
@@ -86,6 +87,14 @@ pub struct Config {
 }
 
 impl Config {
+    /// Returns the path of the socket through which buckets are changed. `None` without `admin.write.unix`.
+    pub fn admin_socket(&self) -> Option<&Arc<Path>> {
+        match self.admin_write.as_ref()? {
+            AdminWrite::Unix(path) => Some(path),
+            AdminWrite::Tokens(_) => None,
+        }
+    }
+
     pub fn upstream(&self, id: UpstreamId) -> Option<&Upstream> {
         self.upstreams.get(usize::try_from(id.0).ok()?)
     }

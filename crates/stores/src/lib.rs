@@ -225,8 +225,8 @@ impl Store {
         let answer = match self {
             Store::Memory(memory) => return memory.settle_timed(&call),
             Store::Cluster(cluster) => return Box::pin(cluster.settle_timed(worker, owner, costs)).await,
-            Store::Redis(redis) => redis.settle_timed_now(worker, &call).await,
-            Store::Postgres(postgres) => postgres.settle_timed_now(worker, &call).await,
+            Store::Redis(redis) => redis.settle_timed_now(worker, call).await,
+            Store::Postgres(postgres) => postgres.settle_timed_now(worker, call).await,
         };
         let of = |index| answer.as_ref().map(|results| timed_settlement::at(results, index)).map_err(|error| *error);
         (0..costs.len()).map(of).collect()

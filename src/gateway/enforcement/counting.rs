@@ -41,8 +41,8 @@ pub(super) fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)
     }
 }
 
-/// Counts, for each of these concurrency limits, a request that takes no slot because another proxy forwards the
-/// request.
+/// Counts, for each of these concurrency limits and budgets, a request that holds nothing because another proxy or a service asks
+/// about it.
 pub(super) fn count_not_at_door(snapshot: &Snapshot, limits: &[LimitId]) {
     for (_, metrics) in limits.iter().filter_map(|limit| snapshot.limit(*limit)) {
         metrics.not_at_door.increment(1);

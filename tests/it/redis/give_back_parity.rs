@@ -13,7 +13,7 @@ use redis::Value;
 use stores::redis::codec::add_grant;
 use stores::redis::script;
 
-use super::lua_parity::algorithm;
+use super::random_algorithms::algorithm;
 use crate::support::{Redis, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;

@@ -26,6 +26,8 @@ mod lua_parity;
 mod lying_redis;
 mod outage;
 mod persistence_under_load;
+#[cfg(feature = "test-hooks")]
+mod random_algorithms;
 mod released_script;
 #[cfg(feature = "test-hooks")]
 mod report_expiry;

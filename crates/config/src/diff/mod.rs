@@ -5,11 +5,8 @@ pub(crate) mod routes;
 pub(crate) mod upstreams;
 
 use std::fmt;
-use std::path::Path;
-use std::sync::Arc;
 
 use crate::config::Config;
-use crate::keys::admin::AdminWrite;
 use crate::keys::listeners::Listener;
 use base::time::Timestamp;
 use request::request::ONLY_LISTENER;
@@ -153,14 +150,12 @@ impl Config {
         let admin_write = if is_kept { self.admin_write.clone() } else { before.admin_write.clone() };
         (Config { listeners, store, admin: before.admin, admin_write, threads: before.threads, ..self }, restart)
     }
-
-    fn admin_socket(&self) -> Option<&Arc<Path>> {
-        self.admin_write.as_ref().and_then(AdminWrite::socket)
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::language::environment::Environment;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::keys::listeners::socket_path::socket_path;
+use crate::keys::listeners::socket_path::{PATH_PATTERN, PATH_SHAPE, socket_path};
 use crate::keys::listeners::taken_addresses::TakenAddresses;
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, PATH, SOCKET_ADDRESS, Type, unconstrained};
@@ -47,23 +47,9 @@ pub struct AdminToken {
     pub token: Secret,
 }
 
-impl AdminWrite {
-    /// Returns the path of the socket, if changes come through one.
-    pub fn socket(&self) -> Option<&Arc<Path>> {
-        match self {
-            AdminWrite::Unix(path) => Some(path),
-            AdminWrite::Tokens(_) => None,
-        }
-    }
-}
-
-/// The message for an invalid path of a socket.
-const SOCKET_MUST: &str =
-    "be a path like /run/tollgate/admin.sock: absolute, of at most 107 letters, digits and any of _./@:+,=~-";
-
 const SOCKET: ValueKind<ParseText<Arc<Path>>> = ValueKind::new(
     "absolute path",
-    Shape::Text(Text::new(Scalars::Spelling, &["^/[A-Za-z0-9_./@:+,=~-]{1,106}$"], SOCKET_MUST)),
+    Shape::Text(Text::new(Scalars::Spelling, &[PATH_PATTERN], PATH_SHAPE)),
     socket_path,
 );
 

@@ -328,6 +328,9 @@ fn find<'h, 'm>(holds: &'h LockedHolds<'m>, number: usize) -> Option<&'h (usize,
     holds.iter().find(|(own, _)| *own == number)
 }
 
-fn find_mut<'h, 'm>(holds: &'h mut LockedHolds<'m>, number: usize) -> Option<&'h mut (usize, MutexGuard<'m, HoldTable>)> {
+fn find_mut<'h, 'm>(
+    holds: &'h mut LockedHolds<'m>,
+    number: usize,
+) -> Option<&'h mut (usize, MutexGuard<'m, HoldTable>)> {
     holds.iter_mut().find(|(own, _)| *own == number)
 }

@@ -164,9 +164,8 @@ impl<T: Transport> Remote<T> {
         caller: Option<Arc<dyn Caller>>,
         answer_within: Option<Micros>,
     ) -> Result<Option<TakeReply>, StoreError> {
-        let connection = self.connection(worker)?;
         // While the connection is down, no cache entry is valid and no request waits.
-        connection.usable()?;
+        let connection = self.usable_connection(worker)?;
         let now = self.clock.now();
         if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
             let reservation = Reservation::default();
@@ -200,7 +199,7 @@ impl<T: Transport> Remote<T> {
     pub async fn settle_timed_now(
         &self,
         worker: Worker,
-        call: &holds_protocol::Call,
+        call: holds_protocol::Call,
     ) -> Result<Vec<TimedSettlement>, StoreError> {
         let waiting = WaitPeriod { since: self.clock.now(), until: None };
         self.settle_timed(worker, call, waiting, Route::Owner).await
@@ -213,13 +212,12 @@ impl<T: Transport> Remote<T> {
     pub async fn settle_timed(
         &self,
         worker: Worker,
-        call: &holds_protocol::Call,
+        call: holds_protocol::Call,
         waiting: WaitPeriod,
         route: Route,
     ) -> Result<Vec<TimedSettlement>, StoreError> {
-        let connection = self.connection(worker)?;
-        connection.usable()?;
-        let timed = Some(Box::new(call.clone()));
+        let connection = self.usable_connection(worker)?;
+        let timed = Some(Box::new(call));
         let reply = self.query_on(connection, &Plan::default(), None, waiting, route, timed).await?;
         // Without a caller, no call is left out.
         Ok(connection::timed_holds::settled(&reply.ok_or(StoreError::Unsent)?.settlement))
@@ -239,8 +237,7 @@ impl<T: Transport> Remote<T> {
         route: Route,
         hold: Option<TimedHold>,
     ) -> Result<Option<TakeReply>, StoreError> {
-        let connection = self.connection(worker)?;
-        connection.usable()?;
+        let connection = self.usable_connection(worker)?;
         // A part of a plan may hold nothing.
         let timed = hold.filter(|_| plan.holds()).map(|hold| Box::new(hold.take(plan)));
         self.query_on(connection, plan, caller, waiting, route, timed).await
@@ -251,7 +248,14 @@ impl<T: Transport> Remote<T> {
     /// # Errors
     /// Returns the reason why the connection cannot be used.
     pub fn usable(&self, worker: Worker) -> Result<(), StoreError> {
-        self.connection(worker)?.usable()
+        self.usable_connection(worker).map(drop)
+    }
+
+    /// Returns the connection of a worker, if it can be used.
+    fn usable_connection(&self, worker: Worker) -> Result<&Connection<T>, StoreError> {
+        let connection = self.connection(worker)?;
+        connection.usable()?;
+        Ok(connection)
     }
 
     /// Returns the connection of a worker. Several workers may share one.
@@ -289,8 +293,7 @@ impl<T: Transport> Remote<T> {
     /// # Errors
     /// Returns the reason why the states could not be read.
     pub async fn read(&self, worker: Worker, keys: &[BucketKey], route: Route) -> Result<ReadStates, StoreError> {
-        let connection = self.connection(worker)?;
-        connection.usable()?;
+        let connection = self.usable_connection(worker)?;
         let permit = self.breaker.acquire(self.clock.now());
         if permit == Permit::Refused {
             return Err(StoreError::BreakerOpen);

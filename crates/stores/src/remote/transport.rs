@@ -98,8 +98,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the index of the part of the store that has the buckets of a plan. Used only with
     /// [`CallLimits::parted`].
-    fn part(&self, _plan: &Plan) -> usize {
-        0
+    fn part(&self, plan: &Plan) -> usize {
+        plan.charges().next().map_or(0, |charge| self.part_of(&charge.key))
     }
 
     /// Returns the index of the part of the store that has a bucket. Used only with [`CallLimits::parted`].

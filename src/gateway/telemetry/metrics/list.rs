@@ -35,7 +35,7 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
     (
         "rate_limiter_not_at_door_total",
         Kind::Counter,
-        "Requests to which a concurrency limit or a budget did not apply, because another proxy forwards them.",
+        "Requests to which a concurrency limit or a budget did not apply, because another proxy or a service asked.",
     ),
     ("rate_limiter_settled_total", Kind::Counter, "Requests whose cost at a budget was settled when they ended."),
     ("rate_limiter_overrun_total", Kind::Counter, "Requests that cost a budget more than was reserved for them."),

@@ -1,4 +1,4 @@
-//! Reads the path of a Unix domain socket, in the form `unix:PATH`.
+//! Reads the path of a Unix domain socket, as `unix:PATH` or alone.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +12,13 @@ pub(crate) const SOCKET_SHAPE: &str =
 
 /// The regular expression for the path of a Unix domain socket, with the prefix `unix:`.
 pub(crate) const SOCKET_PATTERN: &str = "^unix:/[A-Za-z0-9_./@:+,=~-]{1,106}$";
+
+/// The message for an invalid path of a Unix domain socket that is written without the prefix.
+pub(crate) const PATH_SHAPE: &str =
+    "be a path like /run/tollgate/admin.sock: absolute, of at most 107 letters, digits and any of _./@:+,=~-";
+
+/// The regular expression for the path of a Unix domain socket, without the prefix.
+pub(crate) const PATH_PATTERN: &str = "^/[A-Za-z0-9_./@:+,=~-]{1,106}$";
 
 /// The length of the longest path, in bytes. The size of the kernel's `sockaddr_un` sets this bound.
 const LONGEST_PATH: usize = 107;

@@ -28,7 +28,6 @@ use crate::remote::transport::{
 use base::host_port::HostPort;
 use base::time::{Clock, Timestamp};
 use ledger::bucket_key::BucketKey;
-use ledger::charge::Plan;
 
 /// The [`Transport`] to one node of a Redis cluster.
 #[derive(Debug)]
@@ -271,10 +270,6 @@ impl Transport for NodeServer {
 
     async fn watch(&self, link: Link, events: &EventSink) {
         eviction_policy::watch(link.connection, events).await;
-    }
-
-    fn part(&self, plan: &Plan) -> usize {
-        plan.charges().next().map_or(0, |charge| self.part_of(&charge.key))
     }
 
     fn part_of(&self, bucket: &BucketKey) -> usize {

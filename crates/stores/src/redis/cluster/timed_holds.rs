@@ -64,7 +64,7 @@ impl Cluster {
             async move {
                 let settle = |node: Arc<Node>, route| {
                     let call = call.clone();
-                    async move { node.remote.settle_timed(worker, &call, waiting, route).await }
+                    async move { node.remote.settle_timed(worker, call, waiting, route).await }
                 };
                 self.ask_owner(tag, worker, waiting, settle).await
             }

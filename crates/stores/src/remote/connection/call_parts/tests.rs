@@ -49,8 +49,8 @@ impl Transport for FourParts {
         Ok(None)
     }
 
-    fn part(&self, plan: &Plan) -> usize {
-        plan.charges().next().map_or(0, |charge| usize::from(charge.key.0[0]))
+    fn part_of(&self, bucket: &BucketKey) -> usize {
+        usize::from(bucket.0[0])
     }
 
     fn own_parts(&self) -> PartIndices {
