@@ -36,7 +36,7 @@ pub(crate) struct LimitMetrics {
     /// The results of reading the limit's settings from credentials. Empty if the limit has all its settings in the
     /// configuration.
     pub claimed_numbers: CountersBy<ClaimResult>,
-    /// The number of requests to which the limit did not apply, because another proxy forwards them. Only a limit that
+    /// The number of requests to which the limit did not apply, because another proxy or a service asked. Only a limit that
     /// holds something while a request runs has such requests.
     pub not_at_door: Counter,
     /// The number of slots that requests of this process hold. Only slots of enforced limits are counted.
