@@ -10,8 +10,14 @@ use stores::redis::fault_injection::{Flaw, Hooks};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
 use super::history::undone::{KEPT, Refusals};
-use super::history::{Answer, Findings, Kind, Limit, Numbers};
-use crate::support::{RedisCluster, Replicas, now, print_measured, short_or_long};
+use super::history::{Answer, Findings, History, Kind, Limit, Numbers};
+use crate::support::{Lateness, RedisCluster, Replicas, now, print_measured, short_or_long};
+
+/// The longest pause of a load on a machine that did not stand still.
+const STEADY: Duration = Duration::from_millis(30);
+
+/// How often a load is played on a machine that stands still again and again.
+const MOST_PLAYS: usize = 8;
 
 /// The time at which the current load began.
 static BEGUN: Mutex<Option<Instant>> = Mutex::new(None);
@@ -78,14 +84,12 @@ fn how_many_requests_are_refused_for_what_others_get_back() {
         [(400, 40), (50, 10)].map(|(rate, burst)| Limit::TokenBucket(Numbers::per_second(rate, burst)));
     // A gateway knows of its own requests what was undone, and nothing of those of others.
     for (count, callers) in [(1, 8), (2, 4)] {
-        cluster.masters.iter().for_each(|master| master.command::<()>(&["FLUSHALL"]));
         let mut gateways = gateways(Numbers::per_second(400, 40), both_or_one);
         gateways.hooks.truncate(count);
         gateways.callers = callers;
         gateways.buckets = vec![first, second];
         gateways.lasting = short_or_long(Duration::from_millis(800), Duration::from_secs(5));
-        let history = gateways.play_on_cluster(&cluster.addresses(), || ()).history;
-        let findings = history.check_undone(0);
+        let (history, findings) = play(&cluster, &cluster.addresses(), &gateways, |_, findings| findings.is_empty());
         assert!(findings.is_empty(), "{findings:?}");
         let Refusals { all, wrong_by_node, wrong_by_cache } = Refusals::of(&history);
         let asked = history.records.len();
@@ -97,12 +101,29 @@ fn how_many_requests_are_refused_for_what_others_get_back() {
     }
 }
 
-fn play(cluster: &RedisCluster, nodes: &[HostPort], gateways: &Gateways) -> (usize, Findings) {
-    cluster.masters.iter().for_each(|master| master.command::<()>(&["FLUSHALL"]));
-    let Run { history, .. } = gateways.play_on_cluster(nodes, || *BEGUN.lock().unwrap() = Some(now()));
-    assert_eq!(history.count(|answer| matches!(answer, Answer::Unknown | Answer::Unasked)), 0);
+/// Plays the load, and judges it. A play that does not show what it must is repeated if the machine stood still during it: then the
+/// load has lost one of its parts, or charges were undone later than the judge allows.
+fn play(
+    cluster: &RedisCluster,
+    nodes: &[HostPort],
+    gateways: &Gateways,
+    shows: impl Fn(&History, &Findings) -> bool,
+) -> (History, Findings) {
     let late = i64::try_from(gateways.hooks[0].undo_late.0).unwrap();
-    (history.records.len(), history.check_undone(late))
+    let mut plays = 0;
+    loop {
+        cluster.masters.iter().for_each(|master| master.command::<()>(&["FLUSHALL"]));
+        let lateness = Lateness::measure();
+        let Run { history, .. } = gateways.play_on_cluster(nodes, || *BEGUN.lock().unwrap() = Some(now()));
+        assert_eq!(history.count(|answer| matches!(answer, Answer::Unknown | Answer::Unasked)), 0);
+        let findings = history.check_undone(late);
+        plays += 1;
+        let pause = Duration::from_micros(u64::try_from(history.longest_pause()).unwrap()).max(lateness.of_a_request());
+        if shows(&history, &findings) || pause < STEADY || plays == MOST_PLAYS {
+            return (history, findings);
+        }
+        print_measured(&format!("play {plays} is repeated, it had a pause of {pause:?}: {:?}", findings.counts));
+    }
 }
 
 /// A load, how much later its charges are undone, and the flaws that it shows, each with the kind of finding.
@@ -128,11 +149,13 @@ fn mistakes_in_what_is_given_back_are_noticed() {
     for (mut gateways, late, flaws) in cases {
         gateways.hooks.iter_mut().for_each(|hooks| hooks.undo_late = late);
         gateways.lasting += Duration::from(late);
-        let (requests, findings) = play(&cluster, &nodes, &gateways);
-        assert!(findings.is_empty() && requests > 50, "without it, in {requests} requests: {findings:?}");
+        let is_clean = |history: &History, findings: &Findings| findings.is_empty() && history.records.len() > 50;
+        let (history, findings) = play(&cluster, &nodes, &gateways, is_clean);
+        assert!(is_clean(&history, &findings), "without it, in {} requests: {findings:?}", history.records.len());
         for (flaw, kind) in flaws {
             gateways.hooks.iter_mut().for_each(|hooks| hooks.flaw = Some(*flaw));
-            let (requests, findings) = play(&cluster, &nodes, &gateways);
+            let (history, findings) = play(&cluster, &nodes, &gateways, |_, findings| findings.of(*kind) > 0);
+            let requests = history.records.len();
             print_measured(&format!("flaw: {flaw:?}: {:?} in {requests} requests", findings.counts));
             assert!(findings.of(*kind) > 0, "{flaw:?} in {requests} requests: {findings:?}");
         }

@@ -76,8 +76,14 @@ use std::time::{Duration, Instant};
 /// Waits until `holds` is true, for at most twenty seconds. A machine that is busy with other tests may need most of this
 /// time. If something must happen sooner, the test measures the time.
 #[track_caller]
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = now() + Duration::from_secs(20);
+pub(crate) fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    eventually_within(Duration::from_secs(20), what, holds);
+}
+
+/// Waits until `holds` is true, for at most this time.
+#[track_caller]
+pub(crate) fn eventually_within(most: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = now() + most;
     while !holds() {
         assert!(now() < deadline, "never happened: {what}");
         std::thread::sleep(Duration::from_millis(5));

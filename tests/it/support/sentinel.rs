@@ -8,7 +8,7 @@ use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, Value};
 use tempfile::TempDir;
 
 use super::redis::{REDIS_SERVER, free_port, node_list, server};
-use super::{Redis, eventually};
+use super::{Redis, eventually, eventually_within};
 
 /// The name of the master.
 pub(crate) const MASTER: &str = "mymaster";
@@ -81,6 +81,14 @@ impl Default for SentinelSetup<'_> {
     }
 }
 
+impl SentinelSetup<'_> {
+    /// The same, but the sentinels never find that the master is down. For a test without a failover, because a busy machine may
+    /// stand still for longer than 300 ms.
+    pub(crate) fn without_failover() -> Self {
+        SentinelSetup { down_after: 600_000, ..SentinelSetup::default() }
+    }
+}
+
 impl SentinelGroup {
     /// Starts a group. Returns when the replicas have all data and the sentinels know each other.
     #[track_caller]
@@ -112,6 +120,11 @@ impl SentinelGroup {
     /// Returns the `store` section of a gateway.yaml, with an `on_store_failure`.
     pub(crate) fn store(&self, on_store_failure: &str) -> String {
         format!("store: {{redis: {{{}}}}}\non_store_failure: {on_store_failure}\n", self.section(""))
+    }
+
+    /// Returns the section of [`SentinelGroup::store`] with a longer timeout, for a test that loads the machine.
+    pub(crate) fn patient_store(&self) -> String {
+        format!("store: {{redis: {{{}, timeout: 10s}}}}\non_store_failure: deny\n", self.section(""))
     }
 
     /// Whether any sentinel names this server as the master.
@@ -163,6 +176,13 @@ impl Redis {
         let Ok(mut connection) = client.get_connection_with_timeout(Duration::from_secs(1)) else { return false };
         redis::cmd("SET").arg("foo").arg("").arg("PX").arg(1).exec(&mut connection).is_ok()
     }
+}
+
+/// Waits for a state to which sentinels must agree. An election without a majority is repeated after some seconds, and a sentinel that
+/// has stood still takes part again only later, so on a busy machine this may take several elections.
+#[track_caller]
+pub(crate) fn after_elections(what: &str, holds: impl FnMut() -> bool) {
+    eventually_within(Duration::from_secs(90), what, holds);
 }
 
 /// Returns [`Redis::role`] of the server on this port. `login` is a name and a password.

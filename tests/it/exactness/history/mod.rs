@@ -264,6 +264,15 @@ mod checks {
             })
         }
 
+        /// Returns the longest time in microseconds that a request took, or that passed between two requests. If the machine
+        /// stands still, this shows it.
+        pub fn longest_pause(&self) -> i64 {
+            let mut sent: Vec<i64> = self.records.iter().map(|record| record.sent).collect();
+            sent.sort_unstable();
+            let between = sent.windows(2).map(|pair| pair[1] - pair[0]);
+            self.records.iter().map(|record| record.answered - record.sent).chain(between).max().unwrap_or_default()
+        }
+
         pub fn count(&self, which: impl Fn(&Answer) -> bool) -> usize {
             self.records.iter().filter(|record| which(&record.answer)).count()
         }

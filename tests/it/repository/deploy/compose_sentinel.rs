@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::{at, parse, read, redis_of, root, text, texts};
-use crate::support::sentinel::{role_at, sooner};
+use crate::support::sentinel::{after_elections, role_at, sooner};
 use crate::support::{Gateway, Upstream, eventually, free_port};
 
 const FOLDER: &str = "deploy/compose-sentinel";
@@ -211,12 +211,12 @@ fn the_second_redis_takes_over_and_the_first_comes_back_as_its_replica() {
     };
     eventually("the sentinels know each other and the replica", || sentinel_ports.iter().all(known));
     first.kill();
-    eventually("the second has taken over", || role(ports[1]) == "master");
+    after_elections("the second has taken over", || role(ports[1]) == "master");
     gateway.expect("rate_limiter_store_up", &[], 1.0);
     let decided = || gateway.client().get("/trial", &[]).field("RateLimit").is_some();
     eventually("the second decides", decided);
     first.child = Process::run(&first.arguments);
-    eventually("the first is its replica", || role(ports[0]) == "slave connected");
+    after_elections("the first is its replica", || role(ports[0]) == "slave connected");
     // And would be one after another restart.
     let own = first.directory.path().join("data/redis.conf");
     eventually("it has noted that", || {
