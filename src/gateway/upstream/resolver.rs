@@ -135,7 +135,7 @@ pub(super) async fn keep_resolving(weak: Weak<Upstream>, listeners: Vec<SocketAd
 }
 
 /// Warns if a name leads to one of the gateway's own listeners.
-fn warn_of_own(host: &str, found: &[SocketAddr], listeners: &[SocketAddr]) {
+fn warn_of_own_listener(host: &str, found: &[SocketAddr], listeners: &[SocketAddr]) {
     if let Some(address) = found.iter().find(|address| listeners.iter().any(|own| is_own(**address, *own))) {
         let hint = "its requests would come back: let the name lead to the server that answers them";
         log::warn!(host, address:%, hint; "name of an upstream leads to this gateway");
@@ -162,7 +162,7 @@ async fn keep_resolving_with(
         // All lookups run at the same time, so that a DNS server that does not answer delays only its own names.
         let found = join_all(lookups).await;
         for ((index, host, _), found) in names.into_iter().zip(found) {
-            warn_of_own(&host, found.as_deref().unwrap_or_default(), listeners);
+            warn_of_own_listener(&host, found.as_deref().unwrap_or_default(), listeners);
             upstream.apply_lookup(index, found);
         }
         let pause = upstream.end_lookups();

@@ -38,7 +38,7 @@ pub const PREVIOUS_PROCESS: Owner = Owner(2);
 pub(super) struct LocalHolds(pub(super) Mutex<HoldTable>);
 
 /// Returns the state of a bucket of which this process holds an amount. `kept` is what is spent of a budget.
-pub(super) fn state(kept: Option<&[u64]>, held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
+pub(super) fn with_held(kept: Option<&[u64]>, held: Cost, algorithm: &Algorithm, now: Timestamp) -> Option<State> {
     let report = Report { owner: PROCESS, sequence: 1, held, settled: SettledSums::default(), life: LIFE };
     algorithm.accept(kept, report, now).map(|entry| entry.state)
 }
@@ -175,8 +175,8 @@ impl Memory {
     ) -> (Settlement, u64) {
         let ((settlement, entries), indices) = {
             let (indices, kept) = self.states(plan, locked);
-            let said = said(plan, &kept, time, held);
-            let states = said.iter().zip(&kept).map(|(said, kept)| said.as_deref().or(*kept));
+            let held = with_all_held(plan, &kept, time, held);
+            let states = held.iter().zip(&kept).map(|(held, kept)| held.as_deref().or(*kept));
             let states: States<'_> = states.collect();
             (settle(plan, &states, time), indices)
         };
@@ -191,8 +191,8 @@ impl Memory {
         let time = self.time();
         holds.iter_mut().for_each(|(_, held)| held.end_overdue(time.now));
         let (_, kept) = self.states(plan, &locked);
-        let said = said(plan, &kept, time, |key| self.held(&holds, key));
-        let states = said.iter().zip(&kept).map(|(said, kept)| said.as_deref().or(*kept));
+        let held = with_all_held(plan, &kept, time, |key| self.held(&holds, key));
+        let states = held.iter().zip(&kept).map(|(held, kept)| held.as_deref().or(*kept));
         settle(plan, &states.collect::<States<'_>>(), time).0
     }
 
@@ -311,7 +311,7 @@ impl Memory {
 }
 
 /// Returns for each charge the state of its bucket with what is held. `None` for a charge that holds nothing.
-fn said(
+fn with_all_held(
     plan: &Plan,
     kept: &States<'_>,
     time: StoreTime,
@@ -319,7 +319,7 @@ fn said(
 ) -> SmallVec<[Option<State>; 2]> {
     let state = |(charge, kept): (&Charge, &Option<&[u64]>)| {
         let is_held = charge.algorithm.is_held();
-        is_held.then(|| state(*kept, held(&charge.key), &charge.algorithm, time.of(&charge.algorithm))).flatten()
+        is_held.then(|| with_held(*kept, held(&charge.key), &charge.algorithm, time.of(&charge.algorithm))).flatten()
     };
     plan.charges().zip(kept).map(state).collect()
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::local_holds::{PROCESS, state};
+use super::local_holds::{PROCESS, with_held};
 use super::queue_id::{QueueId, SpentClass};
 use super::{Memory, class};
 use crate::error::StoreError;
@@ -38,17 +38,17 @@ impl Memory {
             let with_hold = |(charge, kept): (&Charge, &Option<&[u64]>)| {
                 let now = time.of(&charge.algorithm);
                 let report = call.reports.iter().find(|report| report.bucket == charge.key);
-                let said = match charge.algorithm.is_held() {
-                    true => state(*kept, self.held(&holds, &charge.key), &charge.algorithm, now),
+                let present = match charge.algorithm.is_held() {
+                    true => with_held(*kept, self.held(&holds, &charge.key), &charge.algorithm, now),
                     false => None,
                 };
-                let said = said.or_else(|| kept.map(State::from_slice));
+                let present = present.or_else(|| kept.map(State::from_slice));
                 match report {
                     Some(report) if charge.algorithm.is_held() => {
-                        let entry = charge.algorithm.accept(said.as_deref(), call.report(report), now);
+                        let entry = charge.algorithm.accept(present.as_deref(), call.report(report), now);
                         entry.map(|entry| Some(entry.state)).ok_or(StoreError::OldReport)
                     }
-                    _ => Ok(said),
+                    _ => Ok(present),
                 }
             };
             let states: Result<SmallVec<[Option<State>; 2]>, StoreError> =
@@ -59,6 +59,7 @@ impl Memory {
         let held: SmallVec<[Option<Entry>; 2]> = entries.iter().cloned().collect();
         let mut evicted = self.store(plan, &settlement, &indices, entries, &mut locked, time);
         let granted: SmallVec<[_; 2]> = granted_asks(plan, &settlement).map(|(charge, _)| charge.key).collect();
+        // What this process holds is in its own table, so it is taken out of the kept state. The timed hold stays in it.
         for ((charge, index), entry) in plan.charges().zip(&indices).zip(held) {
             let is_held = charge.purpose == ChargePurpose::Spend && charge.algorithm.is_held();
             let Some(entry) = entry.filter(|_| is_held && granted.contains(&charge.key)) else { continue };

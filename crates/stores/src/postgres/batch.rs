@@ -64,8 +64,8 @@ struct Last<'p> {
 impl<'p> Batch<'p> {
     pub(super) fn new(plans: &'p [&'p Plan], reports: Option<&'p holds::Call>) -> Batch<'p> {
         let charged = plans.iter().flat_map(|plan| plan.charges().map(|charge| charge.key));
-        let said = reports.iter().flat_map(|call| call.reports.iter().map(|report| report.bucket));
-        let mut keys: Vec<BucketKey> = charged.chain(said).collect();
+        let reported = reports.iter().flat_map(|call| call.reports.iter().map(|report| report.bucket));
+        let mut keys: Vec<BucketKey> = charged.chain(reported).collect();
         keys.sort_unstable();
         keys.dedup();
         Batch { plans, reports, keys }

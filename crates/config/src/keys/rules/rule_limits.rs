@@ -22,6 +22,7 @@ pub(crate) struct SharedSettings<'k> {
     pub expose: WrittenExpose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
+    /// Whether the file has the prices of models, without which no limit counts money.
     pub has_prices: bool,
 }
 
@@ -124,10 +125,10 @@ fn several(
         field.must("name at least one limit");
         return None;
     }
-    let limits_named = pairs.len();
-    let mut others = Vec::with_capacity(limits_named);
+    let limit_count = pairs.len();
+    let mut others = Vec::with_capacity(limit_count);
     // All limits are read, even after an invalid limit.
-    let mut limits = Vec::with_capacity(pairs.len());
+    let mut limits = Vec::with_capacity(limit_count);
     let (mut queue, mut valid) = (None, !rule.has("meter") && !rule.has("ban"));
     for (text, position, field) in pairs {
         let key = field.clone().at(position);
@@ -156,7 +157,7 @@ fn several(
         let limit = checked(&key, text).and_then(|name| read.limit(name.to_owned(), shared));
         limits.push(limit.zip(meter).map(|(limit, meter)| Limit { meter, ..limit }));
     }
-    if others.len() < limits_named {
+    if others.len() < limit_count {
         // The overrides are not read, because an override may name a limit that could not be read.
         return None;
     }

@@ -13,7 +13,7 @@ use crate::error::{Fault, StoreError};
 use crate::events::{CallReport, Event};
 use crate::remote::call_timer::CallTimer;
 use crate::remote::deny_cache::SendStamp;
-use crate::remote::holds::Held;
+use crate::remote::holds::HoldResult;
 use crate::remote::queue::{Attempt, PendingTake, ReplySender, Route};
 use crate::remote::transport::{BucketAfterCall, CallPart, CallReply, PartReply, Reply, Transport};
 use crate::reply::{Source, TakeReply};
@@ -26,7 +26,7 @@ use base::time::{Micros, Timestamp, timeout};
 const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What each plan of a part holds, in the order of the plans.
-pub(super) type HeldByPlans = Option<std::vec::IntoIter<Held>>;
+pub(super) type HeldByPlans = Option<std::vec::IntoIter<HoldResult>>;
 
 /// The time during which a call was under way.
 #[derive(Clone, Copy)]

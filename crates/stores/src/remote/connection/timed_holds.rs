@@ -8,7 +8,7 @@ use super::Connection;
 use super::call::HeldByPlans;
 use super::call_parts::CallParts;
 use crate::error::Fault;
-use crate::remote::holds::{Held, OldReport};
+use crate::remote::holds::{HoldResult, OldReport};
 use crate::remote::queue::Route;
 use crate::remote::transport::{CallPart, CallReply, PartReply, ReportResult, Transport};
 use crate::reservation::Reservation;
@@ -43,7 +43,7 @@ pub(super) fn conclude(parts: &[CallPart<'_>], outcome: &mut Result<CallReply, F
             reply.settlements.fill(Some(results(&reply.reports)));
         }
         let has_run = settles || reply.reports.iter().all(|result| *result == ReportResult::Accepted);
-        let held: Held = if has_run { Ok(Reservation::default()) } else { Err(OldReport) };
+        let held: HoldResult = if has_run { Ok(Reservation::default()) } else { Err(OldReport) };
         Some(vec![held].into_iter())
     };
     parts.iter().zip(replies).map(conclude).collect()

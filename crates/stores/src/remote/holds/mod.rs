@@ -25,7 +25,7 @@ use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 use ledger::cost::Cost;
 use ledger::holds::{MOST_SUMS, Owner, SlotTerms};
-pub(crate) use part::{ConnectionNumber, Held, OldReport, PartHolds};
+pub(crate) use part::{ConnectionNumber, HoldResult, OldReport, PartHolds};
 
 /// The interval at which a connection checks the reports about parts of other servers. Such a part may move to the
 /// connection's server.

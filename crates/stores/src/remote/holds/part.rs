@@ -29,17 +29,18 @@ const PAUSE: Micros = Micros(100_000);
 /// The slots that the requests of one worker hold of the buckets in one part of a store.
 #[derive(Debug)]
 pub(crate) struct PartHolds {
-    said: Mutex<Said>,
+    reported: Mutex<ReportedHoldings>,
     /// Whether a request of this worker has ever asked for slots of this part or held slots of it.
     is_used: AtomicBool,
     signals: Arc<PartSignals>,
 }
 
+/// What is held, and how it is reported to the store.
 #[derive(Debug)]
-struct Said {
+struct ReportedHoldings {
     holdings: Holdings,
     /// Before this time, no call is made that only sends reports.
-    quiet_until: Timestamp,
+    paused_until: Timestamp,
     /// The connection on which the last reports were sent.
     connection: ConnectionNumber,
 }
@@ -50,7 +51,7 @@ pub(crate) struct ConnectionNumber(pub u64);
 
 /// The result of one request of a call: the slots that the request holds, or the reason why the store's answer does
 /// not count.
-pub(crate) type Held = Result<Reservation, OldReport>;
+pub(crate) type HoldResult = Result<Reservation, OldReport>;
 
 /// The error of a request whose report about a bucket was too old. The store has ignored the report, or has answered a
 /// later report first. The request has no decision.
@@ -59,9 +60,9 @@ pub(crate) struct OldReport;
 
 impl PartHolds {
     pub(super) fn new(owner: Owner, most_sums: usize, signals: &Arc<PartSignals>) -> PartHolds {
-        let (quiet_until, connection) = (Timestamp(0), ConnectionNumber::default());
-        let said = Said { holdings: Holdings::with_most_sums(owner, most_sums), quiet_until, connection };
-        PartHolds { said: Mutex::new(said), is_used: AtomicBool::new(false), signals: Arc::clone(signals) }
+        let (paused_until, connection) = (Timestamp(0), ConnectionNumber::default());
+        let reported = ReportedHoldings { holdings: Holdings::with_most_sums(owner, most_sums), paused_until, connection };
+        PartHolds { reported: Mutex::new(reported), is_used: AtomicBool::new(false), signals: Arc::clone(signals) }
     }
 
     pub(super) fn is_used(&self) -> bool {
@@ -75,8 +76,8 @@ impl PartHolds {
 
     /// Returns whether a call without an answer asks for slots of the same bucket as this plan.
     pub(crate) fn is_asked_already(&self, plan: &Plan) -> bool {
-        let said = self.said.lock();
-        plan.asks().any(|(_, charge, _)| said.holdings.unanswered(&charge.key) > Cost::default())
+        let reported = self.reported.lock();
+        plan.asks().any(|(_, charge, _)| reported.holdings.unanswered(&charge.key) > Cost::default())
     }
 
     /// Makes the reports of a call that has these plans, and at most `most` reports about other buckets. `None` if the
@@ -99,19 +100,19 @@ impl PartHolds {
             return None;
         }
         self.use_now();
-        let mut said = self.said.lock();
-        said.connect(connection);
-        said.holdings.advance(now);
-        let has_reports = most > 0 && said.holdings.has_reports() && now >= said.quiet_until;
+        let mut reported = self.reported.lock();
+        reported.connect(connection);
+        reported.holdings.advance(now);
+        let has_reports = most > 0 && reported.holdings.has_reports() && now >= reported.paused_until;
         let soon = if plans.is_empty() { now.plus(EARLY) } else { now };
-        (has_reports || !asks.is_empty()).then(|| said.holdings.call_with(&asks, most, soon, now))
+        (has_reports || !asks.is_empty()).then(|| reported.holdings.call_with(&asks, most, soon, now))
     }
 
     /// Notes that a call has no answer. `did_run` is false if it is proved that the call did not run.
     pub(crate) fn failed(&self, call: &Call, did_run: bool, now: Timestamp) {
-        let mut said = self.said.lock();
-        said.quiet_until = now.plus(PAUSE);
-        if did_run { said.holdings.lost(call) } else { said.holdings.did_not_run(call) }
+        let mut reported = self.reported.lock();
+        reported.paused_until = now.plus(PAUSE);
+        if did_run { reported.holdings.lost(call) } else { reported.holdings.did_not_run(call) }
     }
 
     /// Notes the answer to a call with these plans. Returns the result of each plan.
@@ -121,7 +122,7 @@ impl PartHolds {
         plans: &[&Plan],
         Reply { settlements, reports, .. }: &Reply,
         now: Timestamp,
-    ) -> Vec<Held> {
+    ) -> Vec<HoldResult> {
         let mut granted: Vec<(BucketKey, usize, SlotTerms)> = Vec::new();
         for (index, (plan, settlement)) in plans.iter().zip(settlements).enumerate() {
             let slots = settlement.iter().flat_map(|settlement| granted_asks(plan, settlement));
@@ -130,7 +131,7 @@ impl PartHolds {
         // The sort is stable, so the slots of one bucket stay in the order of the plans.
         granted.sort_by_key(|(key, ..)| *key);
         let (mut slots, mut old) = (Vec::<(usize, BucketKey, SlotId)>::new(), SmallVec::<[BucketKey; 2]>::new());
-        let mut said = self.said.lock();
+        let mut reported = self.reported.lock();
         let mut is_outside = false;
         for (report, result) in call.reports.iter().zip(reports) {
             let first = granted.partition_point(|(key, ..)| *key < report.bucket);
@@ -142,7 +143,7 @@ impl PartHolds {
                 ReportResult::Old | ReportResult::SettledBefore => ReportAnswer::Old,
                 ReportResult::OutsidePeriod => ReportAnswer::OutsidePeriod,
             };
-            match said.holdings.answered(call, report, answer, now) {
+            match reported.holdings.answered(call, report, answer, now) {
                 Some(taken) => slots.extend(own.zip(taken).map(|((key, plan, _), slot)| (*plan, *key, slot))),
                 // The requests that asked for this bucket are sent again.
                 None if *result == ReportResult::OutsidePeriod => is_outside = true,
@@ -152,9 +153,9 @@ impl PartHolds {
         if !old.is_empty() || is_outside {
             // A bucket with too many owners ignores reports. Without this pause, a worker would send such a report
             // again all the time.
-            said.quiet_until = now.plus(PAUSE);
+            reported.paused_until = now.plus(PAUSE);
         }
-        drop(said);
+        drop(reported);
         slots.sort_by_key(|(plan, ..)| *plan);
         let mut slots = slots.into_iter().peekable();
         let held = |(index, plan): (usize, &&Plan)| {
@@ -175,7 +176,7 @@ impl PartHolds {
     /// Holds a slot without the store's grant, because the store gave no answer and the request was admitted.
     pub(super) fn hold(self: &Arc<Self>, key: BucketKey, terms: SlotTerms, now: Timestamp) -> Reservation {
         self.use_now();
-        let slot = self.said.lock().holdings.hold(key, terms, now);
+        let slot = self.reported.lock().holdings.hold(key, terms, now);
         self.signals.changed.notify_waiters();
         self.reserve([(key, slot)])
     }
@@ -187,14 +188,14 @@ impl PartHolds {
     /// Ends all slots, because the process ends.
     pub(super) fn end_all(&self) {
         if self.is_used() {
-            self.said.lock().holdings.end_all();
+            self.reported.lock().holdings.end_all();
             self.signals.changed.notify_waiters();
         }
     }
 
     /// Returns whether the store knows what is held of this part.
     pub(super) fn is_reported(&self) -> bool {
-        !self.is_used() || self.said.lock().holdings.is_reported()
+        !self.is_used() || self.reported.lock().holdings.is_reported()
     }
 
     /// Returns how much the requests of this worker hold of a bucket.
@@ -202,16 +203,16 @@ impl PartHolds {
         if !self.is_used() {
             return Cost::default();
         }
-        let mut said = self.said.lock();
+        let mut reported = self.reported.lock();
         // Slots whose longest time has passed are ended here, because no call ends them while the server is down.
-        said.holdings.advance(now);
-        said.holdings.held(key)
+        reported.holdings.advance(now);
+        reported.holdings.held(key)
     }
 
     /// Returns the costs of a bucket that the requests of this worker have settled and the store has not accepted. Each
     /// cost is returned only once.
     pub(super) fn count_settled(&self, key: &BucketKey) -> Cost {
-        if self.is_used() { self.said.lock().holdings.count_settled(key) } else { Cost::default() }
+        if self.is_used() { self.reported.lock().holdings.count_settled(key) } else { Cost::default() }
     }
 
     /// Returns how long it takes until a call must be made to send reports. 0 if it must be made now. `None` if no
@@ -220,21 +221,21 @@ impl PartHolds {
         if !self.is_used() {
             return None;
         }
-        let mut said = self.said.lock();
-        said.connect(connection);
-        said.holdings.advance(now);
-        if said.holdings.has_reports() {
-            return Some(said.quiet_until.since(now));
+        let mut reported = self.reported.lock();
+        reported.connect(connection);
+        reported.holdings.advance(now);
+        if reported.holdings.has_reports() {
+            return Some(reported.paused_until.since(now));
         }
-        said.holdings.next_moment().map(|moment| moment.since(now))
+        reported.holdings.next_moment().map(|moment| moment.since(now))
     }
 }
 
-impl Said {
+impl ReportedHoldings {
     fn connect(&mut self, connection: Option<ConnectionNumber>) {
         if let Some(connection) = connection.filter(|connection| *connection != self.connection) {
             self.connection = connection;
-            self.quiet_until = Timestamp(0);
+            self.paused_until = Timestamp(0);
             self.holdings.reconnected();
         }
     }
@@ -242,16 +243,16 @@ impl Said {
 
 impl ReservationOwner for PartHolds {
     fn end(&self, bucket: &BucketKey, slot: SlotId, ending: Ending) {
-        let mut said = self.said.lock();
+        let mut reported = self.reported.lock();
         let cost = match ending {
             Ending::Released => {
-                said.holdings.end(slot);
+                reported.holdings.end(slot);
                 SettledCost::Kept
             }
-            Ending::Settled(cost) => said.holdings.settle(slot, cost),
-            Ending::Reset(cost) => said.holdings.reset(slot, cost),
+            Ending::Settled(cost) => reported.holdings.settle(slot, cost),
+            Ending::Reset(cost) => reported.holdings.reset(slot, cost),
         };
-        drop(said);
+        drop(reported);
         if let Ending::Reset(_) = ending {
             self.signals.fallback.forget(bucket);
         }
