@@ -61,7 +61,8 @@ pub(crate) struct OldReport;
 impl PartHolds {
     pub(super) fn new(owner: Owner, most_sums: usize, signals: &Arc<PartSignals>) -> PartHolds {
         let (paused_until, connection) = (Timestamp(0), ConnectionNumber::default());
-        let reported = ReportedHoldings { holdings: Holdings::with_most_sums(owner, most_sums), paused_until, connection };
+        let reported =
+            ReportedHoldings { holdings: Holdings::with_most_sums(owner, most_sums), paused_until, connection };
         PartHolds { reported: Mutex::new(reported), is_used: AtomicBool::new(false), signals: Arc::clone(signals) }
     }
 
