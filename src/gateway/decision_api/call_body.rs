@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::EXPECT;
-use http::{Response, StatusCode, Version};
 
 use super::call::Call;
 use crate::gateway::server::http1::BodyError;
@@ -16,18 +14,11 @@ use base::time::timeout;
 
 /// A client whose call may have a body.
 pub(super) trait BodyClient: RequestClient {
-    /// Writes `100 Continue`, for which a client waits before it sends the body.
-    fn write_continue(&mut self) -> impl Future<Output = Result<(), ClientFault>> + Send;
-
     /// Appends the next part of the body to `data`. Returns whether the body ends after it.
     fn read_part(&mut self, data: &mut Vec<u8>) -> impl Future<Output = Result<BodyRead, ClientFault>> + Send;
 }
 
 impl BodyClient for Client {
-    async fn write_continue(&mut self) -> Result<(), ClientFault> {
-        self.stream.write_response(b"HTTP/1.1 100 Continue\r\n\r\n").await
-    }
-
     async fn read_part(&mut self, data: &mut Vec<u8>) -> Result<BodyRead, ClientFault> {
         let mut trailers = Vec::new();
         self.read_body(data, &mut trailers).await
@@ -35,12 +26,6 @@ impl BodyClient for Client {
 }
 
 impl BodyClient for Http2Client {
-    async fn write_continue(&mut self) -> Result<(), ClientFault> {
-        let mut response = Response::new(());
-        *response.status_mut() = StatusCode::CONTINUE;
-        self.write_interim(response)
-    }
-
     async fn read_part(&mut self, data: &mut Vec<u8>) -> Result<BodyRead, ClientFault> {
         let part = std::future::poll_fn(|cx| self.poll_body(cx)).await?;
         data.extend_from_slice(&part.data);
@@ -59,10 +44,7 @@ pub(super) async fn read<C: BodyClient>(
     most: usize,
     within: Duration,
 ) -> Result<Result<Bytes, BodyError>, ClientFault> {
-    // HTTP/1.0 has no interim responses.
-    if call.head.version != Version::HTTP_10 && call.head.headers.contains_key(EXPECT) {
-        client.write_continue().await?;
-    }
+    client.write_expected_continue(&call.head).await?;
     let read = async {
         let mut body = Vec::new();
         loop {

@@ -1,7 +1,6 @@
 //! Reads the body of a request whose rules need it, and decides about the request.
 
-use http::Version;
-use http::header::{AUTHORIZATION, EXPECT};
+use http::header::AUTHORIZATION;
 use http::request::Parts;
 
 use super::exchange::ReceivedExchange;
@@ -157,10 +156,7 @@ async fn read_body<C: ForwardingClient>(
 ) -> Result<ReadBody, Fault> {
     let share = received.forwarder.gateway.inspected_bytes.share();
     let reader = BodyReader::new(head.body, bounds, share)?;
-    // HTTP/1.0 has no interim responses.
-    if received.head.version != Version::HTTP_10 && received.head.headers.contains_key(EXPECT) {
-        client.write_continue().await?;
-    }
+    client.write_expected_continue(&received.head).await?;
     client.read_request_body(reader).await
 }
 

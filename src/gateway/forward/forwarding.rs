@@ -1,7 +1,7 @@
 //! Forwards an admitted request, one attempt after another, for every pair of protocols.
 
 use http::header::TE;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method};
 
 use super::attempts::{AttemptEnd, UpstreamAttempt, UpstreamConnection};
 use super::exchange::ForwardedRequest;
@@ -53,12 +53,6 @@ pub(super) trait ForwardingClient: RequestClient {
 
     /// Begins the wait for the upstream.
     fn restart_upstream_wait(&mut self);
-
-    /// Sends `100 Continue`, if the client can read an interim response.
-    ///
-    /// # Errors
-    /// If the client has left or does not read.
-    fn write_continue(&mut self) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Reads the whole body of the request.
     ///
@@ -124,12 +118,6 @@ impl ForwardingClient for Http2Client {
 
     fn restart_upstream_wait(&mut self) {
         Http2Client::restart_upstream_wait(self);
-    }
-
-    async fn write_continue(&mut self) -> Result<(), Fault> {
-        let (mut head, ()) = Response::new(()).into_parts();
-        head.status = StatusCode::CONTINUE;
-        Ok(self.write_interim(Response::from_parts(head, ()))?)
     }
 
     async fn read_request_body(&mut self, reader: BodyReader) -> Result<ReadBody, Fault> {

@@ -54,10 +54,6 @@ impl ForwardingClient for Client {
         self.stream.restart_upstream_wait();
     }
 
-    async fn write_continue(&mut self) -> Result<(), Fault> {
-        Ok(self.stream.write_response(b"HTTP/1.1 100 Continue\r\n\r\n").await?)
-    }
-
     async fn read_request_body(&mut self, reader: BodyReader) -> Result<ReadBody, Fault> {
         read_whole_body(&mut Http1Client::new(self, true), reader).await
     }

@@ -3,8 +3,9 @@
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-use http::HeaderValue;
+use http::header::EXPECT;
 use http::request::Parts;
+use http::{HeaderValue, Version};
 
 use super::http1::exchange_io::ClientFault;
 use crate::gateway::response::own_response::OwnResponse;
@@ -56,6 +57,22 @@ pub(crate) trait RequestClient: Send {
 
     /// Notes that the request waits.
     fn note_wait(&mut self);
+
+    /// Writes `100 Continue`.
+    ///
+    /// # Errors
+    /// If the client has left or does not read.
+    fn write_continue(&mut self) -> impl Future<Output = Result<(), ClientFault>> + Send;
+
+    /// Writes `100 Continue` if the client waits for it before it sends the body, and can read an interim response.
+    ///
+    /// # Errors
+    /// In the same cases as [`RequestClient::write_continue`].
+    fn write_expected_continue(&mut self, head: &Parts) -> impl Future<Output = Result<(), ClientFault>> + Send {
+        // HTTP/1.0 has no interim responses.
+        let waits = head.version != Version::HTTP_10 && head.headers.contains_key(EXPECT);
+        async move { if waits { self.write_continue().await } else { Ok(()) } }
+    }
 
     /// Writes a response of the gateway itself. `rest` says whether the rest of the request may be read afterwards,
     /// with [`RequestClient::read_rest`].

@@ -111,6 +111,10 @@ impl RequestClient for Client {
         self.has_waited = true;
     }
 
+    async fn write_continue(&mut self) -> Result<(), ClientFault> {
+        self.stream.write_response(b"HTTP/1.1 100 Continue\r\n\r\n").await
+    }
+
     async fn write_own(&mut self, request: AnsweredRequest<'_>, response: OwnResponse, rest: Rest) -> WrittenResponse {
         // A client that waits for 100 Continue does not send its body, so there is nothing to read.
         let is_complete = self.stream.refuse_tunnel() && self.stream.is_complete();

@@ -329,6 +329,12 @@ impl RequestClient for Http2Client {
 
     fn note_wait(&mut self) {}
 
+    async fn write_continue(&mut self) -> Result<(), ClientFault> {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::CONTINUE;
+        self.write_interim(response)
+    }
+
     /// Writes a response of the gateway. In HTTP/2, the rest of the request is always discarded afterwards.
     async fn write_own(&mut self, request: AnsweredRequest<'_>, response: OwnResponse, _: Rest) -> WrittenResponse {
         if let (Reuse::Closed, Some(guard)) = (request.reuse, &self.guard) {
