@@ -238,7 +238,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Change::None | Change::Raise(_) => (backend.read(&keys)?, None),
         Change::Reset => {
             bucket_lookup::check_stored(&backend.read(&keys)?, &keys).map_err(failure)?;
-            (backend.reset(&kinds)?, None)
+            let before = backend.reset(&kinds)?;
+            (before, Some(backend.read(&keys)?))
         }
         Change::GiveBack(amount) => {
             let kinds: Vec<_> = kinds.into_iter().filter_map(|(key, kind)| Some((key, kind?))).collect();

@@ -90,8 +90,21 @@ impl UnsettledRecord {
     /// Adds the cost to the record. It counts in the period that runs now.
     pub(super) fn settle(&self, cost: Cost, tokens: Option<(Option<&str>, &Usage)>) {
         let passed = self.clock.now().since(self.admitted_here);
-        let period = period(&self.algorithm, self.admitted.plus(passed), None);
-        let one = Use { tokens, ..Use::charged(cost) };
+        self.add(Use { tokens, ..Use::charged(cost) }, self.admitted.plus(passed));
+    }
+
+    /// Adds a cost that was spent at this time by the clock of the store.
+    pub(super) fn settle_at(&self, cost: Cost, at: Timestamp) {
+        self.add(Use::charged(cost), at);
+    }
+
+    /// Counts a record that is lost, because the cost is not known.
+    pub(super) fn lose(&self) {
+        self.writer.count_lost();
+    }
+
+    fn add(&self, one: Use<'_>, at: Timestamp) {
+        let period = period(&self.algorithm, at, None);
         self.writer.add(self.worker, &self.key.clone().in_period(period), one);
     }
 }

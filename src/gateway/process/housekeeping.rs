@@ -14,6 +14,7 @@ use super::drain;
 use super::drain::SecondSignal;
 use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
+use super::subject_names;
 use crate::gateway::admin::status::Status;
 use crate::gateway::runtime::supervise;
 use crate::gateway::server::connection_limits::ConnectionLimits;
@@ -49,7 +50,7 @@ impl BackgroundService for Housekeeping {
                     saver.run(&gateway).await;
                 }
             };
-            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save);
+            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save, subject_names::run(&gateway));
         });
         let _ = shutdown.wait_for(|stop| *stop).await;
         work.abort();

@@ -3,6 +3,7 @@
 use super::Algorithm;
 use super::concurrency::Holder;
 use super::step::Entry;
+use crate::holds::TimedHoldStatus;
 use crate::holds::report::{Owner, Report};
 use base::time::Timestamp;
 
@@ -55,11 +56,11 @@ impl Algorithm {
         }
     }
 
-    /// Returns whether this timed hold has settled what it held of the bucket.
-    pub(super) fn plain_has_settled(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> bool {
+    /// Returns what has become of a timed hold of the bucket.
+    pub(super) fn plain_timed_hold(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> TimedHoldStatus {
         match self {
-            Algorithm::Concurrency(slots) => slots.has_settled(state, owner, now),
-            Algorithm::Budget(budget) if budget.settles() => budget.has_settled(state, owner, now),
+            Algorithm::Concurrency(slots) => slots.timed_hold(state, owner, now),
+            Algorithm::Budget(budget) if budget.settles() => budget.timed_hold(state, owner, now),
             Algorithm::TokenBucket(_)
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingLog(_)
@@ -67,7 +68,7 @@ impl Algorithm {
             | Algorithm::LeakyBucket(_)
             | Algorithm::Budget(_)
             | Algorithm::Purse(_)
-            | Algorithm::Home(_) => false,
+            | Algorithm::Home(_) => TimedHoldStatus::Unknown,
         }
     }
 }

@@ -44,4 +44,4 @@ pub use report::{
 };
 pub use reservation::{Ending, Reservation, ReservationOwner};
 pub use slots::{SlotId, SlotTerms, Slots};
-pub use timed_hold::{TimedHold, TimedHoldCost};
+pub use timed_hold::{TimedHold, TimedHoldCost, TimedHoldStatus};

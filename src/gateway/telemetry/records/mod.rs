@@ -28,7 +28,7 @@ use config::Records;
 use config::access_log::Destination;
 pub(crate) use limits::{RecordedLimits, Subject};
 pub(crate) use notices::{BegunBan, ReachedThresholds};
-pub(crate) use subject_index::{IndexedCharge, SubjectIndex};
+pub(crate) use subject_index::{IndexedCharge, IndexedSubject, SubjectIndex};
 pub(crate) use table::{RecordKey, Use};
 pub(crate) use writer::RecordWriter;
 use writer::WriterState;

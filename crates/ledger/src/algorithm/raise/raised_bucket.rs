@@ -11,6 +11,7 @@ use crate::algorithm::step::{BanBeginning, ChargeResult, EXACT, Entry, Period, S
 use crate::algorithm::thresholds::Thresholds;
 use crate::algorithm::{Algorithm, fixed_window, sliding_log, sliding_window};
 use crate::cost::Cost;
+use crate::holds::TimedHoldStatus;
 use crate::holds::report::{Owner, Report};
 use base::time::{Micros, Timestamp};
 
@@ -287,7 +288,12 @@ impl Algorithm {
 
     /// Returns whether this timed hold has settled what it held of the bucket.
     pub fn has_settled(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> bool {
-        self.plain_has_settled(plain(state), owner, now)
+        self.timed_hold(state, owner, now) == TimedHoldStatus::Settled
+    }
+
+    /// Returns what has become of a timed hold of the bucket.
+    pub fn timed_hold(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> TimedHoldStatus {
+        self.plain_timed_hold(plain(state), owner, now)
     }
 
     /// Charges a cost that a request has settled, as [`Budget::settle`] does. `None` for a limit that is no budget.
