@@ -200,6 +200,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         issuer: place.issuer.as_deref(),
         at: Clock::system().wall(),
         names: &config.hash_key,
+        is_held: false,
     };
     let (change, chosen) = match &arguments.act {
         Act::Show(which) => (Change::None, which.choose(&backend, &config, known)?),

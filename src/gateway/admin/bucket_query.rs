@@ -18,8 +18,8 @@ use super::ban_lookup;
 use super::bucket_levels::Levels;
 use super::bucket_lookup::{self, BucketSelection, Limit, LookupError};
 use super::bucket_report::{BucketReport, Change, LoggedRaise, bucket_name};
-use super::raise_request::{RaiseArguments, RaiseRequest};
 use super::known_subjects::{KnownSubject, KnownSubjects};
+use super::raise_request::{RaiseArguments, RaiseRequest};
 use super::subject_listing;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
@@ -227,6 +227,7 @@ impl<'g> Buckets<'g> {
             issuer: query.issuer.as_deref(),
             at: self.gateway.clock.wall(),
             names: &config.hash_key,
+            is_held: false,
         };
         let bans = matches!(query.act, Act::Ban(_));
         match (&query.rule, &query.hash) {
@@ -365,7 +366,10 @@ impl<'g> Buckets<'g> {
     }
 
     /// Runs `work` on a new connection to the store, with the gateway's login.
-    pub(super) fn inspect<T>(&self, work: impl AsyncFnOnce(&mut Inspector) -> Result<T, stores::Fault>) -> Result<T, LookupError> {
+    pub(super) fn inspect<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut Inspector) -> Result<T, stores::Fault>,
+    ) -> Result<T, LookupError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         let done = runtime.block_on(async {

@@ -59,11 +59,14 @@ impl<'c> KnownSubjects<'c> {
         };
         let is_one = |policy: &str, name: &str| limit_of(policy, name).is_some();
         let own = gateway.records.subjects.of_limits(is_one, gateway.clock.now());
-        let own = own.into_iter().filter_map(|(key, IndexedSubject { attribute, value, algorithm, limit, is_shared, charged, .. })| {
-            let charged = gateway.store.clock_at(charged);
-            let (attribute, value, limit) = (attribute.into_string(), value.into_vec(), limit_of(&limit.0, &limit.1)?);
-            Some((key, KnownSubject { attribute, value, limit, algorithm, is_shared, charged }))
-        });
+        let own = own.into_iter().filter_map(
+            |(key, IndexedSubject { attribute, value, algorithm, limit, is_shared, charged, .. })| {
+                let charged = gateway.store.clock_at(charged);
+                let (attribute, value, limit) =
+                    (attribute.into_string(), value.into_vec(), limit_of(&limit.0, &limit.1)?);
+                Some((key, KnownSubject { attribute, value, limit, algorithm, is_shared, charged }))
+            },
+        );
         let SubjectNames { names, is_full } = told(buckets, meters)?;
         let others = names.into_iter().filter_map(|name| {
             let SubjectName { bucket, policy, limit, attribute, value, ceiling, is_shared, charged, .. } = name;

@@ -54,7 +54,13 @@ struct RunningHold {
 
 impl RunningHolds {
     /// Keeps a hold that has just been taken. Nothing is kept if `held` is empty.
-    pub(crate) fn begin(self: &Arc<Self>, gateway: &Arc<GatewayState>, worker: Worker, owner: Owner, mut held: HeldSlots) {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        gateway: &Arc<GatewayState>,
+        worker: Worker,
+        owner: Owner,
+        mut held: HeldSlots,
+    ) {
         let Some(TimedReserves { life, reserves }) = held.take_timed() else { return };
         // The hold began before its answer came, so it ends at this time at the latest.
         let end = gateway.clock.now().plus(life);
@@ -105,7 +111,8 @@ impl RunningHolds {
     /// Takes holds that have ended. What they held is counted no more.
     fn take_due(&self, now: Timestamp) -> Vec<(Owner, RunningHold)> {
         let mut table = self.0.lock();
-        let due: Vec<Owner> = table.due.iter().take(BATCH).take_while(|(at, _)| *at <= now).map(|(_, owner)| *owner).collect();
+        let due: Vec<Owner> =
+            table.due.iter().take(BATCH).take_while(|(at, _)| *at <= now).map(|(_, owner)| *owner).collect();
         due.into_iter().filter_map(|owner| Some((owner, table.remove(owner)?))).collect()
     }
 

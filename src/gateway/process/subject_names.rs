@@ -61,7 +61,8 @@ fn names(
     let config = &snapshot.config;
     let mut names: HashMap<String, Vec<SubjectName>> = HashMap::new();
     for (bucket, subject) in untold {
-        let IndexedSubject { attribute, value, algorithm, limit: (policy, limit), is_shared, charged, until, .. } = subject;
+        let IndexedSubject { attribute, value, algorithm, limit: (policy, limit), is_shared, charged, until, .. } =
+            subject;
         let limits = config.rules.limits();
         let of_bucket = limits.iter().find(|known| *known.policy == *policy && *known.name == *limit);
         let meter = of_bucket.and_then(|limit| limit.meter.clone());
