@@ -12,6 +12,7 @@ pub(super) mod open_decision;
 mod recording;
 pub(super) mod request_record;
 pub(super) mod running_holds;
+pub(super) mod settled_thresholds;
 mod store_fallback;
 mod subject;
 pub(super) mod timed_settlement;

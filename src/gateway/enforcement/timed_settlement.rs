@@ -100,7 +100,7 @@ pub(crate) async fn settle(
     let mut whole = Ok(if costs.is_empty() { TimedSettlement::Settled } else { TimedSettlement::Ended });
     for ((limit, settled), result) in costs.iter().zip(results) {
         if let Some(cost) = unanswered.conclude(owner, settled, result) {
-            record_settled(&gateway, &snapshot, worker, (*limit, &settled.limit), &subject, cost);
+            record_settled(&gateway, &snapshot, worker, *limit, settled, &subject, cost);
         }
         if matches!(result, Ok(TimedSettlement::Settled | TimedSettlement::SettledBefore)) {
             running.settle_bucket(owner, &settled.bucket);
