@@ -114,11 +114,18 @@ fn joined(state: Option<&[u64]>, new: &[&SubjectName], now: Timestamp) -> Option
     let mut names = before.clone();
     for name in new.iter().filter(|name| name.until > now) {
         let bytes = names.iter().map(packed_length).sum::<usize>() + packed_length(name);
-        match names.iter().position(|known| known.bucket == name.bucket).and_then(|index| names.get_mut(index)) {
-            Some(known) if bytes - packed_length(known) <= MOST_BYTES => known.join(name),
-            Some(_) => {}
-            None if names.len() < MOST_NAMES && bytes <= MOST_BYTES => names.push((*name).clone()),
-            None => {}
+        let known = names.iter().position(|known| known.bucket == name.bucket);
+        match known.and_then(|index| names.get_mut(index)) {
+            Some(known) => {
+                if bytes - packed_length(known) <= MOST_BYTES {
+                    known.join(name);
+                }
+            }
+            None => {
+                if names.len() < MOST_NAMES && bytes <= MOST_BYTES {
+                    names.push((*name).clone());
+                }
+            }
         }
     }
     let kept_until = names.iter().map(|name| name.until).max()?;

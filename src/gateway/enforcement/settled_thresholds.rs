@@ -28,8 +28,8 @@ pub(crate) fn ask(gateway: &Arc<GatewayState>) {
 
 /// Charges nothing to a bucket, and writes the lines about the thresholds that it tells.
 async fn ask_bucket(gateway: &GatewayState, question: ThresholdQuestion, now: Timestamp) {
-    let tells = gateway.store.writes_marks() && (gateway.store.is_shared() || !gateway.lifecycle.is_handed_over());
-    if !tells || gateway.lifecycle.is_leaving() {
+    let is_elsewhere = !gateway.store.is_shared() && gateway.lifecycle.is_handed_over();
+    if is_elsewhere || gateway.lifecycle.is_leaving() {
         return;
     }
     let ThresholdQuestion { worker, charge, writer, key, .. } = &question;
@@ -37,13 +37,17 @@ async fn ask_bucket(gateway: &GatewayState, question: ThresholdQuestion, now: Ti
     let algorithm = charge.algorithm.beginning_no_ban().unwrap_or(charge.algorithm);
     let mut plan = Plan::default();
     plan.enforce(Charge { algorithm, cost: Cost::default(), purpose: ChargePurpose::Spend, ..charge.clone() });
-    match gateway.store.take(*worker, &plan, None).await {
-        Ok(Some(taken)) if taken.source == Source::Store => {
+    let taken = match gateway.store.writes_marks() {
+        true => gateway.store.take(*worker, &plan, None).await.ok().flatten(),
+        false => None,
+    };
+    match taken {
+        Some(taken) if taken.source == Source::Store => {
             let Some(outcome) = taken.settlement.enforced.first() else { return };
             let period = StoreMoment::of(gateway, &taken, &algorithm).period(&algorithm, outcome);
             add_told(writer, &key.clone().in_period(period), &algorithm, outcome);
         }
-        // A bucket that was short a moment ago is not asked.
+        // A bucket that was short a moment ago is not asked, and none before a heartbeat shows that no older gateway runs.
         _ if now.since(question.settled) < PATIENCE => gateway.records.settled_thresholds.add(question),
         _ => {}
     }
