@@ -37,19 +37,16 @@ pub(super) async fn tell(gateway: &GatewayState) -> bool {
     }
     let keys: Vec<BucketKey> = untold.iter().map(|(key, _)| *key).collect();
     let snapshot = gateway.snapshot.load_full();
-    let telling = tokio::time::timeout(PATIENCE, tell_all(&snapshot, names(gateway, &snapshot, untold)));
-    match telling.await {
-        Ok(Ok(())) => true,
-        Ok(Err(Fault { error, detail, .. })) => {
-            log::debug!(kind = error.name(), detail; "names of subjects not told");
-            gateway.records.subjects.put_back(keys);
-            false
-        }
-        Err(_) => {
-            gateway.records.subjects.put_back(keys);
-            false
-        }
-    }
+    let names = names(gateway, &snapshot, untold);
+    let told = tokio::task::spawn_blocking(move || tell_now(&snapshot, &names)).await;
+    let error = match told {
+        Ok(Ok(())) => return true,
+        Ok(Err(error)) => error,
+        Err(error) => error.to_string(),
+    };
+    log::debug!(error:%; "names of subjects not told");
+    gateway.records.subjects.put_back(keys);
+    false
 }
 
 /// Returns the names by meter. Those that the configuration does not record are left out.
@@ -83,13 +80,24 @@ fn names(
     names
 }
 
-async fn tell_all(snapshot: &Snapshot, names: HashMap<String, Vec<SubjectName>>) -> Result<(), Fault> {
+/// Tells these names on a connection of its own.
+///
+/// # Errors
+/// When the store gives no answer. Some names may be told then.
+fn tell_now(snapshot: &Snapshot, names: &HashMap<String, Vec<SubjectName>>) -> Result<(), String> {
     if names.is_empty() {
         return Ok(());
     }
-    let mut store = snapshot.config.store.inspect().await?;
-    for (meter, names) in names {
-        store.add_subjects(&meter, &names).await?;
-    }
-    Ok(())
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let telling = async {
+        let mut store = snapshot.config.store.inspect().await?;
+        for (meter, names) in names {
+            store.add_subjects(meter, names).await?;
+        }
+        Ok(())
+    };
+    let told = runtime.block_on(async { tokio::time::timeout(PATIENCE, telling).await });
+    let told = told.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
+    told.map_err(|Fault { error, detail, .. }| format!("{}: {detail}", error.name()))
 }
