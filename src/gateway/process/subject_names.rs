@@ -95,7 +95,7 @@ fn tell_now(snapshot: &Snapshot, names: &HashMap<String, Vec<SubjectName>>) -> R
         for (meter, names) in names {
             store.add_subjects(meter, names).await?;
         }
-        Ok(())
+        Ok::<(), Fault>(())
     };
     let told = runtime.block_on(async { tokio::time::timeout(PATIENCE, telling).await });
     let told = told.map_err(|_| format!("no answer within {PATIENCE:?}"))?;

@@ -38,8 +38,7 @@ use smallvec::{SmallVec, smallvec};
 use super::owner_entry::{OwnerEntry, SEQUENCES};
 use super::step::{EXACT, MOST_AHEAD, State};
 use crate::cost::Cost;
-use crate::holds::TimedHoldStatus;
-use crate::holds::report::{LIFE, LONGEST_HOLD, MOST_HELD, MOST_TIMED_HOLDS, Owner, Report, SETTLE};
+use crate::holds::report::{LIFE, LONGEST_HOLD, MOST_HELD, MOST_TIMED_HOLDS, Owner, Report, SETTLE, TimedHoldStatus};
 use base::time::{Micros, Timestamp};
 
 /// The largest number of entries in a bucket. While all of them are live, no other owner is accepted.

@@ -3,8 +3,7 @@
 use super::Algorithm;
 use super::concurrency::Holder;
 use super::step::Entry;
-use crate::holds::TimedHoldStatus;
-use crate::holds::report::{Owner, Report};
+use crate::holds::report::{Owner, Report, TimedHoldStatus};
 use base::time::Timestamp;
 
 impl Algorithm {

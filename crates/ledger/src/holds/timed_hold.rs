@@ -6,7 +6,7 @@ use crate::algorithm::Algorithm;
 use crate::bucket_key::BucketKey;
 use crate::charge::Plan;
 use crate::cost::Cost;
-use base::time::{Micros, Timestamp};
+use base::time::Micros;
 
 /// The sequence of the call that takes.
 const TAKE: u64 = 1;
@@ -17,17 +17,6 @@ pub struct TimedHold {
     pub owner: Owner,
     /// How long the hold lasts from the take, by the clock of the store. At most [`LONGEST_HOLD`].
     pub life: Micros,
-}
-
-/// What a bucket knows of a timed hold. It knows the last holds that have settled or ended, not all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimedHoldStatus {
-    /// The bucket has never known the hold, or no longer does.
-    Unknown,
-    Runs,
-    Settled,
-    /// The hold did not settle in time, and ended at this moment. Of a budget, what it held is spent.
-    Ended(Timestamp),
 }
 
 /// The cost that a timed hold settles of one bucket.

@@ -1,7 +1,7 @@
 //! Tests timed holds against the states of their buckets.
 
-use super::report::{LIFE, MOST_TIMED_HOLDS, Owner, Report, SettledSums};
-use super::timed_hold::{TimedHold, TimedHoldCost, TimedHoldStatus};
+use super::report::{LIFE, MOST_TIMED_HOLDS, Owner, Report, SettledSums, TimedHoldStatus};
+use super::timed_hold::{TimedHold, TimedHoldCost};
 use crate::algorithm::ban::Ban;
 use crate::algorithm::budget::{Budget, EVERYTHING};
 use crate::algorithm::concurrency::Concurrency;

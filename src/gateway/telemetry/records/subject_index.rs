@@ -57,11 +57,6 @@ impl IndexedSubject {
             (self.algorithm, self.limit, self.charged) = (other.algorithm, other.limit.clone(), other.charged);
         }
     }
-
-    /// Returns the attribute and its value, in the form of an argument of `tollgate bucket`.
-    pub(crate) fn text(&self) -> String {
-        format!("{}={}", self.attribute, String::from_utf8_lossy(&self.value))
-    }
 }
 
 /// A charge of a bucket, from which its subject is remembered.

@@ -4,8 +4,7 @@ use super::{Budget, Opened};
 use crate::algorithm::owner_entries::Holder;
 use crate::algorithm::step::{Entry, State};
 use crate::cost::Cost;
-use crate::holds::TimedHoldStatus;
-use crate::holds::report::Owner;
+use crate::holds::report::{Owner, TimedHoldStatus};
 use base::time::Timestamp;
 
 impl Budget {

@@ -22,8 +22,7 @@ use super::owner_entries::{EntryKind, OwnerEntries};
 use super::raise;
 use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use crate::cost::Cost;
-use crate::holds::TimedHoldStatus;
-use crate::holds::report::{Owner, Report};
+use crate::holds::report::{Owner, Report, TimedHoldStatus};
 use base::time::{Micros, Timestamp};
 
 pub const NAME: &str = "concurrency";

@@ -11,8 +11,7 @@ use crate::algorithm::step::{BanBeginning, ChargeResult, EXACT, Entry, Period, S
 use crate::algorithm::thresholds::Thresholds;
 use crate::algorithm::{Algorithm, fixed_window, sliding_log, sliding_window};
 use crate::cost::Cost;
-use crate::holds::TimedHoldStatus;
-use crate::holds::report::{Owner, Report};
+use crate::holds::report::{Owner, Report, TimedHoldStatus};
 use base::time::{Micros, Timestamp};
 
 /// A state with raises or a mark, taken apart at one moment. Any state under a limit with thresholds.
