@@ -53,6 +53,7 @@ const KEPT_AFTER: Micros = Micros(KEPT.0 - LIFE.0);
 /// How many timed holds that have ended or settled a bucket knows: the last ones. A repeated settlement of an older one is unknown.
 const MOST_ENDED: usize = 64;
 
+/// A minute, in microseconds.
 const MINUTE: u64 = 60_000_000;
 
 const WHOLE: u64 = 1;
