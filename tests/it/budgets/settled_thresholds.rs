@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{get, upstream};
-use crate::support::{Gateway, Postgres, Redis, eventually};
+use crate::support::{Gateway, Postgres, Redis, eventually, wait_for_nothing};
 
 const RULES: &str = "
 hash_key: 0123456789abcdef
@@ -48,7 +48,7 @@ fn what_requests_have_cost_tells_thresholds_once_without_another_request() {
         eventually("both are told", || told(&both) == expected);
         // Neither the next request nor the question after it tells them again.
         assert_eq!(get(&one, "/cost/1", "ann").status, 200);
-        std::thread::sleep(Duration::from_millis(2500));
+        wait_for_nothing(Duration::from_millis(2500));
         assert_eq!(told(&both), expected);
         // A debt is told too, although nothing is left.
         assert_eq!(get(&one, "/cost/50", "bob").status, 200);
