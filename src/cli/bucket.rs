@@ -200,6 +200,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         issuer: place.issuer.as_deref(),
         at: Clock::system().wall(),
         names: &config.hash_key,
+        is_held: false,
     };
     let (change, chosen) = match &arguments.act {
         Act::Show(which) => (Change::None, which.choose(&backend, &config, known)?),
@@ -238,7 +239,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Change::None | Change::Raise(_) => (backend.read(&keys)?, None),
         Change::Reset => {
             bucket_lookup::check_stored(&backend.read(&keys)?, &keys).map_err(failure)?;
-            (backend.reset(&kinds)?, None)
+            let before = backend.reset(&kinds)?;
+            (before, Some(backend.read(&keys)?))
         }
         Change::GiveBack(amount) => {
             let kinds: Vec<_> = kinds.into_iter().filter_map(|(key, kind)| Some((key, kind?))).collect();

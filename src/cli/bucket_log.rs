@@ -42,8 +42,10 @@ pub(super) fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) 
                 let seconds = length.ceil_seconds();
                 log::info!(user:%, bucket:%, policy, limit = name, seconds, store; "bucket banned by an operator");
             }
-            _ => {
-                let left = shown(report.before.raised(&chosen.key, &limit.algorithm).ceiling());
+            (_, after) => {
+                let full = || shown(report.before.raised(&chosen.key, &limit.algorithm).ceiling());
+                // What is held is not given back.
+                let left = after.as_ref().map_or_else(full, left_in);
                 log::info!(
                     user:%, bucket:%, policy, limit = name, had:%, left:%, store;
                     "bucket reset by an operator"

@@ -37,6 +37,9 @@ pub const FORMAT_OF_PURSES: &[u8] = b"tollgate/7";
 /// The version of the format of the homes of limits that hold over several regions.
 pub const FORMAT_OF_HOMES: &[u8] = b"tollgate/8";
 
+/// The version of the format of the names of subjects, which are stored as buckets are.
+pub const FORMAT_OF_SUBJECTS: &[u8] = b"tollgate/9";
+
 /// A bucket's key in a store: the first 16 bytes of a SHA-256 hash. The key of a bucket with bans ends with four bytes that
 /// all buckets of the limit share, so that the bans of a limit can be listed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +56,17 @@ impl BucketKey {
             *byte = request::percent_encoding::hex_pair(digits)?;
         }
         Some(BucketKey(key))
+    }
+
+    /// Returns the key under which a store keeps a part of the names of a meter's subjects. No bucket has this key.
+    pub fn of_subjects(meter: &str, part: u8) -> BucketKey {
+        let mut hash = Sha256::new_with_prefix(FORMAT_OF_SUBJECTS);
+        hash.update(length(meter.len()));
+        hash.update(meter);
+        hash.update([part]);
+        let mut key = [0; 16];
+        key.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
+        BucketKey(key)
     }
 
     /// Returns a number that depends only on this key. The numbers of all buckets are evenly distributed.
@@ -283,6 +297,14 @@ mod tests {
             format!("{:?}", KeySeed::new(&identity).key(&Descriptor::default()))
         };
         assert_eq!(kinds.map(key).into_iter().collect::<std::collections::HashSet<_>>().len(), kinds.len());
+    }
+
+    #[test]
+    fn the_names_of_subjects_have_keys_of_their_own_by_meter_and_part() {
+        assert_eq!(FORMAT_OF_SUBJECTS, b"tollgate/9");
+        let meter = KeySeed::of_meter("api", &identity("p", "free", "", &[])).key(&Descriptor::default());
+        let keys = [("api", 0), ("api", 1), ("apj", 0)].map(|(meter, part)| BucketKey::of_subjects(meter, part));
+        assert_eq!(keys.iter().chain([&meter]).collect::<std::collections::HashSet<_>>().len(), 4);
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl<'c> Simulation<'c> {
             }
         };
         let address = client.map(|client| client.address());
-        let known = Knowledge { client: address, issuer: None, at, names: &config.hash_key };
+        let known = Knowledge { client: address, issuer: None, at, names: &config.hash_key, is_held: false };
         let mut destination = Destination::Unknown;
         for stage in Stage::before_rules(Door::Proxy) {
             match stage {
@@ -165,7 +165,7 @@ impl<'c> Simulation<'c> {
             }
             observed => observed,
         };
-        let known = Knowledge { client: None, issuer: None, at, names: &config.hash_key };
+        let known = Knowledge { client: None, issuer: None, at, names: &config.hash_key, is_held: false };
         let mut destination = Destination::elsewhere();
         for stage in entry.door.map_or(&[][..], Stage::before_rules) {
             match stage {

@@ -40,6 +40,8 @@ pub struct Knowledge<'a> {
     pub at: Timestamp,
     /// The key from which the gateway makes pseudonyms.
     pub names: &'a PseudonymKey,
+    /// Whether a service holds what it takes until it settles.
+    pub is_held: bool,
 }
 
 impl<'a> From<AttributeValue<'a>> for Observation<'a> {
@@ -201,7 +203,7 @@ mod tests {
     fn a_list_of_values_and_pseudonyms_is_decided_as_far_as_it_is_known() {
         let names = PseudonymKey::default();
         let attribute = Attribute::Claim("roles".to_owned());
-        let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names };
+        let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names, is_held: false };
         let named = |text: &str| Observation::Named(names.value("jwt:roles", text.as_bytes()));
         let list = Observation::List(vec![Observation::Value(b"dev"[..].into()), named("ops")]);
         let texts = |texts: &[&str]| texts.iter().map(|text| Text::exact(text)).collect::<Vec<_>>();
@@ -231,7 +233,7 @@ mod tests {
     #[track_caller]
     fn check(expectation: &Expectation, expected: impl Into<Option<bool>>) {
         let names = PseudonymKey::default();
-        let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names };
+        let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names, is_held: false };
         let seen = Observation::Named(names.value("path", b"/a"));
         assert_eq!(known.evaluate(expectation, &Attribute::Path, &seen), expected.into(), "{expectation}");
     }

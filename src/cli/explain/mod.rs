@@ -29,6 +29,7 @@ use super::failure::Failure;
 use super::output;
 use super::output::Page;
 use crate::gateway::bucket_levels::Levels;
+use crate::gateway::take_call::HoldFor;
 use answer::ExplainedRefusal;
 use base::time::{Clock, Micros};
 use config::Config;
@@ -42,6 +43,7 @@ use decision::refusal::Refusal;
 use identity::jwt;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Charge;
+use ledger::holds::{Owner, TimedHold};
 use logged::Search;
 use report::{Report, Subject};
 use request::attribute::Attribute;
@@ -112,6 +114,9 @@ pub(super) struct Arguments {
     /// The domain of the descriptor
     #[arg(long, value_name = "NAME", requires = "descriptor", conflicts_with = "url")]
     domain: Option<String>,
+    /// How long the service that sends the descriptor holds what it takes, as in `hold_for`
+    #[arg(long, value_name = "TIME", requires = "descriptor", conflicts_with = "url", value_parser = descriptor::hold_argument)]
+    hold_for: Option<HoldFor>,
     /// Instead of a URL: the X-Request-Id of a logged request, or its beginning, if no other request has the same
     /// beginning
     #[arg(
@@ -295,6 +300,7 @@ fn by_rules(
         issuer: request.claims.and_then(Claims::issuer),
         at: Clock::system().wall(),
         names: &config.hash_key,
+        is_held: request.is_held,
     };
     let mut see = |attribute: &Attribute| match attribute.needs_body() && request.door == Door::Proxy {
         // The body of the request is not known here, so its values are not known either.
@@ -341,7 +347,14 @@ fn by_rules(
             _ => Some(charge.cost),
         }
     };
-    let terms = report::Terms { cost: &cost, now, levels: levels.as_ref() };
+    let longest = |time: Micros| match &explanation.answer {
+        rule_set::Answer::Charge(plan) | rule_set::Answer::TooLarge(plan) => {
+            TimedHold { owner: Owner::NOBODY, life: time }.within(plan).life
+        }
+        _ => time,
+    };
+    let hold_for = arguments.hold_for.map(|HoldFor(time)| longest(time));
+    let terms = report::Terms { cost: &cost, now, levels: levels.as_ref(), hold_for };
     Ok(Report {
         file: arguments.file.config.display().to_string(),
         subject,

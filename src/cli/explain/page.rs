@@ -1,19 +1,22 @@
 //! Formats a report as text: one line for each policy and rule, with its position in the file at the end.
 
 use super::report::{Applies, Charge, Descriptor, Policy, Report, Route, Rule};
+use request::door::Door;
 use rules::rule::Mode;
 
 /// Columns are as wide as their content, up to these widths in characters.
 const WIDEST_NAME: usize = 24;
 const WIDEST_LINE: usize = 108;
 
-/// The widths of the columns of one page.
+/// The widths of the columns of one page, and a text that depends on the door.
 #[derive(Default)]
 struct Columns {
     name: usize,
     key: usize,
     cost: usize,
     numbers: usize,
+    /// Why limits charge nothing of which a request holds something.
+    not_at_door: &'static str,
 }
 
 /// A line of the page, and the line number in the configuration file.
@@ -41,7 +44,9 @@ fn length(text: &str) -> usize {
 
 impl Columns {
     fn of(report: &Report) -> Columns {
-        let mut columns = Columns::default();
+        let is_take = report.subject.descriptor.as_ref().is_some_and(|sent| sent.door == Door::Json.name());
+        let not_at_door = if is_take { "the call has no `hold_for`" } else { "another proxy forwards the request" };
+        let mut columns = Columns { not_at_door, ..Columns::default() };
         for route in &report.routes {
             columns.name = columns.name.max(length(&route.name).min(WIDEST_NAME));
         }
@@ -73,10 +78,11 @@ fn head(report: &Report) -> Vec<String> {
         lines.push(format!("client   {} ({})", request.client, request.client_from));
         lines.extend(request.door.map(|door| format!("door     {door}: another proxy asks about it")));
     }
-    if let Some(Descriptor { domain, entries }) = &report.subject.descriptor {
+    if let Some(Descriptor { domain, entries, hold_for, .. }) = &report.subject.descriptor {
         let entries: Vec<String> = entries.iter().map(|entry| format!("{}={:?}", entry.key, entry.value)).collect();
         let domain = domain.as_ref().map_or("no domain".to_owned(), |domain| format!("domain {domain:?}"));
-        lines.push(format!("descriptor  {} in {domain}", entries.join(", ")));
+        let held = hold_for.as_ref().map_or_else(String::new, |time| format!(", held for {time}"));
+        lines.push(format!("descriptor  {} in {domain}{held}", entries.join(", ")));
     }
     for (label, text) in [("token  ", &report.token), ("key    ", &report.key)] {
         lines.extend(text.as_ref().map(|text| format!("{label}  {text}")));
@@ -139,8 +145,7 @@ fn of_rule(rule: &Rule, columns: &Columns) -> Vec<String> {
                 line(name, &format!("key {:<1$}  unlimited (override): no charge", keys(rule), columns.key))
             });
             let at_door = rule.not_at_door.iter().map(|name| {
-                let why = "no charge: another proxy forwards the request";
-                line(name, &format!("key {:<1$}  {why}", keys(rule), columns.key))
+                line(name, &format!("key {:<1$}  no charge: {2}", keys(rule), columns.key, columns.not_at_door))
             });
             let no_model = rule.no_model.iter().map(|name| {
                 let why = "no charge: the request asks no language model";
@@ -162,7 +167,8 @@ fn keys(rule: &Rule) -> String {
 fn numbers(charge: &Charge) -> String {
     let ends = charge.ends.as_ref().map_or_else(String::new, |ends| format!(" until {ends}"));
     let settled = charge.settled.as_ref().map_or_else(String::new, |settled| format!("; {settled}"));
-    format!("{}{}{ends}{settled}", charge.numbers, if charge.overridden { " (override)" } else { "" })
+    let held = charge.held.as_ref().map_or_else(String::new, |held| format!("; {held}"));
+    format!("{}{}{ends}{settled}{held}", charge.numbers, if charge.overridden { " (override)" } else { "" })
 }
 
 fn price(charge: &Charge) -> String {

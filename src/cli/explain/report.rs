@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::gateway::bucket_levels::Levels;
 use crate::gateway::bucket_report::bucket_name;
 use base::time::Micros;
+use base::waiting_time::WaitingTime;
 use config::Config;
 use ledger::bucket_level::BucketLevel;
 use ledger::cost::Cost;
@@ -76,6 +77,11 @@ pub(super) struct Descriptor {
     /// The domain of the call. `None` if a service names no domain.
     pub domain: Option<String>,
     pub entries: Vec<Entry>,
+    /// The way in which it comes to the gateway.
+    pub door: &'static str,
+    /// How long the service holds what it takes. `None` if it holds nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_for: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -178,6 +184,9 @@ pub(super) struct Charge {
     /// then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<String>,
+    /// How long a service holds the cost, and what happens then if it has not settled. `None` if it is not held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
     /// The meter whose bucket this limit shares with other rules. `None` without a meter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<String>,
@@ -236,6 +245,8 @@ pub(super) struct Terms<'l> {
     pub now: StoreTime,
     /// The levels of the buckets. `None` if they were not read.
     pub levels: Option<&'l Levels>,
+    /// How long a service holds what it takes. `None` for a request, and if nothing is held.
+    pub hold_for: Option<Micros>,
 }
 
 /// Reports on the policies of the file, with the outcome of each rule.
@@ -378,6 +389,10 @@ fn charge(explained: &ExplainedCharge<'_>, cost: Cost, config: &Config, terms: T
         ends,
         overridden: charge.variant > 0,
         settled: explained.settled.map(ToString::to_string),
+        held: terms.hold_for.filter(|_| charge.algorithm.is_held() && !charge.only_asks_for_ban()).map(|time| {
+            let then = if charge.algorithm.slots().is_some() { "free" } else { "spent" };
+            format!("held for {}, then {then}", WaitingTime(time))
+        }),
         meter: explained.meter.map(str::to_owned),
         bucket: bucket_name(&config.hash_key, &charge.key),
         level,

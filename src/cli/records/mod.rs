@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let config = examine(path, Purpose::ReachStore)?;
     let backend = Backend::of(&config, path, admin.map(Into::into), Access::Read)?;
     let at = Clock::system().wall();
-    let known = Knowledge { client: None, issuer: issuer.as_deref(), at, names: &config.hash_key };
+    let known = Knowledge { client: None, issuer: issuer.as_deref(), at, names: &config.hash_key, is_held: false };
     let comparison = compare(&config, &backend, known, &sums)?;
     let mut page = Page::default();
     page.lines(sums.remarks());

@@ -18,6 +18,7 @@ use super::ban_lookup;
 use super::bucket_levels::Levels;
 use super::bucket_lookup::{self, BucketSelection, Limit, LookupError};
 use super::bucket_report::{BucketReport, Change, LoggedRaise, bucket_name};
+use super::known_subjects::{KnownSubject, KnownSubjects};
 use super::raise_request::{RaiseArguments, RaiseRequest};
 use super::subject_listing;
 use crate::gateway::state::GatewayState;
@@ -143,7 +144,7 @@ pub(super) struct Buckets<'g> {
     pub gateway: &'g GatewayState,
     pub snapshot: &'g Snapshot,
     /// The buckets in memory; `None` for those in a shared store.
-    memory: Option<&'g Memory>,
+    pub memory: Option<&'g Memory>,
 }
 
 impl<'g> Buckets<'g> {
@@ -178,7 +179,8 @@ impl<'g> Buckets<'g> {
             }
             Act::Reset => {
                 bucket_lookup::check_stored(&levels(self.states(&keys)?), &keys)?;
-                (Change::Reset, levels(self.reset(&kinds)?), None)
+                let before = levels(self.reset(&kinds)?);
+                (Change::Reset, before, Some(levels(self.states(&keys)?)))
             }
             Act::Grant(amount) => {
                 let amount = bucket_lookup::amount(amount, &chosen)?;
@@ -225,6 +227,7 @@ impl<'g> Buckets<'g> {
             issuer: query.issuer.as_deref(),
             at: self.gateway.clock.wall(),
             names: &config.hash_key,
+            is_held: false,
         };
         let bans = matches!(query.act, Act::Ban(_));
         match (&query.rule, &query.hash) {
@@ -287,10 +290,8 @@ impl<'g> Buckets<'g> {
             Some(memory) => memory.list_bans(algorithm, &is),
             None => self.inspect(async |look| look.list_bans(algorithm, &is, &mut |_| {}).await)?,
         };
-        let subject = |key: &BucketKey| {
-            let known = self.gateway.records.subjects.subject(key)?;
-            config.records.as_ref()?.names(&known.attribute).then(|| known.text())
-        };
+        let known = KnownSubjects::of_meters(self, limit.meter.as_slice())?;
+        let subject = |key: &BucketKey| known.by_bucket.get(key).map(KnownSubject::text);
         let listing = BanListing { config, limit, list, from: self.place(query), subject: &subject };
         Ok(json!({"lines": listing.lines(), "document": listing.document()}))
     }
@@ -365,7 +366,10 @@ impl<'g> Buckets<'g> {
     }
 
     /// Runs `work` on a new connection to the store, with the gateway's login.
-    fn inspect<T>(&self, work: impl AsyncFnOnce(&mut Inspector) -> Result<T, stores::Fault>) -> Result<T, LookupError> {
+    pub(super) fn inspect<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut Inspector) -> Result<T, stores::Fault>,
+    ) -> Result<T, LookupError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         let done = runtime.block_on(async {

@@ -46,7 +46,7 @@ pub(crate) struct BucketReport<'c> {
     pub config: &'c Config,
     pub change: Change,
     pub before: Levels,
-    /// The levels after an amount was given back, a ban began, or a bucket was raised. `None` for any other change.
+    /// The levels after the change, read again after a reset. `None` without a change.
     pub after: Option<Levels>,
 }
 
@@ -60,6 +60,9 @@ impl BucketReport<'_> {
         };
         lines.push(match self.change {
             Change::None => format!("read from {from}"),
+            Change::Reset if chosen.iter().any(|chosen| self.is_held_after(chosen)) => {
+                format!("nothing is spent from now on, in {from}; what is held ends by itself{seen}")
+            }
             Change::Reset => format!("full from now on, in {from}{seen}"),
             Change::GiveBack(_) => format!("given back in {from}{seen}"),
             Change::Ban(_) => format!("banned from now on, in {from}{seen}"),
@@ -113,6 +116,11 @@ impl BucketReport<'_> {
                 }
             }
             (Change::Ban(_), Some(_)) => format!("{left} left of {most}"),
+            (Change::Reset, Some(after)) if self.is_held_after(chosen) => {
+                let now = after.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
+                let [now, held] = [now, self.held(chosen, limit, after)].map(shown);
+                format!("{now} left of {most} now, {held} held; had {left}")
+            }
             (Change::Raise(_), Some(after)) => {
                 let now = after.bucket(&chosen.key, &limit.algorithm, limit.cost).untouched.remaining;
                 let raised = after.raised(&chosen.key, &limit.algorithm).ceiling();
@@ -150,7 +158,7 @@ impl BucketReport<'_> {
 
     /// Returns a line about the ban of a bucket: the one before the change, or the one that begins with it.
     fn ban(&self, BanPeriod { end, step }: BanPeriod, limit: &Limit) -> String {
-        let at = self.after.as_ref().unwrap_or(&self.before).at;
+        let at = self.told().at;
         let wait = end.since(at.of(&limit.algorithm));
         match (wait, self.change) {
             (Micros(0), _) => format!("    ban {step} is over, and is remembered"),
@@ -229,6 +237,17 @@ impl BucketReport<'_> {
         holders.iter().fold(Cost::default(), |sum, holder| sum.plus(holder.held))
     }
 
+    /// Returns the levels that are told: those before a reset, or those after any other change.
+    fn told(&self) -> &Levels {
+        self.after.as_ref().filter(|_| self.change != Change::Reset).unwrap_or(&self.before)
+    }
+
+    /// Returns whether something is still held of a bucket after the change.
+    fn is_held_after(&self, chosen: &BucketSelection) -> bool {
+        let (Some(limit), Some(after)) = (&chosen.limit, &self.after) else { return false };
+        self.held(chosen, limit, after) > Cost::default()
+    }
+
     fn spent(&self, chosen: &BucketSelection, limit: &Limit) -> Cost {
         self.before.spent(&chosen.key, &limit.algorithm)
     }
@@ -254,7 +273,7 @@ impl BucketReport<'_> {
     /// Returns the JSON of a bucket. The levels are those before a reset, or those after a grant, a ban or a raise.
     fn object(&self, chosen: &BucketSelection) -> Value {
         let name = bucket_name(&self.config.hash_key, &chosen.key);
-        let levels = self.after.as_ref().unwrap_or(&self.before);
+        let levels = self.told();
         let Some(limit) = &chosen.limit else {
             return json!({"bucket": name, "kept": levels.state(&chosen.key).is_some()});
         };
@@ -319,6 +338,12 @@ impl BucketReport<'_> {
         }
         if let (Some(after), Change::GiveBack(_)) = (&self.after, self.change) {
             add("given_back", json!(shown(self.given_back(chosen, limit, after))));
+        }
+        if let (Some(after), Change::Reset) = (&self.after, self.change) {
+            add("left_after", json!(shown(after.bucket(&chosen.key, algorithm, limit.cost).untouched.remaining)));
+            if algorithm.is_held() {
+                add("held_after", json!(shown(self.held(chosen, limit, after))));
+            }
         }
         object
     }

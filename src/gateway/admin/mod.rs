@@ -9,6 +9,7 @@ pub(crate) mod bucket_report;
 pub(crate) mod buckets;
 mod host_check;
 mod idle_eviction;
+mod known_subjects;
 mod raise_document;
 pub(crate) mod raise_request;
 pub(super) mod server;

@@ -1,4 +1,4 @@
-//! Lists the subjects of a limit that this gateway knows, with what they have used.
+//! Lists the subjects of a limit that are known, with what they have used.
 
 use serde_json::{Value, json};
 
@@ -6,6 +6,7 @@ use super::bucket_levels::Levels;
 use super::bucket_lookup::{BucketSelection, Limit, LookupError, limits_of, named};
 use super::bucket_query::{BucketQuery, Buckets};
 use super::bucket_report::{BucketReport, Change};
+use super::known_subjects::KnownSubjects;
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 use rules::rule::Mode;
@@ -36,14 +37,14 @@ pub(super) fn list(buckets: &Buckets<'_>, query: &BucketQuery, near: u8) -> Resu
         let hint = Some("`records` names meters, and the attributes that are their subjects".to_owned());
         return Err(LookupError { what: format!("no meter of {name} is in `records`, so no subject is known"), hint });
     }
-    let of = |policy: &str, name: &str| limits.iter().find(|limit| limit.policy == policy && limit.name == name);
-    let index = &buckets.gateway.records.subjects;
-    let mut known: Vec<_> =
-        index.of_limits(|policy, name| of(policy, name).is_some(), buckets.gateway.clock.now()).into_iter().collect();
-    // A reload may have taken an attribute off the list.
-    known.retain(|(_, subject)| config.records.as_ref().is_some_and(|records| records.names(&subject.attribute)));
-    known.sort_unstable_by_key(|(key, _)| *key);
-    let keys: Vec<BucketKey> = known.iter().map(|(key, _)| *key).collect();
+    let mut meters: Vec<String> = limits.iter().filter_map(|limit| limit.meter.clone()).collect();
+    meters.sort_unstable();
+    meters.dedup();
+    let KnownSubjects { mut by_bucket, are_all } = KnownSubjects::of_meters(buckets, &meters)?;
+    by_bucket.retain(|_, known| {
+        limits.iter().any(|limit| limit.policy == known.limit.policy && limit.name == known.limit.name)
+    });
+    let keys: Vec<BucketKey> = by_bucket.keys().copied().collect();
     let (mut at, mut states) = buckets.states(&[])?;
     for batch in keys.chunks(BATCH) {
         let (read_at, read) = buckets.states(batch)?;
@@ -52,8 +53,8 @@ pub(super) fn list(buckets: &Buckets<'_>, query: &BucketQuery, near: u8) -> Resu
     }
     let levels = Levels::new(at, buckets.place(query), &keys, states);
     let mut listed: Vec<(u64, BucketSelection, Value)> = Vec::new();
-    for (key, subject) in &known {
-        let Some(limit) = of(&subject.limit.0, &subject.limit.1).and_then(|limit| Limit::of(limit)) else { continue };
+    for (key, subject) in &by_bucket {
+        let Some(limit) = Limit::of(subject.limit) else { continue };
         let most = levels.raised(key, &subject.algorithm).ceiling();
         let share = share(levels.spent(key, &subject.algorithm), most);
         if levels.state(key).is_none() || share < u64::from(near) {
@@ -69,10 +70,14 @@ pub(super) fn list(buckets: &Buckets<'_>, query: &BucketQuery, near: u8) -> Resu
     let (chosen, names): (Vec<BucketSelection>, Vec<Value>) =
         listed.into_iter().map(|(_, chosen, named)| (chosen, named)).unzip();
     let report = BucketReport { config, change: Change::None, before: levels, after: None };
+    let known = if buckets.memory.is_some() { "that this gateway knows" } else { "that gateways have told" };
     let mut lines = vec![match (chosen.len(), is_cut) {
-        (count, false) => format!("{count} of the {} subjects that this gateway knows", known.len()),
+        (count, false) => format!("{count} of the {} subjects {known}", by_bucket.len()),
         (count, true) => format!("the {count} that have used the largest share, of more"),
     }];
+    if !are_all {
+        lines.push("the index of subjects is full: some may be missing".to_owned());
+    }
     lines.extend(report.lines(&chosen));
     let mut document = report.document(&chosen);
     let objects = document.get_mut("buckets").and_then(Value::as_array_mut).into_iter().flatten();
@@ -83,7 +88,7 @@ pub(super) fn list(buckets: &Buckets<'_>, query: &BucketQuery, near: u8) -> Resu
     }
     if let Some(document) = document.as_object_mut() {
         document.insert("act".to_owned(), json!("list"));
-        document.insert("complete".to_owned(), json!(!is_cut));
+        document.insert("complete".to_owned(), json!(!is_cut && are_all));
     }
     Ok(json!({"lines": lines, "document": document}))
 }

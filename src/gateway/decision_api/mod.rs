@@ -17,6 +17,7 @@ mod serving;
 
 use std::sync::Arc;
 
+use super::enforcement::running_holds::RunningHolds;
 use super::enforcement::timed_settlement::UnansweredSettlements;
 use super::runtime::log_throttle::LogThrottle;
 use super::server::http1::application::{Http1Application, ReceivedRequest};
@@ -52,6 +53,7 @@ pub(super) struct SharedParts {
     /// Calls of `/settle`.
     settles: SettleMetrics,
     unanswered_settlements: Arc<UnansweredSettlements>,
+    running_holds: Arc<RunningHolds>,
     unusable_calls: LogThrottle,
 }
 
@@ -66,6 +68,7 @@ impl SharedParts {
             takes: Arc::new(RememberedTakes::new(registry)),
             settles: SettleMetrics::new(registry),
             unanswered_settlements: Arc::default(),
+            running_holds: Arc::default(),
             unusable_calls: LogThrottle::default(),
         }
     }

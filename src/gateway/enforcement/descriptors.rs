@@ -1,7 +1,7 @@
 //! Decides about the descriptors of one call. `rules::descriptors_plan` finds their limits and makes one plan of all costs.
 
 use super::recording::ChargedRequests;
-use super::{Arrival, Decision, PaymentRecord, enforce};
+use super::{Arrival, Decision, HeldSlots, PaymentRecord, enforce};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::DoorDecisions;
@@ -19,6 +19,8 @@ pub(crate) struct CallFindings {
     pub parts: Vec<DescriptorPart>,
     /// The plan of charges and its result. `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
+    /// What the call holds. Empty but for a timed hold.
+    pub held: HeldSlots,
 }
 
 /// Decides about the descriptors of a call, and counts the decision. No client is authenticated, because there is no request.
@@ -36,5 +38,5 @@ pub(crate) async fn decide_descriptors<'r>(
     let requests = ChargedRequests::Descriptors { descriptors: &descriptors, parts: &parts };
     let enforced = enforce(gateway, snapshot, ruling, requests, arrival, PaymentRecord::Keep, model).await;
     decisions.count(enforced.result);
-    CallFindings { decision: enforced.decision, parts, payment: enforced.payment }
+    CallFindings { decision: enforced.decision, parts, payment: enforced.payment, held: enforced.held }
 }

@@ -5,18 +5,21 @@ use std::sync::Arc;
 use metrics::Gauge;
 use smallvec::SmallVec;
 
-use super::recording::UnsettledRecords;
+use super::recording::{UnsettledRecord, UnsettledRecords};
 use super::unsettled_costs::UnsettledCosts;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::held_buckets::HeldBuckets;
 use crate::gateway::telemetry::top_refused::LimitVersion;
+use base::time::Micros;
 use decision::model_requests::ModelContext;
+use ledger::algorithm::Algorithm;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Plan, Settlement};
 use ledger::cost::Cost;
+use ledger::holds::TimedHold;
 use rules::rule::Mode;
-use stores::Reservation;
+use stores::{Reservation, granted_asks};
 
 /// What a request holds of concurrency limits and budgets, in the store and in the counts of this process. The request
 /// keeps this value until it ends. Dropping the value gives slots back, and settles the true costs at budgets. Most
@@ -32,8 +35,27 @@ struct Held {
     reservation: Reservation,
     /// The costs at budgets. `None` if no budget charges the request.
     costs: Option<Arc<UnsettledCosts>>,
+    /// What a timed hold reserves. `None` for a request.
+    timed: Option<TimedReserves>,
     counted: SmallVec<[Counted; 1]>,
     buckets: Arc<HeldBuckets>,
+}
+
+/// What a timed hold reserves of recorded budgets.
+#[derive(Debug)]
+pub(super) struct TimedReserves {
+    /// How long the hold lasts from its take.
+    pub life: Micros,
+    pub reserves: Vec<UnsettledReserve>,
+}
+
+/// What a timed hold reserves of one budget. If nobody settles in time, it is spent.
+#[derive(Debug)]
+pub(super) struct UnsettledReserve {
+    pub bucket: BucketKey,
+    pub algorithm: Algorithm,
+    pub reserved: Cost,
+    pub record: UnsettledRecord,
 }
 
 /// What a request holds of one bucket, in the counts of this process.
@@ -62,9 +84,56 @@ impl HeldSlots {
         if !plan.holds() || !settlement.is_granted() {
             return HeldSlots::default();
         }
-        let buckets = Arc::clone(&gateway.held_buckets);
         let costs = UnsettledCosts::of(&gateway.metrics, snapshot, plan, settlement, model, records).map(Arc::new);
-        let mut held = Box::new(Held { reservation, costs, counted: SmallVec::new(), buckets });
+        let mut held = Box::new(Held::counting(gateway, snapshot, plan, settlement));
+        (held.reservation, held.costs) = (reservation, costs);
+        HeldSlots { held: Some(held) }
+    }
+
+    /// Notes what a timed hold with this plan and settlement holds. Dropping the value changes nothing in the store. `records` are
+    /// the records of its unsettled costs.
+    pub(super) fn of_timed_hold(
+        gateway: &GatewayState,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        settlement: &Settlement,
+        hold: &TimedHold,
+        records: UnsettledRecords,
+    ) -> HeldSlots {
+        if !settlement.is_granted() {
+            return HeldSlots::default();
+        }
+        let reserved = granted_asks(plan, settlement).filter_map(|(charge, terms)| {
+            let index = records.iter().position(|(limit, _)| *limit == charge.limit)?;
+            Some((index, charge.key, charge.algorithm, terms.amount))
+        });
+        let reserved: Vec<_> = reserved.filter(|(.., amount)| *amount > Cost::default()).collect();
+        let mut records: Vec<Option<UnsettledRecord>> = records.into_iter().map(|(_, record)| Some(record)).collect();
+        let reserves = reserved.into_iter().filter_map(|(index, bucket, algorithm, reserved)| {
+            Some(UnsettledReserve { bucket, algorithm, reserved, record: records.get_mut(index)?.take()? })
+        });
+        let mut held = Box::new(Held::counting(gateway, snapshot, plan, settlement));
+        held.timed = Some(TimedReserves { life: hold.life, reserves: reserves.collect() });
+        HeldSlots { held: Some(held) }
+    }
+
+    /// Takes what a timed hold reserves of recorded budgets. `None` for a request, and if nothing is held.
+    pub(super) fn take_timed(&mut self) -> Option<TimedReserves> {
+        self.held.as_mut()?.timed.take()
+    }
+
+    /// Returns the costs that are known only when the request has ended. `None` for almost all requests.
+    pub(crate) fn costs(&self) -> Option<&Arc<UnsettledCosts>> {
+        self.held.as_ref()?.costs.as_ref()
+    }
+}
+
+impl Held {
+    /// Counts what is held under enforced limits in the metrics and in the list of held buckets.
+    fn counting(gateway: &GatewayState, snapshot: &Snapshot, plan: &Plan, settlement: &Settlement) -> Held {
+        let buckets = Arc::clone(&gateway.held_buckets);
+        let (reservation, costs, timed) = (Reservation::default(), None, None);
+        let mut held = Held { reservation, costs, timed, counted: SmallVec::new(), buckets };
         for (index, charge, _) in plan.asks().filter(|(.., terms)| terms.amount > Cost::default()) {
             let is_refused = settlement.enforced.get(index).is_none_or(|outcome| outcome.verdict.is_refusal());
             if let Some((limit, metrics)) = snapshot.limit(charge.limit)
@@ -81,12 +150,7 @@ impl HeldSlots {
                 held.counted.push(Counted { key: charge.key, gauge, level, amount });
             }
         }
-        HeldSlots { held: Some(held) }
-    }
-
-    /// Returns the costs that are known only when the request has ended. `None` for almost all requests.
-    pub(crate) fn costs(&self) -> Option<&Arc<UnsettledCosts>> {
-        self.held.as_ref()?.costs.as_ref()
+        held
     }
 }
 

@@ -11,6 +11,8 @@ mod held_slots;
 pub(super) mod open_decision;
 mod recording;
 pub(super) mod request_record;
+pub(super) mod running_holds;
+pub(super) mod settled_thresholds;
 mod store_fallback;
 mod subject;
 pub(super) mod timed_settlement;
@@ -384,8 +386,7 @@ async fn charge(
     let TakeReply { now, settlement, source, reservation, .. } = taken;
     let held = match hold {
         None => HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation, model, records),
-        // Any gateway may settle for it, so this process does not count what it holds.
-        Some(_) => HeldSlots::default(),
+        Some(hold) => HeldSlots::of_timed_hold(gateway, snapshot, &plan, &settlement, &hold.within(&plan), records),
     };
     let enforced = Enforcement { held, ..settled(snapshot, &plan, &settlement, now) };
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source, now });

@@ -7,13 +7,15 @@ use smallvec::SmallVec;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::records::{
-    BegunBan, IndexedCharge, ReachedThresholds, RecordKey, RecordWriter, RecordedLimits, Subject, Use,
+    BegunBan, IndexedCharge, ReachedThresholds, RecordKey, RecordWriter, RecordedLimits, SettledThresholds, Subject,
+    ThresholdQuestion, Use,
 };
 use base::time::{Clock, Micros, Timestamp};
 use ledger::algorithm::fixed_window::Window;
 use ledger::algorithm::{Algorithm, Period};
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
 use ledger::cost::Cost;
+use ledger::holds::TimedHoldCost;
 use ledger::outcome::{Outcome, ToldThresholds, Verdict};
 use llm::usage::Usage;
 use request::request::Request;
@@ -78,7 +80,10 @@ pub(crate) struct UnsettledRecord {
     writer: Arc<RecordWriter>,
     worker: Worker,
     key: RecordKey,
-    algorithm: Algorithm,
+    charge: Charge,
+    /// What was spent and held of the bucket after the charge.
+    level: Cost,
+    thresholds: Arc<SettledThresholds>,
     /// The time of the admission by the clock of the store.
     admitted: Timestamp,
     /// The same time by the clock of the process.
@@ -90,9 +95,30 @@ impl UnsettledRecord {
     /// Adds the cost to the record. It counts in the period that runs now.
     pub(super) fn settle(&self, cost: Cost, tokens: Option<(Option<&str>, &Usage)>) {
         let passed = self.clock.now().since(self.admitted_here);
-        let period = period(&self.algorithm, self.admitted.plus(passed), None);
-        let one = Use { tokens, ..Use::charged(cost) };
+        self.add(Use { tokens, ..Use::charged(cost) }, self.admitted.plus(passed));
+    }
+
+    /// Adds a cost that was spent at this time by the clock of the store.
+    pub(super) fn settle_at(&self, cost: Cost, at: Timestamp) {
+        self.add(Use::charged(cost), at);
+    }
+
+    /// Counts a record that is lost, because the cost is not known.
+    pub(super) fn lose(&self) {
+        self.writer.count_lost();
+    }
+
+    fn add(&self, one: Use<'_>, at: Timestamp) {
+        let period = period(&self.charge.algorithm, at, None);
         self.writer.add(self.worker, &self.key.clone().in_period(period), one);
+        self.thresholds.add(ThresholdQuestion {
+            worker: self.worker,
+            charge: self.charge.clone(),
+            writer: Arc::clone(&self.writer),
+            key: self.key.clone(),
+            level: self.level,
+            settled: self.clock.now(),
+        });
     }
 }
 
@@ -115,10 +141,8 @@ pub(super) fn record(
         index_subject(gateway, snapshot, worker, (charge, outcome), records.named(&subject));
         // Of a request that was decided in parts, some buckets may be those of the store although others are not.
         if outcome.told != ToldThresholds::default() && !plan.is_only_checked(index) {
-            let (thresholds, limit) =
-                (charge.algorithm.thresholds(), charge.algorithm.raised(outcome.raised).ceiling());
             let key = key.clone().in_period(at.period(&charge.algorithm, outcome));
-            records.writer.add_thresholds(&key, ReachedThresholds { thresholds, told: outcome.told, limit });
+            add_told(&records.writer, &key, &charge.algorithm, outcome);
         }
         if outcome.verdict.is_refusal() {
             let key = key.in_period(at.period(&charge.algorithm, outcome));
@@ -126,15 +150,26 @@ pub(super) fn record(
         } else if is_granted && charge.algorithm.settling_budget().is_some() {
             let (admitted_here, clock) = (gateway.clock.now(), gateway.clock.clone());
             let writer = Arc::clone(&records.writer);
-            let algorithm = charge.algorithm;
-            let record = UnsettledRecord { writer, worker, key, algorithm, admitted: at.now, admitted_here, clock };
-            unsettled.push((charge.limit, record));
+            let thresholds = Arc::clone(&gateway.records.settled_thresholds);
+            let level = charge.algorithm.raised(outcome.raised).ceiling().less(outcome.remaining);
+            let (charge, limit, admitted) = (charge.clone(), charge.limit, at.now);
+            let record =
+                UnsettledRecord { writer, worker, key, charge, level, thresholds, admitted, admitted_here, clock };
+            unsettled.push((limit, record));
         } else if is_granted && outcome.verdict == Verdict::Allow {
             let key = key.in_period(at.period(&charge.algorithm, outcome));
             records.writer.add(worker, &key, Use::charged(cost));
         }
     }
     unsettled
+}
+
+/// Writes the lines about the thresholds that a bucket has told.
+pub(super) fn add_told(writer: &RecordWriter, key: &RecordKey, algorithm: &Algorithm, outcome: &Outcome) {
+    if outcome.told != ToldThresholds::default() {
+        let (thresholds, limit) = (algorithm.thresholds(), algorithm.raised(outcome.raised).ceiling());
+        writer.add_thresholds(key, ReachedThresholds { thresholds, told: outcome.told, limit });
+    }
 }
 
 /// Remembers the subject of a bucket, so that an operator can list it.
@@ -178,14 +213,26 @@ pub(super) fn record_settled(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     worker: Worker,
-    (limit, algorithm): (LimitId, &Algorithm),
+    limit: LimitId,
+    TimedHoldCost { bucket, limit: algorithm, .. }: &TimedHoldCost,
     subject: &Subject<'_>,
     quantity: Cost,
 ) {
     let Some(records) = &snapshot.records else { return };
     let Some(key) = records.key(limit, subject).filter(|_| algorithm.settling_budget().is_some()) else { return };
-    let key = key.in_period(period(algorithm, moment(gateway, algorithm), None));
-    records.writer.add(worker, &key, Use::charged(quantity));
+    let in_period = key.clone().in_period(period(algorithm, moment(gateway, algorithm), None));
+    records.writer.add(worker, &in_period, Use::charged(quantity));
+    let tag = snapshot.limit(limit).map(|(limit, _)| limit.tag(0)).unwrap_or_default();
+    let algorithm = records.with_thresholds(algorithm);
+    gateway.records.settled_thresholds.add(ThresholdQuestion {
+        worker,
+        charge: Charge { limit, tag, ..Charge::new(*bucket, algorithm, quantity) },
+        writer: Arc::clone(&records.writer),
+        key,
+        // It is not known, so the bucket is among the first that are asked.
+        level: algorithm.ceiling(),
+        settled: gateway.clock.now(),
+    });
 }
 
 /// Returns the time now by the clock by which a limit's periods end.
@@ -240,7 +287,7 @@ fn recorded<'r>(
 
 /// The time of a decision by the clock of the store.
 #[derive(Clone, Copy, Debug)]
-struct StoreMoment {
+pub(super) struct StoreMoment {
     now: Timestamp,
     /// Whether a bucket was decided at exactly this time.
     is_exact: bool,
@@ -248,7 +295,7 @@ struct StoreMoment {
 
 impl StoreMoment {
     /// Returns the time at which this algorithm was charged.
-    fn of(gateway: &GatewayState, taken: &TakeReply, algorithm: &Algorithm) -> StoreMoment {
+    pub(super) fn of(gateway: &GatewayState, taken: &TakeReply, algorithm: &Algorithm) -> StoreMoment {
         match taken.source {
             Source::Fallback => StoreMoment { now: gateway.store.clock_at(gateway.clock.now()), is_exact: false },
             Source::Store | Source::Cached if gateway.store.is_shared() => {
@@ -261,7 +308,7 @@ impl StoreMoment {
     }
 
     /// Returns the period that an outcome counts in.
-    fn period(self, algorithm: &Algorithm, outcome: &Outcome) -> Option<Period> {
+    pub(super) fn period(self, algorithm: &Algorithm, outcome: &Outcome) -> Option<Period> {
         let left = (outcome.verdict != Verdict::Unasked).then_some(outcome.reset_after);
         match algorithm.window()? {
             Window::FirstRequest(length) => {

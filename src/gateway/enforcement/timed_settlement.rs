@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::recording::record_settled;
+use super::running_holds::RunningHolds;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::records::Subject;
@@ -27,6 +28,7 @@ pub(crate) struct SettledHold {
     /// The index of the attribute that names who is charged in records, and its value.
     pub subject: (usize, Vec<u8>),
     pub unanswered: Arc<UnansweredSettlements>,
+    pub running: Arc<RunningHolds>,
 }
 
 /// The settlements of this gateway to which the store gave no answer, so that they may have settled. If a repeated call shows that
@@ -89,7 +91,7 @@ pub(crate) async fn settle(
     gateway: Arc<GatewayState>,
     snapshot: Arc<Snapshot>,
     worker: Worker,
-    SettledHold { owner, costs, subject, unanswered }: SettledHold,
+    SettledHold { owner, costs, subject, unanswered, running }: SettledHold,
 ) -> Result<TimedSettlement, StoreError> {
     let said: Vec<TimedHoldCost> = costs.iter().map(|(_, cost)| *cost).collect();
     let results = gateway.store.settle_timed(worker, owner, &said).await;
@@ -98,9 +100,15 @@ pub(crate) async fn settle(
     let mut whole = Ok(if costs.is_empty() { TimedSettlement::Settled } else { TimedSettlement::Ended });
     for ((limit, settled), result) in costs.iter().zip(results) {
         if let Some(cost) = unanswered.conclude(owner, settled, result) {
-            record_settled(&gateway, &snapshot, worker, (*limit, &settled.limit), &subject, cost);
+            record_settled(&gateway, &snapshot, worker, *limit, settled, &subject, cost);
+        }
+        if matches!(result, Ok(TimedSettlement::Settled | TimedSettlement::SettledBefore)) {
+            running.settle_bucket(owner, &settled.bucket);
         }
         whole = whole.and_then(|whole| result.map(|result| whole.max(result)));
+    }
+    if matches!(whole, Ok(TimedSettlement::Settled | TimedSettlement::SettledBefore)) {
+        running.end(owner);
     }
     whole
 }

@@ -8,6 +8,7 @@ use pingora::server::ShutdownSignal;
 
 use super::bucket_saver::BucketSaver;
 use super::signal_listener::SignalListener;
+use super::subject_names;
 use crate::gateway::server::connection_limits::ConnectionLimits;
 use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
@@ -65,6 +66,7 @@ pub(crate) async fn end_all(gateway: &GatewayState, saver: Option<&BucketSaver>)
     gateway.lifecycle.leave();
     cut_tunnels(gateway).await;
     end_slots(gateway).await;
+    let _ = tokio::time::timeout(REPORT_TIMEOUT, subject_names::tell(gateway)).await;
     if let Some(saver) = saver {
         saver.save(gateway);
     }

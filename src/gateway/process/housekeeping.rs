@@ -14,7 +14,9 @@ use super::drain;
 use super::drain::SecondSignal;
 use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
+use super::subject_names;
 use crate::gateway::admin::status::Status;
+use crate::gateway::enforcement::settled_thresholds;
 use crate::gateway::runtime::supervise;
 use crate::gateway::server::connection_limits::ConnectionLimits;
 use crate::gateway::server::queued_connections::AcceptingSockets;
@@ -49,7 +51,7 @@ impl BackgroundService for Housekeeping {
                     saver.run(&gateway).await;
                 }
             };
-            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save);
+            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save, subject_names::run(&gateway));
         });
         let _ = shutdown.wait_for(|stop| *stop).await;
         work.abort();
@@ -59,7 +61,7 @@ impl BackgroundService for Housekeeping {
 }
 
 /// Runs the work of every second.
-async fn sweep(gateway: &GatewayState) {
+async fn sweep(gateway: &Arc<GatewayState>) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     let mut fallback_events = FallbackEvents::default();
     loop {
@@ -68,6 +70,7 @@ async fn sweep(gateway: &GatewayState) {
         supervise::fault_point("housekeeping");
         gateway.store.sweep();
         gateway.access_logs.report_drops();
+        settled_thresholds::ask(gateway);
         let snapshot = gateway.snapshot.load();
         if let Some(tokens) = &snapshot.tokens {
             tokens.sweep();

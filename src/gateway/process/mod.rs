@@ -17,4 +17,5 @@ pub(super) mod reload_report;
 pub(super) mod signal_listener;
 pub(super) mod signals;
 mod slot_handover;
+mod subject_names;
 pub(super) mod upgrade;

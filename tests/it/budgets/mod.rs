@@ -14,6 +14,7 @@ mod replay;
 mod reserve_from;
 mod reserve_learned;
 mod reserve_worst;
+mod settled_thresholds;
 mod status;
 mod stores;
 mod two_gateways;

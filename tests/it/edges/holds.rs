@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::json_door::{JSON, config, start, take};
 use crate::support::{Client, Gateway, Orphan, Postgres, Redis, RedisCluster, Replicas, Response, eventually};
 
-const RULES: &str = r#"
+pub const RULES: &str = r#"
 hash_key: 0123456789abcdef
 policies:
   - name: jobs
@@ -29,17 +29,17 @@ policies:
     rules: [{name: starts, limit_keys: ["descriptor:tenant"], algorithm_config: {rps: 0.001, burst: 100000}}]
 "#;
 
-fn job(tenant: &str, cost: u64, hold_for: &str) -> Value {
+pub fn job(tenant: &str, cost: u64, hold_for: &str) -> Value {
     json!({"entries": {"kind": "job", "tenant": tenant}, "cost": cost, "hold_for": hold_for})
 }
 
-fn settle(client: &mut Client, body: &Value) -> Response {
+pub fn settle(client: &mut Client, body: &Value) -> Response {
     client.send("POST", "/settle", &[JSON], &body.to_string())
 }
 
 /// Takes, and returns the id of the hold.
 #[track_caller]
-fn hold(client: &mut Client, tenant: &str, hold_for: &str) -> String {
+pub fn hold(client: &mut Client, tenant: &str, hold_for: &str) -> String {
     let taken = take(client, &job(tenant, 1, hold_for));
     assert_eq!(taken.status, 200, "{taken:?}");
     taken.json()["hold_id"].as_str().unwrap_or_else(|| panic!("{taken:?}")).to_owned()
@@ -58,7 +58,7 @@ fn levels(client: &mut Client, tenant: &str) -> Vec<(u64, u64)> {
     limits.as_array().unwrap().iter().map(level).collect()
 }
 
-fn stores() -> (Redis, Postgres) {
+pub fn stores() -> (Redis, Postgres) {
     let postgres = Postgres::start();
     // Creates the tables.
     postgres.settings();

@@ -8,6 +8,7 @@ mod envoy_gateway;
 mod every_call;
 mod grpc_caller;
 mod grpc_doors;
+mod hold_ends;
 mod holds;
 mod http_door;
 mod json_door;

@@ -38,7 +38,7 @@ use smallvec::{SmallVec, smallvec};
 use super::owner_entry::{OwnerEntry, SEQUENCES};
 use super::step::{EXACT, MOST_AHEAD, State};
 use crate::cost::Cost;
-use crate::holds::report::{LIFE, LONGEST_HOLD, MOST_HELD, MOST_TIMED_HOLDS, Owner, Report, SETTLE};
+use crate::holds::report::{LIFE, LONGEST_HOLD, MOST_HELD, MOST_TIMED_HOLDS, Owner, Report, SETTLE, TimedHoldStatus};
 use base::time::{Micros, Timestamp};
 
 /// The largest number of entries in a bucket. While all of them are live, no other owner is accepted.
@@ -349,9 +349,14 @@ impl OwnerEntries {
         Some(NewSettlements { is_reset, spent })
     }
 
-    /// Returns whether this timed hold has settled.
-    pub(super) fn has_settled(&self, owner: Owner) -> bool {
-        self.entries.iter().any(|entry| entry.owner == owner && entry.sequence >= SETTLE)
+    /// Returns what has become of a timed hold.
+    pub(super) fn timed_hold(&self, owner: Owner) -> TimedHoldStatus {
+        match self.entries.iter().enumerate().find(|(_, entry)| entry.owner == owner) {
+            None => TimedHoldStatus::Unknown,
+            Some((_, entry)) if entry.sequence >= SETTLE => TimedHoldStatus::Settled,
+            Some((index, _)) if index < self.live => TimedHoldStatus::Runs,
+            Some((_, entry)) => TimedHoldStatus::Ended(entry.until),
+        }
     }
 
     /// Removes the entry of an owner.

@@ -4,7 +4,7 @@ use super::Algorithm;
 use super::budget::Budget;
 use super::concurrency::{Concurrency, Holder};
 use super::step::Entry;
-use crate::holds::report::{Owner, Report};
+use crate::holds::report::{Owner, Report, TimedHoldStatus};
 use base::time::Timestamp;
 
 /// A limit of which requests hold something while they run.
@@ -58,12 +58,12 @@ impl Algorithm {
         }
     }
 
-    /// Returns whether this timed hold has settled what it held of the bucket.
-    pub(super) fn plain_has_settled(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> bool {
+    /// Returns what has become of a timed hold of the bucket.
+    pub(super) fn plain_timed_hold(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> TimedHoldStatus {
         match self.owned() {
-            Some(OwnedLimit::Slots(slots)) => slots.has_settled(state, owner, now),
-            Some(OwnedLimit::Budget(budget)) => budget.has_settled(state, owner, now),
-            None => false,
+            Some(OwnedLimit::Slots(slots)) => slots.timed_hold(state, owner, now),
+            Some(OwnedLimit::Budget(budget)) => budget.timed_hold(state, owner, now),
+            None => TimedHoldStatus::Unknown,
         }
     }
 }

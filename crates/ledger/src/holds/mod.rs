@@ -41,6 +41,7 @@ mod timed_hold_tests;
 pub use holdings::{BucketReport, Call, Holdings, MOST_REPORTS, MOST_SUMS, ReportAnswer, SettledCost};
 pub use report::{
     EARLY, LIFE, LONGEST_HOLD, MOST_HELD, MOST_TIMED_HOLDS, Owner, REPORT_EVERY, Report, Resets, SettledSums,
+    TimedHoldStatus,
 };
 pub use reservation::{Ending, Reservation, ReservationOwner};
 pub use slots::{SlotId, SlotTerms, Slots};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::cost::Cost;
-use base::time::Micros;
+use base::time::{Micros, Timestamp};
 
 /// How long a [`Report`] counts after the store has accepted it, by the store's clock. A heartbeat counts for the same
 /// time.
@@ -69,6 +69,17 @@ impl fmt::Display for Owner {
             false => write!(f, "{:012x}/{}", self.0 >> 16, self.0 & 0xffff),
         }
     }
+}
+
+/// What a bucket knows of a timed hold. It knows the last holds that have settled or ended, not all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimedHoldStatus {
+    /// The bucket has never known the hold, or no longer does.
+    Unknown,
+    Runs,
+    Settled,
+    /// The hold did not settle in time, and ended at this moment. Of a budget, what it held is spent.
+    Ended(Timestamp),
 }
 
 /// A message to the store that says how much an owner holds of a bucket. The amount does not include what is asked in

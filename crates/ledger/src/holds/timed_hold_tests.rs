@@ -1,6 +1,6 @@
 //! Tests timed holds against the states of their buckets.
 
-use super::report::{LIFE, MOST_TIMED_HOLDS, Owner, Report, SettledSums};
+use super::report::{LIFE, MOST_TIMED_HOLDS, Owner, Report, SettledSums, TimedHoldStatus};
 use super::timed_hold::{TimedHold, TimedHoldCost};
 use crate::algorithm::ban::Ban;
 use crate::algorithm::budget::{Budget, EVERYTHING};
@@ -81,7 +81,11 @@ impl Bucket {
     }
 
     fn has_settled(&self, number: u64, now: Timestamp) -> bool {
-        self.limit.has_settled(self.state.as_deref(), owner(number), now)
+        self.status(number, now) == TimedHoldStatus::Settled
+    }
+
+    fn status(&self, number: u64, now: Timestamp) -> TimedHoldStatus {
+        self.limit.timed_hold(self.state.as_deref(), owner(number), now)
     }
 
     /// Reports for a thread of a gateway that holds this amount.
@@ -321,6 +325,23 @@ fn a_hold_of_nothing_is_refused_if_nothing_is_left_also_under_a_limit_with_bans(
     assert!(bucket.take(1, 3, NOW) && !bucket.take(2, 0, NOW), "held");
     assert!(bucket.settle(1, 2, NOW) && bucket.take(2, 0, NOW));
     assert!(bucket.settle(2, 1, NOW) && !bucket.take(3, 0, NOW), "spent");
+}
+
+#[test]
+fn a_bucket_tells_whether_a_hold_runs_has_settled_or_has_ended_and_when() {
+    use TimedHoldStatus::{Ended, Runs, Settled, Unknown};
+    for limit in [hour(10), second(10), slots(10)] {
+        let mut bucket = Bucket::of(limit);
+        assert_eq!(bucket.status(1, NOW), Unknown);
+        assert!(bucket.take(1, 3, NOW) && bucket.take_for(60, 2, 2, NOW) && bucket.take(3, 1, NOW));
+        assert!(bucket.settle(3, 0, after(1)));
+        let statuses = |bucket: &Bucket, now| [1, 2, 3].map(|number| bucket.status(number, now));
+        assert_eq!(statuses(&bucket, after(29)), [Runs, Runs, Settled]);
+        // A later write has forgotten nothing.
+        let read = statuses(&bucket, after(40));
+        assert!(bucket.take(4, 1, after(35)));
+        assert_eq!((read, statuses(&bucket, after(40))), ([Ended(after(30)), Runs, Settled], read));
+    }
 }
 
 #[test]

@@ -107,6 +107,10 @@ impl<'a> Facts<'a> for PartialFacts<'a, '_> {
         }
     }
 
+    fn is_held(&mut self) -> bool {
+        self.known.is_held
+    }
+
     /// Uses no index, so that the explanation has a reason for each entry.
     fn find(&mut self, _: &Index) -> Option<Indices> {
         None

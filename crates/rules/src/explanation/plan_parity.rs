@@ -274,7 +274,7 @@ fn explain<'a>(
             let source = attribute.source();
             see(source, source.resolve_for_match(&request).into()).folded(attribute.folding())
         },
-        Knowledge { client, issuer, at: AT, names },
+        Knowledge { client, issuer, at: AT, names, is_held: false },
     )
 }
 

@@ -320,7 +320,7 @@ mod tests {
     fn an_unknown_attribute_leaves_the_route_open_only_where_it_decides() {
         let routes = routes(&[&[("path", "/a"), ("header:x-beta", "1")], &[("path", "/b")], &[]]);
         let names = base::pseudonym::PseudonymKey::default();
-        let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names };
+        let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names, is_held: false };
         let choose = |path: &'static str| {
             let mut observe = |attribute: &Attribute| match attribute {
                 Attribute::Path => Observation::Value(path.as_bytes().into()),

@@ -182,7 +182,7 @@ impl PendingTake {
     /// Decides the call. `None` if its caller has left, and nothing was charged.
     async fn decide(self) -> Option<DecidedTake> {
         let PendingTake { gateway, shared, snapshot, listener, request_id, arrival, take } = self;
-        let hold = arrival.hold;
+        let (hold, worker) = (arrival.hold, arrival.worker);
         let config = &snapshot.config;
         // At this door, no rule reads the head or the client's address.
         let (head, ()) = http::Request::new(()).into_parts();
@@ -191,7 +191,10 @@ impl PendingTake {
         let request = request.with_door(Door::Json).with_descriptor(Some(&sent)).with_hold(hold.is_some());
         let asked = [(request, take.hits())];
         let found = decide_descriptors(&gateway, &snapshot, asked, arrival, &shared.json).await;
-        let CallFindings { decision, payment, .. } = found;
+        let CallFindings { decision, payment, held, .. } = found;
+        if let Some(hold) = hold {
+            shared.running_holds.begin(&gateway, worker, hold.owner, held);
+        }
         let hold_id = hold.zip(snapshot.hold_key.as_ref()).and_then(|(hold, key)| {
             let subject = snapshot.records.as_ref().map(|records| records.subject(&request));
             let subject = subject.map_or((usize::from(u8::MAX), Vec::new()), |subject| {

@@ -10,6 +10,7 @@ use super::settle_call::{SettleCall, SettledCosts};
 use super::take_answer::with_body;
 use super::take_call::InvalidCall;
 use super::{check_head, invalid, new_record};
+use crate::gateway::decision_api::SharedParts;
 use crate::gateway::decision_api::call::Call;
 use crate::gateway::enforcement::timed_settlement::{self, SettledHold};
 use crate::gateway::response::allowed;
@@ -67,8 +68,9 @@ pub(in crate::gateway::decision_api) async fn answer(
     // The part of a limit that is no longer in the file ends by itself.
     let is_gone = costs.is_empty() && !buckets.is_empty();
     let (gateway, worker) = (Arc::clone(&call.api.gateway), call.api.worker);
+    let SharedParts { unanswered_settlements: unanswered, running_holds, .. } = &*call.api.shared;
     let settled =
-        SettledHold { owner, costs, subject, unanswered: Arc::clone(&call.api.shared.unanswered_settlements) };
+        SettledHold { owner, costs, subject, unanswered: Arc::clone(unanswered), running: Arc::clone(running_holds) };
     // What is settled must be counted, so it does not end with its caller.
     let settling = tokio::spawn(timed_settlement::settle(gateway, Arc::clone(snapshot), worker, settled));
     let result = if is_gone { Ok(TimedSettlement::Ended) } else { settling.await.map_err(|_| ClientFault::Gone)? };

@@ -135,6 +135,13 @@ impl<'de> Deserialize<'de> for HoldFor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HoldFor, D::Error> {
         let text = String::deserialize(deserializer)?;
         let fault = || D::Error::custom(format_args!("`hold_for` must be a time from `1s` to `1h`, is {text:?}"));
+        HoldFor::parse(&text).ok_or_else(fault)
+    }
+}
+
+impl HoldFor {
+    /// Parses a time such as `30s`. `None` for any other text.
+    pub fn parse(text: &str) -> Option<HoldFor> {
         let seconds = |unit| match unit {
             's' => Some(1),
             'm' => Some(60),
@@ -146,7 +153,7 @@ impl<'de> Deserialize<'de> for HoldFor {
             number.parse::<u64>().ok()?.checked_mul(seconds(unit)?)?.checked_mul(1_000_000)
         });
         let fits = |time: &Micros| (Micros(1_000_000)..=LONGEST_HOLD).contains(time);
-        parsed.map(Micros).filter(fits).map(HoldFor).ok_or_else(fault)
+        parsed.map(Micros).filter(fits).map(HoldFor)
     }
 }
 

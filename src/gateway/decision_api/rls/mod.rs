@@ -62,7 +62,7 @@ pub(crate) async fn answer(
     let asked = descriptors.iter().map(|one| (request.with_descriptor(Some(&one.sent)), one.hits));
     let arrival = envoy.arrival(call, RequestPurpose::Ordinary);
     let found = decide_descriptors(&envoy.api.gateway, envoy.snapshot, asked, arrival, &metrics.decisions).await;
-    let CallFindings { decision, parts, payment } = found;
+    let CallFindings { decision, parts, payment, .. } = found;
     let charges = |part: &DescriptorPart| payment.as_ref()?.plan().enforced.get(part.charges.clone());
     let is_unlimited = |part: &&DescriptorPart| {
         let only_asks_for_bans = || charges(part).is_some_and(|own| own.iter().all(Charge::only_asks_for_ban));

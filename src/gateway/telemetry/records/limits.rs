@@ -8,6 +8,7 @@ use super::table::{RecordKey, StreamId};
 use super::writer::{RecordStream, RecordWriter};
 use config::Config;
 use config::access_log::LoggedAttribute;
+use ledger::algorithm::Algorithm;
 use ledger::algorithm::thresholds::Thresholds;
 use ledger::charge::{ChargePurpose, LimitId, Plan};
 use request::attribute_value::AttributeValue;
@@ -97,6 +98,11 @@ impl RecordedLimits {
                 charge.algorithm = charge.algorithm.with_thresholds(self.thresholds);
             }
         }
+    }
+
+    /// Returns a limit with the thresholds that are reported.
+    pub(crate) fn with_thresholds(&self, algorithm: &Algorithm) -> Algorithm {
+        algorithm.with_thresholds(self.thresholds)
     }
 
     /// Returns who is charged for a request.

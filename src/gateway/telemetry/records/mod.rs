@@ -7,6 +7,7 @@ mod backlog;
 mod interval_sums;
 mod limits;
 mod notices;
+mod settled_thresholds;
 mod subject_index;
 mod table;
 mod writer;
@@ -28,7 +29,8 @@ use config::Records;
 use config::access_log::Destination;
 pub(crate) use limits::{RecordedLimits, Subject};
 pub(crate) use notices::{BegunBan, ReachedThresholds};
-pub(crate) use subject_index::{IndexedCharge, SubjectIndex};
+pub(crate) use settled_thresholds::{SettledThresholds, ThresholdQuestion};
+pub(crate) use subject_index::{IndexedCharge, IndexedSubject, SubjectIndex};
 pub(crate) use table::{RecordKey, Use};
 pub(crate) use writer::RecordWriter;
 use writer::WriterState;
@@ -41,6 +43,7 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct RecordWriters {
     /// The subjects of the buckets that requests have charged lately.
     pub subjects: SubjectIndex,
+    pub settled_thresholds: Arc<SettledThresholds>,
     shared: Arc<Shared>,
     /// The writers whose threads have not ended.
     writers: Mutex<Vec<Weak<WriterState>>>,
@@ -88,7 +91,12 @@ impl RecordWriters {
         let run = first_half(&run.finalize());
         let source = format!("tollgate/{}", host_name());
         let shared = Shared { workers, clock, metrics, events, run, source };
-        RecordWriters { subjects: SubjectIndex::new(workers), shared: Arc::new(shared), writers: Mutex::default() }
+        RecordWriters {
+            subjects: SubjectIndex::new(workers),
+            settled_thresholds: Arc::default(),
+            shared: Arc::new(shared),
+            writers: Mutex::default(),
+        }
     }
 
     /// Opens a destination for a moment, to check that records can be written to it.

@@ -16,6 +16,8 @@ const MOST: usize = 100_000;
 const KEPT: Micros = Micros(3_600_000_000);
 /// The longest value that is remembered, in bytes. It bounds the memory, because clients may choose values.
 const LONGEST: usize = 256;
+/// How long the store is not told again of a bucket that is still charged. Shorter than [`KEPT`], so that it stays listed.
+const TOLD_AGAIN: Micros = Micros(KEPT.0 / 2);
 /// The shortest time between two searches for buckets that are full again.
 const SWEEP_INTERVAL: Micros = Micros(10_000_000);
 
@@ -30,19 +32,30 @@ pub(crate) struct IndexedSubject {
     /// The name of the policy and of the limit.
     pub limit: (Box<str>, Box<str>),
     /// Whether several subjects were charged to the bucket. Such a bucket is not named after one of them.
-    is_shared: bool,
-    until: Timestamp,
+    pub is_shared: bool,
+    /// When the bucket was last charged, and until when it is listed.
+    pub charged: Timestamp,
+    pub until: Timestamp,
+    telling: Telling,
+}
+
+/// Whether the store, and so the other gateways, know the subject of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Telling {
+    /// It waits to be told.
+    Waits,
+    /// It was told at this time.
+    Told(Timestamp),
 }
 
 impl IndexedSubject {
     /// Adds what another worker knows of the same bucket.
     fn join(&mut self, other: &IndexedSubject) {
         self.is_shared |= other.is_shared || self.value != other.value;
-    }
-
-    /// Returns the attribute and its value, in the form of an argument of `tollgate bucket`.
-    pub(crate) fn text(&self) -> String {
-        format!("{}={}", self.attribute, String::from_utf8_lossy(&self.value))
+        self.until = self.until.max(other.until);
+        if other.charged > self.charged {
+            (self.algorithm, self.limit, self.charged) = (other.algorithm, other.limit.clone(), other.charged);
+        }
     }
 }
 
@@ -69,6 +82,8 @@ pub(crate) struct SubjectIndex {
 #[derive(Debug, Default)]
 struct Table {
     entries: HashMap<BucketKey, IndexedSubject>,
+    /// The buckets whose subjects wait to be told to the store. Each is there once; some are no longer among the entries.
+    waiting: Vec<BucketKey>,
     swept: Timestamp,
 }
 
@@ -83,8 +98,11 @@ impl SubjectIndex {
             charge;
         let Some(table) = self.tables.get(worker) else { return };
         let mut table = table.lock();
+        let Table { entries, waiting, .. } = &mut *table;
         let until = reset_after.map(|reset_after| now.plus(reset_after).plus(KEPT));
-        if let Some(known) = table.entries.get_mut(&key) {
+        if let Some(known) = entries.get_mut(&key) {
+            let mut is_new = matches!(known.telling, Telling::Told(at) if now.since(at) >= TOLD_AGAIN);
+            is_new |= !known.is_shared && *known.value != *value;
             known.is_shared |= *known.value != *value;
             if *known.attribute != *attribute {
                 known.attribute = attribute.into();
@@ -92,14 +110,21 @@ impl SubjectIndex {
             // Rules of one meter share a bucket.
             if (&*known.limit.0, &*known.limit.1) != (policy, name) {
                 known.limit = (policy.into(), name.into());
+                is_new = true;
             }
-            (known.algorithm, known.until) = (algorithm, until.unwrap_or(known.until));
+            (known.algorithm, known.charged, known.until) = (algorithm, now, until.unwrap_or(known.until));
+            if is_new && known.telling != Telling::Waits {
+                known.telling = Telling::Waits;
+                waiting.push(key);
+            }
             return;
         }
         let Some(until) = until.filter(|_| value.len() <= LONGEST) else { return };
         if table.entries.len() >= self.most && now.since(table.swept) >= SWEEP_INTERVAL {
             table.swept = now;
             table.entries.retain(|_, known| known.until > now);
+            let Table { entries, waiting, .. } = &mut *table;
+            waiting.retain(|key| entries.contains_key(key));
         }
         if table.entries.len() < self.most {
             let limit = (policy.into(), name.into());
@@ -111,13 +136,47 @@ impl SubjectIndex {
                     algorithm,
                     limit,
                     is_shared: false,
+                    charged: now,
                     until,
+                    telling: Telling::Waits,
                 },
             );
+            table.waiting.push(key);
         }
     }
 
-    /// Returns the remembered buckets of these limits that have not been full for long. `is` chooses by policy and name.
+    /// Returns up to `most` subjects that the store does not know yet, with their buckets. They count as told at `now`.
+    pub(crate) fn take_untold(&self, most: usize, now: Timestamp) -> Vec<(BucketKey, IndexedSubject)> {
+        let mut untold: Vec<(BucketKey, IndexedSubject)> = Vec::new();
+        for table in &self.tables {
+            let mut table = table.lock();
+            let left = most.saturating_sub(untold.len()).min(table.waiting.len());
+            let Table { entries, waiting, .. } = &mut *table;
+            untold.extend(waiting.drain(..left).filter_map(|key| {
+                let known = entries.get_mut(&key)?;
+                known.telling = Telling::Told(now);
+                Some((key, known.clone()))
+            }));
+        }
+        untold
+    }
+
+    /// Lets subjects wait again that could not be told.
+    pub(crate) fn put_back(&self, untold: impl IntoIterator<Item = BucketKey>) {
+        for key in untold {
+            for table in &self.tables {
+                let mut table = table.lock();
+                let Table { entries, waiting, .. } = &mut *table;
+                if let Some(known) = entries.get_mut(&key).filter(|known| known.telling != Telling::Waits) {
+                    known.telling = Telling::Waits;
+                    waiting.push(key);
+                }
+            }
+        }
+    }
+
+    /// Returns the remembered buckets of these limits that have not been full for long, also those of several subjects. `is` chooses by
+    /// policy and name.
     pub(crate) fn of_limits(
         &self,
         is: impl Fn(&str, &str) -> bool,
@@ -135,18 +194,16 @@ impl SubjectIndex {
                     .or_insert_with(|| known.clone());
             }
         }
-        found.retain(|_, known| !known.is_shared);
         found
     }
 
-    /// Returns the subject of a bucket. `None` if it is not known, or if several subjects share the bucket.
+    /// Returns the subject of a bucket. `None` if it is not known.
     pub(crate) fn subject(&self, key: &BucketKey) -> Option<IndexedSubject> {
         let known = self.tables.iter().filter_map(|table| table.lock().entries.get(key).cloned());
-        let joined = known.reduce(|mut one, other| {
+        known.reduce(|mut one, other| {
             one.join(&other);
             one
-        });
-        joined.filter(|known| !known.is_shared)
+        })
     }
 }
 
@@ -183,14 +240,38 @@ mod tests {
     #[test]
     fn a_bucket_of_several_subjects_is_named_after_none_of_them() {
         let index = SubjectIndex::new(2);
-        let named = |bucket| index.subject(&BucketKey([bucket; 16])).is_some();
+        let named = |bucket| index.subject(&BucketKey([bucket; 16])).is_some_and(|known| !known.is_shared);
         index.note(Worker(0), charge(1, "ann", 0));
         index.note(Worker(0), charge(2, "ann", 0));
         assert!(named(1) && named(2));
         index.note(Worker(0), charge(1, "bob", 0));
         index.note(Worker(1), charge(2, "bob", 0));
         assert!(!named(1) && !named(2));
-        assert!(index.of_limits(|_, _| true, Timestamp(0)).is_empty());
+        assert!(index.of_limits(|_, _| true, Timestamp(0)).values().all(|known| known.is_shared));
+    }
+
+    #[test]
+    fn a_store_is_told_once_of_a_bucket_and_again_if_something_changes_or_time_has_passed() {
+        let index = SubjectIndex::new(2);
+        let told = |most, now: u64| {
+            let mut untold: Vec<u8> =
+                index.take_untold(most, Timestamp(now)).iter().map(|(BucketKey([bucket, ..]), _)| *bucket).collect();
+            untold.sort_unstable();
+            untold
+        };
+        (1..=3).for_each(|bucket| index.note(Worker(0), charge(bucket, "ann", 0)));
+        index.note(Worker(1), charge(4, "ann", 0));
+        assert_eq!((told(2, 0).len(), told(9, 0).len(), told(9, 0).len()), (2, 2, 0));
+        index.note(Worker(0), charge(1, "ann", 1));
+        assert_eq!(told(9, 1), []);
+        index.note(Worker(0), charge(1, "bob", 2));
+        index.note(Worker(0), charge(1, "ann", 3));
+        index.note(Worker(0), IndexedCharge { limit: ("plan", "pro"), ..charge(2, "ann", 3) });
+        assert_eq!((told(9, 3), told(9, 3)), (vec![1, 2], vec![]));
+        index.note(Worker(0), charge(3, "ann", TOLD_AGAIN.0));
+        assert_eq!(told(9, TOLD_AGAIN.0), [3]);
+        index.put_back([BucketKey([3; 16]), BucketKey([3; 16]), BucketKey([9; 16])]);
+        assert_eq!((told(9, TOLD_AGAIN.0), told(9, TOLD_AGAIN.0)), (vec![3], vec![]));
     }
 
     #[test]

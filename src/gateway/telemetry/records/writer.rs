@@ -110,6 +110,11 @@ impl RecordWriter {
         }
     }
 
+    /// Counts a record that is lost before it could be added.
+    pub(crate) fn count_lost(&self) {
+        self.state.count_lost();
+    }
+
     pub(super) fn writes_to(&self, to: &Destination) -> bool {
         self.state.to == *to
     }

@@ -4,7 +4,7 @@ use super::{Budget, Opened};
 use crate::algorithm::owner_entries::Holder;
 use crate::algorithm::step::{Entry, State};
 use crate::cost::Cost;
-use crate::holds::report::Owner;
+use crate::holds::report::{Owner, TimedHoldStatus};
 use base::time::Timestamp;
 
 impl Budget {
@@ -23,9 +23,14 @@ impl Budget {
         self.joined(self.limit.overdraw(spent, Cost::default(), now), &ban, &entries.without(owner))
     }
 
-    /// Returns whether this timed hold has settled.
-    pub(in crate::algorithm) fn has_settled(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> bool {
-        self.open(state, now).entries.has_settled(owner)
+    /// Returns what has become of a timed hold.
+    pub(in crate::algorithm) fn timed_hold(
+        &self,
+        state: Option<&[u64]>,
+        owner: Owner,
+        now: Timestamp,
+    ) -> TimedHoldStatus {
+        self.open(state, now).entries.timed_hold(owner)
     }
 
     /// Returns the owners that hold something at `now`, beginning with the owner of the last accepted report.

@@ -22,7 +22,7 @@ use super::owner_entries::{EntryKind, OwnerEntries};
 use super::raise;
 use super::step::{ChargeResult, EXACT, Entry, Level, Numbers, Quota, RequestNumbers, State, Step};
 use crate::cost::Cost;
-use crate::holds::report::{Owner, Report};
+use crate::holds::report::{Owner, Report, TimedHoldStatus};
 use base::time::{Micros, Timestamp};
 
 pub const NAME: &str = "concurrency";
@@ -159,9 +159,9 @@ impl Concurrency {
         self.kept(&self.open(Some(state), now).without(owner), now)
     }
 
-    /// Returns whether this timed hold has settled.
-    pub(super) fn has_settled(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> bool {
-        self.open(state, now).has_settled(owner)
+    /// Returns what has become of a timed hold.
+    pub(super) fn timed_hold(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> TimedHoldStatus {
+        self.open(state, now).timed_hold(owner)
     }
 
     fn kept(&self, entries: &OwnerEntries, now: Timestamp) -> Entry {

@@ -10,7 +10,7 @@ use crate::algorithm::lease::{HomeAnswer, PurseAct, PurseReply, RegionId, Word};
 use crate::algorithm::step::{BanBeginning, ChargeResult, EXACT, Entry, Period, State, Step};
 use crate::algorithm::{Algorithm, fixed_window, sliding_log, sliding_window};
 use crate::cost::Cost;
-use crate::holds::report::{Owner, Report};
+use crate::holds::report::{Owner, Report, TimedHoldStatus};
 use base::time::{Micros, Timestamp};
 
 /// A state with raises or a mark, taken apart at one moment. Any state under a limit with thresholds.
@@ -286,7 +286,12 @@ impl Algorithm {
 
     /// Returns whether this timed hold has settled what it held of the bucket.
     pub fn has_settled(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> bool {
-        self.plain_has_settled(plain(state), owner, now)
+        self.timed_hold(state, owner, now) == TimedHoldStatus::Settled
+    }
+
+    /// Returns what has become of a timed hold of the bucket.
+    pub fn timed_hold(&self, state: Option<&[u64]>, owner: Owner, now: Timestamp) -> TimedHoldStatus {
+        self.plain_timed_hold(plain(state), owner, now)
     }
 
     /// Charges a cost that a request has settled, as [`Budget::settle`] does. `None` for a limit that is no budget.

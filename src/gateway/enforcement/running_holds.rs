@@ -1,0 +1,174 @@
+//! Keeps the timed holds that this gateway has taken, until they are settled here or have ended. Until then, it counts what they hold.
+//!
+//! If nobody settles in time, the store counts what a hold reserves as spent. A task then asks the store what has become of the
+//! holds that have ended, and adds what was spent to the records for billing. It runs while there are holds.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::held_slots::{HeldSlots, TimedReserves, UnsettledReserve};
+use crate::gateway::state::GatewayState;
+use base::interval::fixed_interval;
+use base::time::{Micros, Timestamp};
+use ledger::bucket_key::BucketKey;
+use ledger::holds::{Owner, TimedHoldStatus};
+use stores::Worker;
+
+/// The most holds that are kept. What others hold is not counted, and their records are lost.
+const MOST: usize = 65_536;
+/// The interval at which the task looks for holds that have ended.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long after the end of a hold the store is asked, because no two clocks run alike.
+const AFTER: Micros = Micros(200_000);
+/// How long the store is asked again that gives no answer. It forgets a hold ten minutes after its end.
+const PATIENCE: Micros = Micros(600_000_000);
+/// The most holds about whose buckets the store is asked in one call.
+const BATCH: usize = 64;
+
+/// The timed holds of this gateway.
+#[derive(Debug, Default)]
+pub(crate) struct RunningHolds(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    holds: HashMap<Owner, RunningHold>,
+    /// The holds in the order in which they are looked at.
+    due: BTreeSet<(Timestamp, Owner)>,
+    /// Whether the task runs.
+    is_watched: bool,
+}
+
+#[derive(Debug)]
+struct RunningHold {
+    /// When it ends at the latest, and when it is looked at, by the clock of the process.
+    end: Timestamp,
+    due: Timestamp,
+    /// What it holds, in the counts of this process. Empty after its end.
+    held: HeldSlots,
+    /// What it reserves of recorded budgets, and has not settled here.
+    reserves: Vec<UnsettledReserve>,
+}
+
+impl RunningHolds {
+    /// Keeps a hold that has just been taken. Nothing is kept if `held` is empty.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        gateway: &Arc<GatewayState>,
+        worker: Worker,
+        owner: Owner,
+        mut held: HeldSlots,
+    ) {
+        let Some(TimedReserves { life, reserves }) = held.take_timed() else { return };
+        // The hold began before its answer came, so it ends at this time at the latest.
+        let end = gateway.clock.now().plus(life);
+        let mut table = self.0.lock();
+        if table.holds.len() >= MOST {
+            drop(table);
+            reserves.iter().for_each(|reserve| reserve.record.lose());
+            return;
+        }
+        table.insert(owner, RunningHold { end, due: end.plus(AFTER), held, reserves });
+        if !std::mem::replace(&mut table.is_watched, true) {
+            tokio::spawn(Arc::clone(self).watch(Arc::clone(gateway), worker));
+        }
+    }
+
+    /// Notes that a hold has settled what it reserved of a bucket, here or elsewhere.
+    pub(super) fn settle_bucket(&self, owner: Owner, bucket: &BucketKey) {
+        if let Some(hold) = self.0.lock().holds.get_mut(&owner) {
+            hold.reserves.retain(|reserve| reserve.bucket != *bucket);
+        }
+    }
+
+    /// Forgets a hold that holds nothing any more.
+    pub(super) fn end(&self, owner: Owner) {
+        let ended = self.0.lock().remove(owner);
+        drop(ended);
+    }
+
+    /// Looks for holds that have ended, until there are no holds.
+    async fn watch(self: Arc<Self>, gateway: Arc<GatewayState>, worker: Worker) {
+        loop {
+            tokio::time::sleep(fixed_interval("hold_ends", EVERY)).await;
+            loop {
+                let due = self.take_due(gateway.clock.now());
+                if due.is_empty() {
+                    break;
+                }
+                self.conclude(&gateway, worker, due).await;
+            }
+            let mut table = self.0.lock();
+            if table.holds.is_empty() {
+                table.is_watched = false;
+                return;
+            }
+        }
+    }
+
+    /// Takes holds that have ended. What they held is counted no more.
+    fn take_due(&self, now: Timestamp) -> Vec<(Owner, RunningHold)> {
+        let mut table = self.0.lock();
+        let due: Vec<Owner> =
+            table.due.iter().take(BATCH).take_while(|(at, _)| *at <= now).map(|(_, owner)| *owner).collect();
+        due.into_iter().filter_map(|owner| Some((owner, table.remove(owner)?))).collect()
+    }
+
+    /// Asks the store what has become of these holds, and records what was spent.
+    async fn conclude(&self, gateway: &GatewayState, worker: Worker, due: Vec<(Owner, RunningHold)>) {
+        let mut keys: Vec<BucketKey> =
+            due.iter().flat_map(|(_, hold)| hold.reserves.iter().map(|reserve| reserve.bucket)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.is_empty() {
+            return;
+        }
+        let read = gateway.store.read(worker, &keys).await.ok();
+        let now = gateway.clock.now();
+        for (owner, RunningHold { end, reserves, .. }) in due {
+            let mut left = Vec::new();
+            for reserve in reserves {
+                let UnsettledReserve { bucket, algorithm, reserved, record } = &reserve;
+                let Some((at, states)) = &read else {
+                    left.push(reserve);
+                    continue;
+                };
+                let state = keys.binary_search(bucket).ok().and_then(|index| states.get(index)?.as_deref());
+                match algorithm.timed_hold(state, owner, at.of(algorithm)) {
+                    TimedHoldStatus::Ended(at) => record.settle_at(*reserved, at),
+                    TimedHoldStatus::Runs => left.push(reserve),
+                    // The gateway that has settled has recorded it.
+                    TimedHoldStatus::Settled => {}
+                    // A bucket that is gone, as after a reset, has forgotten what was spent too.
+                    TimedHoldStatus::Unknown if state.is_none() => {}
+                    TimedHoldStatus::Unknown => record.lose(),
+                }
+            }
+            if left.is_empty() {
+                continue;
+            }
+            if now.since(end) > PATIENCE {
+                left.iter().for_each(|reserve| reserve.record.lose());
+            } else {
+                // The next round is a second later.
+                let hold = RunningHold { end, due: now.plus(AFTER), held: HeldSlots::default(), reserves: left };
+                self.0.lock().insert(owner, hold);
+            }
+        }
+    }
+}
+
+impl Table {
+    fn insert(&mut self, owner: Owner, hold: RunningHold) {
+        self.due.insert((hold.due, owner));
+        self.holds.insert(owner, hold);
+    }
+
+    fn remove(&mut self, owner: Owner) -> Option<RunningHold> {
+        let hold = self.holds.remove(&owner)?;
+        self.due.remove(&(hold.due, owner));
+        Some(hold)
+    }
+}

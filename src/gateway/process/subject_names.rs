@@ -1,0 +1,103 @@
+//! Tells the store the names of the subjects of buckets that this gateway has charged, so that every gateway can list them.
+//!
+//! It has a connection of its own for each batch, so that no request waits for it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::gateway::state::GatewayState;
+use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::records::IndexedSubject;
+use base::interval::fixed_interval;
+use ledger::bucket_key::BucketKey;
+use stores::{Fault, SubjectName};
+
+/// The interval between two batches. After a failure it is [`RETRY`] times as long.
+const EVERY: Duration = Duration::from_secs(5);
+const RETRY: u32 = 6;
+/// The most names of a batch.
+const BATCH: usize = 2_000;
+/// The longest time that a batch may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Tells names at intervals. Returns at once if the buckets are in memory.
+pub(super) async fn run(gateway: &GatewayState) {
+    let mut pause = 1;
+    while gateway.store.is_shared() {
+        tokio::time::sleep(fixed_interval("subject_names", EVERY).mul_f64(0.75 + fastrand::f64() / 2.0) * pause).await;
+        pause = if tell(gateway).await { 1 } else { RETRY };
+    }
+}
+
+/// Tells the names that wait, up to [`BATCH`]. Returns `false` if this failed. Then they wait again.
+pub(super) async fn tell(gateway: &GatewayState) -> bool {
+    let untold = gateway.records.subjects.take_untold(BATCH, gateway.clock.now());
+    if untold.is_empty() || !gateway.store.is_shared() {
+        return true;
+    }
+    let keys: Vec<BucketKey> = untold.iter().map(|(key, _)| *key).collect();
+    let snapshot = gateway.snapshot.load_full();
+    let names = names(gateway, &snapshot, untold);
+    let told = tokio::task::spawn_blocking(move || tell_now(&snapshot, &names)).await;
+    let error = match told {
+        Ok(Ok(())) => return true,
+        Ok(Err(error)) => error,
+        Err(error) => error.to_string(),
+    };
+    log::debug!(error:%; "names of subjects not told");
+    gateway.records.subjects.put_back(keys);
+    false
+}
+
+/// Returns the names by meter. Those that the configuration does not record are left out.
+fn names(
+    gateway: &GatewayState,
+    snapshot: &Snapshot,
+    untold: Vec<(BucketKey, IndexedSubject)>,
+) -> HashMap<String, Vec<SubjectName>> {
+    let config = &snapshot.config;
+    let mut names: HashMap<String, Vec<SubjectName>> = HashMap::new();
+    for (bucket, subject) in untold {
+        let IndexedSubject { attribute, value, algorithm, limit: (policy, limit), is_shared, charged, until, .. } =
+            subject;
+        let limits = config.rules.limits();
+        let of_bucket = limits.iter().find(|known| *known.policy == *policy && *known.name == *limit);
+        let meter = of_bucket.and_then(|limit| limit.meter.clone());
+        let records = config.records.as_ref().filter(|records| records.names(&attribute));
+        let (Some(meter), Some(_)) = (meter, records) else { continue };
+        names.entry(meter).or_default().push(SubjectName {
+            bucket,
+            policy: policy.into_string(),
+            limit: limit.into_string(),
+            attribute: attribute.into_string(),
+            value: value.into_vec(),
+            ceiling: algorithm.ceiling(),
+            is_shared,
+            charged: gateway.store.clock_at(charged),
+            until: gateway.store.clock_at(until),
+        });
+    }
+    names
+}
+
+/// Tells these names on a connection of its own.
+///
+/// # Errors
+/// When the store gives no answer. Some names may be told then.
+fn tell_now(snapshot: &Snapshot, names: &HashMap<String, Vec<SubjectName>>) -> Result<(), String> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let telling = async {
+        let mut store = snapshot.config.store.inspect().await?;
+        for (meter, names) in names {
+            store.add_subjects(meter, names).await?;
+        }
+        Ok::<(), Fault>(())
+    };
+    let told = runtime.block_on(async { tokio::time::timeout(PATIENCE, telling).await });
+    let told = told.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
+    told.map_err(|Fault { error, detail, .. }| format!("{}: {detail}", error.name()))
+}
