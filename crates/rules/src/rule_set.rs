@@ -237,7 +237,8 @@ impl RuleSet {
                 rule: &rule.name,
                 limit: &limit.name,
                 mode: mode.name(),
-                algorithm: algorithm.kind(),
+                // A limit over several regions is known by its bucket at home.
+                algorithm: algorithm.kind().at_home(),
                 keys: &identifying,
             };
             meter.map_or_else(|| KeySeed::new(&identity), |meter| KeySeed::of_meter(meter, &identity))

@@ -121,6 +121,11 @@ impl TokenBucket {
         }
     }
 
+    /// Returns the rate as a fraction in lowest terms, or in the common unit: thousandths of a token, and microseconds.
+    pub(in crate::algorithm) fn fraction(&self) -> [u64; 2] {
+        [self.refill, self.unit]
+    }
+
     /// Returns the amount that is refilled in a second, rounded up to thousandths.
     pub fn per_second(&self) -> Cost {
         let thousandths = (u128::from(self.refill) * 1_000_000).div_ceil(u128::from(self.unit));
