@@ -35,6 +35,7 @@ pub mod initialization;
 mod inspector;
 mod lease_acts;
 mod lease_keeper;
+mod lease_store;
 pub mod memory;
 pub mod postgres;
 pub mod redis;
@@ -62,6 +63,7 @@ pub use events::{CallReport, Event, EventSink, NodeChange, RunningGateway, Table
 pub use inspector::Inspector;
 pub use lease_acts::{ActResult, ActResults, BucketAct};
 pub use lease_keeper::{AskAnswer, KeeperSettings, LeaseEvent, LeaseKeeper, LeaseSink, PurseBucket};
+pub use lease_store::LeaseStore;
 use ledger::algorithm::State;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{LimitId, Plan};
