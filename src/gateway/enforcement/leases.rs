@@ -105,7 +105,8 @@ fn ask_in_background(keeper: &LeaseKeeper, plan: &Plan, settlement: &Settlement)
 
 /// Returns the purses that could not pay a plan, if nothing else refuses it.
 fn unpaid(plan: &Plan, settlement: &Settlement) -> SmallVec<[(PurseBucket, Cost); 1]> {
-    let refusing = || plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict.is_refusal());
+    let refusing =
+        || plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict.is_refusal());
     if !refusing().all(|(charge, outcome)| awaits_home(charge, outcome)) {
         return SmallVec::new();
     }

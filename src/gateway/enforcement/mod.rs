@@ -34,9 +34,9 @@ use decision::payment::Payment;
 use decision::refusal::Refusal;
 use decision::speaking_limit;
 pub(super) use held_slots::HeldSlots;
+use leases::WaitingRequest;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::holds::TimedHold;
-use leases::WaitingRequest;
 use ledger::outcome::Verdict;
 use open_decision::OpenDecision;
 use recording::ChargedRequests;
@@ -347,7 +347,8 @@ async fn charge(
         records.tell_thresholds(&mut plan);
     }
     let hold = hold.filter(|_| plan.holds());
-    let waiting = gateway.leases.as_ref().map(|_| WaitingRequest { worker, caller: caller.clone(), patience, at, hold });
+    let waiting =
+        gateway.leases.as_ref().map(|_| WaitingRequest { worker, caller: caller.clone(), patience, at, hold });
     let answer = match (hold, patience) {
         (Some(hold), patience) => {
             let most = patience.answer_within();

@@ -37,9 +37,9 @@ fn number(amount: Cost) -> f64 {
 
 /// Calls `count` with the metrics of the limit whose buckets have this tag. A limit that a reload has removed has none.
 fn of_limit(snapshot: &Snapshot, tag: LimitTag, count: impl FnOnce(&LeaseMetrics)) {
-    let found = snapshot.all_limits().find(|(limit, metrics)| {
-        metrics.leases.is_some() && VARIANTS.iter().any(|variant| limit.tag(*variant) == tag)
-    });
+    let found = snapshot
+        .all_limits()
+        .find(|(limit, metrics)| metrics.leases.is_some() && VARIANTS.iter().any(|variant| limit.tag(*variant) == tag));
     if let Some(metrics) = found.and_then(|(_, metrics)| metrics.leases.as_ref()) {
         count(metrics);
     }

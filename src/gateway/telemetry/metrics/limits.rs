@@ -7,8 +7,8 @@ use metrics::{Counter, Gauge};
 
 use super::amounts::AmountCounter;
 use super::counters_by::CountersBy;
-use super::leases::LeaseMetrics;
 use super::counters_on_use::{CounterOnUse, CountersOnUse};
+use super::leases::LeaseMetrics;
 use super::registry::ConfigSeries;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use decision::reason::Reason;

@@ -42,7 +42,11 @@ pub(crate) static STORE: Mapping = Mapping {
             "1",
             "The least number of gateways that share the limits, by which `local` divides.",
         ),
-        Key::optional("home", Type::Mapping(&HOME), "Where limits with `scope: global` live, which hold over several regions."),
+        Key::optional(
+            "home",
+            Type::Mapping(&HOME),
+            "Where limits with `scope: global` live, which hold over several regions.",
+        ),
     ],
     constraints: || {
         json!({
