@@ -70,6 +70,12 @@ impl CompiledLimit {
         }
     }
 
+    /// Makes the limit hold in one region alone.
+    pub(crate) fn set_in_one_region(&mut self) {
+        let claimed = self.claimed.as_mut().map(|claimed| &mut claimed.claimed.base);
+        self.variants.iter_mut().chain(claimed).for_each(|numbers| *numbers = numbers.in_one_region());
+    }
+
     /// Returns whether the bucket with this key is one of this limit, which must have bans.
     pub fn has_bucket(&self, key: &BucketKey) -> bool {
         self.seed.has(key)

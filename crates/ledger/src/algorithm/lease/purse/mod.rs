@@ -100,6 +100,16 @@ impl Purse {
         self.return_after
     }
 
+    /// Returns a limit of one region that grants one purse in each period.
+    pub(in crate::algorithm) fn alone(&self) -> SpentLimit {
+        match self.limit {
+            SpentLimit::FixedWindow(window) => {
+                SpentLimit::FixedWindow(window.with_amount(self.largest().min(window.limit())).unwrap_or(window))
+            }
+            SpentLimit::TokenBucket(bucket) => SpentLimit::TokenBucket(bucket.with_burst_of(self.largest())),
+        }
+    }
+
     /// Returns the home of the limit over this number of regions. `None` without regions, or if there are too many.
     pub fn home(&self, regions: u64) -> Option<Home> {
         Home::new(self.limit, regions, Micros(self.return_after.0.saturating_mul(LIVES)))
