@@ -1,9 +1,7 @@
 //! Home is away, a region is cut off or flushed, a gateway is killed: never more than the limit passes, and it goes on.
 
-use std::time::Duration;
-
 use super::{Region, ask, on_redis, rules, store};
-use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually, wait_for_nothing};
+use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually};
 
 #[test]
 fn a_region_that_is_cut_off_spends_its_purse_and_then_refuses_with_503_until_home_answers() {
@@ -78,9 +76,7 @@ fn a_gateway_that_is_killed_between_debit_and_credit_loses_nothing() {
     let mut client = first.client();
     let writer = client.writer();
     client.write("GET / HTTP/1.1\r\nHost: a\r\nX-User: a\r\n\r\n");
-    let debited = || redis.keys().len() + home.keys().len();
-    eventually("home has debited", || debited() >= 2);
-    wait_for_nothing(Duration::from_millis(100));
+    eventually("home has debited", || !home.keys().is_empty());
     first.signal("KILL");
     drop(writer);
     relay.set(Answers::Pass);
