@@ -1,17 +1,15 @@
 //! Acts on the nodes of a Redis Cluster, while hash slots move and masters die.
 
-use ledger::algorithm::lease::LeaseReply;
 use stores::{ActResult, BucketAct, Settings};
 
-use crate::region::{PATIENCE, Region, at_home, open};
+use crate::region::{PATIENCE, Region, at_home, open, without_times};
 use crate::support::redis::Redis;
 use crate::support::redis_cluster::RedisCluster;
 
 /// Returns words of a region about this number of buckets, whose keys are spread over all hash tags.
 async fn words(region: &mut Region, buckets: u8) -> Vec<BucketAct> {
     let mut words = Vec::new();
-    for number in 0..buckets {
-        let key = u8::try_from(u16::from(number) * 256 / u16::from(buckets)).unwrap().max(1);
+    for key in 1..=buckets {
         words.push(at_home(key, region.id, region.mark(key).await));
     }
     words
@@ -20,7 +18,7 @@ async fn words(region: &mut Region, buckets: u8) -> Vec<BucketAct> {
 /// Returns the results of acts without what time changes.
 fn answers(results: &[ActResult]) -> Vec<String> {
     let answer = |result: &ActResult| match result {
-        ActResult::Done(LeaseReply::Home(answer)) => format!("{answer:?}").split("remains").next().unwrap().to_owned(),
+        ActResult::Done(reply) => without_times(reply),
         other => panic!("{other:?}"),
     };
     results.iter().map(answer).collect()
@@ -63,7 +61,9 @@ async fn the_acts_of_a_dead_master_have_no_answer_and_the_others_do() {
     let lost = second.results.iter().filter(|result| matches!(result, ActResult::NoAnswer(_))).count();
     let done = second.results.iter().filter(|result| matches!(result, ActResult::Done(_))).count();
     assert!(lost >= 8 && done >= 16 && lost + done == 32, "{second:?}");
-    assert!(!home.is_up());
+    while home.is_up() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     for master in &mut cluster.masters[1..] {
         master.kill();
     }

@@ -76,7 +76,7 @@ impl Play {
     async fn play(&mut self, seed: u64, steps: usize) {
         let rng = &mut Rng::with_seed(seed);
         let unit = if matches!(self.time, Time::Chosen(_)) { SECOND } else { SECOND / 50 };
-        let key = |bucket: u8| BucketKey(((seed << 8 | u64::from(bucket)) as u128).to_be_bytes());
+        let key = |bucket: u8| BucketKey([u8::try_from(seed).unwrap() * BUCKETS + bucket; 16]);
         let (mut model, mut now): (HashMap<BucketKey, Stored>, u64) = (HashMap::new(), START);
         let mut said = Said::default();
         let mut seen = Timestamp(START);

@@ -76,6 +76,12 @@ pub async fn one(store: &LeaseStore, act: BucketAct) -> LeaseReply {
     reply
 }
 
+/// Returns an answer of home as a text, without what changes with time.
+pub fn without_times(reply: &LeaseReply) -> String {
+    let LeaseReply::Home(answer) = reply else { panic!("{reply:?}") };
+    format!("{answer:?}").split("remains").next().unwrap().to_owned()
+}
+
 /// A region with one gateway.
 pub struct Region {
     pub id: RegionId,

@@ -29,7 +29,7 @@ impl RedisCluster {
         eventually("the cluster serves", || {
             masters.iter().all(|node| {
                 let info: String = node.command(&["CLUSTER", "INFO"]);
-                info.contains("cluster_known_nodes:3") && info.contains("cluster_state:ok")
+                info.contains("cluster_known_nodes:3") && info.contains("cluster_slots_assigned:16384")
             })
         });
         RedisCluster { masters }

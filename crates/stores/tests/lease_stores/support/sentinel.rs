@@ -68,6 +68,8 @@ fn text(value: &::redis::Value) -> String {
         ::redis::Value::Map(pairs) => {
             pairs.iter().map(|(key, value)| format!("{} {}", text(key), text(value))).collect::<Vec<_>>().join(" ")
         }
+        ::redis::Value::SimpleString(text) => text.clone(),
+        ::redis::Value::Okay => "OK".to_owned(),
         other => format!("{other:?}"),
     }
 }
