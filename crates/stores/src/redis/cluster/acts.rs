@@ -65,10 +65,9 @@ impl Cluster {
         tag: TagIndex,
         acts: &[BucketAct],
     ) -> Result<ActResults, Fault> {
-        if acts.len() == 1 || !self.nodes.directory.is_moving(tag, self.nodes.clock.now()) {
-            if let Some(done) = self.act_together(worker, waiting, tag, acts).await? {
-                return Ok(done);
-            }
+        let is_whole = acts.len() == 1 || !self.nodes.directory.is_moving(tag, self.nodes.clock.now());
+        if is_whole && let Some(done) = self.act_together(worker, waiting, tag, acts).await? {
+            return Ok(done);
         }
         let mut all = ActResults::without_answers(acts.len());
         for (place, act) in acts.iter().enumerate() {
