@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::admin_client;
 use super::admin_client::{AdminAddress, Method};
 use super::bucket_backend::{Access, Backend};
+use super::bucket_home::Site;
 use super::bucket_log;
 use super::bucket_raise::Raise;
 use super::config_file::examine;
@@ -92,6 +93,9 @@ pub(super) struct Place {
     /// to ask about buckets in memory [default: the one in the file]
     #[arg(long, value_name = "ADDRESS", value_parser = admin_client::listener_argument)]
     admin: Option<EndpointAddress>,
+    /// The bucket at home of a limit over several regions, in place of this region's purse; needs -c or gateway.yaml here
+    #[arg(long, conflicts_with = "admin")]
+    pub home: bool,
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,
@@ -190,7 +194,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Act::Show(_) | Act::List(_) => Access::Read,
         Act::Reset(_) | Act::Grant(_) | Act::Raise(_) | Act::Ban(_) => Access::Change,
     };
-    let backend = Backend::of(&config, path, place.admin.clone(), access)?;
+    let site = Site::of(place);
+    let backend = match site {
+        Site::Region => Backend::of(&config, path, place.admin.clone(), access)?,
+        Site::Home => Site::backend(&config)?,
+    };
     // A gateway bans and raises in its memory by its own file.
     if let (Backend::Gateway(address), Act::Ban(_) | Act::Raise(_) | Act::List(_)) = (&backend, &arguments.act) {
         return ask(address, &arguments.act, place);
@@ -223,6 +231,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             return Err(with_hint("only a gateway knows the subjects of its buckets", hint));
         }
     };
+    let chosen = site.select(chosen, &config)?;
     // Limits of one meter share a bucket, so each key is kept once.
     let mut kinds: BTreeMap<BucketKey, Option<AlgorithmKind>> = BTreeMap::new();
     for chosen in &chosen {

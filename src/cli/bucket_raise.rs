@@ -2,6 +2,7 @@
 
 use super::bucket::{Place, by_values, failure};
 use super::bucket_backend::Backend;
+use super::bucket_home::Site;
 use super::bucket_log;
 use super::failure::{Failure, wrong_usage};
 use super::output;
@@ -55,7 +56,7 @@ impl Raise {
     /// When the arguments name no bucket that can be raised, a running gateway cannot read raises, or the store does not answer.
     pub(super) fn run(&self, backend: &Backend, config: &Config, known: Knowledge<'_>) -> Result<(), Failure> {
         let (arguments, keys) = self.arguments()?;
-        let chosen = by_values(config, &self.rule, keys, known)?;
+        let chosen = Site::of(&self.place).select(by_values(config, &self.rule, keys, known)?, config)?;
         let (request, chosen) = RaiseRequest::new(&arguments, &self.rule, chosen).map_err(failure)?;
         let (before, after) = backend.raise(&request)?.map_err(failure)?;
         let report = BucketReport { config, change: Change::Raise(request.id), before, after: Some(after) };

@@ -3,6 +3,7 @@
 mod admin_client;
 mod bucket;
 mod bucket_backend;
+mod bucket_home;
 mod bucket_log;
 mod bucket_raise;
 mod check;

@@ -56,13 +56,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Act::Init(Init { file, print, user, password_file }) = &arguments.act;
     let config = Config::load(&file.config)?;
     let path = file.config.display();
-    let Some(initialization) = Initialization::of(&config.store) else {
+    // Home has buckets of its own, maybe in another database.
+    let home = config.home.as_ref().map(|home| &home.store);
+    let initializations: Vec<Initialization<'_>> =
+        std::iter::once(&config.store).chain(home).filter_map(Initialization::of).collect();
+    if initializations.is_empty() {
         return Err(
             format!("{path}: store: must be `postgres`, is `{}`, which needs no tables", config.store.name()).into()
         );
-    };
+    }
     if *print {
-        return output::print_own(initialization.statements().as_bytes());
+        let statements: Vec<String> = initializations.iter().map(|one| one.statements().to_string()).collect();
+        return output::print_own(statements.join("\n").as_bytes());
     }
     let login = match user {
         None => Login::OfGateway,
@@ -71,10 +76,19 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    match runtime.block_on(initialization.run(&login)) {
+    initializations.iter().try_for_each(|initialization| initialize(&runtime, initialization, &login))
+}
+
+/// Prepares one database.
+fn initialize(
+    runtime: &tokio::runtime::Runtime,
+    initialization: &Initialization<'_>,
+    login: &Login,
+) -> Result<(), Failure> {
+    match runtime.block_on(initialization.run(login)) {
         Ok(()) => {
             if let Login::As { .. } = login {
-                runtime.block_on(warn_of_gateway_login(&initialization));
+                runtime.block_on(warn_of_gateway_login(initialization));
             }
             output::print_line(format_args!("{initialization}: ready"))
         }

@@ -15,13 +15,15 @@ use super::process::upgrade::{InheritedSockets, Upgrade};
 use super::runtime::fd_limit::FdBudget;
 use super::runtime::response_buffers::ResponseBuffers;
 use super::server::listener::{BindError, ListeningSockets};
-use super::state::GatewayState;
+use super::state::lease_limits::{count_lease_event, keeper_settings};
 use super::state::lifecycle::{AcceptPhase, Lifecycle};
 use super::state::snapshot::Snapshot;
+use super::state::{GatewayState, Leases};
 use super::telemetry::CollectorsSettings;
 use super::telemetry::access_log::AccessLogs;
 use super::telemetry::events::{EventKind, Events};
 use super::telemetry::held_buckets::HeldBuckets;
+use super::telemetry::lease_health::LeaseHealth;
 use super::telemetry::log_writers::LogWriters;
 use super::telemetry::metric_export::MetricExport;
 use super::telemetry::metrics::Metrics;
@@ -34,7 +36,7 @@ use base::time::Clock;
 use config::access_log::{AccessLog, Destination};
 use config::{Config, Listener, Records, SocketMode, Source, Threads};
 use stores::memory::bucket_file::LockError;
-use stores::{EventSink, Store};
+use stores::{EventSink, LeaseKeeper, LeaseSink, LeaseStore, Store};
 
 /// A gateway whose sockets are bound. It is not started yet.
 pub(crate) struct BoundGateway {
@@ -207,6 +209,26 @@ fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Re
     Ok(Sockets { http, admin, admin_socket: socket.transpose()? })
 }
 
+/// Makes the keeper of the leases of this region. `None` without `store.home`.
+fn leases(
+    snapshot: &Arc<ArcSwap<Snapshot>>,
+    store: &Arc<Store>,
+    metrics: &Metrics,
+    clock: &Clock,
+    events: &Arc<Events>,
+) -> Option<Leases> {
+    let loaded = snapshot.load();
+    let home = loaded.config.home.as_ref()?;
+    let health = Arc::new(LeaseHealth::new(&home.store, metrics, clock.clone(), Arc::clone(events)));
+    let of_home = Arc::clone(&health);
+    let home_store = LeaseStore::open(&home.store, clock.clone(), EventSink::new(move |event| of_home.record(event)));
+    let (counted, limits) = (Arc::clone(&health), Arc::clone(snapshot));
+    let sink = LeaseSink::new(move |event| count_lease_event(&counted, &limits.load(), event));
+    let region = LeaseStore::beside(Arc::clone(store));
+    let keeper = LeaseKeeper::new(region, home_store, keeper_settings(home), clock.clone(), sink);
+    Some(Leases { keeper: Arc::new(keeper), health })
+}
+
 /// Makes the state that the threads share. The store connects in the background, when the threads run.
 fn state(config: Config, collectors: CollectorsSettings, threads: usize) -> Result<GatewayState, StartError> {
     let clock = Clock::system();
@@ -226,17 +248,19 @@ fn state(config: Config, collectors: CollectorsSettings, threads: usize) -> Resu
     };
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
     let records = RecordWriters::new(threads, clock.clone(), &metrics.registry, Arc::clone(&events));
-    let store = Store::open(&config.store, threads, clock.clone(), event_sink);
+    let store = Arc::new(Store::open(&config.store, threads, clock.clone(), event_sink));
     store.announce(&config.hash);
     store.expect_undone_charges(config.limits_charged_beside_others());
     let response_buffers = ResponseBuffers::new(metrics.http.response_buffers(), clock.clone());
     let bounds = config.bounds;
     let writers = LogWriters { access_logs: &access_logs, records: &records };
-    let snapshot = Snapshot::new(config, &metrics, writers, &clock);
+    let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::new(config, &metrics, writers, &clock)));
+    let leases = leases(&snapshot, &store, &metrics, &clock, &events);
     let state = GatewayState {
         store,
+        leases,
         store_health,
-        snapshot: Arc::new(ArcSwap::from_pointee(snapshot)),
+        snapshot,
         metrics,
         access_logs,
         records,

@@ -29,6 +29,7 @@ mod proxy;
 mod raises;
 mod records;
 mod redis;
+mod regions;
 mod repository;
 mod slots;
 mod status;

@@ -14,6 +14,7 @@ use crate::keys::listeners::decide::Decide;
 use crate::keys::llm::ErrorFormats;
 use crate::keys::log::Log;
 use crate::keys::records::Records;
+use crate::keys::store::home::Home;
 use crate::keys::threads::Threads;
 use crate::keys::upstreams::upstream::Upstream;
 use crate::keys::usage::Usage;
@@ -46,6 +47,8 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     pub routes: RouteSet,
     pub store: stores::Settings,
+    /// Where limits live that hold over several regions. `None`: no limit does.
+    pub home: Option<Home>,
     pub client_ip: client_ip::Settings,
     /// The settings for verifying JWTs. `None`: the gateway verifies no tokens.
     pub jwt: Option<jwt::Settings>,

@@ -37,7 +37,9 @@ use crate::keys::rules::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use crate::keys::rules::policies::{POLICY, policies};
 use crate::keys::rules::restricted_match::Restriction;
 use crate::keys::rules::rule_match::ConditionReader;
+use crate::keys::rules::scope::HomeTerms;
 use crate::keys::rules::{RULE, RuleDefaults};
+use crate::keys::store::home::Home;
 use crate::keys::store::{STORE, store};
 use crate::keys::threads::THREADS;
 use crate::keys::upstreams::upstream::{Scheme, UPSTREAM, Upstream};
@@ -280,7 +282,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let admin = file.optional("admin", |field| admin(&field, environment, &mut addresses));
     let threads = file.value("threads", |field| THREADS.read(field));
     let upstream_timeouts = file.value("upstream_timeouts", upstream_timeouts);
-    let store = file.value("store", |field| store(field, environment));
+    let (store, home) = file.value("store", |field| store(field, environment)).unzip();
     let on_store_failure = file.value("on_store_failure", on_store_failure);
     let client_ip = file.value("client_ip", client_ip);
     let mut jwt = file.optional("jwt", |field| jwt(field, environment));
@@ -304,6 +306,11 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         conditions,
         on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
         has_prices: file.has("prices"),
+        home: match &home {
+            Some(home) => home.as_ref().map(Home::terms),
+            // Limits of an invalid store are read as if it had a home, to avoid false problems.
+            None => Some(HomeTerms::OF_INVALID),
+        },
     };
     let llm = file.optional("llm", llm).map(Option::unwrap_or_default);
     let llm_settings = LlmSettings::default().with(&llm.clone().unwrap_or_default().settings);
@@ -360,6 +367,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         threads: threads?,
         upstreams: upstreams?,
         store: store?,
+        home: home?,
         client_ip: client_ip?,
         rules: {
             let rules = RuleSet::compile(source)

@@ -13,6 +13,8 @@ pub enum Reason {
     Banned,
     CostTooLarge,
     StoreUnavailable,
+    /// A limit over several regions cannot be decided, because its home gives no answer.
+    HomeUnavailable,
     Denied,
     TokenInvalid,
     TokenMissing,
@@ -31,11 +33,12 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons but [`Reason::Exceeded`].
-    const OTHERS: [Reason; 15] = [
+    const OTHERS: [Reason; 16] = [
         Reason::BudgetHeld,
         Reason::Banned,
         Reason::CostTooLarge,
         Reason::StoreUnavailable,
+        Reason::HomeUnavailable,
         Reason::Denied,
         Reason::TokenInvalid,
         Reason::TokenMissing,
@@ -82,6 +85,7 @@ impl Reason {
             Reason::Banned => "banned",
             Reason::CostTooLarge => "cost_too_large",
             Reason::StoreUnavailable => "store_unavailable",
+            Reason::HomeUnavailable => "home_unavailable",
             Reason::Denied => "denied",
             Reason::TokenInvalid => "token_invalid",
             Reason::TokenMissing => "token_missing",

@@ -228,6 +228,11 @@ impl Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(503, Reason::StoreUnavailable) }
     }
 
+    /// Makes the refusal of a request that a purse cannot pay while its home gives no answer.
+    pub fn home_unavailable(retry_after: u64) -> Refusal {
+        Refusal { retry_after: Some(retry_after), ..Refusal::new(503, Reason::HomeUnavailable) }
+    }
+
     /// Makes the refusal of a request for which limits have too little left. `violated` has the names that clients may
     /// see.
     pub(crate) fn exceeded(

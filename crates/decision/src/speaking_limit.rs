@@ -3,7 +3,9 @@
 use super::reason::Reason;
 use super::refusal::{ExceededCapacity, Refusal};
 use super::retry_after::{Jitter, retry_after_held, retry_after_limit};
+use super::store_failure_refusal;
 use base::time::Timestamp;
+use ledger::algorithm::lease::purse::ASK_HOME;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict};
 use rules::rule::{BanStatus, Expose, RefusalStatus};
@@ -47,6 +49,10 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
         let exposed = exposed.map(|limit| limit.name.clone()).collect();
         return Refusal { refused_at: Some(now), ..banned(rules, plan, settlement, jitter, exposed) };
     }
+    if let Some((charge, _)) = speaker.filter(|(charge, outcome)| awaits_home(charge, outcome)) {
+        let seconds = store_failure_refusal::home_wait(charge, jitter);
+        return Refusal { refused_at: Some(now), ..Refusal::home_unavailable(seconds) };
+    }
     let violated = exposed.map(|limit| limit.name.clone()).collect();
     let reason = speaker.map_or(Reason::Denied, |(charge, outcome)| match outcome.verdict {
         Verdict::Held => Reason::BudgetHeld,
@@ -68,6 +74,13 @@ pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Times
     let resets_at = speaker.and_then(end);
     let refused_at = Some(now);
     Refusal { refused_at, resets_at, held, is_budget_spent, ..Refusal::exceeded(exceeded, reason, seconds, violated) }
+}
+
+/// Returns whether a purse could not pay a charge, and its home gave no answer. If home had answered that it is short, there would be
+/// a time to wait.
+pub fn awaits_home(charge: &Charge, outcome: &Outcome) -> bool {
+    let is_unpaid = outcome.verdict == Verdict::Deny && outcome.retry_after == ASK_HOME;
+    is_unpaid && charge.algorithm.kind().is_purse()
 }
 
 /// Makes the refusal by the bans of a plan. `violated` has the refusing limits that clients may see.

@@ -27,6 +27,11 @@ pub fn unread(charge: &Charge, jitter: Jitter) -> Refusal {
     of_bucket(&charge.key, jitter)
 }
 
+/// Returns how long a client should wait whose request a purse cannot pay while home gives no answer, in seconds.
+pub fn home_wait(charge: &Charge, jitter: Jitter) -> u64 {
+    retry_after(charge.key.spread(), STORE_WAIT, jitter)
+}
+
 /// Returns the refusal of a call that cannot be answered without the store, about this bucket.
 pub fn of_bucket(bucket: &BucketKey, jitter: Jitter) -> Refusal {
     Refusal::store_unavailable(retry_after(bucket.spread(), STORE_WAIT, jitter))

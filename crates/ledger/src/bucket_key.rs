@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use crate::algorithm::AlgorithmKind;
+use crate::algorithm::lease::Purse;
 use request::attribute::Attribute;
 
 /// The version of the format of stored buckets, part of every bucket key. It changes when the encoding of a key or the
@@ -67,6 +68,15 @@ impl BucketKey {
         let mut key = [0; 16];
         key.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
         BucketKey(key)
+    }
+
+    /// Returns the key of the purse of a limit whose home has this key, and the key of the home of a limit whose purse has this key.
+    /// Purses with other numbers have other keys, so that no request is paid from what was leased for a larger limit.
+    #[must_use]
+    pub fn across(&self, purse: &Purse) -> BucketKey {
+        let mut key = *self;
+        key.0.iter_mut().zip(purse.numbers_hash()).for_each(|(byte, hashed)| *byte ^= hashed);
+        key
     }
 
     /// Returns a number that depends only on this key. The numbers of all buckets are evenly distributed.

@@ -249,8 +249,12 @@ fn settle_with<S: AsRef<[u64]>>(
     let take = |step: Step, charge: &Charge, correction: Option<Entry>, entries: &mut Entries| match step.charge {
         ChargeResult::Fits { level, entry, delay } => {
             let held = charge.algorithm.held(Some(&entry.state), now.of(&charge.algorithm));
+            let is_low = match &charge.algorithm {
+                Algorithm::Purse(purse) => purse.is_low(&entry.state, charge.cost, now.of(&charge.algorithm)),
+                _ => false,
+            };
             entries.push(Some(entry));
-            Outcome { delay, held, ..outcome(Verdict::Allow, level) }
+            Outcome { delay, held, is_low, ..outcome(Verdict::Allow, level) }
         }
         ChargeResult::Banned { begins: Some(BanBeginning { ref entry, .. }), .. } => {
             entries.push(Some(entry.clone()));

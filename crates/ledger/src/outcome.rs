@@ -48,6 +48,8 @@ pub struct Outcome {
     pub ban: Option<BanNotice>,
     /// The thresholds of the limit that this charge tells. Usually none.
     pub told: ToldThresholds,
+    /// Whether the bucket is a purse for which its region should ask home for more, without a request that waits for it.
+    pub is_low: bool,
 }
 
 /// The thresholds that a charge tells: those with an amount above `above`, up to `to`. None if `to` is zero.
@@ -77,6 +79,7 @@ impl Outcome {
         raised: Cost::from_thousandths(0),
         ban: None,
         told: ToldThresholds { above: Cost::from_thousandths(0), to: Cost::from_thousandths(0) },
+        is_low: false,
     };
 }
 

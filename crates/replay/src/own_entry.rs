@@ -65,8 +65,10 @@ impl OwnEntry {
     pub fn new(line: &Line<'_>) -> Option<OwnEntry> {
         let reason = line.reason.as_deref();
         let by_rules = |reason: &str| {
-            matches!(reason, "denied" | "cost_too_large" | "store_unavailable" | "budget_held" | "banned")
-                || reason.ends_with("_exceeded")
+            matches!(
+                reason,
+                "denied" | "cost_too_large" | "store_unavailable" | "home_unavailable" | "budget_held" | "banned"
+            ) || reason.ends_with("_exceeded")
         };
         if line.decision_us.is_none() || !reason.is_none_or(by_rules) {
             return None;

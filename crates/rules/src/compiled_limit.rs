@@ -10,6 +10,7 @@ use super::overrides::CompiledOverrides;
 use super::rule::{BanStatus, Expose, Mode, OnStoreFailure, RefusalStatus};
 use super::settled_price::{SettledPrice, Unit};
 use ledger::algorithm::Algorithm;
+use ledger::algorithm::lease::Purse;
 use ledger::bucket_key::{BucketKey, Descriptor, KeySeed, LimitTag};
 use ledger::cost::Cost;
 use request::attribute::Attribute;
@@ -48,9 +49,31 @@ impl CompiledLimit {
         self.bucket(&Descriptor::default())
     }
 
-    /// Returns the key of the limit's bucket for a descriptor.
+    /// Returns the key of the limit's bucket for a descriptor. For a limit over several regions, that is the bucket at home.
     pub fn bucket(&self, descriptor: &Descriptor) -> BucketKey {
         self.seed.key(descriptor)
+    }
+
+    /// Returns the key of the bucket that a request with these numbers charges: for a limit over several regions, the purse.
+    pub fn charged_bucket(&self, descriptor: &Descriptor, numbers: &Algorithm) -> BucketKey {
+        match numbers {
+            Algorithm::Purse(purse) => self.bucket(descriptor).across(purse),
+            _ => self.bucket(descriptor),
+        }
+    }
+
+    /// Returns the purses of a limit that holds over several regions. `None` for any other limit.
+    pub fn purse(&self) -> Option<&Purse> {
+        match self.variants.first() {
+            Some(Algorithm::Purse(purse)) => Some(purse),
+            _ => None,
+        }
+    }
+
+    /// Makes the limit hold in one region alone.
+    pub(crate) fn set_in_one_region(&mut self) {
+        let claimed = self.claimed.as_mut().map(|claimed| &mut claimed.claimed.base);
+        self.variants.iter_mut().chain(claimed).for_each(|numbers| *numbers = numbers.in_one_region());
     }
 
     /// Returns whether the bucket with this key is one of this limit, which must have bans.

@@ -368,7 +368,7 @@ impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
                 reserved(self.facts, ReserveOf { limit: id, price, slots, ceiling: algorithm.ceiling() })
             }
         };
-        let key = limit.bucket(F::descriptor(picked));
+        let key = limit.charged_bucket(F::descriptor(picked), &algorithm);
         let charge =
             Charge { key, algorithm, cost, limit: id, variant, tag: limit.tag(variant), purpose: ChargePurpose::Spend };
         self.observer.charge(limit, &charge);

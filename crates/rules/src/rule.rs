@@ -145,6 +145,19 @@ pub struct Limit {
     pub on_store_failure: OnStoreFailure,
 }
 
+impl Limit {
+    /// Makes the limit hold in one region alone, with its overrides and its candidate.
+    pub(crate) fn set_in_one_region(&mut self) {
+        let claimed = self.claimed.iter_mut().chain(&mut self.candidate_claimed).map(|claimed| &mut claimed.base);
+        let overridden = self.overrides.iter_mut().filter_map(|one| match &mut one.numbers {
+            OverrideNumbers::Limited(numbers) => Some(numbers),
+            OverrideNumbers::Unlimited => None,
+        });
+        let all = std::iter::once(&mut self.algorithm).chain(&mut self.candidate).chain(claimed).chain(overridden);
+        all.for_each(|numbers| *numbers = numbers.in_one_region());
+    }
+}
+
 /// Other settings of a limit, for one value of one attribute. If a limit key has several attributes to choose from,
 /// only a value of this attribute gets the settings. So an unverified value never gets the settings of a verified
 /// value.

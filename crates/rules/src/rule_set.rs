@@ -84,6 +84,19 @@ impl RuleSet {
         set
     }
 
+    /// Returns these rules with every limit over several regions as a limit of one region, for a reader that knows one region.
+    #[must_use]
+    pub fn in_one_region(mut self) -> RuleSet {
+        let rules = self.source.policies.iter_mut().flat_map(|policy| &mut policy.rules);
+        for rule in rules {
+            if let Action::Charge(limits) = &mut rule.action {
+                limits.iter_mut().for_each(Limit::set_in_one_region);
+            }
+        }
+        self.limits.iter_mut().for_each(CompiledLimit::set_in_one_region);
+        self
+    }
+
     /// Adds attributes to the check for ambiguous requests, because credentials or routes read these attributes.
     pub fn with_unambiguous(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
         self.ambiguity.add(attributes);
@@ -237,7 +250,8 @@ impl RuleSet {
                 rule: &rule.name,
                 limit: &limit.name,
                 mode: mode.name(),
-                algorithm: algorithm.kind(),
+                // A limit over several regions is known by its bucket at home.
+                algorithm: algorithm.kind().at_home(),
                 keys: &identifying,
             };
             meter.map_or_else(|| KeySeed::new(&identity), |meter| KeySeed::of_meter(meter, &identity))

@@ -1,5 +1,6 @@
 //! Defines the acts of leases that a store does on many buckets in one call.
 
+use crate::error::StoreError;
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::lease::{LeaseAct, LeaseReply};
@@ -26,14 +27,39 @@ pub enum ActResult {
     OutOfMemory,
     /// The act is not one for such a limit.
     OtherLimit,
+    /// Whether the act was done is unknown, because its server gave no answer. Other servers have answered.
+    NoAnswer(StoreError),
 }
 
 /// The results of acts, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActResults {
-    /// The time at which the acts were done, on the store's clock.
+    /// The time at which the acts were done, on the store's clock. The latest time, if the store has several servers.
     pub now: Timestamp,
     /// The number of buckets whose invalid state was replaced.
     pub healed: u64,
     pub results: Vec<ActResult>,
+}
+
+impl ActResults {
+    /// Returns the results of this number of acts before any answer.
+    pub(crate) fn without_answers(acts: usize) -> ActResults {
+        ActResults::unanswered(StoreError::Unsent, acts)
+    }
+
+    /// Returns the results of this number of acts after an error.
+    pub(crate) fn unanswered(error: StoreError, acts: usize) -> ActResults {
+        ActResults { now: Timestamp(0), healed: 0, results: vec![ActResult::NoAnswer(error); acts] }
+    }
+
+    /// Puts the results of some acts in their places.
+    pub(crate) fn join(&mut self, places: &[usize], ActResults { now, healed, results }: ActResults) {
+        self.now = self.now.max(now);
+        self.healed += healed;
+        for (place, result) in places.iter().zip(results) {
+            if let Some(old) = self.results.get_mut(*place) {
+                *old = result;
+            }
+        }
+    }
 }

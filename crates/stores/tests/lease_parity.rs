@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 #![allow(clippy::disallowed_methods, reason = "a test measures real time")]
 
+mod random_acts;
+
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -10,18 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use ledger::algorithm::budget::SpentLimit;
-use ledger::algorithm::fixed_window::{FixedWindow, Window};
-use ledger::algorithm::lease::{
-    Home, HomeAnswer, LeaseAct, LeaseReply, MarkedWord, Purse, PurseAct, PurseReply, RegionId, Word, WordId, WordKind,
-};
 use ledger::algorithm::raise::{Raise, RaiseId};
-use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::algorithm::{Algorithm, State};
 use ledger::bucket_key::{BucketKey, LimitTag};
-use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use ledger::cost::Cost;
 use ledger::{Micros, Timestamp};
+use random_acts::{BUCKETS, Said, act, limit, note};
 use stores::memory::{Memory, Settings};
 use stores::redis::codec::LeaseCall;
 use stores::redis::script;
@@ -109,104 +105,6 @@ fn bytes(state: &[u64]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Returns one of the limits under which a bucket is charged: two with other numbers, as while a file is reloaded.
-fn limit(bucket: u8, is_reloaded: bool) -> Algorithm {
-    let size = if is_reloaded { 40 } else { 60 };
-    let window = |window| SpentLimit::FixedWindow(FixedWindow::new(size, window).unwrap());
-    let rate = |amount, period| {
-        let rate = Rate { amount: Cost::from_thousandths(amount), period: Micros(period) };
-        SpentLimit::TokenBucket(TokenBucket::new(rate, size).unwrap())
-    };
-    let month = || {
-        let (anchor, zone) = (Anchor::default_of(CalendarUnit::Month), Zone::parse("Europe/Berlin").unwrap());
-        window(Window::Calendar(Calendar::new(anchor, TimeOfDay::default(), zone)))
-    };
-    let home = |limit| Algorithm::Home(Home::new(limit, 3, Micros(20 * SECOND)).unwrap());
-    let purse = |limit| {
-        let largest = Cost::from_tokens(if is_reloaded { 3 } else { 12 });
-        Algorithm::Purse(Purse::new(limit, largest, Micros(SECOND / 2), Micros(5 * SECOND)).unwrap())
-    };
-    match bucket {
-        0 => home(window(Window::Epoch(Micros(10 * SECOND)))),
-        1 => home(window(Window::FirstRequest(Micros(7 * SECOND)))),
-        2 => home(month()),
-        3 => home(rate(1000, SECOND)),
-        4 => home(rate(997_123, 900 * SECOND)),
-        5 => purse(window(Window::Epoch(Micros(10 * SECOND)))),
-        6 => purse(rate(1000, SECOND)),
-        _ => purse(month()),
-    }
-}
-
-const BUCKETS: u8 = 8;
-
-/// What was said and answered before, so that it can be said again, late or changed.
-#[derive(Default)]
-struct Said {
-    words: Vec<MarkedWord>,
-    answers: Vec<(HomeAnswer, Timestamp)>,
-}
-
-fn amount(rng: &mut Rng) -> Cost {
-    Cost::from_thousandths(match rng.u8(0..4) {
-        0 => rng.u64(0..5000),
-        1 => rng.u64(0..70_000),
-        _ => 1000 * rng.u64(0..15),
-    })
-}
-
-fn word(rng: &mut Rng, said: &Said, now: Timestamp) -> Word {
-    let number = now.0 / 1000 + rng.u64(0..3);
-    if !said.words.is_empty() && rng.u8(0..3) > 0 {
-        let recent = said.words.len().saturating_sub(6);
-        let mut word = said.words[rng.usize(recent..said.words.len())].word;
-        match rng.u8(0..8) {
-            0 => word.id.tag = rng.u64(0..9),
-            1 => word.id.number -= 1,
-            2 => word.left = amount(rng),
-            _ => {}
-        }
-        return word;
-    }
-    let kind = if rng.bool() { WordKind::Lease } else { WordKind::Return };
-    let period = Timestamp(now.0 / (10 * SECOND) * 10 * SECOND);
-    let (amount, least, left) = (amount(rng), amount(rng), amount(rng));
-    Word { id: WordId { number, tag: rng.u64(0..1 << 53) }, kind, amount, least, left, period }
-}
-
-fn act(rng: &mut Rng, bucket: u8, said: &Said, now: Timestamp) -> LeaseAct {
-    if bucket < 5 {
-        return LeaseAct::Word(RegionId(rng.u64(1..4)), word(rng, said, now));
-    }
-    let tag = rng.u64(0..1 << 53);
-    LeaseAct::Purse(match rng.u8(0..8) {
-        0..3 => PurseAct::Mark { cost: amount(rng), tag },
-        3 => match said.words.last() {
-            Some(word) => PurseAct::Resend { id: word.word.id },
-            None => PurseAct::Resend { id: WordId { number: 1, tag } },
-        },
-        4 => PurseAct::Surplus { tag },
-        _ if said.answers.is_empty() || rng.u8(0..4) == 0 => {
-            let Some(word) = said.words.last() else { return LeaseAct::Purse(PurseAct::Surplus { tag }) };
-            let answer = HomeAnswer::Answer {
-                id: word.word.id,
-                kind: word.word.kind,
-                given: word.word.amount,
-                period: Timestamp(now.0 / SECOND),
-                remains: Micros(rng.u64(0..20 * SECOND)),
-                again_after: Micros(rng.u64(0..8 * SECOND)),
-                rest: amount(rng),
-            };
-            PurseAct::Credit { answer, mark: word.mark, wanted: amount(rng) }
-        }
-        _ => {
-            let recent = said.answers.len().saturating_sub(4);
-            let (answer, mark) = said.answers[rng.usize(recent..said.answers.len())];
-            PurseAct::Credit { answer, mark, wanted: amount(rng) }
-        }
-    })
-}
-
 /// Returns whether the numbers in a call that was made at about the time `near` do not hold at `now`.
 fn is_outside(limit: &Algorithm, near: Timestamp, now: Timestamp) -> bool {
     match (limit, &limit.twin(near).1[..]) {
@@ -249,8 +147,8 @@ fn play(server: &mut Server, seed: u64, kinds: &mut HashMap<&str, usize>) -> Res
         let is_reloaded = rng.u8(0..6) == 0;
         let one = |_| {
             let bucket = rng.u8(0..BUCKETS);
-            let (key, limit) = (BucketKey([1 + bucket; 16]), limit(bucket, is_reloaded));
-            BucketAct { key, limit, tag: LimitTag::default(), act: act(rng, bucket, &said, time) }
+            let (key, limit) = (BucketKey([1 + bucket; 16]), limit(bucket, is_reloaded, SECOND));
+            BucketAct { key, limit, tag: LimitTag::default(), act: act(rng, bucket, &said, time, SECOND) }
         };
         let acts: Vec<BucketAct> = (0..4).map(one).collect();
         let acts = &acts[..1 + rng.usize(0..4)];
@@ -275,7 +173,7 @@ fn play(server: &mut Server, seed: u64, kinds: &mut HashMap<&str, usize>) -> Res
             agree!(*result, ActResult::Done(reply), "seed {seed}: {one:?} of {state:?} at {now}");
             let in_memory = memory.act(std::slice::from_ref(one));
             agree!(in_memory.results, [ActResult::Done(reply)], "seed {seed}: in memory {one:?} of {state:?}");
-            note(kinds, &mut said, one, reply);
+            note(kinds, &mut said, one, reply, Timestamp(START), SECOND);
             if let Some(entry) = entry {
                 if acts.iter().filter(|other| other.key == one.key).count() == 1 {
                     let left = entry.kept_until.since(time).0.div_ceil(1000) + 1;
@@ -352,7 +250,7 @@ fn has_invalid(model: &HashMap<BucketKey, State>, one: &BucketAct, now: Timestam
 /// Sometimes raises a home, or replaces a state by an invalid one, everywhere.
 fn tamper(rng: &mut Rng, server: &mut Server, memory: &Memory, model: &mut HashMap<BucketKey, State>, now: Timestamp) {
     let bucket = rng.u8(0..BUCKETS);
-    let (key, limit) = (BucketKey([1 + bucket; 16]), limit(bucket, false));
+    let (key, limit) = (BucketKey([1 + bucket; 16]), limit(bucket, false, SECOND));
     let before = model.get(&key).map(|state| &state[..]);
     let state = match rng.u8(0..30) {
         0..2 if bucket < 5 => {
@@ -368,29 +266,4 @@ fn tamper(rng: &mut Rng, server: &mut Server, memory: &Memory, model: &mut HashM
     memory.change(&key, LimitTag::default(), |_, _| Some(entry));
     server.set(&key, &bytes(&state));
     model.insert(key, state);
-}
-
-fn note(kinds: &mut HashMap<&str, usize>, said: &mut Said, one: &BucketAct, reply: LeaseReply) {
-    let kind = match (reply, one.act) {
-        (LeaseReply::Purse(PurseReply::Send(word)), _) => {
-            said.words.push(word);
-            "sent"
-        }
-        (LeaseReply::Purse(PurseReply::Credited), _) => "credited",
-        (LeaseReply::Purse(PurseReply::Nothing), _) => "nothing",
-        (LeaseReply::Home(answer), LeaseAct::Word(_, word)) => {
-            let mark = said.words.last().map_or(Timestamp(START), |word| word.mark);
-            said.answers.push((answer, mark));
-            match answer {
-                HomeAnswer::Older { .. } => "older",
-                HomeAnswer::Answer { kind: WordKind::Return, .. } => "returned",
-                HomeAnswer::Answer { given, .. } if given == Cost::default() => "refused",
-                HomeAnswer::Answer { remains, .. } if remains < Micros(3 * SECOND) => "again",
-                HomeAnswer::Answer { given, .. } if given < word.amount => "given in part",
-                HomeAnswer::Answer { .. } => "given",
-            }
-        }
-        (LeaseReply::Home(_), LeaseAct::Purse(_)) => panic!("{one:?}"),
-    };
-    *kinds.entry(kind).or_default() += 1;
 }

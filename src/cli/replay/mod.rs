@@ -15,6 +15,7 @@ use super::failure::{Failure, MultiLine};
 use super::output;
 use super::output::Page;
 use base::time::Clock;
+use config::Config;
 use config::problem::Purpose;
 use progress::Progress;
 use replay::entry::Format;
@@ -81,8 +82,8 @@ enum LogFormat {
 /// When a file has problems, a log cannot be read, or a larger share of requests is refused than `--fail-above` allows.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let format = format(arguments)?;
-    let file = examine(&arguments.file.config, Purpose::Examine)?;
-    let against = arguments.against.as_deref().map(|path| examine(path, Purpose::Examine)).transpose()?;
+    let file = read(&arguments.file.config)?;
+    let against = arguments.against.as_deref().map(read).transpose()?;
     // There may be many logs, so the limit of open files is raised, if possible.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let mut logs = Vec::new();
@@ -119,6 +120,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (Some(bound), Some(outcome), Some(name)) => check_share(bound, outcome, name),
         _ => Ok(()),
     }
+}
+
+/// Reads a file. A log is that of one region, so limits over several regions are replayed as if there were no other.
+fn read(path: &Path) -> Result<Config, Failure> {
+    let config = examine(path, Purpose::Examine)?;
+    Ok(Config { rules: config.rules.clone().in_one_region(), ..config })
 }
 
 fn format(arguments: &Arguments) -> Result<Format, Failure> {

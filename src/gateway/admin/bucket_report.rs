@@ -149,11 +149,12 @@ impl BucketReport<'_> {
             };
             format!("    {gateway} holds {} since {}", shown(held), Date(since))
         });
+        let leases = if self.change == Change::None { self.leases(chosen, limit) } else { Vec::new() };
         let raises = levels.raises(&chosen.key, &limit.algorithm);
         let raises = raises.into_iter().map(|Raise { id, amount, end }| {
             format!("    raised by {} until {}, by raise {id}", shown(amount), Date(self.date_of(end, limit)))
         });
-        [head, format!("  {level}")].into_iter().chain(raises).chain(ban).chain(holders).collect()
+        [head, format!("  {level}")].into_iter().chain(leases).chain(raises).chain(ban).chain(holders).collect()
     }
 
     /// Returns a line about the ban of a bucket: the one before the change, or the one that begins with it.
@@ -189,6 +190,33 @@ impl BucketReport<'_> {
     fn holders(&self, chosen: &BucketSelection, limit: &Limit) -> Vec<Holder> {
         let state = self.before.state(&chosen.key);
         limit.algorithm.holders(state.as_deref(), self.before.at.of(&limit.algorithm))
+    }
+
+    /// Returns lines about what regions have leased of a limit over several regions. Empty for other limits.
+    fn leases(&self, chosen: &BucketSelection, limit: &Limit) -> Vec<String> {
+        let (state, now) = (self.before.state(&chosen.key), self.before.at.of(&limit.algorithm));
+        let shown = |amount| limit.unit.amount(amount);
+        match &limit.algorithm {
+            Algorithm::Purse(purse) => {
+                let left = purse.left(state.as_deref(), now);
+                let level = self.before.bucket(&chosen.key, &limit.algorithm, limit.cost);
+                let at_home = level.untouched.remaining.less(left);
+                let [left, largest, at_home] = [left, purse.largest(), at_home].map(shown);
+                vec![format!(
+                    "    {left} in the purse of this region, which holds up to {largest}; {at_home} at home, as last heard"
+                )]
+            }
+            Algorithm::Home(home) => {
+                let purses =
+                    home.purses(state.as_deref(), now).into_iter().filter(|(_, held, _)| *held > Cost::default());
+                let line = |(_, held, ends): (_, Cost, Timestamp)| {
+                    let until = Date(self.date_of(ends, limit));
+                    format!("    a region holds up to {} until {until}", shown(held))
+                };
+                purses.map(line).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn level(&self, chosen: &BucketSelection, limit: &Limit) -> String {
@@ -281,6 +309,8 @@ impl BucketReport<'_> {
         let BucketLevel { untouched, wait, delay, .. } = levels.bucket(&chosen.key, algorithm, limit.cost);
         let most = match algorithm {
             Algorithm::TokenBucket(_) => "burst",
+            Algorithm::Purse(purse) if purse.limit().token_bucket().is_some() => "burst",
+            Algorithm::Home(home) if home.limit().token_bucket().is_some() => "burst",
             Algorithm::Budget(budget) if budget.limit().token_bucket().is_some() => "burst",
             // Not `limit`, because the field `limit` contains the name of the limit.
             _ => "quota",
@@ -315,6 +345,11 @@ impl BucketReport<'_> {
             let ends = period.map(|period| json!({"begin": printed(period.begin), "end": printed(period.end)}));
             add("period", json!(ends));
             add("resets_at", json!(period.and_then(|period| printed(period.end))));
+        }
+        if let Algorithm::Purse(purse) = algorithm {
+            let left = purse.left(levels.state(&chosen.key).as_deref(), levels.at.of(algorithm));
+            add("purse", json!(shown(left)));
+            add("largest_lease", json!(shown(purse.largest())));
         }
         if algorithm.is_held() {
             add("held", json!(shown(self.held(chosen, limit, levels))));

@@ -4,6 +4,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::LimitMetrics;
 use decision::model_requests::UnpricedRequest;
 use decision::ratelimit_numbers::ceiling;
+use decision::speaking_limit::awaits_home;
 use ledger::charge::{ChargePurpose, LimitId, Plan};
 use ledger::cost::Cost;
 use ledger::outcome::{Outcome, Verdict};
@@ -83,6 +84,11 @@ pub(super) fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeRep
             continue;
         }
         let group = if charge.purpose == ChargePurpose::Spend { group } else { Group::Checked };
+        if awaits_home(charge, outcome) {
+            metrics.requests.increment(1);
+            metrics.home_unavailable.increment(1);
+            continue;
+        }
         count_outcome(metrics, outcome, group);
         let tenth = Cost::from_thousandths(ceiling(charge, outcome).thousandths() / 10);
         let near = group == Group::Granted && *source == Source::Store && outcome.remaining < tenth;
@@ -90,7 +96,9 @@ pub(super) fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeRep
             metrics.near_limit.increment(1);
         }
     }
-    for (charge, outcome) in plan.shadow.iter().zip(&settlement.shadow) {
+    // A limit in shadow mode waits for nothing, so it is not known what home would have answered.
+    let shadow = plan.shadow.iter().zip(&settlement.shadow).filter(|(charge, outcome)| !awaits_home(charge, outcome));
+    for (charge, outcome) in shadow {
         if let Some((_, metrics)) = snapshot.limit(charge.limit) {
             count_outcome(metrics, outcome, Group::Granted);
         }

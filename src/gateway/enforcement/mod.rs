@@ -8,6 +8,7 @@ mod bans;
 mod counting;
 pub(super) mod descriptors;
 mod held_slots;
+mod leases;
 pub(super) mod open_decision;
 mod recording;
 pub(super) mod request_record;
@@ -35,6 +36,7 @@ use decision::payment::Payment;
 use decision::refusal::Refusal;
 use decision::speaking_limit;
 pub(super) use held_slots::HeldSlots;
+use leases::WaitingRequest;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::holds::TimedHold;
 use ledger::outcome::Verdict;
@@ -347,6 +349,8 @@ async fn charge(
         records.tell_thresholds(&mut plan);
     }
     let hold = hold.filter(|_| plan.holds());
+    let waiting =
+        gateway.leases.as_ref().map(|_| WaitingRequest { worker, caller: caller.clone(), patience, at, hold });
     let answer = match (hold, patience) {
         (Some(hold), patience) => {
             let most = patience.answer_within();
@@ -359,6 +363,13 @@ async fn charge(
         (None, Patience::Unbounded | Patience::AtOnce { answer_within: None }) => {
             gateway.store.take(worker, &plan, caller).await
         }
+    };
+    let answer = match (&gateway.leases, waiting, answer) {
+        (Some(leases), Some(waiting), Ok(Some(taken))) if leases::is_due(&plan, &taken.settlement) => {
+            let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
+            Box::pin(leases::settle(gateway, &leases.keeper, &plan, taken, waiting, timeout)).await
+        }
+        (_, _, answer) => answer,
     };
     let taken = match answer {
         Ok(Some(taken)) => taken,

@@ -136,6 +136,10 @@ pub(crate) async fn send(
     if tokio::time::timeout(STOP_ACCEPTING, gateway.lifecycle.accepts_no_more()).await.is_err() {
         log::warn!("a listener still accepts connections while buckets are copied");
     }
+    if let Some(leases) = &gateway.leases {
+        // What home gives after the copy belongs to the next process.
+        leases.keeper.pause().await;
+    }
     let (sending, saver, pid) = (Arc::clone(gateway), saver.cloned(), next.process_id());
     let sent = tokio::task::spawn_blocking(move || {
         if let Some(saver) = saver {
@@ -179,6 +183,9 @@ pub(crate) fn resume(gateway: &GatewayState, saver: Option<&Arc<BucketSaver>>) {
     }
     if let Some(memory) = gateway.store.local_buckets() {
         memory.resume();
+    }
+    if let Some(leases) = &gateway.leases {
+        leases.keeper.resume();
     }
     gateway.lifecycle.resume();
 }

@@ -53,6 +53,14 @@ impl BackgroundService for Housekeeping {
             };
             tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save, subject_names::run(&gateway));
         });
+        if let Some(leases) = &self.gateway.leases {
+            // Requests that the process still has during its drain wait for leases too.
+            let keeper = Arc::clone(&leases.keeper);
+            let home = keeper.home().clone();
+            drop(supervise::spawn_critical("leases", async move {
+                tokio::join!(home.run(), keeper.run());
+            }));
+        }
         let _ = shutdown.wait_for(|stop| *stop).await;
         work.abort();
         let saver = self.bucket_saver.as_deref();

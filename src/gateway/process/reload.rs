@@ -19,6 +19,7 @@ use super::jwks_tasks::JwksFetches;
 use super::reload_report::{Changes, brief, first_position};
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::state::GatewayState;
+use crate::gateway::state::lease_limits::keeper_settings;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::metrics::{record_expiry, record_list};
@@ -199,6 +200,10 @@ impl Reload {
         self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
         self.gateway.certificates_changed.send_replace(());
         self.gateway.store.replace_login(&snapshot.config.store);
+        if let (Some(leases), Some(home)) = (&self.gateway.leases, &snapshot.config.home) {
+            leases.keeper.replace_settings(keeper_settings(home));
+            leases.keeper.home().replace_login(&home.store);
+        }
         self.gateway.metrics.registry.reloaded(snapshot.number);
         self.gateway.store.expect_undone_charges(snapshot.config.limits_charged_beside_others());
         self.gateway.store.invalidate();

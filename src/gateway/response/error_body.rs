@@ -189,7 +189,9 @@ fn of_reason(reason: Reason, status: u16) -> &'static str {
         Reason::Exceeded(_) | Reason::BudgetHeld => "Too many requests.",
         Reason::Banned => "Such requests are banned for some time.",
         Reason::CostTooLarge => "The request costs more than a limit can ever have left.",
-        Reason::StoreUnavailable | Reason::KeysUnavailable => "The service is temporarily unavailable.",
+        Reason::StoreUnavailable | Reason::HomeUnavailable | Reason::KeysUnavailable => {
+            "The service is temporarily unavailable."
+        }
         Reason::UpstreamBusy => "The service has too many requests at present.",
         Reason::Denied => "This request is not allowed.",
         Reason::TokenInvalid => "The token is not valid.",

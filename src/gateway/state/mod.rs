@@ -2,6 +2,7 @@
 
 pub(super) mod destinations;
 pub(super) mod learned_costs;
+pub(super) mod lease_limits;
 pub(super) mod lifecycle;
 pub(super) mod readiness;
 pub(super) mod snapshot;
@@ -17,6 +18,7 @@ use super::runtime::response_buffers::ResponseBuffers;
 use super::telemetry::access_log::AccessLogs;
 use super::telemetry::events::Events;
 use super::telemetry::held_buckets::HeldBuckets;
+use super::telemetry::lease_health::LeaseHealth;
 use super::telemetry::log_writers::LogWriters;
 use super::telemetry::metric_export::MetricExport;
 use super::telemetry::metrics::Metrics;
@@ -30,7 +32,7 @@ use config::{Bounds, ResponseBufferSize};
 use identity::jwt::remote_key_set::RemoteKeySet;
 use lifecycle::Lifecycle;
 use snapshot::Snapshot;
-use stores::Store;
+use stores::{LeaseKeeper, Store};
 
 /// With `limits.response_buffers: auto`, the buffers may take the memory divided by `AUTO_SHARE`, but at least
 /// `AUTO_LEAST` bytes. If the size of the memory is unknown, they may take `AUTO_UNKNOWN` bytes.
@@ -38,11 +40,20 @@ const AUTO_SHARE: u64 = 4;
 const AUTO_LEAST: u64 = 16 << 20;
 const AUTO_UNKNOWN: u64 = 256 << 20;
 
+/// What a gateway with limits over several regions has.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    pub keeper: Arc<LeaseKeeper>,
+    pub health: Arc<LeaseHealth>,
+}
+
 /// The state that all threads of a gateway share, such as the configuration in force, the store and the metrics.
 #[derive(Debug)]
 pub(crate) struct GatewayState {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
-    pub store: Store,
+    pub store: Arc<Store>,
+    /// Fills the purses of limits over several regions. `None` without `store.home`.
+    pub leases: Option<Leases>,
     pub clock: Clock,
     pub lifecycle: Lifecycle,
     pub metrics: Metrics,

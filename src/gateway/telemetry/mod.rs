@@ -4,6 +4,7 @@ pub(super) mod access_log;
 pub(super) mod events;
 pub(super) mod held_buckets;
 pub(super) mod labels;
+pub(super) mod lease_health;
 mod line_sink;
 pub(super) mod log_writers;
 pub(super) mod metric_export;

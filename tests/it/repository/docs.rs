@@ -53,6 +53,7 @@ pub const PAGES: &[&str] = &[
     "docs/performance.md",
     "docs/reasons.md",
     "docs/recipes.md",
+    "docs/regions.md",
     "docs/replay.md",
     "docs/sizing.md",
     "docs/status-page.md",

@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::config::Config;
 use crate::keys::listeners::Listener;
+use crate::keys::store::home::Home;
 use base::time::Timestamp;
 use request::request::ONLY_LISTENER;
 use rules::diff;
@@ -31,6 +32,8 @@ pub enum Reset {
         was: usize,
         is: usize,
     },
+    /// The home of limits over several regions is another store.
+    Home,
     /// The buckets are in another store.
     Store,
     /// The cluster distributes the buckets over its nodes in another way, so the buckets have other keys.
@@ -49,6 +52,7 @@ impl fmt::Display for Reset {
             }
             Reset::Issuers { was, is } => write!(f, "all buckets by claims: jwt had {}, has {is}", issuers(*was)),
             Reset::Store => f.write_str("all buckets: they live in another store"),
+            Reset::Home => f.write_str("all limits over several regions: their home is another store"),
             Reset::Place { was, is } => write!(f, "all buckets: place was {was}, is {is}"),
         }
     }
@@ -75,6 +79,11 @@ impl Config {
                 Some((was, is)) => Reset::Place { was, is },
                 None => Reset::Store,
             });
+        }
+        if let (Some(was), Some(is)) = (&before.home, &self.home)
+            && !was.store.has_same_buckets(&is.store)
+        {
+            found.push(Reset::Home);
         }
         let (was, is) = (before.client_ip.ipv6_prefix, self.client_ip.ipv6_prefix);
         if was != is && counts_by("ip:address") {
@@ -121,7 +130,7 @@ impl Config {
         if self.threads != before.threads {
             restart.push("threads");
         }
-        if self.store != before.store.with_login_of(&self.store) {
+        if self.store != before.store.with_login_of(&self.store) || self.home != self.home_after(before) {
             restart.push("store");
         }
         restart
@@ -145,10 +154,19 @@ impl Config {
             same.map_or_else(|| before.clone(), |one| one.as_reload_of(before, now))
         });
         let (listeners, store) = (listeners.collect(), before.store.with_login_of(&self.store));
+        let home = self.home_after(before);
         // New tokens are applied, another socket needs a restart.
         let is_kept = self.admin_socket() == before.admin_socket();
         let admin_write = if is_kept { self.admin_write.clone() } else { before.admin_write.clone() };
-        (Config { listeners, store, admin: before.admin, admin_write, threads: before.threads, ..self }, restart)
+        (Config { listeners, store, home, admin: before.admin, admin_write, threads: before.threads, ..self }, restart)
+    }
+
+    /// Returns the home in force after this configuration has replaced `before` without a restart.
+    fn home_after(&self, before: &Config) -> Option<Home> {
+        match (&before.home, &self.home) {
+            (Some(home), Some(newer)) => Some(home.with_reload_of(newer)),
+            (before, _) => before.clone(),
+        }
     }
 }
 

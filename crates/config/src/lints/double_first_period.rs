@@ -20,6 +20,7 @@ pub(super) fn double_first_period(file: &File<'_>) -> Vec<Finding> {
             let bucket = match &limit.algorithm {
                 Algorithm::TokenBucket(bucket) => bucket,
                 Algorithm::Budget(budget) => budget.limit().token_bucket()?,
+                Algorithm::Purse(purse) => purse.limit().token_bucket()?,
                 _ => return None,
             };
             let location = located.numbers(limit).key("rate");

@@ -29,6 +29,7 @@ mod routes;
 mod rule_order;
 pub(crate) mod several_buckets;
 mod several_nodes;
+mod stranded_share;
 mod texts;
 mod transport;
 mod unknown_value;
@@ -47,7 +48,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints, each with its name. A name never changes, because files use the name to turn the lint off.
-pub const LINTS: [(&str, Lint); 47] = [
+pub const LINTS: [(&str, Lint); 48] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("missing_head", missing_head::missing_head),
@@ -89,6 +90,7 @@ pub const LINTS: [(&str, Lint); 47] = [
     ("redirect_loop", route_changes::redirect_loop),
     ("changed_identity", route_changes::changed_identity),
     ("several_nodes", several_nodes::several_nodes),
+    ("stranded_share", stranded_share::stranded_share),
     ("refused_preflight", preflights::refused_preflight),
     ("host_bits", without_effect::host_bits),
     ("no_rules", without_effect::no_rules),

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use super::file::File;
 use super::location::{Finding, Location};
 use base::tls::client::Verification;
-use stores::Endpoint;
 use stores::redis::{Login, Target};
+use stores::{Endpoint, Settings};
 
 /// A server with buckets, or a sentinel. Servers with the same login are one `Server`, so that they get one warning.
 struct Server<'f> {
@@ -63,10 +63,19 @@ pub(super) fn unverified_server(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns the servers of a shared store, with the locations of their logins in the text.
+/// Returns the servers of a shared store and of home, with the locations of their logins in the text.
 fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
-    let store = &file.config.store;
-    let location = || file.root.key("store").key(store.name());
+    let in_file = file.root.key("store");
+    let mut servers = servers_of(&file.config.store, &in_file);
+    if let Some(home) = &file.config.home {
+        servers.extend(servers_of(&home.store, &in_file.key("home")));
+    }
+    servers
+}
+
+/// Returns the servers of one store. `within` is the location of the mapping that has it.
+fn servers_of<'f>(store: &'f Settings, within: &Location<'f>) -> Vec<Server<'f>> {
+    let location = || within.key(store.name());
     let (Some(endpoint), Some(login)) = (store.endpoint(), store.login()) else { return Vec::new() };
     let target = match endpoint {
         Endpoint::Redis { target, .. } => target,

@@ -65,8 +65,14 @@ impl fmt::Display for DisplayedAlgorithm {
                 self.write_spent_limit(f, budget.limit())?;
                 budget.ban().map_or(Ok(()), |ban| write!(f, "; {ban}"))
             }
-            Algorithm::Purse(purse) => self.write_spent_limit(f, purse.limit()),
-            Algorithm::Home(home) => self.write_spent_limit(f, home.limit()),
+            Algorithm::Purse(purse) => {
+                self.write_spent_limit(f, purse.limit())?;
+                f.write_str("; over all regions")
+            }
+            Algorithm::Home(home) => {
+                self.write_spent_limit(f, home.limit())?;
+                f.write_str("; over all regions")
+            }
             // Limits with these algorithms never count money.
             Algorithm::SlidingLog(log) => log.fmt(f),
             Algorithm::SlidingWindow(window) => window.fmt(f),

@@ -35,8 +35,19 @@ impl Algorithm {
                 (Algorithm::Concurrency(slots), cost)
             }
             Algorithm::Budget(budget) => budget.share(cost, of),
-            Algorithm::Purse(purse) => purse.limit().plain_share(cost, of),
+            // A region that decides alone has no more than one purse again.
+            Algorithm::Purse(purse) => purse.alone().plain_share(cost, of),
             Algorithm::Home(home) => home.limit().plain_share(cost, of),
+        }
+    }
+
+    /// Returns the same limit for one region alone, for a reader that knows one region.
+    #[must_use]
+    pub fn in_one_region(self) -> Algorithm {
+        match self {
+            Algorithm::Purse(purse) => purse.limit().plain_share(Cost::default(), 1).0,
+            Algorithm::Home(home) => home.limit().plain_share(Cost::default(), 1).0,
+            other => other,
         }
     }
 

@@ -237,6 +237,16 @@ impl AlgorithmKind {
         matches!(self, AlgorithmKind::TokenHome | AlgorithmKind::WindowHome)
     }
 
+    /// Returns the kind of the home from which a purse of this kind is filled. Any other kind is its own.
+    #[must_use]
+    pub const fn at_home(self) -> AlgorithmKind {
+        match self {
+            AlgorithmKind::TokenPurse => AlgorithmKind::TokenHome,
+            AlgorithmKind::WindowPurse => AlgorithmKind::WindowHome,
+            other => other,
+        }
+    }
+
     /// Parses the name of an algorithm; `None` if the name is unknown.
     pub fn parse(text: &str) -> Option<AlgorithmKind> {
         AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text)

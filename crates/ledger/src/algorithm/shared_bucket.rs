@@ -32,6 +32,7 @@ impl Algorithm {
         match (self, other) {
             _ if self.ban() != other.ban() => Some("ban"),
             _ if self.name() == other.name() && self.resets() != other.resets() => Some("reset_on"),
+            _ if self.name() == other.name() && self.kind().is_purse() != other.kind().is_purse() => Some("scope"),
             _ if self.kind() != other.kind() => Some("algorithm"),
             (Algorithm::FixedWindow(window), Algorithm::FixedWindow(other)) => window.conflict(other),
             (Algorithm::SlidingLog(log), Algorithm::SlidingLog(other)) => {

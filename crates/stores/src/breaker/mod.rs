@@ -121,6 +121,11 @@ impl Breaker {
         self.troubled.load(Ordering::Acquire)
     }
 
+    /// Whether no calls are made but probes.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_troubled() && self.state.lock().open.is_some()
+    }
+
     /// Records the result of a request that had a permit. Returns whether the result has opened or closed the breaker.
     pub fn record(&self, permit: Permit, result: CallResult, now: Timestamp) -> Change {
         if result == CallResult::Success && !self.is_troubled() {

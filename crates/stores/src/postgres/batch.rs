@@ -10,6 +10,7 @@ use ledger::charge::{Plan, Settlement, refuse, settle};
 use ledger::holds::{self, BucketReport};
 
 use super::errors::unexpected_reply;
+use super::work::{Decision, StoredBucket, Work, Writes};
 
 /// The plans of a call, and the keys of their buckets in the order in which the rows are locked.
 #[derive(Debug)]
@@ -17,31 +18,6 @@ pub(crate) struct Batch<'p> {
     plans: &'p [&'p Plan],
     reports: Option<&'p holds::Call>,
     keys: Vec<BucketKey>,
-}
-
-/// A row of the table, as it was when the transaction locked it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StoredBucket {
-    pub key: BucketKey,
-    /// The state of the bucket in its packed form. `None` for a full bucket.
-    pub packed: Option<Vec<u8>>,
-}
-
-/// The decisions of a call, and the rows to write. The rows are stored before the decisions are reported.
-#[derive(Debug)]
-pub(crate) struct BatchDecision {
-    pub reply: Reply,
-    pub writes: Writes,
-}
-
-/// The rows that a transaction changes, as one list for each column.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Writes {
-    pub keys: Vec<Vec<u8>>,
-    pub states: Vec<Vec<u8>>,
-    pub until: Vec<i64>,
-    /// The keys of rows that were inserted only to be locked.
-    pub unused: Vec<Vec<u8>>,
 }
 
 /// A bucket during the settlement of plans.
@@ -69,96 +45,6 @@ impl<'p> Batch<'p> {
         keys.sort_unstable();
         keys.dedup();
         Batch { plans, reports, keys }
-    }
-
-    /// Returns the keys of the buckets, in the order in which their rows are locked.
-    pub(super) fn keys(&self) -> Vec<&[u8]> {
-        self.keys.iter().map(|key| &key.0[..]).collect()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Decides the plans one after the other at `now`. `rows` are the locked rows of the buckets.
-    ///
-    /// # Errors
-    ///
-    /// When the rows do not belong to the batch's buckets.
-    pub(super) fn decide(&self, rows: &[StoredBucket], now: Timestamp) -> Result<BatchDecision, Fault> {
-        if !rows.iter().map(|row| &row.key).eq(&self.keys) {
-            return Err(unexpected_reply("the lock of the buckets"));
-        }
-        let (mut buckets, healed) = buckets(rows);
-        let timed = self.reports.filter(|call| call.owner.is_timed());
-        let found: Vec<Option<State>> =
-            timed.iter().flat_map(|_| buckets.iter().map(|bucket| bucket.state.clone())).collect();
-        let reports = self.accept(&mut buckets, now);
-        let mut settlements = Vec::with_capacity(self.plans.len());
-        for &plan in self.plans {
-            if self.reports.is_some_and(|call| is_overtaken(plan, call, &reports)) {
-                settlements.push(None);
-                continue;
-            }
-            let found: Vec<usize> = plan.charges().filter_map(|charge| self.index(&charge.key)).collect();
-            let states: Vec<Option<&State>> =
-                found.iter().map(|index| buckets.get(*index).and_then(|bucket| bucket.state.as_ref())).collect();
-            let (settlement, entries) = settle(plan, &states, now);
-            for (index, entry) in found.iter().zip(entries) {
-                if let (Some(bucket), Some(entry)) = (buckets.get_mut(*index), entry) {
-                    bucket.state = Some(entry.state);
-                    bucket.kept_until = Some(entry.kept_until);
-                }
-            }
-            for ((index, outcome), charge) in found.iter().zip(&settlement.enforced).zip(&plan.enforced) {
-                if plan.checks_what_is_spent(charge) || charge.algorithm.slots().is_some() {
-                    continue;
-                }
-                let short = is_short(charge, outcome);
-                if let Some(bucket) = buckets.get_mut(*index) {
-                    bucket.last = Some(Last { short, reset_after: outcome.reset_after, algorithm: &charge.algorithm });
-                }
-            }
-            settlements.push(Some(settlement));
-        }
-        if timed.is_some() {
-            self.withdraw(&mut buckets, found, &settlements);
-        }
-        let (mut writes, mut left) = (Writes::default(), Vec::new());
-        for (key, Bucket { state, kept_until, last }) in self.keys.iter().zip(buckets) {
-            match (&state, kept_until) {
-                (None, _) => writes.unused.push(key.0.to_vec()),
-                (Some(state), Some(until)) => {
-                    writes.keys.push(key.0.to_vec());
-                    writes.states.push(pack(state));
-                    writes.until.push(i64::try_from(until.0).unwrap_or(i64::MAX));
-                }
-                (Some(_), None) => {}
-            }
-            if let Some(Last { short, reset_after, algorithm }) = last {
-                let ban = algorithm.running_ban(state.as_deref(), now);
-                let state = state.map(|state| algorithm.excerpt(state));
-                left.push(BucketAfterCall { key: *key, state, short, reset_after, ban });
-            }
-        }
-        Ok(BatchDecision { reply: Reply { now, healed, settlements, left, reports, out_of_memory: false }, writes })
-    }
-
-    /// Refuses the plans that the buckets cannot pay, for a server that has no room to write. The other plans are left
-    /// undecided, and no report is accepted. `None` if no plan is refused.
-    pub(super) fn refuse(&self, rows: &[StoredBucket], now: Timestamp) -> Option<Reply> {
-        let (mut buckets, _) = buckets(rows);
-        let reports = self.accept(&mut buckets, now);
-        let refused = |plan: &&Plan| {
-            let bucket = |key: &BucketKey| self.index(key).and_then(|index| buckets.get(index));
-            let states: Vec<Option<&State>> =
-                plan.charges().map(|charge| bucket(&charge.key).and_then(|bucket| bucket.state.as_ref())).collect();
-            let is_overtaken = self.reports.is_some_and(|call| is_overtaken(plan, call, &reports));
-            if is_overtaken { None } else { refuse(plan, &states, now) }
-        };
-        let settlements: Vec<_> = self.plans.iter().map(refused).collect();
-        let is_any_refused = settlements.iter().any(Option::is_some);
-        is_any_refused.then(|| Reply { now, healed: 0, settlements, left: Vec::new(), reports, out_of_memory: true })
     }
 
     /// Writes the reports into the states. Returns the result of each report.
@@ -205,6 +91,91 @@ impl<'p> Batch<'p> {
 
     fn index(&self, key: &BucketKey) -> Option<usize> {
         self.keys.binary_search(key).ok()
+    }
+}
+
+impl Work for Batch<'_> {
+    type Reply = Reply;
+
+    fn keys(&self) -> &[BucketKey] {
+        &self.keys
+    }
+
+    /// Decides the plans one after the other.
+    fn decide(&self, rows: &[StoredBucket], now: Timestamp) -> Result<Decision<Reply>, Fault> {
+        if !rows.iter().map(|row| &row.key).eq(&self.keys) {
+            return Err(unexpected_reply("the lock of the buckets"));
+        }
+        let (mut buckets, healed) = buckets(rows);
+        let timed = self.reports.filter(|call| call.owner.is_timed());
+        let found: Vec<Option<State>> =
+            timed.iter().flat_map(|_| buckets.iter().map(|bucket| bucket.state.clone())).collect();
+        let reports = self.accept(&mut buckets, now);
+        let mut settlements = Vec::with_capacity(self.plans.len());
+        for &plan in self.plans {
+            if self.reports.is_some_and(|call| is_overtaken(plan, call, &reports)) {
+                settlements.push(None);
+                continue;
+            }
+            let found: Vec<usize> = plan.charges().filter_map(|charge| self.index(&charge.key)).collect();
+            let states: Vec<Option<&State>> =
+                found.iter().map(|index| buckets.get(*index).and_then(|bucket| bucket.state.as_ref())).collect();
+            let (settlement, entries) = settle(plan, &states, now);
+            for (index, entry) in found.iter().zip(entries) {
+                if let (Some(bucket), Some(entry)) = (buckets.get_mut(*index), entry) {
+                    bucket.state = Some(entry.state);
+                    bucket.kept_until = Some(entry.kept_until);
+                }
+            }
+            for ((index, outcome), charge) in found.iter().zip(&settlement.enforced).zip(&plan.enforced) {
+                if plan.checks_what_is_spent(charge) || charge.algorithm.slots().is_some() {
+                    continue;
+                }
+                let short = is_short(charge, outcome);
+                if let Some(bucket) = buckets.get_mut(*index) {
+                    bucket.last = Some(Last { short, reset_after: outcome.reset_after, algorithm: &charge.algorithm });
+                }
+            }
+            settlements.push(Some(settlement));
+        }
+        if timed.is_some() {
+            self.withdraw(&mut buckets, found, &settlements);
+        }
+        let (mut writes, mut left) = (Writes::default(), Vec::new());
+        for (key, Bucket { state, kept_until, last }) in self.keys.iter().zip(buckets) {
+            match (&state, kept_until) {
+                (None, _) => writes.remove(key),
+                (Some(state), Some(until)) => writes.write(key, state, until),
+                (Some(_), None) => {}
+            }
+            if let Some(Last { short, reset_after, algorithm }) = last {
+                let ban = algorithm.running_ban(state.as_deref(), now);
+                let state = state.map(|state| algorithm.excerpt(state));
+                left.push(BucketAfterCall { key: *key, state, short, reset_after, ban });
+            }
+        }
+        Ok(Decision { reply: Reply { now, healed, settlements, left, reports, out_of_memory: false }, writes })
+    }
+
+    /// Refuses the plans that the buckets cannot pay. The other plans are left undecided, and no report is accepted. `None` if no plan
+    /// is refused.
+    fn refuse(&self, rows: &[StoredBucket], now: Timestamp) -> Option<Reply> {
+        let (mut buckets, _) = buckets(rows);
+        let reports = self.accept(&mut buckets, now);
+        let refused = |plan: &&Plan| {
+            let bucket = |key: &BucketKey| self.index(key).and_then(|index| buckets.get(index));
+            let states: Vec<Option<&State>> =
+                plan.charges().map(|charge| bucket(&charge.key).and_then(|bucket| bucket.state.as_ref())).collect();
+            let is_overtaken = self.reports.is_some_and(|call| is_overtaken(plan, call, &reports));
+            if is_overtaken { None } else { refuse(plan, &states, now) }
+        };
+        let settlements: Vec<_> = self.plans.iter().map(refused).collect();
+        let is_any_refused = settlements.iter().any(Option::is_some);
+        is_any_refused.then(|| Reply { now, healed: 0, settlements, left: Vec::new(), reports, out_of_memory: true })
+    }
+
+    fn shows_what_others_wrote(&self) -> bool {
+        false
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use smallvec::smallvec;
-use tokio::sync::Mutex as FairMutex;
+use tokio::sync::{Mutex as FairMutex, MutexGuard, Notify};
 use tokio_postgres::types::Type;
 
 use super::bucket_reads;
@@ -16,8 +16,9 @@ use super::primary_watch::PrimaryWatch;
 use super::session::Session;
 use super::settings::Settings;
 use super::transaction::{NewRows, Statements};
-use crate::error::Fault;
+use crate::error::{Fault, StoreError};
 use crate::events::{EventSink, RunningGateway};
+use crate::lease_acts::{ActResults, BucketAct};
 use crate::remote::Route;
 use crate::remote::login::CurrentLogin;
 use crate::remote::transport::{
@@ -46,8 +47,46 @@ pub struct Database {
 #[derive(Clone)]
 pub struct Link {
     session: Arc<Session>,
-    turn: Arc<FairMutex<NewRows>>,
+    turn: Arc<FairMutex<Turn>>,
     cancellation: Arc<Cancellation>,
+    /// Notified when acts are given up, so that the connection ends.
+    given_up: Arc<Notify>,
+}
+
+/// The state of the transactions on one connection.
+#[derive(Debug, Default)]
+struct Turn {
+    new_rows: NewRows,
+    /// Whether the transaction of acts has begun and not ended.
+    is_within_acts: bool,
+}
+
+/// Acts under way. Dropping this gives them up: the server cancels its work, and the connection ends.
+struct ActsUnderWay<'l>(Option<&'l Link>);
+
+impl Drop for ActsUnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(link) = self.0 {
+            link.cancellation.send();
+            link.given_up.notify_one();
+        }
+    }
+}
+
+impl Link {
+    /// Waits until no transaction runs on the connection.
+    ///
+    /// # Errors
+    ///
+    /// When acts were given up within their transaction.
+    async fn turn(&self) -> Result<MutexGuard<'_, Turn>, Fault> {
+        let turn = self.turn.lock().await;
+        if turn.is_within_acts { Err(given_up()) } else { Ok(turn) }
+    }
+}
+
+fn given_up() -> Fault {
+    Fault::new(StoreError::Timeout, "acts of leases were given up, and the connection with them")
 }
 
 impl Database {
@@ -86,20 +125,40 @@ impl Transport for Database {
             session = step("preparing statements", Session::begin(client, ends, Arc::clone(&self.statements.texts))) => session??,
             fault = &mut driver => return Err(fault),
         };
-        let link = Link { session: Arc::new(session), turn: Arc::default(), cancellation: Arc::new(cancellation) };
+        let given_up = Arc::new(Notify::new());
+        let (turn, cancellation) = (Arc::default(), Arc::new(cancellation));
+        let link = Link { session: Arc::new(session), turn, cancellation, given_up: Arc::clone(&given_up) };
+        let driver = Box::pin(async move {
+            tokio::select! {
+                biased;
+                fault = driver => fault,
+                () = given_up.notified() => self::given_up(),
+            }
+        });
         Ok(DrivenLink { link, driver, server: Some(endpoint.host) })
     }
 
     async fn take(&self, link: &mut Link, parts: &[CallPart<'_>], _near: Timestamp) -> Result<CallReply, Fault> {
         // All buckets are on one server, so the call has only one part.
         let Some(CallPart { plans, reports, .. }) = parts.first() else { return Ok(smallvec![]) };
-        let mut new_rows = link.turn.lock().await;
-        let reply = self.statements.take(&link.session, &mut new_rows, plans, reports.as_ref(), &self.clock).await?;
+        let mut turn = link.turn().await?;
+        let reply =
+            self.statements.take(&link.session, &mut turn.new_rows, plans, reports.as_ref(), &self.clock).await?;
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 
+    async fn act(&self, link: &mut Link, acts: &[BucketAct], _near: Timestamp, _: Route) -> Result<ActResults, Fault> {
+        let mut turn = link.turn().await?;
+        turn.is_within_acts = true;
+        let mut under_way = ActsUnderWay(Some(link));
+        let done = self.statements.act(&link.session, &mut turn.new_rows, acts, &self.clock).await;
+        under_way.0 = None;
+        turn.is_within_acts = false;
+        done
+    }
+
     async fn read(&self, link: &mut Link, keys: &[BucketKey], _: Route) -> Result<ReadStates, Fault> {
-        let _turn = link.turn.lock().await;
+        let _turn = link.turn().await?;
         let packed: Vec<&[u8]> = keys.iter().map(|key| &key.0[..]).collect();
         let rows = link.session.client.query_typed(&self.read, &[(&packed, Type::BYTEA_ARRAY)]).await?;
         bucket_reads::parse(&rows, keys)
@@ -116,7 +175,7 @@ impl Transport for Database {
         name: [u8; 8],
         this_gateway: &RunningGateway,
     ) -> Result<Option<LiveGateways>, Fault> {
-        let _turn = link.turn.lock().await;
+        let _turn = link.turn().await?;
         let (begin, statement) = (&self.begin_heartbeat, &self.heartbeat);
         gateway_heartbeat::beat(&link.session.client, begin, statement, name, this_gateway).await.map(Some)
     }

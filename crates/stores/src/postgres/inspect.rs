@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use super::batch::{StoredBucket, pack, unpack};
+use super::batch::{pack, unpack};
 use super::connect::Checks;
 use super::errors::unexpected_reply;
 use super::gateway_heartbeat;
@@ -15,6 +15,7 @@ use super::primary_search::connect_to_primary;
 use super::settings::Settings;
 use super::single_statement::Parameter;
 use super::transaction::{CLOCK, begin, insert, lock, moment, stored};
+use super::work::StoredBucket;
 use crate::ban_list::BanList;
 use crate::bucket_change::BucketChange;
 use crate::error::{Fault, StoreError};

@@ -1,6 +1,7 @@
 //! Stores buckets in PostgreSQL, where many gateways share them. A transaction locks the buckets of many requests and
 //! reads the server's clock. The gateway decides, and one statement writes the new states.
 
+mod act_batch;
 mod batch;
 mod bucket_reads;
 mod cancellation;
@@ -22,6 +23,7 @@ mod table_size;
 mod tls;
 mod transaction;
 mod url;
+mod work;
 
 use super::events::EventSink;
 use super::remote;

@@ -14,11 +14,14 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 
-use super::batch::{Batch, BatchDecision, StoredBucket, Writes};
+use super::act_batch::ActBatch;
+use super::batch::Batch;
 use super::errors::{proves_rollback, unexpected_reply};
 use super::session::{CallStatement, CallStatements, Session, Statement};
 use super::settings::{Durability, Settings, TableName};
+use super::work::{Decision, StoredBucket, Work, Writes};
 use crate::error::{Fault, StoreError};
+use crate::lease_acts::{ActResults, BucketAct};
 use crate::remote::transport::Reply;
 use base::time;
 use base::time::{Clock, Micros, Timestamp};
@@ -142,11 +145,35 @@ impl Statements {
         reports: Option<&holds::Call>,
         clock: &Clock,
     ) -> Result<Reply, Fault> {
+        self.run(session, new_rows, &Batch::new(plans, reports), clock).await
+    }
+
+    /// Does acts of leases in one transaction. After a conflict, tries once more if there is time.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why there is no result. After a lost connection, the acts may be done.
+    pub(super) async fn act(
+        &self,
+        session: &Session,
+        new_rows: &mut NewRows,
+        acts: &[BucketAct],
+        clock: &Clock,
+    ) -> Result<ActResults, Fault> {
+        self.run(session, new_rows, &ActBatch::new(acts), clock).await
+    }
+
+    async fn run<W: Work>(
+        &self,
+        session: &Session,
+        new_rows: &mut NewRows,
+        work: &W,
+        clock: &Clock,
+    ) -> Result<W::Reply, Fault> {
         let started = clock.now();
-        let batch = Batch::new(plans, reports);
         let (mut conflicts, mut vanished) = (0, 0);
         loop {
-            let fault = match self.attempt(session, new_rows, &batch, clock.injected()).await {
+            let fault = match self.attempt(session, new_rows, work, clock.injected()).await {
                 Ok(reply) => return Ok(reply),
                 Err(TransactionError::Failed(fault)) => return Err(fault),
                 Err(TransactionError::Conflict(fault)) => {
@@ -170,21 +197,21 @@ impl Statements {
         }
     }
 
-    async fn attempt(
+    async fn attempt<W: Work>(
         &self,
         session: &Session,
         new_rows: &mut NewRows,
-        batch: &Batch<'_>,
+        work: &W,
         injected: Option<Timestamp>,
-    ) -> Result<Reply, TransactionError> {
-        let undone = match self.locked(session, new_rows, batch).await {
-            Ok((rows, now)) => match batch.decide(&rows, injected.unwrap_or(now)) {
-                Ok(BatchDecision { reply, writes }) => match self.finish(session, &writes).await {
+    ) -> Result<W::Reply, TransactionError> {
+        let undone = match self.locked(session, new_rows, work.keys()).await {
+            Ok((rows, now)) => match work.decide(&rows, injected.unwrap_or(now)) {
+                Ok(Decision { reply, writes }) => match self.finish(session, work, &writes).await {
                     // If an earlier statement had failed, COMMIT has rolled the transaction back.
                     Ok(()) => return Ok(reply),
                     // A refusal needs no room, although it would begin a ban.
                     Err(TransactionError::Failed(fault)) if is_out_of_room(&fault) => {
-                        return batch.refuse(&rows, injected.unwrap_or(now)).ok_or(fault.into());
+                        return work.refuse(&rows, injected.unwrap_or(now)).ok_or(fault.into());
                     }
                     Err(undone) => return Err(undone),
                 },
@@ -206,15 +233,15 @@ impl Statements {
         }
     }
 
-    /// Locks the rows of the batch. Returns the rows, and the server's time after they were locked.
+    /// Locks the rows of these buckets. Returns the rows, and the server's time after they were locked.
     async fn locked(
         &self,
         session: &Session,
         new_rows: &mut NewRows,
-        batch: &Batch<'_>,
+        keys: &[BucketKey],
     ) -> Result<(Vec<StoredBucket>, Timestamp), TransactionError> {
-        let keys = batch.keys();
-        let parameters: [&(dyn ToSql + Sync); 1] = [&keys];
+        let packed: Vec<&[u8]> = keys.iter().map(|key| &key.0[..]).collect();
+        let parameters: [&(dyn ToSql + Sync); 1] = [&packed];
         let insert = new_rows.are_likely();
         let inserted = async { if insert { session.execute(CallStatement::Insert, &parameters).await } else { Ok(0) } };
         // The statements are sent in this order, without waiting for the answers.
@@ -230,7 +257,7 @@ impl Statements {
         let inserted = inserted?;
         let rows = locked?.iter().map(stored).collect::<Result<Vec<_>, Fault>>()?;
         let now = moment(&clock?)?;
-        let all = rows.len() >= batch.len();
+        let all = rows.len() >= keys.len();
         if inserted > 0 || !all {
             new_rows.found();
         } else {
@@ -243,11 +270,12 @@ impl Statements {
         }
     }
 
-    async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), TransactionError> {
+    async fn finish(&self, session: &Session, work: &impl Work, writes: &Writes) -> Result<(), TransactionError> {
         let Writes { keys, states, until, unused } = writes;
+        let must_wait = self.durability == Durability::Sync && work.shows_what_others_wrote();
         // If there is nothing to write, a rollback is faster than a commit. While `in_doubt` is set, a commit shows
         // that commits succeed.
-        if keys.is_empty() && !self.in_doubt.load(Ordering::Relaxed) {
+        if keys.is_empty() && !must_wait && !self.in_doubt.load(Ordering::Relaxed) {
             return Ok(session.client.batch_execute("ROLLBACK").await?);
         }
         let parameters: [&(dyn ToSql + Sync); 3] = [keys, states, until];

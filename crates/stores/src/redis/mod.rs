@@ -12,6 +12,7 @@ mod gateway_heartbeat;
 mod handshake;
 pub(crate) mod inspect;
 mod lease_link;
+mod lease_script;
 mod noscript;
 mod read_limit;
 mod readiness;

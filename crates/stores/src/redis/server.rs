@@ -10,18 +10,20 @@ use smallvec::smallvec;
 
 use super::address::Resolver;
 use super::bucket_reads;
-use super::codec::Call;
+use super::codec::{Call, LeaseCall};
 use super::dial::OpenConnection;
 use super::eviction_policy;
 use super::fault_injection::Hooks;
 use super::gateway_heartbeat;
 use super::handshake::connect;
+use super::lease_script::LeaseScript;
 use super::noscript::load_if_unknown;
 use super::readiness::Readiness;
 use super::script;
 use super::settings::Settings;
 use crate::error::{Fault, StoreError};
 use crate::events::{EventSink, RunningGateway};
+use crate::lease_acts::{ActResults, BucketAct};
 use crate::remote::Route;
 use crate::remote::login::CurrentLogin;
 use crate::remote::transport::{
@@ -38,6 +40,7 @@ pub struct Server {
     resolver: Arc<Resolver>,
     readiness: Readiness,
     script: String,
+    leases: LeaseScript,
     clock: Clock,
     hooks: Hooks,
 }
@@ -61,6 +64,7 @@ impl Server {
             login,
             settings,
             script: hooks.script(script::take(), &clock),
+            leases: LeaseScript::new(clock.clone(), hooks),
             clock,
             hooks,
         }
@@ -150,6 +154,18 @@ impl Transport for Server {
         let replies = replies.map(|reply| reply.extract_error().map_err(Fault::from));
         let read = bucket_reads::parse(replies, keys.len())?;
         Ok(ReadStates { now: self.hooks.moment(&self.clock).unwrap_or(read.now), ..read })
+    }
+
+    async fn act(
+        &self,
+        link: &mut Link,
+        acts: &[BucketAct],
+        near: Timestamp,
+        route: Route,
+    ) -> Result<ActResults, Fault> {
+        let call = LeaseCall::new(acts);
+        let reply = self.leases.run(&mut link.connection, &call, &self.settings.prefix, near, route).await??;
+        call.results(&reply).map_err(|error| Fault::new(error, "the script was answered with something else"))
     }
 
     async fn beat(

@@ -16,6 +16,7 @@ use super::{Remote, Settings};
 use crate::breaker;
 use crate::error::{Fault, StoreError};
 use crate::events::{Event, EventSink, RunningGateway};
+use crate::lease_acts::{ActResult, ActResults, BucketAct};
 use crate::worker::Worker;
 use base::time::{Clock, Micros, Timestamp};
 use ledger::algorithm::concurrency::Concurrency;
@@ -102,6 +103,21 @@ impl<const AT_ONCE: usize> Transport for Fake<AT_ONCE> {
             tokio::time::sleep(after).await;
         }
         Ok(ReadStates { now: self.clock.now(), states: vec![None; keys.len()] })
+    }
+
+    async fn act(&self, (): &mut (), acts: &[BucketAct], _: Timestamp, _: Route) -> Result<ActResults, Fault> {
+        let behaviour = *self.behaviour.lock();
+        match behaviour {
+            Behaviour::Late(after) => tokio::time::sleep(after).await,
+            Behaviour::Closes => return Err(Fault::new(StoreError::Closed, "a test")),
+            Behaviour::Demoted | Behaviour::Replica => {
+                *self.behaviour.lock() = Behaviour::Answers;
+                return Err(Fault::new(StoreError::Replica, "a test"));
+            }
+            Behaviour::Refuses | Behaviour::Answers => {}
+        }
+        let results = vec![ActResult::OtherLimit; acts.len()];
+        Ok(ActResults { now: self.clock.now(), healed: 0, results })
     }
 
     async fn beat(&self, (): &mut (), _: [u8; 8], _: &RunningGateway) -> Result<Option<LiveGateways>, Fault> {

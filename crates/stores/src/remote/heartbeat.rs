@@ -98,7 +98,7 @@ impl Heartbeat {
 }
 
 /// Returns the interval until the next heartbeat, with jitter.
-fn interval() -> Duration {
+pub(crate) fn interval() -> Duration {
     fixed_interval("heartbeat", BEAT).mul_f64(0.75 + fastrand::f64() / 2.0)
 }
 

@@ -8,6 +8,7 @@
 //! did not run. No decision waits longer than `timeout`. A request that is abandoned before its bytes are written costs
 //! nothing.
 
+pub(crate) mod acts;
 #[cfg(test)]
 mod ban_tests;
 mod call_timer;
@@ -28,6 +29,7 @@ pub mod transport;
 mod undone_charges;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -78,6 +80,10 @@ pub struct Remote<T: Transport> {
     this_gateway: Arc<Mutex<RunningGateway>>,
     deny_cache: Arc<DenyCache>,
     breaker: Arc<Breaker>,
+    /// Whether new connections send no heartbeats.
+    is_silent: Arc<AtomicBool>,
+    /// When the server last answered acts, as a [`Timestamp`].
+    heard: Arc<AtomicU64>,
     clock: Clock,
     store_clock: Arc<StoreClock>,
     events: EventSink,
@@ -118,7 +124,7 @@ impl<T: Transport> Remote<T> {
             Connection::new(Arc::clone(holds), transport, settings.timeout, clock, events, shared, connected)
         };
         let connections = holds.iter().map(connection).collect();
-        let StoreState { deny_cache, breaker, fallback, store_clock, this_gateway, .. } = shared;
+        let StoreState { deny_cache, breaker, fallback, store_clock, this_gateway, is_silent, heard, .. } = shared;
         Remote {
             transport,
             fallback,
@@ -128,6 +134,8 @@ impl<T: Transport> Remote<T> {
             this_gateway,
             deny_cache,
             breaker,
+            is_silent,
+            heard,
             clock,
             store_clock,
             events,

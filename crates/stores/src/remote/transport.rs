@@ -8,6 +8,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::error::Fault;
 use crate::events::{EventSink, RunningGateway};
+use crate::lease_acts::{ActResults, BucketAct};
 use crate::remote::holds::PartIndices;
 use crate::remote::queue::Route;
 use base::host_port::HostPort;
@@ -63,6 +64,21 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         keys: &[BucketKey],
         route: Route,
     ) -> impl Future<Output = Result<ReadStates, Fault>> + Send;
+
+    /// Does acts of leases in one call. Acts on one bucket are done in their order, and all buckets are under one part of the
+    /// store. `near` is an estimate of the time on the server's clock. `route` says why this server is asked. A future that
+    /// is dropped leaves no transaction open.
+    ///
+    /// # Errors
+    ///
+    /// When the server gives no answer. Unless the error proves otherwise, some or all acts may be done.
+    fn act(
+        &self,
+        link: &mut Self::Link,
+        acts: &[BucketAct],
+        near: Timestamp,
+        route: Route,
+    ) -> impl Future<Output = Result<ActResults, Fault>> + Send;
 
     /// Cancels the server's work on a call without an answer, if it could take long. Does not wait for the server.
     fn give_up(&self, _link: &Self::Link) {}

@@ -12,8 +12,8 @@ use super::held_buckets::HeldRow;
 use super::readings::{Histogram, Readings, date};
 use super::rule_rows::{self, Row};
 use super::top_refused::TopRefusedDocument;
-use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::state::{GatewayState, Leases};
 use crate::gateway::telemetry::events::Event;
 use base::printable::{Printable, write_json};
 use base::time::Timestamp;
@@ -118,9 +118,23 @@ struct StoreSummary {
     call_seconds: Histogram,
     /// The number of limits that were decided without the store.
     without: u64,
+    /// Where limits over several regions live. `None` without `store.home`.
+    home: Option<HomeSummary>,
     /// The number of buckets in this process.
     buckets: usize,
     evicted: u64,
+}
+
+/// The home of limits over several regions.
+#[derive(Debug, Serialize)]
+struct HomeSummary {
+    address: String,
+    /// The region of this gateway.
+    region: String,
+    up: bool,
+    /// How long ago home last answered, in seconds. `None` before the first answer.
+    heard_seconds: Option<f64>,
+    calls: u64,
 }
 
 /// The number of responses by origin, and the number of those with status 5xx.
@@ -220,8 +234,20 @@ fn store(gateway: &GatewayState, readings: Readings<'_>) -> StoreSummary {
         errors: readings.by("rate_limiter_store_errors_total", "node").remove("").unwrap_or_default(),
         call_seconds: readings.histogram("rate_limiter_store_call_duration_seconds"),
         without: readings.total("rate_limiter_fallback_decisions_total"),
+        home: gateway.leases.as_ref().map(|leases| home(gateway, leases, readings)),
         buckets: gateway.store.local_buckets().map_or(0, |memory| memory.buckets()),
         evicted: readings.total("rate_limiter_evicted_total"),
+    }
+}
+
+fn home(gateway: &GatewayState, leases: &Leases, readings: Readings<'_>) -> HomeSummary {
+    let snapshot = gateway.snapshot.load();
+    HomeSummary {
+        address: leases.health.address().to_owned(),
+        region: snapshot.config.home.as_ref().map_or_else(String::new, |home| home.region.clone()),
+        up: leases.health.is_up(),
+        heard_seconds: leases.keeper.home().heard().map(|at| gateway.clock.now().since(at).seconds()),
+        calls: readings.total("rate_limiter_home_calls_total"),
     }
 }
 

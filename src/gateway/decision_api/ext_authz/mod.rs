@@ -146,8 +146,9 @@ fn denied(
     let unknown = Request::new(&nobody, ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128));
     let (request, cors) = request.unwrap_or((&unknown, None));
     let refusal = envoy.refuse(call, refused, request, cors);
-    if refused.refusal.reason == Reason::StoreUnavailable {
-        return Reply::Failure(Status::Unavailable, "store_unavailable");
+    let reason = refused.refusal.reason;
+    if matches!(reason, Reason::StoreUnavailable | Reason::HomeUnavailable) {
+        return Reply::Failure(Status::Unavailable, reason.name());
     }
     Reply::Message(frame::write(&CheckResponse {
         // Any status code other than 0 refuses the request.

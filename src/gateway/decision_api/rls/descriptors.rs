@@ -110,7 +110,7 @@ fn current_limit(algorithm: &Algorithm, name: &str, now: Timestamp) -> Option<Cu
 
 fn calendar_unit(algorithm: &Algorithm) -> Option<CalendarUnit> {
     match algorithm {
-        Algorithm::FixedWindow(window) => match window.window() {
+        Algorithm::FixedWindow(_) | Algorithm::Purse(_) => match algorithm.window()? {
             Window::Calendar(calendar) => Some(calendar.unit()),
             Window::Epoch(_) | Window::FirstRequest(_) => None,
         },

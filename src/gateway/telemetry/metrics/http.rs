@@ -30,21 +30,33 @@ pub(crate) struct Http2Errors {
 pub(crate) struct HttpMetrics {
     registry: Arc<Registry>,
     refused: CountersBy<Reason>,
+    /// Only a gateway with limits over several regions has such refusals.
+    home_unavailable: CounterOnUse,
 }
 
 impl HttpMetrics {
     pub(crate) fn new(store: &Settings, registry: &Arc<Registry>) -> HttpMetrics {
-        let can_occur = |reason: &Reason| *reason != Reason::StoreUnavailable || store.is_shared();
+        let can_occur = |reason: &Reason| match reason {
+            Reason::StoreUnavailable => store.is_shared(),
+            Reason::HomeUnavailable => false,
+            _ => true,
+        };
+        let of_home = Arc::clone(registry);
+        let counter = |registry: &Registry, reason: Reason| {
+            registry.counter("tollgate_refused_requests_total", &[("reason", reason.name())])
+        };
         HttpMetrics {
             registry: Arc::clone(registry),
-            refused: CountersBy::new(Reason::all().filter(can_occur), |reason| {
-                registry.counter("tollgate_refused_requests_total", &[("reason", reason.name())])
-            }),
+            refused: CountersBy::new(Reason::all().filter(can_occur), |reason| counter(registry, *reason)),
+            home_unavailable: CounterOnUse::new(move || counter(&of_home, Reason::HomeUnavailable)),
         }
     }
 
     pub(crate) fn count_refusal(&self, reason: Reason) {
-        self.refused.increment(&reason);
+        match reason {
+            Reason::HomeUnavailable => self.home_unavailable.increment(1),
+            reason => self.refused.increment(&reason),
+        }
     }
 
     /// Returns the gauge of open connections to this listener with this protocol.

@@ -8,6 +8,7 @@ use metrics::{Counter, Gauge};
 use super::amounts::AmountCounter;
 use super::counters_by::CountersBy;
 use super::counters_on_use::{CounterOnUse, CountersOnUse};
+use super::leases::LeaseMetrics;
 use super::registry::ConfigSeries;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use decision::reason::Reason;
@@ -33,6 +34,8 @@ pub(crate) struct LimitMetrics {
     pub near_limit: Counter,
     /// The number of requests that `on_store_failure: deny` refused while the store was unavailable.
     pub unavailable: CounterOnUse,
+    /// The number of requests that were refused because the home of the limit gave no answer.
+    pub home_unavailable: CounterOnUse,
     /// The results of reading the limit's settings from credentials. Empty if the limit has all its settings in the
     /// configuration.
     pub claimed_numbers: CountersBy<ClaimResult>,
@@ -45,6 +48,8 @@ pub(crate) struct LimitMetrics {
     pub budget: Option<BudgetMetrics>,
     /// The metrics of the limit's bans. `None` for a limit without `ban`.
     pub bans: Option<BanMetrics>,
+    /// The metrics of a limit over several regions. `None` for other limits.
+    pub leases: Option<LeaseMetrics>,
     /// Counts decisions without the store. Empty if the limit is never decided without the store: in shadow mode, or with a
     /// memory store.
     fallback: CountersOnUse<(OnStoreFailure, StoreError)>,
@@ -191,6 +196,9 @@ impl LimitMetrics {
                     let actions = actions(limit);
                     metrics.push(LimitMetrics::new(limit, &actions, series));
                     decided.extend(actions.iter().map(|action| [&*limit.policy, &*limit.name, action.name()]));
+                    if limit.purse().is_some() {
+                        unavailable.insert([&*limit.policy, &*limit.name, Reason::HomeUnavailable.name()]);
+                    }
                     if denies(limit) && !actions.is_empty() {
                         unavailable.insert([&*limit.policy, &*limit.name, Reason::StoreUnavailable.name()]);
                     }
@@ -233,6 +241,7 @@ impl LimitMetrics {
         let rejected = |reason: Reason| series.counter(REJECTED, &[policy, rule, mode, ("reason", reason.name())]);
         let fallback = series.counters_of(FALLBACK, &[policy, rule]);
         let unavailable = series.counters_of(REJECTED, &[policy, rule, mode]);
+        let home_unavailable = series.counters_of(REJECTED, &[policy, rule, mode]);
         let budget = BudgetMetrics::of(limit, series);
         let has_slots = limit.variants.first().is_some_and(|algorithm| algorithm.slots().is_some());
         let claims: &[ClaimResult] = if limit.claimed.is_some() { &ClaimResult::ALL } else { &[] };
@@ -256,6 +265,10 @@ impl LimitMetrics {
                 }
                 _ => CounterOnUse::noop(),
             },
+            home_unavailable: match limit.purse() {
+                Some(_) => CounterOnUse::new(move || home_unavailable(&[("reason", Reason::HomeUnavailable.name())])),
+                None => CounterOnUse::noop(),
+            },
             claimed_numbers: CountersBy::new(claims.iter().copied(), |result| {
                 series.counter("rate_limiter_claimed_numbers_total", &[rule, ("result", result.name())])
             }),
@@ -269,6 +282,7 @@ impl LimitMetrics {
             },
             budget,
             bans: BanMetrics::of(limit, series),
+            leases: LeaseMetrics::of(limit, series),
             fallback: CountersOnUse::new(actions.iter().flat_map(causes), move |(action, cause)| {
                 fallback(&[("action", action.name()), ("cause", cause.name())])
             }),

@@ -87,6 +87,23 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         "Rows of that table, and old versions of rows that are not reclaimed yet, as PostgreSQL estimates.",
     ),
     ("rate_limiter_breaker_open", Kind::Gauge, "1 while the circuit breaker keeps calls from the store."),
+    ("rate_limiter_home_up", Kind::Gauge, "1 if this gateway is connected to the home of limits over several regions."),
+    ("rate_limiter_home_calls_total", Kind::Counter, "Calls to home."),
+    ("rate_limiter_home_words_total", Kind::Counter, "Leases asked for and amounts returned in these calls."),
+    ("rate_limiter_home_errors_total", Kind::Counter, "Failed calls and connections to home."),
+    ("rate_limiter_home_call_duration_seconds", Kind::Histogram(DECISION), "Duration of a call to home."),
+    (
+        "rate_limiter_leased",
+        Kind::Gauge,
+        "What lay in the purses of a limit over several regions, when this gateway filled them last.",
+    ),
+    ("rate_limiter_leased_total", Kind::Counter, "What this gateway has leased from home."),
+    ("rate_limiter_returned_total", Kind::Counter, "What this gateway has given back to home, because nobody used it."),
+    (
+        "rate_limiter_stranded_total",
+        Kind::Counter,
+        "What home gave and no purse waited for any more: lost until the period ends, unless another gateway got it.",
+    ),
     ("rate_limiter_live_gateways", Kind::Gauge, "Gateways that share the limits while the store is unavailable."),
     ("rate_limiter_buckets", Kind::Gauge, "Buckets held in this process."),
     (

@@ -58,6 +58,7 @@ impl BucketSettings {
             let shown = |algorithm: &Algorithm| match key {
                 "algorithm" => algorithm.name().to_owned(),
                 "ban" => algorithm.ban().map_or_else(|| "none".to_owned(), |ban| ban.to_string()),
+                "scope" => if algorithm.kind().is_purse() { "global" } else { "regional" }.to_owned(),
                 "reset_on" => if algorithm.kind().has_resets() { "some" } else { "none" }.to_owned(),
                 _ => algorithm.to_string(),
             };

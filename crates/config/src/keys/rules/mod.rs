@@ -19,6 +19,7 @@ pub(crate) mod reserve;
 pub(crate) mod restricted_match;
 pub(crate) mod rule_limits;
 pub(crate) mod rule_match;
+pub(crate) mod scope;
 pub(crate) mod settled_cost;
 pub(crate) mod weights;
 
@@ -37,6 +38,7 @@ use crate::keys::rules::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
 use crate::keys::rules::overrides::OverrideReader;
 use crate::keys::rules::rule_limits::{SharedSettings, WrittenExpose, rule_limits};
 use crate::keys::rules::rule_match::{CONDITIONS, ConditionReader};
+use crate::keys::rules::scope::{HomeTerms, LEASE, SCOPE};
 use crate::language::key::{BOOLEAN, Key, Mapping, NAME, Type, names};
 use crate::language::reader::{Field, Section, all};
 use crate::language::shape::Shape;
@@ -49,12 +51,14 @@ const ACTIONS: [(&str, Otherwise); 2] = [("allow", Otherwise::Allow), ("deny", O
 const STATUSES: [(&str, RefusalStatus); 2] =
     [("429", RefusalStatus::QuotaExceeded), ("503", RefusalStatus::ReducedCapacity)];
 /// The keys that are only allowed in a rule that charges.
-const OF_CHARGES: [&str; 10] = [
+const OF_CHARGES: [&str; 12] = [
     "algorithm",
     "algorithm_config",
     "limits",
     "meter",
     "ban",
+    "scope",
+    "lease",
     "overrides",
     "overrides_file",
     "expose",
@@ -88,6 +92,8 @@ pub(crate) static RULE: Mapping = Mapping {
         Key::optional("limits", Type::NamedOneOf(algorithms::LIMIT), "Several limits, instead of `algorithm_config`."),
         Key::optional("meter", NAME, "The counter that it shares with other rules."),
         BAN,
+        SCOPE,
+        LEASE,
         Key::optional("overrides", Type::NamedOneOf(algorithms::NUMBERS), "Other numbers for some values."),
         Key::optional("overrides_file", LIST, "Overrides in a file."),
         Key::depends(
@@ -123,6 +129,8 @@ fn rule_constraints() -> Value {
                 "algorithm_config": false,
                 "meter": false,
                 "ban": false,
+                "scope": false,
+                "lease": false,
                 "overrides": {"additionalProperties": {"additionalProperties": {
                     "type": "object",
                     "additionalProperties": true
@@ -181,6 +189,8 @@ pub(crate) struct RuleDefaults<'k> {
     /// The value of `on_store_failure` for a rule that has no value of its own.
     pub on_store_failure: OnStoreFailure,
     pub has_prices: bool,
+    /// What limits over several regions need to know of home. `None` if the file has no home.
+    pub home: Option<HomeTerms>,
 }
 
 /// Reads the rules of all policies of a file. Remembers the names of rules and limits.
@@ -251,16 +261,22 @@ impl<'k> RuleReader<'k> {
             None => Some(WrittenExpose::Default(Expose::Yes)),
         };
         let refusal = section.value("status", |field| STATUS.read(field));
-        let on_store_failure = match section.get("on_store_failure") {
-            Some(field) => on_store_failure(field),
-            None => Some(self.defaults.on_store_failure),
+        let (on_store_failure, global_on_store_failure) = match section.get("on_store_failure") {
+            Some(field) => {
+                let written = on_store_failure(field);
+                (written, written)
+            }
+            // Each gateway that decides alone would exceed a limit over several regions.
+            None => (Some(self.defaults.on_store_failure), Some(OnStoreFailure::Deny)),
         };
         // Invalid settings have been reported. The limits are still checked, so that their problems are reported too.
         let shared = SharedSettings {
             expose: expose.unwrap_or(WrittenExpose::Default(Expose::Yes)),
             refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded),
             on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
+            global_on_store_failure: global_on_store_failure.unwrap_or(OnStoreFailure::Deny),
             has_prices: self.defaults.has_prices,
+            home: self.defaults.home,
             numbers: NumberReader::new(self.defaults.conditions.attributes),
         };
         let ipv6_prefix = self.defaults.conditions.ipv6_prefix;

@@ -9,8 +9,10 @@ use crate::keys::rules::cost::CostSource;
 use crate::keys::rules::meters::{BucketSettings, Meters};
 use crate::keys::rules::names::checked;
 use crate::keys::rules::overrides::{OverriddenLimit, OverrideReader};
+use crate::keys::rules::scope::{GlobalTerms, HomeTerms, SCOPE_KEYS, check_global, scope};
 use crate::language::reader::{Field, Section};
 use ledger::algorithm::{Algorithm, AlgorithmKind};
+use ledger::cost::Cost;
 use ledger::money::AmountFormat;
 use rules::rule::{Expose, Limit, LimitBan, LimitKey, OnStoreFailure, Price, RefusalStatus};
 use rules::settled_price::Unit;
@@ -22,8 +24,12 @@ pub(crate) struct SharedSettings<'k> {
     pub expose: WrittenExpose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
+    /// The same for limits over several regions.
+    pub global_on_store_failure: OnStoreFailure,
     /// Whether the file has the prices of models, without which no limit counts money.
     pub has_prices: bool,
+    /// What limits over several regions need to know of home. `None` if the file has no home.
+    pub home: Option<HomeTerms>,
 }
 
 /// Whether clients see the limits of a rule, and whether the rule itself sets this.
@@ -80,19 +86,23 @@ fn single(
     let mut misplaced = false;
     let written = field.entries();
     let ban = ban(rule);
+    let global = if may_ban(algorithm.kind) { scope(rule, shared.home) } else { Some(None) };
     if !may_ban(algorithm.kind) {
-        rule.unwanted("ban", no_ban(algorithm.kind));
-        misplaced = rule.has("ban");
+        misplaced = unwanted_beside(rule, algorithm.kind);
     }
     let read = algorithm.section(field).map(|section| {
         let beside = || "must stand beside `algorithm_config`, not in it".to_owned();
-        let ban_problem = if may_ban(algorithm.kind) { beside() } else { no_ban(algorithm.kind) };
-        for (key, problem) in [("algorithm", beside()), ("meter", beside()), ("ban", ban_problem)] {
-            section.unwanted(key, problem);
+        if !may_ban(algorithm.kind) {
+            misplaced |= unwanted_beside(&section, algorithm.kind);
+        }
+        for key in ["algorithm", "meter", "ban", "scope", "lease"] {
+            if may_ban(algorithm.kind) || !SPENT_LIMIT_KEYS.contains(&key) {
+                section.unwanted(key, beside());
+            }
             misplaced |= section.has(key);
         }
-        let read = ReadLimit::read(algorithm, &section, shared, ban);
-        section.close_except(&["ban"]);
+        let read = ReadLimit::read(algorithm, &section, shared, (ban, global));
+        section.close_except(&SPENT_LIMIT_KEYS);
         read
     });
     let read = read.unwrap_or(ReadLimit::wrong(algorithm));
@@ -100,12 +110,27 @@ fn single(
     let own = OverriddenLimit { name: "", numbers: read.others(NumberReader::in_file()), written };
     let overrides = overrides.overrides(rule, own);
     let limit = read.limit(String::new(), shared).filter(|_| !misplaced)?;
-    Some(vec![Limit { overrides: overrides?, meter: meter?, ..limit }])
+    let limit = Limit { overrides: overrides?, meter: meter?, ..limit };
+    Some(vec![over_regions(limit, global?.zip(rule.get("scope")))?])
 }
 
-/// Returns the problem of a `ban` on this algorithm, which cannot have one.
-fn no_ban(kind: AlgorithmKind) -> String {
-    format!("must stand on token_bucket or fixed_window, stands on {}", kind.name())
+/// The keys that only a token bucket or a fixed window may have.
+const SPENT_LIMIT_KEYS: [&str; 3] = ["ban", SCOPE_KEYS[0], SCOPE_KEYS[1]];
+
+/// Reports the keys that a limit with this algorithm cannot have. Returns whether there was one.
+fn unwanted_beside(section: &Section<'_>, kind: AlgorithmKind) -> bool {
+    for key in SPENT_LIMIT_KEYS {
+        section.unwanted(key, format_args!("must stand on token_bucket or fixed_window, stands on {}", kind.name()));
+    }
+    SPENT_LIMIT_KEYS.iter().any(|key| section.has(key))
+}
+
+/// Makes a limit hold over all regions, if it has `scope: global`.
+fn over_regions(limit: Limit, global: Option<(GlobalTerms, Field<'_>)>) -> Option<Limit> {
+    match global {
+        Some((global, field)) => global.limit(limit, &field),
+        None => Some(limit),
+    }
 }
 
 /// Reads several limits with their names, and their overrides.
@@ -117,7 +142,7 @@ fn several(
     overrides: OverrideReader<'_>,
     meters: &mut Meters,
 ) -> Option<Vec<Limit>> {
-    for key in ["meter", "ban"] {
+    for key in ["meter", "ban", "scope", "lease"] {
         rule.unwanted(key, "must not stand beside `limits`, but in one of them");
     }
     let pairs = field.pairs()?;
@@ -129,7 +154,7 @@ fn several(
     let mut others = Vec::with_capacity(limit_count);
     // All limits are read, even after an invalid limit.
     let mut limits = Vec::with_capacity(limit_count);
-    let (mut queue, mut valid) = (None, !rule.has("meter") && !rule.has("ban"));
+    let (mut queue, mut valid) = (None, !rule.has("meter") && !SPENT_LIMIT_KEYS.iter().any(|key| rule.has(key)));
     for (text, position, field) in pairs {
         let key = field.clone().at(position);
         let (written, algorithm) = (field.entries(), NamedAlgorithm::of_limit(of_rule, &field));
@@ -138,14 +163,16 @@ fn several(
             valid = false;
             continue;
         };
-        let ban = if may_ban(algorithm.kind) { ban(&section) } else { Some(None) };
-        let read = ReadLimit::read(algorithm, &section, shared, ban);
+        let (ban, global, field) = match may_ban(algorithm.kind) {
+            true => (ban(&section), scope(&section, shared.home), section.get("scope")),
+            false => (Some(None), Some(None), None),
+        };
+        let read = ReadLimit::read(algorithm, &section, shared, (ban, global));
         let meter = meters.meter(&section, read.bucket_settings(overrides.keys));
         if !may_ban(algorithm.kind) {
-            section.unwanted("ban", no_ban(algorithm.kind));
-            valid &= !section.has("ban");
+            valid &= !unwanted_beside(&section, algorithm.kind);
         }
-        section.close_except(&["ban"]);
+        section.close_except(&SPENT_LIMIT_KEYS);
         if read.delays()
             && let Some(first) = queue.replace(text)
         {
@@ -155,7 +182,7 @@ fn several(
         }
         others.push(OverriddenLimit { name: text, numbers: read.others(NumberReader::in_file()), written });
         let limit = checked(&key, text).and_then(|name| read.limit(name.to_owned(), shared));
-        limits.push(limit.zip(meter).map(|(limit, meter)| Limit { meter, ..limit }));
+        limits.push(limit.zip(meter).map(|(limit, meter)| (Limit { meter, ..limit }, global.flatten().zip(field))));
     }
     if others.len() < limit_count {
         // The overrides are not read, because an override may name a limit that could not be read.
@@ -163,7 +190,8 @@ fn several(
     }
     let overrides = overrides.of_several(rule, &others);
     let limits = limits.into_iter().collect::<Option<Vec<_>>>().filter(|_| valid)?;
-    Some(limits.into_iter().zip(overrides?).map(|(limit, overrides)| Limit { overrides, ..limit }).collect())
+    let limits = limits.into_iter().zip(overrides?);
+    limits.map(|((limit, global), overrides)| over_regions(Limit { overrides, ..limit }, global)).collect()
 }
 
 /// The settings of a limit. Invalid settings have been reported.
@@ -175,6 +203,8 @@ struct ReadLimit {
     price: Option<Price>,
     candidate: Option<Option<LimitNumbers>>,
     ban: Option<Option<LimitBan>>,
+    /// The settings of a limit over several regions.
+    global: Option<Option<GlobalTerms>>,
 }
 
 impl ReadLimit {
@@ -186,7 +216,7 @@ impl ReadLimit {
         algorithm: NamedAlgorithm,
         section: &Section<'_>,
         shared: SharedSettings<'_>,
-        ban: Option<Option<LimitBan>>,
+        (ban, global): (Option<Option<LimitBan>>, Option<Option<GlobalTerms>>),
     ) -> ReadLimit {
         let source = cost_source(algorithm.kind, section);
         let format = source.as_ref().map(CostSource::format).unwrap_or_default();
@@ -208,18 +238,21 @@ impl ReadLimit {
         if !is_priced {
             section.wrong("cost_source", "`llm_cost` needs `prices`, a file with the prices of models");
         }
-        let price = price.filter(|_| is_priced);
+        let is_countable = global.flatten().is_none() || check_global(section, price.as_ref()).is_some();
+        let price = price.filter(|_| is_priced && is_countable);
         let countable = match (&numbers, &price) {
             (Some(numbers), Some(price)) => check_price(&numbers.base, section, price),
             _ => Some(()),
         };
-        let read = ReadLimit { algorithm, format, numbers, price: countable.and(price), candidate: None, ban };
+        let price = countable.and(price);
+        let read = ReadLimit { algorithm, format, numbers, price, candidate: None, ban, global };
         let candidate = section.optional("shadow", |field| read.others(reader).read(field));
         ReadLimit { candidate, ..read }
     }
 
     fn wrong(algorithm: NamedAlgorithm) -> ReadLimit {
-        ReadLimit { algorithm, format: AmountFormat::Number, numbers: None, price: None, candidate: None, ban: None }
+        let format = AmountFormat::Number;
+        ReadLimit { algorithm, format, numbers: None, price: None, candidate: None, ban: None, global: None }
     }
 
     /// Returns the reader for the limit's overrides and shadow.
@@ -234,15 +267,18 @@ impl ReadLimit {
 
     fn bucket_settings(&self, keys: Option<&[LimitKey]>) -> BucketSettings {
         let ban_status = self.ban.flatten().map(|ban| ban.status);
-        BucketSettings {
-            ban_status,
-            ..BucketSettings::new(keys, self.algorithm.valid.and(self.base()), self.price.clone())
-        }
+        let over_regions = |base| self.global.flatten().map_or(base, |global| global.apply(base, Cost::default()));
+        let algorithm = self.algorithm.valid.and(self.base()).map(over_regions);
+        BucketSettings { ban_status, ..BucketSettings::new(keys, algorithm, self.price.clone()) }
     }
 
     fn limit(self, name: String, shared: SharedSettings<'_>) -> Option<Limit> {
         self.algorithm.valid?;
         let (price, numbers, candidate, ban) = (self.price?, self.numbers?, self.candidate?, self.ban?);
+        let on_store_failure = match self.global? {
+            Some(_) => shared.global_on_store_failure,
+            None => shared.on_store_failure,
+        };
         let (least, expose) = (price.least(), shared.expose.of(&price));
         let (algorithm, claimed) = numbers.with_least(least);
         let (candidate, candidate_claimed) = match candidate.map(|numbers| numbers.with_least(least)) {
@@ -261,7 +297,7 @@ impl ReadLimit {
             expose,
             refusal: shared.refusal,
             ban_status: ban.map(|ban| ban.status).unwrap_or_default(),
-            on_store_failure: shared.on_store_failure,
+            on_store_failure,
         })
     }
 }

@@ -1,6 +1,8 @@
 //! Reads `store`: where buckets are stored.
 
+pub(crate) mod breaker;
 pub(crate) mod cluster;
+pub(crate) mod home;
 pub(crate) mod host_ports;
 pub(crate) mod postgres;
 pub(crate) mod redis;
@@ -9,17 +11,19 @@ pub(crate) mod store_login;
 
 use serde_json::json;
 
+use crate::keys::store::breaker::{BREAKER, breaker};
+use crate::keys::store::home::{HOME, Home, home};
 use crate::keys::store::postgres::{POSTGRES, postgres as read_postgres};
 use crate::keys::store::redis::{REDIS, redis as read_redis};
 use crate::language::duration::{self, units};
 use crate::language::environment::Environment;
-use crate::language::key::{Key, Mapping, PATH, POSITIVE_DURATION, Type, unconstrained};
+use crate::language::key::{Key, Mapping, PATH, Type};
 use crate::language::reader::Field;
 use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
 use base::time::Micros;
 use stores::memory::bucket_file::BucketFileSettings;
-use stores::{Settings, breaker, memory};
+use stores::{Settings, memory};
 
 /// A larger number of gateways is a typing error, because each gateway's share of a limit would be almost zero.
 const MOST_GATEWAYS: u64 = 1_000;
@@ -37,6 +41,11 @@ pub(crate) static STORE: Mapping = Mapping {
             Type::Whole { least: 1, most: MOST_GATEWAYS },
             "1",
             "The least number of gateways that share the limits, by which `local` divides.",
+        ),
+        Key::optional(
+            "home",
+            Type::Mapping(&HOME),
+            "Where limits with `scope: global` live, which hold over several regions.",
         ),
     ],
     constraints: || {
@@ -87,23 +96,8 @@ const SAVE_EVERY: ValueKind<ParseText<Micros>> = ValueKind::reporting(
     },
 );
 
-static BREAKER: Mapping = Mapping {
-    heading: Some("key in `breaker`"),
-    definition: None,
-    keys: &[
-        Key::default("failures", Type::Whole { least: 1, most: 1_000_000 }, "5", "Failed calls in a row that open it."),
-        Key::default(
-            "cooldown",
-            POSITIVE_DURATION,
-            "1s",
-            "The first pause, random within a quarter in both directions.",
-        ),
-        Key::default("max_cooldown", POSITIVE_DURATION, "30s", "The longest pause; at least `cooldown`."),
-    ],
-    constraints: unconstrained,
-};
-
-pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+/// Reads the store of this region, and the home of the limits that hold over several regions.
+pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<(Settings, Option<Home>)> {
     if !field.is_map() {
         let hint = match field.text_if_any() {
             Some("memory") => "write `store: {memory: {}}`, or leave it out",
@@ -122,6 +116,7 @@ pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Se
     let redis = section.optional("redis", |field| read_redis(field.hidden(), environment));
     let postgres = section.optional("postgres", |field| read_postgres(field.hidden(), environment));
     let gateways = section.whole("gateways");
+    let home = section.optional("home", |field| home(field, environment));
     let present: Vec<&str> = ["redis", "postgres", "memory"].into_iter().filter(|key| section.has(key)).collect();
     if matches!(present[..], [] | ["memory"]) && section.has("gateways") {
         section.unwanted("gateways", "must stand beside `redis` or `postgres`: buckets in memory are not shared");
@@ -137,7 +132,7 @@ pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Se
         [] => false,
     };
     section.close();
-    match (memory?, redis?, postgres?) {
+    let settings = match (memory?, redis?, postgres?) {
         _ if several => None,
         (_, Some(redis), _) => Some(stores::redis::Settings { breaker: breaker?, gateways: gateways?, ..redis }.into()),
         (_, _, Some(postgres)) => {
@@ -145,7 +140,8 @@ pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Se
         }
         // The memory store never fails, so it needs no breaker.
         (memory, None, None) => breaker.and(gateways).map(|_| memory.unwrap_or_default().into()),
-    }
+    };
+    settings.zip(home)
 }
 
 fn memory(field: Field<'_>, environment: Environment<'_>) -> Option<memory::Settings> {
@@ -159,28 +155,6 @@ fn memory(field: Field<'_>, environment: Environment<'_>) -> Option<memory::Sett
     section.close();
     let (path, save_every) = (path?, save_every?);
     Some(memory::Settings { max_buckets: max_buckets?, file: path.map(|path| BucketFileSettings { path, save_every }) })
-}
-
-fn breaker(field: Field<'_>) -> Option<breaker::Settings> {
-    let section = field.section(&BREAKER)?;
-    let failures = section.whole("failures");
-    let cooldown = section.positive_duration("cooldown");
-    let max_cooldown = section.positive_duration("max_cooldown");
-    let max_field = section.get("max_cooldown");
-    section.close();
-    let (failures, cooldown, max_cooldown) = (failures?, cooldown?, max_cooldown?);
-    match max_field {
-        Some(field) if max_cooldown < cooldown => {
-            field.must("be at least `cooldown`");
-            None
-        }
-        // A `cooldown` above the default of `max_cooldown` is also the longest cooldown.
-        _ => Some(breaker::Settings {
-            failures: u32::try_from(failures).ok()?,
-            cooldown,
-            max_cooldown: max_cooldown.max(cooldown),
-        }),
-    }
 }
 
 #[cfg(test)]
@@ -199,6 +173,6 @@ mod tests {
         let read = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
         let environment = Environment { variable: &|_| None, folder: Path::new(""), read: &read };
         assert_eq!(memory(root.clone(), environment), Some(memory::Settings::default()));
-        assert_eq!(breaker(root), Some(breaker::Settings::default()));
+        assert_eq!(breaker(root), Some(stores::breaker::Settings::default()));
     }
 }

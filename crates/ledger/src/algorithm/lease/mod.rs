@@ -21,6 +21,7 @@ pub mod home;
 #[cfg(test)]
 mod model_check;
 pub mod purse;
+mod size;
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
@@ -31,14 +32,23 @@ use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 pub use home::{Home, HomeAnswer};
 pub use purse::{Purse, PurseAct, PurseReply};
+pub use size::LeaseSize;
 
-/// Identifies a region at home: the beginning of the hash of its name.
+/// Identifies a purse of a region at home: the beginning of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionId(pub u64);
 
 impl RegionId {
     pub fn of(name: &str) -> RegionId {
         let hash: [u8; 32] = Sha256::digest(name.as_bytes()).into();
+        let (first, _) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+        RegionId(u64::from_be_bytes(*first) & EXACT)
+    }
+
+    /// Returns the id of the purse with this key in a region. Purses with other numbers of the same limit have other ids, because each
+    /// of them numbers its own words.
+    pub fn of_purse(region: &str, key: [u8; 16]) -> RegionId {
+        let hash: [u8; 32] = Sha256::new_with_prefix(region.as_bytes()).chain_update(key).finalize().into();
         let (first, _) = hash.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
         RegionId(u64::from_be_bytes(*first) & EXACT)
     }

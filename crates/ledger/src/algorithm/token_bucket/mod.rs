@@ -121,6 +121,17 @@ impl TokenBucket {
         }
     }
 
+    /// Returns this bucket with a burst of at most this amount.
+    #[must_use]
+    pub(in crate::algorithm) fn with_burst_of(&self, most: Cost) -> TokenBucket {
+        TokenBucket { burst: self.burst.min(most), ..*self }
+    }
+
+    /// Returns the rate as a fraction in lowest terms, or in the common unit: thousandths of a token, and microseconds.
+    pub(in crate::algorithm) fn fraction(&self) -> [u64; 2] {
+        [self.refill, self.unit]
+    }
+
     /// Returns the amount that is refilled in a second, rounded up to thousandths.
     pub fn per_second(&self) -> Cost {
         let thousandths = (u128::from(self.refill) * 1_000_000).div_ceil(u128::from(self.unit));

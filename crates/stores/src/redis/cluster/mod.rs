@@ -7,6 +7,7 @@
 //! which would charge twice. Here a call is sent again only after the reply MOVED, ASK or TRYAGAIN. Such a reply proves
 //! that the call did not run.
 
+mod acts;
 mod apart;
 mod directory;
 mod hash_tags;

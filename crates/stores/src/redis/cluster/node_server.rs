@@ -9,11 +9,13 @@ use super::directory::{Directory, NodeId};
 use super::hash_tags::TagIndex;
 use crate::error::{Fault, StoreError};
 use crate::events::{EventSink, RunningGateway};
+use crate::lease_acts::{ActResults, BucketAct};
 use crate::redis::bucket_reads;
-use crate::redis::codec::Call;
+use crate::redis::codec::{Call, LeaseCall};
 use crate::redis::dial::step;
 use crate::redis::fault_injection::Hooks;
 use crate::redis::handshake::{connect, send};
+use crate::redis::lease_script::LeaseScript;
 use crate::redis::noscript::{is_noscript, load_if_unknown};
 use crate::redis::readiness::Readiness;
 use crate::redis::server::Link;
@@ -38,6 +40,7 @@ pub(crate) struct NodeServer {
     login: Arc<CurrentLogin>,
     directory: Arc<Directory>,
     script: String,
+    leases: LeaseScript,
     clock: Clock,
     hooks: Hooks,
     readiness: Readiness,
@@ -83,6 +86,7 @@ impl NodeServer {
             login,
             directory,
             script,
+            leases: LeaseScript::new(clock.clone(), hooks),
             clock,
             hooks,
             readiness: Readiness::new(),
@@ -247,6 +251,23 @@ impl Transport for NodeServer {
         let replies = replies.map(|(_, reply)| reply.extract_error().map_err(redirected));
         let read = bucket_reads::parse(replies, keys.len())?;
         Ok(ReadStates { now: self.hooks.moment(&self.clock).unwrap_or(read.now), ..read })
+    }
+
+    /// Does acts on buckets that are all under one hash tag.
+    async fn act(
+        &self,
+        link: &mut Link,
+        acts: &[BucketAct],
+        near: Timestamp,
+        route: Route,
+    ) -> Result<ActResults, Fault> {
+        let tag = acts.first().map_or(TagIndex(0), |act| self.directory.tags.of(&act.key));
+        let prefix = self.directory.tags.get(tag).map_or("", |tag| &tag.prefix);
+        let call = LeaseCall::new(acts);
+        let reply = self.leases.run(&mut link.connection, &call, prefix, near, route).await?;
+        let redirected = |error| self.directory.redirected(tag, &error, &self.address, self.clock.now());
+        let reply = reply.map_err(redirected)?;
+        call.results(&reply).map_err(|error| Fault::new(error, "the script was answered with something else"))
     }
 
     /// Sends a heartbeat if this node has the first hash tag. Gateways are listed under that tag.

@@ -3,6 +3,7 @@
 //!
 //! A connection counts as down until it has been tested, and no request waits for a connection that is down.
 
+mod act;
 mod batch;
 mod call;
 mod call_parts;
@@ -14,7 +15,7 @@ pub(super) mod timed_holds;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as FairMutex, Notify, mpsc};
@@ -27,7 +28,7 @@ use super::queue::{PendingTake, Queue};
 use super::settings::Settings;
 use super::transport::Transport;
 use crate::breaker::{Breaker, Change};
-use crate::error::StoreError;
+use crate::error::{Fault, StoreError};
 use crate::events::{Event, EventSink, RunningGateway};
 use crate::fallback::FallbackShare;
 use crate::store_clock::StoreClock;
@@ -48,6 +49,10 @@ pub struct StoreState {
     pub this_gateway: Arc<Mutex<RunningGateway>>,
     /// The random name of this gateway in heartbeats.
     pub gateway_name: [u8; 8],
+    /// Whether connections send no heartbeats, so that this gateway does not count among those that share the store.
+    pub is_silent: Arc<AtomicBool>,
+    /// When the server last answered acts, or a question of a connection without heartbeats, as a [`Timestamp`]. 0 if it never did.
+    pub heard: Arc<AtomicU64>,
     pub hooks: Hooks,
 }
 
@@ -62,9 +67,19 @@ impl StoreState {
             this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
             // The standard library gives a `RandomState` random keys.
             gateway_name: RandomState::new().hash_one(0).to_le_bytes(),
+            is_silent: Arc::default(),
+            heard: Arc::default(),
             hooks,
         }
     }
+}
+
+/// A connection that is up.
+#[derive(Clone, Debug)]
+struct OpenLink<L> {
+    link: L,
+    /// Gets a fault after which the connection must be closed.
+    failed: mpsc::Sender<Fault>,
 }
 
 #[derive(Debug)]
@@ -87,8 +102,8 @@ pub(crate) struct Connection<T: Transport> {
     further: Notify,
     /// The moment, as a [`Timestamp`], from which every new request may cause a further call.
     further_from: AtomicU64,
-    /// The connection while it is up, for reads besides the calls.
-    link: Mutex<Option<T::Link>>,
+    /// The connection while it is up, for reads and acts besides the calls.
+    link: Mutex<Option<OpenLink<T::Link>>>,
     /// Held during a read, because the replies to several reads could be too long together.
     reading: FairMutex<()>,
     /// The slots that the requests of this worker hold, on all nodes of a cluster.

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
-use super::Connection;
 use super::lanes::{Lanes, Session};
 use super::round_trip::RoundTrip;
+use super::{Connection, OpenLink};
 use crate::error::{Fault, StoreError};
 use crate::events::Event;
 use crate::remote::queue::Queue;
@@ -106,8 +106,9 @@ impl<T: Transport> Connection<T> {
     /// Makes calls until the connection cannot be used any more. Returns the reason.
     async fn serve(&self, connected: DrivenLink<T::Link>, queue: &mut Queue, pause: &mut Duration) -> Fault {
         let DrivenLink { link, mut driver, .. } = connected;
-        *self.link.lock() = Some(link.clone());
-        let fault = self.serve_link(link, &mut driver, queue, pause).await;
+        let (failed, mut failure) = mpsc::channel(1);
+        *self.link.lock() = Some(OpenLink { link: link.clone(), failed });
+        let fault = self.serve_link(link, &mut driver, &mut failure, queue, pause).await;
         *self.link.lock() = None;
         fault
     }
@@ -116,6 +117,7 @@ impl<T: Transport> Connection<T> {
         &self,
         link: T::Link,
         mut driver: &mut Driver,
+        failure: &mut mpsc::Receiver<Fault>,
         queue: &mut Queue,
         pause: &mut Duration,
     ) -> Fault {
@@ -127,8 +129,14 @@ impl<T: Transport> Connection<T> {
                 transport.watch(link.clone(), &self.events).await;
                 std::future::pending::<Fault>().await
             };
+            let beating = async {
+                match self.shared.is_silent.load(Ordering::Relaxed) {
+                    true => self.ask_at_intervals(link.clone()).await,
+                    false => self.heartbeat.keep(transport, link.clone()).await,
+                }
+            };
             tokio::select! {
-                fault = self.heartbeat.keep(transport, link.clone()) => fault,
+                fault = beating => fault,
                 fault = watching => fault,
             }
         };
@@ -143,6 +151,7 @@ impl<T: Transport> Connection<T> {
                 fault = lanes.run(feed.as_mut()) => fault,
                 fault = heartbeat => fault,
                 fault = &mut driver => fault,
+                Some(fault) = failure.recv() => fault,
             };
             if fault.error == StoreError::Replica {
                 // The other calls may have run. Only their answers can prove that they did not.

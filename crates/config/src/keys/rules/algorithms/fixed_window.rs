@@ -8,6 +8,7 @@ use crate::keys::rules::ban::BAN_OF_LIMIT;
 use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::keys::rules::cost::{FIXED_COST, MAX_COST, MIN_COST};
 use crate::keys::rules::reserve::RESERVE;
+use crate::keys::rules::scope::{LEASE_OF_LIMIT, SCOPE_OF_LIMIT};
 use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST, RESET_ON};
 use crate::keys::rules::weights::WEIGHTS;
 use crate::language::duration::{self, units};
@@ -63,6 +64,8 @@ pub(super) static LIMIT: Mapping = Mapping {
         ALGORITHM_OF_LIMIT,
         METER_OF_LIMIT,
         BAN_OF_LIMIT,
+        SCOPE_OF_LIMIT,
+        LEASE_OF_LIMIT,
         LIMIT_KEY,
         Key::required("window", LENGTH.declared(), "A duration from the Unix epoch on, or a period of a calendar."),
         Key::default(

@@ -424,10 +424,12 @@ pub(crate) fn rule_constraints() -> Vec<Value> {
     let rule = |kind| {
         let lone = json!({
             "allOf": [keys(limit_keys(kind))],
-            "properties": {"algorithm": false, "meter": false, "ban": false}
+            "properties": {"algorithm": false, "meter": false, "ban": false, "scope": false, "lease": false}
         });
         let properties = json!({
             "ban": may_ban(kind),
+            "scope": may_ban(kind),
+            "lease": may_ban(kind),
             "algorithm_config": lone,
             "limits": {"type": "object", "additionalProperties": {"allOf": limit(kind)}},
             "overrides": {

@@ -7,6 +7,7 @@ use crate::keys::rules::ban::BAN_OF_LIMIT;
 use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::keys::rules::cost::{FIXED_COST, MAX_COST, MIN_COST};
 use crate::keys::rules::reserve::RESERVE;
+use crate::keys::rules::scope::{LEASE_OF_LIMIT, SCOPE_OF_LIMIT};
 use crate::keys::rules::settled_cost::{COST_SOURCE, COUNT_ON, DEFAULT_COST, RESET_ON};
 use crate::keys::rules::weights::WEIGHTS;
 use crate::language::duration::{self, units};
@@ -80,6 +81,8 @@ pub(crate) static LIMIT: Mapping = Mapping {
         ALGORITHM_OF_LIMIT,
         METER_OF_LIMIT,
         BAN_OF_LIMIT,
+        SCOPE_OF_LIMIT,
+        LEASE_OF_LIMIT,
         RPS,
         TOKENS_PER_SECOND,
         RATE_OR_MONEY_RATE,

@@ -13,17 +13,25 @@ mod stored_purse;
 #[cfg(test)]
 mod tests;
 
+use sha2::{Digest, Sha256};
 use smallvec::{SmallVec, smallvec};
 
-use super::{HomeAnswer, MarkedWord, Word, WordId, WordKind};
+use super::{Home, HomeAnswer, LeaseSize, MarkedWord, Word, WordId, WordKind};
 use crate::algorithm::budget::SpentLimit;
 use crate::algorithm::step::{ChargeResult, EXACT, Entry, Level, Numbers, Period, Step};
+use crate::algorithm::token_bucket::TokenBucket;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 use stored_purse::{MOST_TRIES, PendingWord, StoredPurse};
 
 /// The wait of a request that a purse cannot pay, if home may be able to.
 pub const ASK_HOME: Micros = Micros(0);
+
+/// The beginning of what is hashed as the numbers of a purse.
+const NUMBERS_OF_PURSES: &[u8] = b"tollgate/7 numbers";
+
+/// For how many times `return_after` the home of a token bucket holds what lies in a purse, after the last word of its region.
+const LIVES: u64 = 10;
 
 /// How many times `return_after` an answer is waited for.
 const WAITS_FOR_ANSWER: u64 = 10;
@@ -34,7 +42,7 @@ pub struct Purse {
     /// The limit that holds over all regions.
     limit: SpentLimit,
     /// The most that a purse holds, and asks home for.
-    largest: Cost,
+    size: LeaseSize,
     /// How long an answer of home is expected.
     timeout: Micros,
     /// After how long an untouched purse gives back what is left. Also how long home is believed to be short.
@@ -70,10 +78,53 @@ pub enum PurseReply {
 impl Purse {
     /// Makes the purses of a limit. `None` if nothing fits into one, or if the numbers are too large.
     pub fn new(limit: SpentLimit, largest: Cost, timeout: Micros, return_after: Micros) -> Option<Purse> {
-        let is_exact = largest.thousandths() <= EXACT >> 2 && timeout.0.max(return_after.0) <= EXACT >> 8;
-        let is_positive = largest > Cost::default() && timeout.0 > 0 && return_after.0 > 0;
-        let limit = limit.without_thresholds();
-        (is_exact && is_positive).then_some(Purse { limit, largest, timeout, return_after })
+        let is_exact = largest.thousandths() <= EXACT >> 2;
+        Purse::sized(limit, LeaseSize::fixed(largest), timeout, return_after).filter(|_| is_exact)
+    }
+
+    /// Makes the purses of a limit, each with a share of the limit. `None` as for [`Purse::new`].
+    pub fn sized(limit: SpentLimit, size: LeaseSize, timeout: Micros, return_after: Micros) -> Option<Purse> {
+        let purse = Purse { limit: limit.without_thresholds(), size, timeout, return_after };
+        let is_exact = timeout.0.max(return_after.0) <= EXACT >> 8;
+        let is_positive = purse.largest() > Cost::default() && timeout.0 > 0 && return_after.0 > 0;
+        (is_exact && is_positive).then_some(purse)
+    }
+
+    /// Returns the most that a purse holds, and asks home for.
+    pub fn largest(&self) -> Cost {
+        self.size.of(self.limit.ceiling())
+    }
+
+    /// Returns after how long an untouched purse gives back what is left.
+    pub fn return_after(&self) -> Micros {
+        self.return_after
+    }
+
+    /// Returns a limit of one region that grants one purse in each period.
+    pub(in crate::algorithm) fn alone(&self) -> SpentLimit {
+        match self.limit {
+            SpentLimit::FixedWindow(window) => {
+                SpentLimit::FixedWindow(window.with_amount(self.largest().min(window.limit())).unwrap_or(window))
+            }
+            SpentLimit::TokenBucket(bucket) => SpentLimit::TokenBucket(bucket.with_burst_of(self.largest())),
+        }
+    }
+
+    /// Returns the home of the limit over this number of regions. `None` without regions, or if there are too many.
+    pub fn home(&self, regions: u64) -> Option<Home> {
+        Home::new(self.limit, regions, Micros(self.return_after.0.saturating_mul(LIVES)))
+    }
+
+    /// Returns a hash of the numbers that may differ from request to request: the burst or limit, and the rate.
+    pub fn numbers_hash(&self) -> [u8; 16] {
+        let rate = self.limit.token_bucket().map_or([0, 0], TokenBucket::fraction);
+        let mut hash = Sha256::new_with_prefix(NUMBERS_OF_PURSES);
+        for number in [self.limit.ceiling().thousandths()].into_iter().chain(rate) {
+            hash.update(number.to_be_bytes());
+        }
+        let mut first = [0; 16];
+        first.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
+        first
     }
 
     /// Returns the limit that holds over all regions.
@@ -90,7 +141,7 @@ impl Purse {
     /// Returns the settings as integers for the Lua twin.
     pub(in crate::algorithm) fn numbers(&self) -> Numbers {
         let is_zero = self.limit.ceiling() == Cost::default();
-        smallvec![self.largest.thousandths(), self.timeout.0, self.return_after.0, u64::from(is_zero)]
+        smallvec![self.largest().thousandths(), self.timeout.0, self.return_after.0, u64::from(is_zero)]
     }
 
     /// Computes the result of charging `cost` at `now`. `None` is the state of a purse that was never filled. An invalid state
@@ -104,7 +155,7 @@ impl Purse {
                 let purse = StoredPurse { left, since_mark, touched: now, ..purse };
                 ChargeResult::Fits { level: self.level(&purse, now), entry: self.entry(&purse), delay: Micros(0) }
             }
-            None if cost > self.largest => ChargeResult::Never,
+            None if cost > self.largest() => ChargeResult::Never,
             None if self.is_short(&purse, now) => ChargeResult::Short { wait: purse.short_until.since(now) },
             None => ChargeResult::Short { wait: ASK_HOME },
         };
@@ -142,7 +193,7 @@ impl Purse {
         if let Some(waiting) = purse.waiting.filter(|waiting| waiting.kind == WordKind::Lease) {
             return (!self.is_expected(&waiting, now)).then(|| self.again(purse, waiting, now)).flatten();
         }
-        let missing = self.largest.thousandths().saturating_sub(purse.left);
+        let missing = self.largest().thousandths().saturating_sub(purse.left);
         if missing == 0 || self.is_short(&purse, now) || purse.left >= self.reorder_level(&purse, cost) {
             return None;
         }
@@ -239,7 +290,7 @@ impl Purse {
     /// not empty before the answer comes. If a lease is too small for a round trip, every request waits, and small leases would make it
     /// worse.
     fn reorder_level(&self, purse: &StoredPurse, cost: Cost) -> u64 {
-        let (largest, two_trips) = (self.largest.thousandths(), plus(purse.trip, purse.trip));
+        let (largest, two_trips) = (self.largest().thousandths(), plus(purse.trip, purse.trip));
         let least = cost.thousandths().max(largest / 8);
         if two_trips > largest { least } else { least.max(two_trips.min(largest / 2)) }
     }

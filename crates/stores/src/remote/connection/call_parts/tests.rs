@@ -9,6 +9,7 @@ use super::*;
 use crate::breaker;
 use crate::error::{Fault, StoreError};
 use crate::events::{EventSink, RunningGateway};
+use crate::lease_acts::{ActResults, BucketAct};
 use crate::memory::local_holds::SlotBook;
 use crate::remote::fault_injection::Hooks;
 use crate::remote::heartbeat::ConnectedWorkers;
@@ -42,6 +43,10 @@ impl Transport for FourParts {
     }
 
     async fn read(&self, (): &mut (), _: &[BucketKey], _: Route) -> Result<ReadStates, Fault> {
+        Err(Fault::new(StoreError::Unreachable, "a test"))
+    }
+
+    async fn act(&self, (): &mut (), _: &[BucketAct], _: Timestamp, _: Route) -> Result<ActResults, Fault> {
         Err(Fault::new(StoreError::Unreachable, "a test"))
     }
 

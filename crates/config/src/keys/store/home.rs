@@ -1,0 +1,147 @@
+//! Reads `home` in `store`: where limits live that hold over several regions, and which regions there are.
+
+use std::collections::HashSet;
+
+use serde_json::json;
+
+use crate::keys::rules::scope::HomeTerms;
+use crate::keys::store::breaker::{BREAKER, breaker};
+use crate::keys::store::postgres::{POSTGRES, postgres};
+use crate::keys::store::redis::{REDIS, redis};
+use crate::language::environment::Environment;
+use crate::language::key::{Key, Mapping, NAME, POSITIVE_DURATION, Type};
+use crate::language::reader::{Field, Section, all};
+use crate::language::shape::{List, Shape};
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types;
+use base::time::Micros;
+use stores::Settings;
+
+/// The largest number of regions. With more, almost nothing of a limit could lie in the purse of each.
+const MOST_REGIONS: usize = 64;
+
+const REGIONS: ValueKind<ReadField<Vec<String>>> = ValueKind::new(
+    "list of 1 to 64 names, made like that of a rule",
+    Shape::List(List {
+        most: MOST_REGIONS,
+        members: "regions",
+        unique: true,
+        ..List::non_empty(&value_types::NAME, "have at least one region")
+    }),
+    regions,
+);
+
+pub(crate) static HOME: Mapping = Mapping {
+    heading: Some("key in `home`"),
+    definition: None,
+    keys: &[
+        Key::optional("redis", Type::Mapping(&REDIS), "Home is a Redis."),
+        Key::optional("postgres", Type::Mapping(&POSTGRES), "Home is a PostgreSQL."),
+        Key::default(
+            "timeout",
+            POSITIVE_DURATION,
+            "500ms",
+            "How long an answer of home is expected, and how long a request waits for it.",
+        ),
+        Key::required("region", NAME, "The region of this gateway, one of `regions`."),
+        Key::required("regions", REGIONS.declared(), "All regions that share limits; the same in every region."),
+        Key::depends(
+            "return_after",
+            POSITIVE_DURATION,
+            "3 % of the limit's window, at least 10s",
+            "How long a region keeps what it does not use, and how long home is believed to have nothing.",
+        ),
+        Key::default("breaker", Type::Mapping(&BREAKER), "{}", "When home is not asked for a while."),
+    ],
+    constraints: || json!({"oneOf": [{"required": ["redis"]}, {"required": ["postgres"]}]}),
+};
+
+/// Where limits live that hold over several regions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    pub store: Settings,
+    /// How long an answer is expected.
+    pub timeout: Micros,
+    /// The region of this gateway, one of the regions.
+    pub region: String,
+    pub regions: Vec<String>,
+    /// After how long a region gives back what it does not use. `None`: it depends on the limit.
+    pub return_after: Option<Micros>,
+}
+
+impl Home {
+    /// Returns the home in force after a reload of a file with `newer` in place of this one. Another store, or another region of this
+    /// gateway, needs a restart.
+    pub(crate) fn with_reload_of(&self, newer: &Home) -> Home {
+        match self.store.has_same_buckets(&newer.store) && self.region == newer.region {
+            true => Home { store: self.store.with_login_of(&newer.store), ..newer.clone() },
+            false => self.clone(),
+        }
+    }
+
+    /// Returns what the limits of the file need to know of home.
+    pub(crate) fn terms(&self) -> HomeTerms {
+        let regions = u64::try_from(self.regions.len()).unwrap_or(u64::MAX);
+        HomeTerms { regions, timeout: self.timeout, return_after: self.return_after }
+    }
+}
+
+pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Home> {
+    let section = field.section(&HOME)?;
+    let breaker = section.value("breaker", breaker);
+    let redis = section.optional("redis", |field| redis(field.hidden(), environment));
+    let postgres = section.optional("postgres", |field| postgres(field.hidden(), environment));
+    let is_one = match (section.has("redis"), section.has("postgres")) {
+        (true, true) => {
+            section.unwanted("postgres", "must not stand beside `redis`: a limit has one home");
+            false
+        }
+        (false, false) => {
+            section.wrong("redis", "missing; home is a `redis` or a `postgres`");
+            false
+        }
+        _ => true,
+    };
+    let timeout = section.positive_duration("timeout");
+    let return_after = section.optional("return_after", |field| field.positive_duration());
+    let regions = section.need("regions").and_then(|field| REGIONS.read(field));
+    let region = region(&section, regions.as_deref());
+    section.close();
+    let (timeout, breaker) = (timeout?, breaker?);
+    let store: Settings = match (redis?, postgres?) {
+        _ if !is_one => return None,
+        (Some(redis), _) => stores::redis::Settings { breaker, timeout, ..redis }.into(),
+        (None, Some(postgres)) => stores::postgres::Settings { breaker, timeout, ..postgres }.into(),
+        (None, None) => return None,
+    };
+    Some(Home { store, timeout, region: region?, regions: regions?, return_after: return_after? })
+}
+
+/// Reads the names of all regions. Each may be listed only once.
+fn regions(field: Field<'_>) -> Option<Vec<String>> {
+    let mut seen = HashSet::new();
+    all(field.list()?, |member| {
+        let name = member.written()?;
+        if !seen.insert(name) {
+            member.wrong(format_args!("must be unique, `{name}` is there twice"), None);
+            return None;
+        }
+        Some(name.to_owned())
+    })
+}
+
+/// Reads the region of this gateway. An unknown region becomes the first one.
+fn region(section: &Section<'_>, regions: Option<&[String]>) -> Option<String> {
+    let field = section.need("region")?;
+    let first = regions.and_then(<[String]>::first);
+    if field.is_unknown() {
+        return first.cloned();
+    }
+    field.check(&value_types::NAME)?;
+    let region = field.written()?;
+    if regions.is_some_and(|regions| !regions.iter().any(|one| one == region)) {
+        field.must("be one of `regions`");
+        return None;
+    }
+    Some(region.to_owned())
+}

@@ -1,0 +1,238 @@
+//! Keeps the purses of a region filled: asks home for leases, credits what it gives, and returns what nobody uses.
+//!
+//! Requests tell the keeper which purses are low or empty. One task of the process carries the words, many in one call. Over
+//! all gateways of a region only one lease of a purse is under way, because the purse itself is marked. What the task forgets at
+//! the end of the process is in the purse: the next gateway that marks the purse gets the same word again.
+
+mod asked_purses;
+mod rounds;
+mod schedule;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::error::Fault;
+use crate::lease_store::LeaseStore;
+use asked_purses::AskedPurses;
+use base::time::{Clock, Micros, sleep};
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::lease::Purse;
+use ledger::bucket_key::{BucketKey, LimitTag};
+use ledger::charge::Charge;
+use ledger::cost::Cost;
+use rounds::{Round, RoundEnd};
+use schedule::Schedule;
+
+/// How long the background waits for other purses, to ask for many of them in one call.
+const TOGETHER: Micros = Micros(20_000);
+
+/// How long an answer of the region's own store is expected, if its own timeout is longer.
+const REGION_TIMEOUT: Micros = Micros(5_000_000);
+
+/// The most purses in one call.
+const MOST_IN_CALL: usize = 128;
+
+/// The settings of a keeper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeeperSettings {
+    /// The name of this region.
+    pub region: Arc<str>,
+    /// The number of all regions.
+    pub regions: u64,
+    /// How long an answer of home is expected.
+    pub timeout: Micros,
+}
+
+/// The purse of a limit, for one descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurseBucket {
+    pub key: BucketKey,
+    pub purse: Purse,
+    pub tag: LimitTag,
+}
+
+impl PurseBucket {
+    /// Returns the purse that a charge pays from. `None` for a limit of one region.
+    pub fn of(charge: &Charge) -> Option<PurseBucket> {
+        match &charge.algorithm {
+            Algorithm::Purse(purse) => Some(PurseBucket { key: charge.key, purse: *purse, tag: charge.tag }),
+            _ => None,
+        }
+    }
+}
+
+/// What a request that has waited for a purse learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AskAnswer {
+    /// Home has answered: the request can be charged again.
+    Answered,
+    /// Another gateway of the region asks home at present.
+    UnderWay,
+    /// The region's own store gives no answer.
+    NoStore,
+    /// Home gives no answer.
+    NoHome,
+}
+
+/// What a keeper has done, for metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseEvent {
+    /// A call to home with this number of words has ended.
+    Called { words: usize, took: Micros, fault: Option<Fault> },
+    /// A purse has got an amount from home.
+    Leased { tag: LimitTag, amount: Cost },
+    /// A purse has given back an amount to home.
+    Returned { tag: LimitTag, amount: Cost },
+    /// Home has given an amount, for which no purse waits any more.
+    Stranded { tag: LimitTag, amount: Cost },
+    /// What lay in the purses of a limit when this gateway filled them last.
+    Held { tag: LimitTag, amount: Cost },
+}
+
+/// The function to which a keeper passes its events.
+#[derive(Clone)]
+pub struct LeaseSink(Arc<dyn Fn(LeaseEvent) + Send + Sync>);
+
+impl LeaseSink {
+    pub fn new(events: impl Fn(LeaseEvent) + Send + Sync + 'static) -> LeaseSink {
+        LeaseSink(Arc::new(events))
+    }
+
+    fn send(&self, event: LeaseEvent) {
+        (self.0)(event);
+    }
+}
+
+impl fmt::Debug for LeaseSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeaseSink")
+    }
+}
+
+/// Keeps the purses of this region filled.
+#[derive(Debug)]
+pub struct LeaseKeeper {
+    /// The store of this region, with the purses.
+    region: LeaseStore,
+    home: LeaseStore,
+    settings: Mutex<KeeperSettings>,
+    clock: Clock,
+    asked: Mutex<AskedPurses>,
+    /// Wakes the task, when a purse was asked for.
+    woken: Notify,
+    /// Whether the task shall do nothing, and whether it does nothing.
+    pause: watch::Sender<bool>,
+    is_paused: watch::Sender<bool>,
+    events: LeaseSink,
+}
+
+impl LeaseKeeper {
+    pub fn new(
+        region: LeaseStore,
+        home: LeaseStore,
+        settings: KeeperSettings,
+        clock: Clock,
+        events: LeaseSink,
+    ) -> LeaseKeeper {
+        let (settings, asked, woken) = (Mutex::new(settings), Mutex::default(), Notify::new());
+        let (pause, is_paused) = (watch::Sender::new(false), watch::Sender::new(false));
+        LeaseKeeper { region, home, settings, clock, asked, woken, pause, is_paused, events }
+    }
+
+    /// Uses other settings from now on.
+    pub fn replace_settings(&self, settings: KeeperSettings) {
+        *self.settings.lock() = settings;
+    }
+
+    /// Returns the store of home.
+    pub fn home(&self) -> &LeaseStore {
+        &self.home
+    }
+
+    /// Makes the task do nothing, and waits until it does nothing: before another process gets the purses. Does not return while
+    /// [`LeaseKeeper::run`] has not been called.
+    pub async fn pause(&self) {
+        self.pause.send_replace(true);
+        // The sender lives as long as this keeper.
+        let _ = self.is_paused.subscribe().wait_for(|is_paused| *is_paused).await;
+    }
+
+    /// Makes the task go on after [`LeaseKeeper::pause`].
+    pub fn resume(&self) {
+        self.pause.send_replace(false);
+    }
+
+    /// Says that a purse is low after a request of this cost. Nothing waits for that.
+    pub fn is_low(&self, purse: PurseBucket, cost: Cost) {
+        if self.asked.lock().add_low(purse, cost, self.clock.now()) {
+            self.woken.notify_one();
+        }
+    }
+
+    /// Asks home for what these purses need to pay a request with these costs, and waits for the answers. Returns the worst of them.
+    /// There is no answer while the keeper does not run.
+    pub async fn ask(&self, purses: impl IntoIterator<Item = (PurseBucket, Cost)>) -> AskAnswer {
+        let now = self.clock.now();
+        let mut answers: SmallVec<[oneshot::Receiver<AskAnswer>; 1]> = SmallVec::new();
+        for (purse, cost) in purses {
+            let (sender, answer) = oneshot::channel();
+            if self.asked.lock().add_waiting(purse, cost, sender, now) {
+                self.woken.notify_one();
+            }
+            answers.push(answer);
+        }
+        let mut worst = AskAnswer::Answered;
+        for answer in answers {
+            // The sender is dropped without an answer only when a round breaks off.
+            worst = worst.max(answer.await.unwrap_or(AskAnswer::NoHome));
+        }
+        worst
+    }
+
+    /// Carries words between the region and home, until the future is dropped. What is under way then stays marked in its purse.
+    pub async fn run(self: Arc<Self>) {
+        let mut rounds: JoinSet<RoundEnd> = JoinSet::new();
+        let mut schedule = Schedule::default();
+        let mut pause = self.pause.subscribe();
+        loop {
+            if *pause.borrow_and_update() {
+                // Whatever is under way stays marked in its purse.
+                rounds.shutdown().await;
+                self.asked.lock().clear();
+                self.is_paused.send_replace(true);
+                let _ = pause.wait_for(|pause| !*pause).await;
+                self.is_paused.send_replace(false);
+            }
+            let now = self.clock.now();
+            let next = self.asked.lock().next_call().into_iter().chain(schedule.next()).min();
+            let until_next = next.map(|next| Duration::from(next.since(now)));
+            tokio::select! {
+                () = self.woken.notified() => {}
+                _ = pause.changed() => continue,
+                Some(ended) = rounds.join_next(), if !rounds.is_empty() => {
+                    // A round that panicked has told its waiting requests by dropping their senders.
+                    for event in ended.map(|end| schedule.add(end)).unwrap_or_default() {
+                        self.events.send(event);
+                    }
+                }
+                () = sleep(until_next.unwrap_or_default()), if until_next.is_some() => {}
+            }
+            let now = self.clock.now();
+            let asked = self.asked.lock().begin(now);
+            let due = schedule.due(now);
+            let mut begin = |round: Round| {
+                let keeper = Arc::clone(&self);
+                rounds.spawn(async move { keeper.round(round).await });
+            };
+            asked.chunks(MOST_IN_CALL).for_each(|purses| begin(Round::Lease(purses.to_vec())));
+            due.resends.chunks(MOST_IN_CALL).for_each(|words| begin(Round::Resend(words.to_vec())));
+            due.surpluses.chunks(MOST_IN_CALL).for_each(|purses| begin(Round::Surplus(purses.to_vec())));
+        }
+    }
+}

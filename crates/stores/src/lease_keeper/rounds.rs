@@ -1,0 +1,237 @@
+//! Carries words: marks purses in the region's store, sends their words to home in one call, and credits the answers.
+
+use super::asked_purses::Asked;
+use super::{AskAnswer, LeaseEvent, LeaseKeeper, PurseBucket, REGION_TIMEOUT};
+use crate::error::Fault;
+use crate::lease_acts::{ActResult, BucketAct};
+use base::time::Timestamp;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::lease::{
+    HomeAnswer, LeaseAct, LeaseReply, MarkedWord, PurseAct, PurseReply, RegionId, WordId, WordKind,
+};
+use ledger::cost::Cost;
+
+/// Tags of words are below this number.
+const TAGS: u64 = 1 << 53;
+
+/// What a round begins with.
+#[derive(Clone, Debug)]
+pub(super) enum Round {
+    /// Asks home for what these purses lack.
+    Lease(Vec<Asked>),
+    /// Sends words again that had no answer.
+    Resend(Vec<(PurseBucket, WordId)>),
+    /// Returns what nobody uses.
+    Surplus(Vec<PurseBucket>),
+}
+
+/// A word without an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnansweredWord {
+    pub purse: PurseBucket,
+    pub id: WordId,
+    pub again_at: Timestamp,
+}
+
+/// A purse that has got an amount.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Filled {
+    pub purse: PurseBucket,
+    pub at: Timestamp,
+    pub ends: Timestamp,
+    pub held: Cost,
+}
+
+/// What has come of a round.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RoundEnd {
+    pub unanswered: Vec<UnansweredWord>,
+    pub filled: Vec<Filled>,
+    /// The purses that gave nothing back, and when they were looked at.
+    pub unchanged: Vec<(PurseBucket, Timestamp)>,
+    /// The purses that have given everything back.
+    pub emptied: Vec<PurseBucket>,
+}
+
+/// A word on its way.
+#[derive(Clone, Copy, Debug)]
+struct Carried {
+    purse: PurseBucket,
+    marked: MarkedWord,
+}
+
+impl LeaseKeeper {
+    pub(super) async fn round(&self, round: Round) -> RoundEnd {
+        let mut end = RoundEnd::default();
+        let carried = match round {
+            Round::Lease(asked) => self.mark(&asked).await,
+            Round::Resend(words) => self.mark_again(&words, &mut end).await,
+            Round::Surplus(purses) => self.take_surplus(&purses, &mut end).await,
+        };
+        if !carried.is_empty() {
+            self.carry(&carried, &mut end).await;
+        }
+        end
+    }
+
+    /// Marks the purses that are low. Returns the words to send. The other purses are answered.
+    async fn mark(&self, asked: &[Asked]) -> Vec<Carried> {
+        let act = |asked: &Asked| PurseAct::Mark { cost: asked.cost, tag: fastrand::u64(..TAGS) };
+        let replies = self.in_region(asked.iter().map(|asked| (asked.purse, act(asked)))).await;
+        let mut words = Vec::new();
+        for (Asked { purse, .. }, reply) in asked.iter().zip(replies) {
+            match reply {
+                Some(PurseReply::Send(marked)) => words.push(Carried { purse: *purse, marked }),
+                Some(_) => self.asked.lock().end(&purse.key, AskAnswer::UnderWay),
+                None => self.asked.lock().end(&purse.key, AskAnswer::NoStore),
+            }
+        }
+        words
+    }
+
+    async fn mark_again(&self, words: &[(PurseBucket, WordId)], end: &mut RoundEnd) -> Vec<Carried> {
+        let replies = self.in_region(words.iter().map(|(purse, id)| (*purse, PurseAct::Resend { id: *id }))).await;
+        let mut carried = Vec::new();
+        for ((purse, id), reply) in words.iter().zip(replies) {
+            match reply {
+                Some(PurseReply::Send(marked)) => carried.push(Carried { purse: *purse, marked }),
+                // The word was answered meanwhile.
+                Some(_) => {}
+                None => end.unanswered.push(self.later(*purse, *id)),
+            }
+        }
+        carried
+    }
+
+    async fn take_surplus(&self, purses: &[PurseBucket], end: &mut RoundEnd) -> Vec<Carried> {
+        let act = |purse: &PurseBucket| (*purse, PurseAct::Surplus { tag: fastrand::u64(..TAGS) });
+        let replies = self.in_region(purses.iter().map(act)).await;
+        let mut carried = Vec::new();
+        for (purse, reply) in purses.iter().zip(replies) {
+            match reply {
+                Some(PurseReply::Send(marked)) => {
+                    end.emptied.push(*purse);
+                    carried.push(Carried { purse: *purse, marked });
+                }
+                Some(_) | None => end.unchanged.push((*purse, self.clock.now())),
+            }
+        }
+        carried
+    }
+
+    /// Returns a word that is to be sent again when the region's store has had time to come back.
+    fn later(&self, purse: PurseBucket, id: WordId) -> UnansweredWord {
+        UnansweredWord { purse, id, again_at: self.clock.now().plus(purse.purse.return_after()) }
+    }
+
+    /// Sends words to home, and credits the answers.
+    async fn carry(&self, carried: &[Carried], end: &mut RoundEnd) {
+        let sent = self.clock.now();
+        let answers = self.at_home(carried).await;
+        let took = self.clock.now().since(sent);
+        let (fault, answers) = match answers {
+            Ok(answers) => (None, answers),
+            Err(fault) => (Some(fault), vec![None; carried.len()]),
+        };
+        self.events.send(LeaseEvent::Called { words: carried.len(), took, fault });
+        let mut answered = Vec::new();
+        for (one, answer) in carried.iter().zip(answers) {
+            match answer {
+                Some(answer) => answered.push((one, answer)),
+                None => {
+                    let (id, again_at) = (one.marked.word.id, sent.plus(one.marked.again_after));
+                    end.unanswered.push(UnansweredWord { purse: one.purse, id, again_at });
+                    self.asked.lock().end(&one.purse.key, AskAnswer::NoHome);
+                }
+            }
+        }
+        if !answered.is_empty() {
+            self.credit(&answered, sent, end).await;
+        }
+    }
+
+    async fn credit(&self, answered: &[(&Carried, HomeAnswer)], sent: Timestamp, end: &mut RoundEnd) {
+        let act = |(one, answer): &(&Carried, HomeAnswer)| {
+            let wanted = self.asked.lock().wanted(&one.purse.key);
+            (one.purse, PurseAct::Credit { answer: *answer, mark: one.marked.mark, wanted })
+        };
+        let acts: Vec<_> = answered.iter().map(act).collect();
+        let replies = self.in_region(acts.into_iter()).await;
+        for ((one, answer), reply) in answered.iter().zip(replies) {
+            let Some(reply) = reply else {
+                end.unanswered.push(self.later(one.purse, one.marked.word.id));
+                self.asked.lock().end(&one.purse.key, AskAnswer::NoStore);
+                continue;
+            };
+            let is_credited = reply == PurseReply::Credited;
+            self.report(one, answer, is_credited);
+            if let HomeAnswer::Answer { kind: WordKind::Lease, given, remains, .. } = *answer
+                && is_credited
+                && given > Cost::default()
+            {
+                let (at, held) = (self.clock.now(), one.marked.word.left.plus(given));
+                end.filled.push(Filled { purse: one.purse, at, ends: sent.plus(remains), held });
+            }
+            self.asked.lock().end(&one.purse.key, AskAnswer::Answered);
+        }
+    }
+
+    fn report(&self, one: &Carried, answer: &HomeAnswer, is_credited: bool) {
+        let tag = one.purse.tag;
+        match *answer {
+            HomeAnswer::Answer { kind: WordKind::Lease, given, .. } if given > Cost::default() => {
+                self.events.send(match is_credited {
+                    true => LeaseEvent::Leased { tag, amount: given },
+                    false => LeaseEvent::Stranded { tag, amount: given },
+                });
+            }
+            HomeAnswer::Answer { kind: WordKind::Return, .. } if is_credited => {
+                self.events.send(LeaseEvent::Returned { tag, amount: one.marked.word.amount });
+            }
+            HomeAnswer::Answer { .. } | HomeAnswer::Older { .. } => {}
+        }
+    }
+
+    /// Does acts of purses in the region's store. `None`: it is not known whether the act was done.
+    async fn in_region(&self, acts: impl Iterator<Item = (PurseBucket, PurseAct)>) -> Vec<Option<PurseReply>> {
+        let act = |(PurseBucket { key, purse, tag }, act)| BucketAct {
+            key,
+            limit: Algorithm::Purse(purse),
+            tag,
+            act: LeaseAct::Purse(act),
+        };
+        let acts: Vec<BucketAct> = acts.map(act).collect();
+        let Ok(done) = self.region.act(&acts, REGION_TIMEOUT).await else { return vec![None; acts.len()] };
+        let reply = |result| match result {
+            ActResult::Done(LeaseReply::Purse(reply)) => Some(reply),
+            _ => None,
+        };
+        done.results.into_iter().map(reply).collect()
+    }
+
+    /// Sends words to home. `None`: home gave no answer to this word.
+    async fn at_home(&self, carried: &[Carried]) -> Result<Vec<Option<HomeAnswer>>, Fault> {
+        let settings = self.settings.lock().clone();
+        let mut places = Vec::with_capacity(carried.len());
+        let mut acts = Vec::with_capacity(carried.len());
+        for (place, Carried { purse: PurseBucket { key, purse, tag }, marked }) in carried.iter().enumerate() {
+            let Some(home) = purse.home(settings.regions) else { continue };
+            let region = RegionId::of_purse(&settings.region, key.0);
+            places.push(place);
+            acts.push(BucketAct {
+                key: key.across(purse),
+                limit: Algorithm::Home(home),
+                tag: *tag,
+                act: LeaseAct::Word(region, marked.word),
+            });
+        }
+        let done = self.home.act(&acts, settings.timeout).await?;
+        let mut answers = vec![None; carried.len()];
+        for (place, result) in places.into_iter().zip(done.results) {
+            if let (ActResult::Done(LeaseReply::Home(answer)), Some(place)) = (result, answers.get_mut(place)) {
+                *place = Some(answer);
+            }
+        }
+        Ok(answers)
+    }
+}

@@ -1,0 +1,124 @@
+//! Charges limits over several regions: asks home for what a purse lacks, and charges a request again that a purse could not pay.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Patience;
+use crate::gateway::state::GatewayState;
+use base::time::{Micros, Timestamp, sleep_precisely, timeout_precisely};
+use decision::speaking_limit::awaits_home;
+use ledger::charge::{Charge, Plan, Settlement};
+use ledger::cost::Cost;
+use ledger::holds::TimedHold;
+use ledger::outcome::{Outcome, Verdict};
+use stores::{AskAnswer, Caller, LeaseKeeper, PurseBucket, TakeFailure, TakeReply, Worker};
+
+/// How long a request waits before it is charged again while another gateway of the region asks home. The pause doubles up to the
+/// longest one.
+const PAUSE: Micros = Micros(5_000);
+const LONGEST_PAUSE: Micros = Micros(40_000);
+
+/// A request that may wait for home.
+#[derive(Clone)]
+pub(super) struct WaitingRequest {
+    pub worker: Worker,
+    pub caller: Option<Arc<dyn Caller>>,
+    pub patience: Patience,
+    /// When the head of the request had arrived.
+    pub at: Timestamp,
+    pub hold: Option<TimedHold>,
+}
+
+/// Returns whether home is to be asked after a plan was charged.
+pub(super) fn is_due(plan: &Plan, settlement: &Settlement) -> bool {
+    outcomes(plan, settlement).any(|(charge, outcome)| is_low(outcome) || awaits_home(charge, outcome))
+}
+
+/// Asks home for the purses of a plan that was charged. A granted request does not wait. One that only purses could not pay waits
+/// for their leases, at most for `timeout`, and is charged again. Returns the last answer of the store: a refusal without a wait if home gave no answer in time.
+///
+/// # Errors
+/// If the region's own store gives no answer.
+pub(super) async fn settle(
+    gateway: &GatewayState,
+    keeper: &LeaseKeeper,
+    plan: &Plan,
+    mut taken: TakeReply,
+    request: WaitingRequest,
+    timeout: Micros,
+) -> Result<Option<TakeReply>, TakeFailure> {
+    let begin = gateway.clock.now();
+    let wait = match request.patience.answer_within() {
+        Some(most) => timeout.min(Micros(most.0.saturating_sub(begin.since(request.at).0))),
+        None => timeout,
+    };
+    let deadline = begin.plus(wait);
+    let mut pause = PAUSE;
+    loop {
+        ask_in_background(keeper, plan, &taken.settlement);
+        let asked = unpaid(plan, &taken.settlement);
+        let left = deadline.since(gateway.clock.now());
+        if asked.is_empty() || left == Micros(0) {
+            return Ok(Some(taken));
+        }
+        match timeout_precisely(left.into(), keeper.ask(asked)).await {
+            Some(AskAnswer::Answered | AskAnswer::NoStore) => {}
+            Some(AskAnswer::UnderWay) => {
+                sleep_precisely(pause.min(left).into()).await;
+                pause = Micros(pause.0 * 2).min(LONGEST_PAUSE);
+            }
+            Some(AskAnswer::NoHome) | None => return Ok(Some(taken)),
+        }
+        match take_again(gateway, plan, &request).await? {
+            Some(again) => taken = again,
+            None => return Ok(None),
+        }
+    }
+}
+
+async fn take_again(
+    gateway: &GatewayState,
+    plan: &Plan,
+    request: &WaitingRequest,
+) -> Result<Option<TakeReply>, TakeFailure> {
+    let WaitingRequest { worker, patience, hold, .. } = *request;
+    let caller = request.caller.clone();
+    match (hold, patience.answer_within()) {
+        (Some(hold), most) => gateway.store.take_timed(worker, plan, caller, most, hold.within(plan)).await,
+        (None, Some(most)) => gateway.store.take_within(most, worker, plan, caller).await,
+        (None, None) => gateway.store.take(worker, plan, caller).await,
+    }
+}
+
+/// Tells the keeper which purses are low, and which of limits in shadow mode are empty.
+fn ask_in_background(keeper: &LeaseKeeper, plan: &Plan, settlement: &Settlement) {
+    let enforced = plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| is_low(outcome));
+    let shadow = plan.shadow.iter().zip(&settlement.shadow);
+    let shadow = shadow.filter(|(charge, outcome)| is_low(outcome) || awaits_home(charge, outcome));
+    for (charge, _) in enforced.chain(shadow) {
+        if let Some(purse) = PurseBucket::of(charge) {
+            keeper.is_low(purse, charge.cost);
+        }
+    }
+}
+
+/// Returns the purses that could not pay a plan, if nothing else refuses it.
+fn unpaid(plan: &Plan, settlement: &Settlement) -> SmallVec<[(PurseBucket, Cost); 1]> {
+    let refusing =
+        || plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict.is_refusal());
+    if !refusing().all(|(charge, outcome)| awaits_home(charge, outcome)) {
+        return SmallVec::new();
+    }
+    refusing().filter_map(|(charge, _)| Some((PurseBucket::of(charge)?, charge.cost))).collect()
+}
+
+fn outcomes<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator<Item = (&'p Charge, &'p Outcome)> {
+    let enforced = plan.enforced.iter().zip(&settlement.enforced);
+    enforced.chain(plan.shadow.iter().zip(&settlement.shadow))
+}
+
+/// Returns whether the bucket is a purse that should be filled in the background.
+fn is_low(outcome: &Outcome) -> bool {
+    outcome.is_low && outcome.verdict == Verdict::Allow
+}

@@ -1,0 +1,46 @@
+//! Counts what a keeper of leases has done, at the limit to which the purses belong.
+
+use std::sync::Arc;
+
+use super::snapshot::Snapshot;
+use crate::gateway::telemetry::lease_health::LeaseHealth;
+use crate::gateway::telemetry::metrics::LeaseMetrics;
+use config::Home;
+use ledger::bucket_key::LimitTag;
+use ledger::cost::Cost;
+use rules::settled_price::Unit;
+use stores::{KeeperSettings, LeaseEvent};
+
+/// The variants of a limit whose buckets have different tags: its own numbers, and those of its overrides.
+const VARIANTS: [u32; 2] = [0, 1];
+
+/// Returns the settings of the keeper of leases.
+pub(crate) fn keeper_settings(home: &Home) -> KeeperSettings {
+    let regions = u64::try_from(home.regions.len()).unwrap_or(u64::MAX);
+    KeeperSettings { region: Arc::from(&*home.region), regions, timeout: home.timeout }
+}
+
+/// Counts an event of the keeper of leases.
+pub(crate) fn count_lease_event(health: &LeaseHealth, snapshot: &Snapshot, event: LeaseEvent) {
+    match event {
+        LeaseEvent::Called { words, took, fault } => health.record_call(words, took, fault.as_ref()),
+        LeaseEvent::Leased { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.leased.add(amount)),
+        LeaseEvent::Returned { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.returned.add(amount)),
+        LeaseEvent::Stranded { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.stranded.add(amount)),
+        LeaseEvent::Held { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.held.set(number(amount))),
+    }
+}
+
+fn number(amount: Cost) -> f64 {
+    Unit::Requests.number(amount)
+}
+
+/// Calls `count` with the metrics of the limit whose buckets have this tag. A limit that a reload has removed has none.
+fn of_limit(snapshot: &Snapshot, tag: LimitTag, count: impl FnOnce(&LeaseMetrics)) {
+    let found = snapshot
+        .all_limits()
+        .find(|(limit, metrics)| metrics.leases.is_some() && VARIANTS.iter().any(|variant| limit.tag(*variant) == tag));
+    if let Some(metrics) = found.and_then(|(_, metrics)| metrics.leases.as_ref()) {
+        count(metrics);
+    }
+}

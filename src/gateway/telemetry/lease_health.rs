@@ -1,0 +1,128 @@
+//! Tracks the home of limits over several regions: counts the calls, and reports when it is away.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::events::{EventKind, Events};
+use super::metrics::{HomeMetrics, Metrics};
+use crate::gateway::runtime::log_throttle::LogThrottle;
+use base::time::{Clock, Micros};
+use stores::{Event, Fault, Settings, StoreError};
+
+/// The health of home.
+#[derive(Debug)]
+pub(crate) struct LeaseHealth {
+    metrics: HomeMetrics,
+    events: Arc<Events>,
+    clock: Clock,
+    /// The address in the settings.
+    address: String,
+    state: Mutex<HomeState>,
+    failures: LogThrottle,
+}
+
+/// Whether home is connected, and whether it is asked.
+#[derive(Debug, Default)]
+struct HomeState {
+    is_connected: bool,
+    is_breaker_open: bool,
+    /// The state that was reported last. `None` before the first report.
+    reported: Option<bool>,
+}
+
+impl LeaseHealth {
+    pub(crate) fn new(settings: &Settings, metrics: &Metrics, clock: Clock, events: Arc<Events>) -> LeaseHealth {
+        let address = settings.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string());
+        let metrics = HomeMetrics::new(&metrics.registry);
+        let (state, failures) = (Mutex::default(), LogThrottle::default());
+        LeaseHealth { metrics, events, clock, address, state, failures }
+    }
+
+    /// Returns the address of home as the settings have it.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns whether home is connected and answers.
+    pub(crate) fn is_up(&self) -> bool {
+        let state = self.state.lock();
+        state.is_connected && !state.is_breaker_open
+    }
+
+    /// Records an event of the store at home.
+    pub(crate) fn record(&self, event: Event) {
+        match event {
+            Event::Up { .. } => self.change(|state| state.is_connected = true, None),
+            Event::Down { fault, .. } => {
+                self.metrics.errors.increment(&fault.error);
+                self.change(|state| state.is_connected = false, Some(&fault));
+            }
+            Event::BreakerOpened => {
+                let fault = Fault::new(StoreError::BreakerOpen, "it did not answer in time");
+                self.change(|state| state.is_breaker_open = true, Some(&fault));
+            }
+            Event::BreakerClosed => self.change(|state| state.is_breaker_open = false, None),
+            _ => {}
+        }
+    }
+
+    /// Records a call to home with this number of words.
+    pub(crate) fn record_call(&self, words: usize, took: Micros, fault: Option<&Fault>) {
+        self.metrics.calls.increment(1);
+        self.metrics.words.increment(u64::try_from(words).unwrap_or(u64::MAX));
+        self.metrics.duration.record(took.seconds());
+        let Some(fault) = fault else { return };
+        self.metrics.errors.increment(&fault.error);
+        if let Some(calls) = self.failures.admit(self.clock.now()) {
+            let server = fault.node.as_deref().unwrap_or(&self.address);
+            log::warn!(server, kind = fault.error.name(), calls, detail = fault.detail; "call to home failed");
+        }
+    }
+
+    /// Changes the state, and reports whether home is up, if that has changed.
+    fn change(&self, change: impl FnOnce(&mut HomeState), fault: Option<&Fault>) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        let is_up = state.is_connected && !state.is_breaker_open;
+        self.metrics.up.set(if is_up { 1.0 } else { 0.0 });
+        if state.reported.replace(is_up) == Some(is_up) {
+            return;
+        }
+        if is_up {
+            self.events.note(EventKind::HomeUp, &self.address);
+            log::info!(server = self.address; "home is up");
+        } else {
+            let (kind, detail) = fault.map_or(("", ""), |fault| (fault.error.name(), &*fault.detail));
+            self.events.note(EventKind::HomeDown, kind);
+            log::warn!(server = self.address, kind, detail; "home is down");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::time::Timestamp;
+    use stores::Worker;
+
+    #[test]
+    fn home_is_up_while_it_is_connected_and_its_breaker_is_closed() {
+        let clock = Clock::manual(Timestamp(1));
+        let (metrics, events) = (Metrics::new(&Settings::default()), Arc::new(Events::new(clock.clone())));
+        let health = LeaseHealth::new(&Settings::default(), &metrics, clock, events);
+        let fault = Fault::new(StoreError::Closed, "gone");
+        let states = [
+            Event::Up { worker: Worker(0), server: None },
+            Event::BreakerOpened,
+            Event::Down { worker: Worker(0), fault },
+            Event::BreakerClosed,
+            Event::Up { worker: Worker(0), server: None },
+        ];
+        let is_up = states.map(|event| {
+            health.record(event);
+            health.is_up()
+        });
+        assert_eq!(is_up, [true, false, false, false, true]);
+    }
+}

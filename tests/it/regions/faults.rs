@@ -1,0 +1,103 @@
+//! Home is away, a region is cut off or flushed, a gateway is killed: never more than the limit passes, and it goes on.
+
+use super::{Region, ask, on_redis, rules, store};
+use crate::support::{Answers, Gateway, Redis, Relay, Upstream, eventually};
+
+#[test]
+fn a_region_that_is_cut_off_spends_its_purse_and_then_refuses_with_503_until_home_answers() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let rules = rules(1000).replace("window: year}", "window: year}\n    lease: {share: 2%}");
+    let region = Region::start("eu", home.port, &rules, &upstream);
+    let mut client = region.gateway.client();
+    assert_eq!(ask(&mut client, "a").status, 200);
+    region.relay.set(Answers::Lost);
+    let mut passed = 1;
+    let refused = loop {
+        let response = ask(&mut client, "a");
+        if response.status != 200 {
+            break response;
+        }
+        passed += 1;
+    };
+    assert!(passed <= 40, "{passed}");
+    assert_eq!((refused.status, refused.field("X-Tollgate-Reason").as_deref()), (503, Some("home_unavailable")));
+    assert!((3..=5).contains(&refused.number("Retry-After")), "{refused:?}");
+    let labels = ["rule=\"year\"", "reason=\"home_unavailable\""];
+    eventually("refusals are counted", || region.gateway.metric("rate_limiter_rejected_total", &labels) >= 1.0);
+    region.relay.set(Answers::Pass);
+    eventually("home answers again", || ask(&mut client, "a").status == 200);
+}
+
+#[test]
+fn what_one_region_was_given_while_it_was_cut_off_is_given_once() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let rules = rules(60).replace("window: year}", "window: year}\n    lease: {share: 50%}");
+    let regions = ["eu", "us"].map(|name| Region::start(name, home.port, &rules, &upstream));
+    let mut clients: Vec<_> = regions.iter().map(|region| region.gateway.client()).collect();
+    // Home debits, and the answer is lost.
+    regions[0].relay.set(Answers::Lost);
+    assert_eq!(ask(&mut clients[0], "a").status, 503);
+    while ask(&mut clients[1], "a").status == 200 {}
+    let before = upstream.count();
+    assert!(before < 60, "{before}");
+    regions[0].relay.set(Answers::Pass);
+    eventually("the region gets what home has debited for it", || ask(&mut clients[0], "a").status == 200);
+    let mut others = 0;
+    while others < 20 {
+        others += usize::from(clients.iter_mut().all(|client| ask(client, "a").status != 200));
+    }
+    assert_eq!(upstream.count(), 60);
+}
+
+#[test]
+fn a_region_whose_store_is_flushed_loses_its_purse_and_spends_nothing_twice() {
+    let (upstream, home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(200), &upstream);
+    let mut client = region.gateway.client();
+    for round in 0..300 {
+        if round % 20 == 10 {
+            region.redis.command::<()>(&["FLUSHALL"]);
+        }
+        ask(&mut client, "a");
+    }
+    let passed = upstream.count();
+    assert!((100..=200).contains(&passed), "{passed}");
+}
+
+#[test]
+fn a_gateway_that_is_killed_between_debit_and_credit_loses_nothing() {
+    let (upstream, home, redis) = (Upstream::start(), Redis::start(), Redis::start());
+    let relay = Relay::start(home.port);
+    let rules = rules(40).replace("window: year}", "window: year}\n    lease: {share: 100%}");
+    let text = store(&redis, "eu", &on_redis(relay.port)) + &rules;
+    let first = Gateway::start(&upstream, &text);
+    first.expect_logged("home is up");
+    relay.set(Answers::Lost);
+    let mut client = first.client();
+    let writer = client.writer();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\nX-User: a\r\n\r\n");
+    eventually("home has debited", || !home.keys().is_empty());
+    first.signal("KILL");
+    drop(writer);
+    relay.set(Answers::Pass);
+    let second = Gateway::start(&upstream, &text);
+    let mut client = second.client();
+    eventually("the next gateway gets the same answer", || ask(&mut client, "a").status == 200);
+    while ask(&mut client, "a").status == 200 {}
+    assert_eq!(upstream.count(), 40);
+}
+
+#[test]
+fn a_home_that_is_restarted_empty_grants_anew_and_the_gateways_connect_again() {
+    let (upstream, mut home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, &rules(1000), &upstream);
+    let mut client = region.gateway.client();
+    assert_eq!(ask(&mut client, "a").status, 200);
+    home.kill();
+    region.gateway.expect_logged("home is down");
+    eventually("home is away", || region.gateway.metric("rate_limiter_home_up", &[]) == 0.0);
+    // No purse has anything for this user.
+    assert_eq!(ask(&mut client, "b").status, 503);
+    home.restart();
+    eventually("home is back", || ask(&mut client, "b").status == 200);
+}
