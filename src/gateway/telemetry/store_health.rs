@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::events::{EventKind, Events};
 use super::metrics::{Metrics, StoreMetrics, whole_number};
+use super::server_notices::ServerNotices;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use base::host_port::HostPort;
 use base::time::{Clock, Micros, Timestamp};
@@ -36,7 +37,7 @@ pub(crate) struct StoreHealth {
     eviction_policy: Mutex<Option<String>>,
     failures: LogThrottle,
     healings: LogThrottle,
-    warnings: LogThrottle,
+    notices: ServerNotices,
     lost_costs: LogThrottle,
     unsent: LogThrottle,
     /// The number of unsent requests since the last log line about them.
@@ -90,7 +91,7 @@ impl StoreHealth {
             links: Mutex::new(Links { down, reported: None }),
             failures: LogThrottle::default(),
             healings: LogThrottle::default(),
-            warnings: LogThrottle::default(),
+            notices: ServerNotices::default(),
             lost_costs: LogThrottle::default(),
             unsent: LogThrottle::default(),
             unsent_requests: AtomicUsize::new(0),
@@ -165,7 +166,7 @@ impl StoreHealth {
                 *self.other_gateways.lock() = OtherGateways { at: self.clock.now(), others };
             }
             Event::EvictionPolicy(policy) => self.record_eviction_policy(policy),
-            Event::ServerWarning(detail) => self.record_warning(&detail),
+            Event::ServerNotice(notice) => self.notices.record(&self.address, &notice, self.clock.now()),
             Event::TableMeasured(size) => self.metrics.set_table_size(&size),
             Event::HeartbeatError(fault) => self.record_failure(&fault),
             Event::CostLost => self.record_lost_cost(),
@@ -288,12 +289,6 @@ impl StoreHealth {
         if let Some(calls) = self.failures.admit(self.clock.now()) {
             let server = fault.node.as_deref().unwrap_or(&self.address);
             log::warn!(server, kind = fault.error.name(), calls, detail = fault.detail; "store call failed");
-        }
-    }
-
-    fn record_warning(&self, detail: &str) {
-        if let Some(warnings) = self.warnings.admit(self.clock.now()) {
-            log::warn!(server = self.address, warnings, detail; "store warns");
         }
     }
 
