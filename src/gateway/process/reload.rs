@@ -29,6 +29,7 @@ use base::interval::fixed_interval;
 use base::time::Timestamp;
 use base::tls::server::Server;
 use config::{API_KEYS_FILE, Config, Log, Source};
+use rules::without_store::without_store;
 use identity::jwt::remote_key_set::RemoteKeySet;
 
 /// How long a reload waits for the keys of a new issuer.
@@ -199,6 +200,7 @@ impl Reload {
         self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
         self.gateway.certificates_changed.send_replace(());
         self.gateway.store.replace_login(&snapshot.config.store);
+        self.gateway.store_health.set_meanwhile(without_store(snapshot.config.rules.limits()));
         self.gateway.metrics.registry.reloaded(snapshot.number);
         self.gateway.store.expect_undone_charges(snapshot.config.limits_charged_beside_others());
         self.gateway.store.invalidate();

@@ -30,6 +30,8 @@ pub(crate) struct StoreHealth {
     links: Mutex<Links>,
     /// The server to which a worker connected most recently.
     server: Mutex<Option<HostPort>>,
+    /// What the limits do while the store gives no answer, in words.
+    meanwhile: Mutex<String>,
     other_gateways: Mutex<OtherGateways>,
     /// The state of each server, by its address. Empty if the store has only one server.
     nodes: Mutex<BTreeMap<Arc<str>, NodeState>>,
@@ -85,6 +87,7 @@ impl StoreHealth {
             clock,
             address: settings.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string()),
             server: Mutex::default(),
+            meanwhile: Mutex::default(),
             other_gateways: Mutex::default(),
             nodes: Mutex::default(),
             eviction_policy: Mutex::default(),
@@ -97,6 +100,11 @@ impl StoreHealth {
             unsent_requests: AtomicUsize::new(0),
             long_round_trips: LogThrottle::default(),
         }
+    }
+
+    /// Sets the words that say what the limits do while the store gives no answer.
+    pub(crate) fn set_meanwhile(&self, words: String) {
+        *self.meanwhile.lock() = words;
     }
 
     /// Returns whether every thread is connected to the store.
@@ -206,7 +214,9 @@ impl StoreHealth {
                 self.metrics.set_node_up(node, 0.0);
                 if nodes.insert(Arc::clone(&address), NodeState::Down) != Some(NodeState::Down) {
                     self.events.note(EventKind::StoreDown, &format!("{node}: {}", fault.error.name()));
-                    log::warn!(server = node, kind = fault.error.name(), detail = fault.detail; "store is down");
+                    let meanwhile = self.meanwhile.lock().clone();
+                    let (kind, detail) = (fault.error.name(), fault.detail);
+                    log::warn!(server = node, kind, detail, meanwhile; "store is down");
                 }
             }
             NodeChange::BreakerOpened => {
@@ -314,7 +324,8 @@ impl StoreHealth {
             }
             Err(error) => {
                 self.events.note(EventKind::StoreDown, error.name());
-                log::warn!(server = self.address, kind = error.name(), detail; "store is down");
+                let meanwhile = self.meanwhile.lock().clone();
+                log::warn!(server = self.address, kind = error.name(), detail, meanwhile; "store is down");
             }
         }
     }
