@@ -93,7 +93,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Prints what the gateway's user lacks. The tables are ready all the same, and a password may be set later.
 async fn warn_of_gateway_login(initialization: &Initialization<'_>) {
-    let Err(GatewayLoginFault { user, fault, help }) = initialization.check_gateway_login(&output::server_notices(initialization)).await else { return };
+    let Err(GatewayLoginFault { user, fault, help }) =
+        initialization.check_gateway_login(&output::server_notices(initialization)).await
+    else {
+        return;
+    };
     let what = format!("{initialization}: gateways cannot log in as {user}: {}: {}", fault.error.name(), fault.detail);
     let hint = help.map(|help| format!("  hint: {help}"));
     let mut page = Page::default();

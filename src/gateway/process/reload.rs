@@ -29,8 +29,8 @@ use base::interval::fixed_interval;
 use base::time::Timestamp;
 use base::tls::server::Server;
 use config::{API_KEYS_FILE, Config, Log, Source};
-use rules::without_store::without_store;
 use identity::jwt::remote_key_set::RemoteKeySet;
+use rules::without_store::without_store;
 
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);

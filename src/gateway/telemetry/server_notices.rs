@@ -52,7 +52,11 @@ impl ServerNotices {
                     }
                     (recent.len() < MOST_TEXTS).then(|| {
                         let throttle = Arc::new(LogThrottle::default());
-                        recent.push(RecentNotice { notice: notice.clone(), last: now, throttle: Arc::clone(&throttle) });
+                        recent.push(RecentNotice {
+                            notice: notice.clone(),
+                            last: now,
+                            throttle: Arc::clone(&throttle),
+                        });
                         throttle
                     })
                 }
