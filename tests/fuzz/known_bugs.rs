@@ -2,8 +2,8 @@
 
 use super::mutation::finds;
 use super::{
-    answers, certificates, descriptions, frames, grpc, imports, llm_requests, protocols, request_bodies, responses, semantics,
-    take_calls,
+    answers, certificates, descriptions, frames, grpc, imports, llm_requests, protocols, request_bodies, responses,
+    semantics, take_calls,
 };
 
 #[track_caller]

@@ -27,10 +27,16 @@ impl Pair {
         std::fs::write(file.path(), format!("http {{\n{http}\n}}\n")).unwrap();
         let imported = tollgate(&["import", "nginx", file.path().to_str().unwrap()]);
         assert_eq!(imported.code, Some(0), "{}", imported.err);
-        let rest: String =
-            imported.out.lines().filter(|line| !line.starts_with("upstream:")).map(|line| format!("{line}\n")).collect();
+        let rest: String = imported
+            .out
+            .lines()
+            .filter(|line| !line.starts_with("upstream:"))
+            .map(|line| format!("{line}\n"))
+            .collect();
         let gateway = Gateway::start(&upstreams[1].0, &rest);
-        let main = format!("events {{}}\nhttp {{\naccess_log off;\nlimit_req_status 429;\nlimit_conn_status 429;\n{http}\n}}\n");
+        let main = format!(
+            "events {{}}\nhttp {{\naccess_log off;\nlimit_req_status 429;\nlimit_conn_status 429;\n{http}\n}}\n"
+        );
         let own = "daemon off; master_process off; error_log stderr; pid nginx.pid;";
         let arguments = ["-p", "FOLDER", "-c", "FOLDER/nginx.conf", "-e", "stderr", "-g", own];
         let nginx = Edge::start(nginx, &arguments, &[("nginx.conf", &main)], &[], &upstreams[0].0);
@@ -60,7 +66,8 @@ impl Pair {
             }
         };
         std::thread::scope(|scope| {
-            let sent: Vec<_> = (0..count).map(|_| self.clients().map(|client| scope.spawn(move || send(client)))).collect();
+            let sent: Vec<_> =
+                (0..count).map(|_| self.clients().map(|client| scope.spawn(move || send(client)))).collect();
             let mut counts = [[0; 3]; 2];
             for (of_one, sent) in sent.into_iter().flat_map(|sent| [0, 1].into_iter().zip(sent)) {
                 counts[of_one][sent.join().unwrap()] += 1;
@@ -154,10 +161,11 @@ fn what_another_limit_refuses_is_charged_nowhere() {
              }}"
         ),
     );
-    let sent: Vec<[u16; 2]> = [("a", "x"), ("a", "x"), ("a", "x"), ("a", "x"), ("b", "x"), ("b", "x"), ("c", "x"), ("c", "y")]
-        .iter()
-        .map(|(one, two)| pair.statuses("/", &[("X-One", one), ("X-Two", two)]))
-        .collect();
+    let sent: Vec<[u16; 2]> =
+        [("a", "x"), ("a", "x"), ("a", "x"), ("a", "x"), ("b", "x"), ("b", "x"), ("c", "x"), ("c", "y")]
+            .iter()
+            .map(|(one, two)| pair.statuses("/", &[("X-One", one), ("X-Two", two)]))
+            .collect();
     assert_eq!(sent, [200, 200, 429, 429, 200, 200, 429, 200].map(|status| [status; 2]), "{}", pair.imported);
 }
 
@@ -172,7 +180,11 @@ fn a_key_by_a_map_is_named_and_its_limit_left_out() {
              server {{ listen 127.0.0.1:8080; limit_req zone=a; location / {{ {PROXY} }} }}"
         ),
     );
-    assert!(pair.losses.contains("counts by `$limited`, which is no attribute here: zone a is left out"), "{}", pair.losses);
+    assert!(
+        pair.losses.contains("counts by `$limited`, which is no attribute here: zone a is left out"),
+        "{}",
+        pair.losses
+    );
     assert_eq!([(); 2].map(|()| pair.statuses("/", &[])), [[200; 2], [429, 200]]);
 }
 
@@ -194,7 +206,8 @@ fn locations(random: &mut fastrand::Rng, within: &str, depth: usize, text: &mut 
         };
         // A prefix counts once, with `^~` or without. What lies in a prefix begins with it.
         let key = name.trim_start_matches("^~ ").to_owned();
-        let is_inside = name.starts_with('~') || (path.starts_with(within) && (path != within || name.starts_with('=')));
+        let is_inside =
+            name.starts_with('~') || (path.starts_with(within) && (path != within || name.starts_with('=')));
         if !is_inside || used.contains(&key) {
             continue;
         }
@@ -211,7 +224,8 @@ fn locations(random: &mut fastrand::Rng, within: &str, depth: usize, text: &mut 
 /// Writes the random limits of a block. Without one, it has those around it.
 fn limits(random: &mut fastrand::Rng, text: &mut String) {
     if random.usize(..3) > 0 {
-        let _ = write!(text, "limit_req zone={} burst={} nodelay; ", ["x", "y", "z"][random.usize(..3)], random.u8(1..5));
+        let _ =
+            write!(text, "limit_req zone={} burst={} nodelay; ", ["x", "y", "z"][random.usize(..3)], random.u8(1..5));
     }
 }
 
@@ -219,7 +233,8 @@ fn limits(random: &mut fastrand::Rng, text: &mut String) {
 fn random_file(random: &mut fastrand::Rng) -> String {
     let mut text = String::new();
     for zone in ["x", "y", "z"] {
-        let key = ["$binary_remote_addr", "$http_x_key", "$arg_t", "$host", "$uri", "$request_method$uri"][random.usize(..6)];
+        let key =
+            ["$binary_remote_addr", "$http_x_key", "$arg_t", "$host", "$uri", "$request_method$uri"][random.usize(..6)];
         let _ = writeln!(text, "limit_req_zone {key} zone={zone}:1m rate=1r/m;");
     }
     limits(random, &mut text);
@@ -250,7 +265,11 @@ fn random_files_refuse_the_same_requests() {
                 fields.push(("X-Key", ["one", "two"][random.usize(..2)]));
             }
             let refused = [&mut real, &mut ours].map(|client| client.get(&target, &fields).status == 429);
-            assert_eq!(refused[0], refused[1], "seed {seed}, request {number}: {target} {fields:?}\n{file}\n{}", pair.imported);
+            assert_eq!(
+                refused[0], refused[1],
+                "seed {seed}, request {number}: {target} {fields:?}\n{file}\n{}",
+                pair.imported
+            );
         }
     }
 }

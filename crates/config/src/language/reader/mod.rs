@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use crate::language::key::Mapping;
 use crate::language::key_path::join;
+use crate::language::likely_causes::hint_for_quotation_marks;
 use crate::language::problem::{ListKey, ReadList, Report};
 use crate::language::remarks::{FileRole, ListSize};
 use crate::language::tree::{self, Entry, Kind, Node, Style, Value};
@@ -83,7 +84,10 @@ impl<'t> Field<'t> {
             (Value::Scalar(_), Disclosure::Hidden) => {
                 self.wrong(format!("must {hold}; the value is not shown: it may hold a secret"), hint);
             }
-            _ => self.wrong(format!("must {hold}, is {}", self.node.found()), hint),
+            _ => {
+                let hint = hint.or_else(|| hint_for_quotation_marks(&self.scalar()?.text));
+                self.wrong(format!("must {hold}, is {}", self.node.found()), hint);
+            }
         }
     }
 
@@ -163,7 +167,7 @@ impl<'t> Field<'t> {
                 Some(Section { position, path, entries, mapping, report })
             }
             _ => {
-                self.must("be a mapping");
+                self.must_hinting("be a mapping", Some(mapping.hint_for_keys()));
                 None
             }
         }
@@ -196,7 +200,11 @@ impl<'t> Field<'t> {
         let Value::List(list) = &self.node.value else {
             let single = self.scalar().filter(|scalar| scalar.kind() != Kind::Null && !scalar.text.contains(','));
             let single = single.filter(|_| self.disclosure == Disclosure::Shown);
-            self.must_hinting("be a list", single.map(|scalar| format!("write `[{}]`", scalar.as_member())));
+            let hint = match self.is_map() {
+                true => Some("each entry begins with `- `".to_owned()),
+                false => single.map(|scalar| format!("write `[{}]`", scalar.as_member())),
+            };
+            self.must_hinting("be a list", hint);
             return None;
         };
         Some(self.members_of(list))
