@@ -145,14 +145,17 @@ impl Mapping {
         self.keys.iter().find(|key| key.name == name)
     }
 
-    /// Returns the hint for another value in place of the mapping: the names of its first keys.
-    pub(crate) fn hint_for_keys(&self) -> String {
-        const MOST: usize = 6;
-        let names = self.keys.iter().take(MOST).map(|key| format!("`{}`", key.name)).collect::<Vec<_>>().join(", ");
-        let more = if self.keys.len() > MOST { " and others" } else { "" };
+    /// Returns the hint for another value in place of the mapping: the names of its keys. `None` if it has many.
+    pub(crate) fn hint_for_keys(&self) -> Option<String> {
+        const MOST: usize = 10;
         match self.keys {
-            [only] => format!("write `{{{}: …}}`", only.name),
-            _ => format!("its keys are {names}{more}"),
+            [] => None,
+            [only] => Some(format!("write `{{{}: …}}`", only.name)),
+            keys if keys.len() > MOST => None,
+            keys => {
+                let names: Vec<String> = keys.iter().map(|key| format!("`{}`", key.name)).collect();
+                Some(format!("its keys are {}", names.join(", ")))
+            }
         }
     }
 

@@ -167,7 +167,7 @@ impl<'t> Field<'t> {
                 Some(Section { position, path, entries, mapping, report })
             }
             _ => {
-                self.must_hinting("be a mapping", Some(mapping.hint_for_keys()));
+                self.must_hinting("be a mapping", mapping.hint_for_keys());
                 None
             }
         }
