@@ -10,6 +10,7 @@ pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
         ("key", "port" | "address" | "bind") => "write `listen: 0.0.0.0:8080`",
         ("key", "tls") => "write it in an entry of `listeners`; for an upstream, in one of `upstreams`",
         ("key", "timeout" | "timeouts") => "write `upstream_timeouts`",
+        ("key", "admin_write") => "write it in `admin`: `admin: {address: 127.0.0.1:9901, write: …}`",
         ("key", "log_level") => "write `log: {level: info}`",
         ("key", "metrics") => "`admin` is the address of `/metrics`",
         ("key", "match" | "limit_keys" | "algorithm" | "algorithm_config") => "write it in an entry of `rules`",

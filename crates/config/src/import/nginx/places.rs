@@ -12,7 +12,7 @@ use super::super::Losses;
 use super::scopes::{Location, LocationPath, Scope};
 
 /// The most places of a server. Further regular expressions inside of prefixes are left out.
-const MOST: usize = 5_000;
+const MOST: usize = 1_000;
 
 /// Some paths of a server, with what applies there.
 #[derive(Clone, Debug)]

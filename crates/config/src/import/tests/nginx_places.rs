@@ -205,16 +205,16 @@ fn a_location_in_a_regular_expression_is_named() {
     let (rules, losses) =
         places_of("server { location ~ ^/a { limit_req zone=a; location ~ x$ { limit_req zone=a burst=9; } } }");
     assert_eq!(rules, ["a {path: {regex: \"x$$\"}}", "a-2 {path: {regex: \"^/a\"}}"]);
-    assert_eq!(losses, ["nginx.conf:2:46: location: lies in a regular expression, which is not compared for it"]);
+    assert_eq!(losses, ["nginx.conf:2:45: location: lies in a regular expression, which is not compared for it"]);
 }
 
 #[test]
 fn many_prefixes_with_many_regular_expressions_stay_a_file() {
     let prefix = |number| format!("location ^~ /{number}/ {{}} location /{number}/x/ {{}} ");
-    let prefixes: String = (0..200).map(prefix).collect();
-    let regexes: String = (0..200).map(|number| format!("location ~ {number}$ {{ limit_req zone=a; }} ")).collect();
+    let prefixes: String = (0..50).map(prefix).collect();
+    let regexes: String = (0..50).map(|number| format!("location ~ {number}$ {{ limit_req zone=a; }} ")).collect();
     let (rules, losses) = places_of(&format!("server {{ {prefixes}{regexes} }}"));
-    assert!((200..=6_000).contains(&rules.len()), "{}", rules.len());
+    assert!((200..=1_300).contains(&rules.len()), "{}", rules.len());
     let what = "lies with others in too many prefixes: in some of them it is left out";
     assert!(losses.iter().any(|loss| loss.ends_with(what)), "{losses:?}");
 }

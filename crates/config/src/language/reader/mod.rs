@@ -84,10 +84,7 @@ impl<'t> Field<'t> {
             (Value::Scalar(_), Disclosure::Hidden) => {
                 self.wrong(format!("must {hold}; the value is not shown: it may hold a secret"), hint);
             }
-            _ => {
-                let hint = hint.or_else(|| hint_for_quotation_marks(&self.scalar()?.text));
-                self.wrong(format!("must {hold}, is {}", self.node.found()), hint);
-            }
+            _ => self.wrong(format!("must {hold}, is {}", self.node.found()), hint),
         }
     }
 
@@ -100,6 +97,8 @@ impl<'t> Field<'t> {
             Some(Style::Unknown) => return self.report.add_unknown(self.node.position, &self.path),
             _ => {}
         }
+        let text = self.scalar().map(|scalar| &*scalar.text);
+        let hint = hint.or_else(|| hint_for_quotation_marks(text?));
         self.report.add_with_hint(self.position, &self.path, what.to_string(), hint);
     }
 
@@ -176,7 +175,8 @@ impl<'t> Field<'t> {
     /// Returns the keys of a mapping with their positions and values. `None` after reporting another value.
     pub(crate) fn pairs(&self) -> Option<Vec<(&'t str, Position, Field<'t>)>> {
         let Value::Map(entries) = &self.node.value else {
-            self.must("be a mapping");
+            let hint = "write each entry as `NAME: …`, without a dash".to_owned();
+            self.must_hinting("be a mapping", matches!(self.node.value, Value::List(_)).then_some(hint));
             return None;
         };
         let pair = |entry: &'t Entry| {
