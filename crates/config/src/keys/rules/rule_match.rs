@@ -92,10 +92,6 @@ impl ConditionReader<'_> {
             let expectation = self.expectation(&field, attribute.as_ref());
             Some(Condition { attribute: attribute?, expectation: expectation? })
         };
-        if let Some(path) = field.text_if_any().filter(|text| text.starts_with('/')) {
-            field.must_hinting("be a mapping", Some(format!("write `{{path: {path}}}`")));
-            return None;
-        }
         let conditions: Vec<_> = field.pairs()?.into_iter().map(read).collect();
         conditions.into_iter().collect()
     }

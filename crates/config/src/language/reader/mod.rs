@@ -175,8 +175,12 @@ impl<'t> Field<'t> {
     /// Returns the keys of a mapping with their positions and values. `None` after reporting another value.
     pub(crate) fn pairs(&self) -> Option<Vec<(&'t str, Position, Field<'t>)>> {
         let Value::Map(entries) = &self.node.value else {
-            let hint = "write each entry as `NAME: …`, without a dash".to_owned();
-            self.must_hinting("be a mapping", matches!(self.node.value, Value::List(_)).then_some(hint));
+            let hint = match (&self.node.value, self.text_if_any()) {
+                (Value::List(_), _) => Some("write each entry as `NAME: …`, without a dash".to_owned()),
+                (_, Some(path)) if path.starts_with('/') => Some(format!("write `{{path: {path}}}`")),
+                _ => None,
+            };
+            self.must_hinting("be a mapping", hint);
             return None;
         };
         let pair = |entry: &'t Entry| {
