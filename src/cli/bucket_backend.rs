@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::admin_client;
 use super::admin_client::{AdminAddress, Method};
 use super::failure::{Failure, with_hint};
+use super::output;
 use crate::gateway::bucket_levels::Levels;
 use crate::gateway::bucket_lookup::LookupError;
 use crate::gateway::raise_request::RaiseRequest;
@@ -229,7 +230,7 @@ impl Backend {
     ) -> Result<T, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let done = runtime.block_on(async {
-            let mut look = settings.inspect().await?;
+            let mut look = settings.inspect_reporting(&output::server_notices(self)).await?;
             work(&mut look).await
         });
         done.map_err(|stores::Fault { error, detail, .. }| {

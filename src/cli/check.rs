@@ -14,6 +14,8 @@ use config::diff::Reset;
 use config::problem::{Problem, Problems, Purpose};
 use config::warning::{Warning, Warnings};
 use rules::number_changes::ChangedLimit;
+use rules::rule::{Mode, OnStoreFailure};
+use rules::without_store::named_without_store;
 
 const EXAMPLE: &str = "\
 Example: put a new file into use if it is valid, and list the limits whose buckets it resets, and those with other numbers.
@@ -58,6 +60,8 @@ struct Findings {
     gone: Vec<String>,
     /// The keys of the configuration that were changed and need a restart.
     restart: Vec<&'static str>,
+    /// The enforced limits that answer 503 while the store gives no answer.
+    denied_without_store: Vec<String>,
 }
 
 /// Whether a command found no problem.
@@ -98,6 +102,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             if !findings.warnings.warnings.is_empty() {
                 errors.report(findings.warnings.report(), Colour::Yellow, ColourMode::of_errors());
             }
+            let denied: Vec<&str> = findings.denied_without_store.iter().map(String::as_str).collect();
+            let denied = named_without_store(&denied, OnStoreFailure::Deny);
+            page.lines(denied.map(|denied| format!("while the store is away: {denied}")));
             if verdict == Verdict::Pass {
                 page.painted_line("ok", Colour::Green, ColourMode::of_output());
             }
@@ -118,8 +125,9 @@ fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
     let purpose = if arguments.require_secrets { Purpose::CheckToRun } else { Purpose::Examine };
     let config = Config::examine(arguments.file(), purpose)?;
     let warnings = config.warnings.at(Clock::system().wall());
+    let denied_without_store = denied_without_store(&config);
     let Some(before) = &arguments.against else {
-        return Ok(Findings { warnings, ..Findings::default() });
+        return Ok(Findings { warnings, denied_without_store, ..Findings::default() });
     };
     let before = Config::examine(before, Purpose::Examine)?;
     Ok(Findings {
@@ -130,13 +138,22 @@ fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
         upstreams: config.changed_upstreams(&before),
         gone: config.gone_limits(&before),
         restart: config.restart_keys(&before),
+        denied_without_store,
     })
+}
+
+/// Returns the names of the enforced limits with `on_store_failure: deny`, if the store is shared.
+fn denied_without_store(config: &Config) -> Vec<String> {
+    let limits = config.rules.limits().iter().filter(|limit| {
+        config.store.is_shared() && limit.mode == Mode::Enforce && limit.on_store_failure == OnStoreFailure::Deny
+    });
+    limits.map(|limit| limit.name.clone()).collect()
 }
 
 fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdict: Verdict) -> Value {
     let file = arguments.file().display().to_string();
-    let mut lists = [const { Vec::<Value>::new() }; 8];
-    let [problems, warnings, resets, kept, routes, upstreams, gone, restart] = &mut lists;
+    let mut lists = [const { Vec::<Value>::new() }; 9];
+    let [problems, warnings, resets, kept, routes, upstreams, gone, restart, denied] = &mut lists;
     match findings {
         Err(found) => {
             problems.extend(found.problems.iter().map(|problem| problem_object(&found.file, problem)));
@@ -151,12 +168,14 @@ fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdic
             upstreams.extend(found.upstreams.iter().map(|changed| Value::from(changed.as_str())));
             gone.extend(found.gone.iter().map(|limit| Value::from(limit.as_str())));
             restart.extend(found.restart.iter().map(|key| Value::from(*key)));
+            denied.extend(found.denied_without_store.iter().map(|limit| Value::from(limit.as_str())));
         }
     }
     let ok = verdict == Verdict::Pass;
     json!({
         "file": file, "ok": ok, "problems": problems, "warnings": warnings, "starts_anew": resets, "kept": kept,
-        "routes": routes, "upstreams": upstreams, "gone": gone, "needs_restart": restart
+        "routes": routes, "upstreams": upstreams, "gone": gone, "needs_restart": restart,
+        "denied_without_store": denied
     })
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::failure::{Failure, MultiLine};
 use base::printable::{Printable, printable_json, write_json};
 use config::problem::Problems;
+use stores::{Event, EventSink, NoticeLevel};
 
 /// The colour of a line on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +169,21 @@ pub(super) fn print_failure(failure: &Failure) {
         (None, None) => page.line(failure),
     }
     print_errors(&page);
+}
+
+/// Returns a sink that prints the notices of a server to standard error, with the name of the server.
+pub(super) fn server_notices(server: &impl Display) -> EventSink {
+    let server = server.to_string();
+    EventSink::new(move |event| {
+        let Event::ServerNotice(notice) = event else { return };
+        let line = format!("{server}: {}: {}", notice.level_name(), notice.text);
+        let mut page = Page::default();
+        match notice.level {
+            NoticeLevel::Warning => page.painted_line(line, Colour::Yellow, ColourMode::of_errors()),
+            NoticeLevel::Notice | NoticeLevel::Debug => page.line(line),
+        }
+        print_errors(&page);
+    })
 }
 
 /// Whether standard error is a terminal. Progress is shown only on a terminal.

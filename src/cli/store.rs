@@ -85,7 +85,7 @@ fn initialize(
     initialization: &Initialization<'_>,
     login: &Login,
 ) -> Result<(), Failure> {
-    match runtime.block_on(initialization.run(login)) {
+    match runtime.block_on(initialization.run(login, &output::server_notices(initialization))) {
         Ok(()) => {
             if let Login::As { .. } = login {
                 runtime.block_on(warn_of_gateway_login(initialization));
@@ -107,7 +107,11 @@ fn initialize(
 
 /// Prints what the gateway's user lacks. The tables are ready all the same, and a password may be set later.
 async fn warn_of_gateway_login(initialization: &Initialization<'_>) {
-    let Err(GatewayLoginFault { user, fault, help }) = initialization.check_gateway_login().await else { return };
+    let Err(GatewayLoginFault { user, fault, help }) =
+        initialization.check_gateway_login(&output::server_notices(initialization)).await
+    else {
+        return;
+    };
     let what = format!("{initialization}: gateways cannot log in as {user}: {}: {}", fault.error.name(), fault.detail);
     let hint = help.map(|help| format!("  hint: {help}"));
     let mut page = Page::default();

@@ -35,6 +35,7 @@ use base::endpoint_address::EndpointAddress;
 use base::time::Clock;
 use config::access_log::{AccessLog, Destination};
 use config::{Config, Listener, Records, SocketMode, Source, Threads};
+use rules::without_store::without_store;
 use stores::memory::bucket_file::LockError;
 use stores::{EventSink, LeaseKeeper, LeaseSink, LeaseStore, Store};
 
@@ -237,6 +238,7 @@ fn state(config: Config, collectors: CollectorsSettings, threads: usize) -> Resu
     let events = Arc::new(Events::new(clock.clone()));
     events.note(EventKind::Started, &format!("{}, configuration {}", env!("CARGO_PKG_VERSION"), config.hash));
     let store_health = Arc::new(StoreHealth::new(&config.store, threads, &metrics, clock.clone(), Arc::clone(&events)));
+    store_health.set_meanwhile(without_store(config.rules.limits()));
     let tracer = Tracer::start(collectors.traces, &config, &metrics, &clock).map_err(StartError::Collector)?;
     let metric_export = MetricExport::new(collectors.metrics, &metrics, &clock).map_err(StartError::Collector)?;
     let event_sink = {

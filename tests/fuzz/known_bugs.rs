@@ -2,8 +2,8 @@
 
 use super::mutation::finds;
 use super::{
-    answers, certificates, descriptions, frames, grpc, llm_requests, protocols, request_bodies, responses, semantics,
-    take_calls,
+    answers, certificates, descriptions, frames, grpc, imports, llm_requests, protocols, request_bodies, responses,
+    semantics, take_calls,
 };
 
 #[track_caller]
@@ -129,4 +129,19 @@ fn of_an_event_stream() {
 #[test]
 fn of_a_usage_event() {
     check(answers::usage_event);
+}
+
+#[test]
+fn of_an_import_from_nginx() {
+    check(imports::import_nginx_file);
+}
+
+#[test]
+fn of_an_import_from_kong() {
+    check(imports::import_kong_file);
+}
+
+#[test]
+fn of_an_import_from_ratelimit() {
+    check(imports::import_ratelimit_file);
 }

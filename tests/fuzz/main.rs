@@ -21,6 +21,7 @@ mod certificates;
 mod descriptions;
 mod frames;
 mod grpc;
+mod imports;
 mod known_bugs;
 mod llm_requests;
 mod logs;

@@ -60,3 +60,4 @@ pub mod settled_price;
 mod upstream_results;
 mod walked_reserve;
 mod weights;
+pub mod without_store;

@@ -47,8 +47,8 @@ pub enum Event {
     Node { address: Arc<str>, change: NodeChange },
     /// The name of the server's eviction policy.
     EvictionPolicy(String),
-    /// A warning that the server has sent, in its own words.
-    ServerWarning(String),
+    /// A message that the server has sent beside its answers.
+    ServerNotice(ServerNotice),
     /// The size of the database table with the buckets has been measured.
     TableMeasured(TableSize),
     /// A request has ended with a cost that the store will never charge. The store gives no answer, and the worker
@@ -56,6 +56,22 @@ pub enum Event {
     CostLost,
     /// A heartbeat has failed, so the number of live gateways is unknown.
     HeartbeatError(Fault),
+}
+
+/// A message that the server has sent beside its answers, in the server's own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerNotice {
+    pub level: NoticeLevel,
+    pub text: String,
+}
+
+/// The level that the server has given to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoticeLevel {
+    Warning,
+    /// NOTICE, INFO and LOG.
+    Notice,
+    Debug,
 }
 
 /// A change of the state of one of several servers.
@@ -107,6 +123,17 @@ pub struct CallReport {
 /// The function to which a store passes its events, on the thread of the event.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
+
+impl ServerNotice {
+    /// Returns the level in the word that messages begin with.
+    pub fn level_name(&self) -> &'static str {
+        match self.level {
+            NoticeLevel::Warning => "warning",
+            NoticeLevel::Notice => "notice",
+            NoticeLevel::Debug => "debug",
+        }
+    }
+}
 
 impl EventSink {
     pub fn new(events: impl Fn(Event) + Send + Sync + 'static) -> EventSink {

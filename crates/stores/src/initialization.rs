@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::error::{Fault, StoreError};
+use super::events::EventSink;
 use super::postgres;
 use super::remote;
 use super::settings::Settings;
@@ -40,12 +41,13 @@ impl Initialization<'_> {
         postgres::schema::statements(self.postgres)
     }
 
-    /// Runs the SQL statements that prepare the database, as the user `login`. Must be called on a tokio runtime.
+    /// Runs the SQL statements that prepare the database, as the user `login`. Must be called on a tokio runtime. The
+    /// notices of the server are sent to `events`.
     ///
     /// # Errors
     ///
     /// When the database cannot be reached, or refuses the login or a statement.
-    pub async fn run(&self, login: &Login) -> Result<(), Fault> {
+    pub async fn run(&self, login: &Login, events: &EventSink) -> Result<(), Fault> {
         let mut settings = self.postgres.clone();
         if let Login::As { user, password } = login {
             settings.login = remote::login::Login {
@@ -54,16 +56,17 @@ impl Initialization<'_> {
                 tls: settings.login.tls.clone(),
             };
         }
-        postgres::inspect::run_statements(&settings, &self.statements()).await
+        postgres::inspect::run_statements(&settings, &self.statements(), events).await
     }
 
-    /// Checks that the gateway's own user can log in and use the tables. Must be called on a tokio runtime.
+    /// Checks that the gateway's own user can log in and use the tables. Must be called on a tokio runtime. The notices of
+    /// the server are sent to `events`.
     ///
     /// # Errors
     ///
     /// When this user cannot do so, with a statement or setting that helps, if one is known.
-    pub async fn check_gateway_login(&self) -> Result<(), GatewayLoginFault> {
-        let fault = match postgres::inspect::Inspector::open(self.postgres).await {
+    pub async fn check_gateway_login(&self, events: &EventSink) -> Result<(), GatewayLoginFault> {
+        let fault = match postgres::inspect::Inspector::open(self.postgres, events).await {
             Ok(_) => return Ok(()),
             Err(fault) => fault,
         };

@@ -60,7 +60,9 @@ pub use base::time::{Clock, Micros};
 pub use bucket_change::BucketChange;
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
-pub use events::{CallReport, Event, EventSink, NodeChange, RunningGateway, TableSize, gateway_ttl};
+pub use events::{
+    CallReport, Event, EventSink, NodeChange, NoticeLevel, RunningGateway, ServerNotice, TableSize, gateway_ttl,
+};
 pub use inspector::Inspector;
 pub use lease_acts::{ActResult, ActResults, BucketAct};
 pub use lease_keeper::{AskAnswer, KeeperSettings, LeaseEvent, LeaseKeeper, LeaseSink, PurseBucket};

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::error::{Fault, StoreError};
+use super::events::EventSink;
 use super::inspector::Inspector;
 use super::memory::bucket_file::BucketFileSettings;
 use super::redis::Target;
@@ -164,6 +165,15 @@ impl Settings {
     ///
     /// When the store cannot be reached or refuses the user, and always for buckets in a gateway's memory.
     pub async fn inspect(&self) -> Result<Inspector, Fault> {
+        self.inspect_reporting(&EventSink::new(|_| ())).await
+    }
+
+    /// Connects as [`Settings::inspect`] does. The notices of the server are sent to `events`.
+    ///
+    /// # Errors
+    ///
+    /// In the same cases as [`Settings::inspect`].
+    pub async fn inspect_reporting(&self, events: &EventSink) -> Result<Inspector, Fault> {
         match self {
             Settings::Memory(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are in a gateway's memory")),
             Settings::Redis(redis) => match &redis.target {
@@ -174,7 +184,9 @@ impl Settings {
                     redis::inspect::Inspector::open(redis).await.map(Inspector::Redis)
                 }
             },
-            Settings::Postgres(postgres) => postgres::inspect::Inspector::open(postgres).await.map(Inspector::Postgres),
+            Settings::Postgres(postgres) => {
+                postgres::inspect::Inspector::open(postgres, events).await.map(Inspector::Postgres)
+            }
         }
     }
 }

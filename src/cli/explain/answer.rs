@@ -15,9 +15,10 @@ use request::door::Door;
 use request::request::Request;
 use rules::ambiguity::{Ambiguity, AmbiguityCheck};
 use rules::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyOutcome};
-use rules::rule::Otherwise;
+use rules::rule::{OnStoreFailure, Otherwise};
 use rules::rule_set::CompiledLimit;
 use rules::settled_price::Unit;
+use rules::without_store::named_without_store;
 
 pub(super) const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
 
@@ -132,10 +133,12 @@ pub(super) fn by_rules(
             if let Some(most) = longest_delay {
                 plan.limit_delay(most);
             }
-            match levels {
+            let mut answer = match levels {
                 Some(levels) => by_levels(&plan, config, levels),
                 None => without_levels(&plan, config),
-            }
+            };
+            answer.words.extend(without_store(&plan, config));
+            answer
         }
     }
 }
@@ -172,6 +175,20 @@ fn need(config: &Config, charge: &Charge) -> String {
 
 fn is_unknown(config: &Config, charge: &Charge) -> bool {
     is_of_body(config.rules.limit(charge.limit).and_then(CompiledLimit::settled_price), charge.cost)
+}
+
+/// Describes what is done about the request while a shared store gives no answer, as the limit that decides says.
+fn without_store(plan: &Plan, config: &Config) -> Option<String> {
+    if !config.store.is_shared() {
+        return None;
+    }
+    let limits = plan.enforced.iter().filter(|charge| !charge.only_asks_for_ban());
+    let limits: Vec<_> = limits.filter_map(|charge| config.rules.limit(charge.limit)).collect();
+    let done = [OnStoreFailure::Deny, OnStoreFailure::Local, OnStoreFailure::Allow].into_iter().find_map(|treatment| {
+        let with = limits.iter().filter(|limit| limit.on_store_failure == treatment);
+        named_without_store(&with.map(|limit| &*limit.name).collect::<Vec<_>>(), treatment)
+    });
+    done.map(|done| format!("while the store is away: {done}"))
 }
 
 fn too_large(refusal: &Refusal, plan: &Plan, config: &Config) -> Answer {

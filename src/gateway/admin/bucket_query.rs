@@ -32,7 +32,7 @@ use ledger::money::AmountFormat;
 use ledger::store_time::StoreTime;
 use rules::partial_evaluation::Knowledge;
 use stores::memory::Memory;
-use stores::{GivenBack, Inspector};
+use stores::{EventSink, GivenBack, Inspector};
 
 /// The header field that carries a [`BucketQuery`] to the admin listener.
 pub(crate) const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
@@ -372,8 +372,10 @@ impl<'g> Buckets<'g> {
     ) -> Result<T, LookupError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
+        let health = Arc::clone(&self.gateway.store_health);
+        let notices = EventSink::new(move |event| health.record(event));
         let done = runtime.block_on(async {
-            let mut look = self.snapshot.config.store.inspect().await?;
+            let mut look = self.snapshot.config.store.inspect_reporting(&notices).await?;
             work(&mut look).await
         });
         done.map_err(|stores::Fault { error, detail, .. }| format!("the store: {}: {detail}", error.name()).into())

@@ -31,6 +31,7 @@ use base::time::Timestamp;
 use base::tls::server::Server;
 use config::{API_KEYS_FILE, Config, Log, Source};
 use identity::jwt::remote_key_set::RemoteKeySet;
+use rules::without_store::without_store;
 
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
@@ -204,6 +205,7 @@ impl Reload {
             leases.keeper.replace_settings(keeper_settings(home));
             leases.keeper.home().replace_login(&home.store);
         }
+        self.gateway.store_health.set_meanwhile(without_store(snapshot.config.rules.limits()));
         self.gateway.metrics.registry.reloaded(snapshot.number);
         self.gateway.store.expect_undone_charges(snapshot.config.limits_charged_beside_others());
         self.gateway.store.invalidate();

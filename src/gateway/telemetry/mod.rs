@@ -12,6 +12,7 @@ pub(super) mod metrics;
 mod otlp;
 pub(super) mod records;
 pub(super) mod reload_status;
+mod server_notices;
 pub(super) mod store_health;
 pub(super) mod top_refused;
 pub(super) mod trace;

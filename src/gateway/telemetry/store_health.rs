@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::events::{EventKind, Events};
 use super::metrics::{Metrics, StoreMetrics, whole_number};
+use super::server_notices::ServerNotices;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use base::host_port::HostPort;
 use base::time::{Clock, Micros, Timestamp};
@@ -29,6 +30,8 @@ pub(crate) struct StoreHealth {
     links: Mutex<Links>,
     /// The server to which a worker connected most recently.
     server: Mutex<Option<HostPort>>,
+    /// What the limits do while the store gives no answer, in words.
+    meanwhile: Mutex<String>,
     other_gateways: Mutex<OtherGateways>,
     /// The state of each server, by its address. Empty if the store has only one server.
     nodes: Mutex<BTreeMap<Arc<str>, NodeState>>,
@@ -36,7 +39,7 @@ pub(crate) struct StoreHealth {
     eviction_policy: Mutex<Option<String>>,
     failures: LogThrottle,
     healings: LogThrottle,
-    warnings: LogThrottle,
+    notices: ServerNotices,
     lost_costs: LogThrottle,
     unsent: LogThrottle,
     /// The number of unsent requests since the last log line about them.
@@ -84,18 +87,24 @@ impl StoreHealth {
             clock,
             address: settings.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string()),
             server: Mutex::default(),
+            meanwhile: Mutex::default(),
             other_gateways: Mutex::default(),
             nodes: Mutex::default(),
             eviction_policy: Mutex::default(),
             links: Mutex::new(Links { down, reported: None }),
             failures: LogThrottle::default(),
             healings: LogThrottle::default(),
-            warnings: LogThrottle::default(),
+            notices: ServerNotices::default(),
             lost_costs: LogThrottle::default(),
             unsent: LogThrottle::default(),
             unsent_requests: AtomicUsize::new(0),
             long_round_trips: LogThrottle::default(),
         }
+    }
+
+    /// Sets the words that say what the limits do while the store gives no answer.
+    pub(crate) fn set_meanwhile(&self, words: String) {
+        *self.meanwhile.lock() = words;
     }
 
     /// Returns whether every thread is connected to the store.
@@ -165,7 +174,7 @@ impl StoreHealth {
                 *self.other_gateways.lock() = OtherGateways { at: self.clock.now(), others };
             }
             Event::EvictionPolicy(policy) => self.record_eviction_policy(policy),
-            Event::ServerWarning(detail) => self.record_warning(&detail),
+            Event::ServerNotice(notice) => self.notices.record(&self.address, &notice, self.clock.now()),
             Event::TableMeasured(size) => self.metrics.set_table_size(&size),
             Event::HeartbeatError(fault) => self.record_failure(&fault),
             Event::CostLost => self.record_lost_cost(),
@@ -205,7 +214,9 @@ impl StoreHealth {
                 self.metrics.set_node_up(node, 0.0);
                 if nodes.insert(Arc::clone(&address), NodeState::Down) != Some(NodeState::Down) {
                     self.events.note(EventKind::StoreDown, &format!("{node}: {}", fault.error.name()));
-                    log::warn!(server = node, kind = fault.error.name(), detail = fault.detail; "store is down");
+                    let meanwhile = self.meanwhile.lock().clone();
+                    let (kind, detail) = (fault.error.name(), fault.detail);
+                    log::warn!(server = node, kind, detail, meanwhile; "store is down");
                 }
             }
             NodeChange::BreakerOpened => {
@@ -291,12 +302,6 @@ impl StoreHealth {
         }
     }
 
-    fn record_warning(&self, detail: &str) {
-        if let Some(warnings) = self.warnings.admit(self.clock.now()) {
-            log::warn!(server = self.address, warnings, detail; "store warns");
-        }
-    }
-
     /// Records the state of a worker's connection. Reports only a change of the common state of all workers.
     fn record_change(&self, worker: usize, now: Result<(), StoreError>, detail: &str) {
         let mut links = self.links.lock();
@@ -319,7 +324,8 @@ impl StoreHealth {
             }
             Err(error) => {
                 self.events.note(EventKind::StoreDown, error.name());
-                log::warn!(server = self.address, kind = error.name(), detail; "store is down");
+                let meanwhile = self.meanwhile.lock().clone();
+                log::warn!(server = self.address, kind = error.name(), detail, meanwhile; "store is down");
             }
         }
     }

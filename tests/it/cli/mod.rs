@@ -18,3 +18,4 @@ mod replay_listing;
 mod replay_parity;
 mod start_errors;
 mod unknown_values;
+mod without_store;

@@ -2,5 +2,6 @@
 
 mod bad_files;
 mod lints;
+mod mistakes;
 mod reference;
 mod schema;

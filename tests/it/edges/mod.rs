@@ -2,7 +2,7 @@
 //! page.
 
 mod connections;
-mod edge;
+pub mod edge;
 mod envoy;
 mod envoy_gateway;
 mod every_call;

@@ -12,6 +12,7 @@ mod histories;
 mod hot_bucket;
 mod initialization;
 mod moved_name;
+mod notices;
 mod operators;
 mod other_servers;
 mod outage;

@@ -219,7 +219,7 @@ fn warnings_are_shown_as_text() {
     let mut bad = document(&gateway);
     bad["status"] = "draining".into();
     bad["config"]["last_reload_successful"] = false.into();
-    bad["store"] = json!({"kind": "redis", "up": false, "breaker_open": true, "may_evict": true, "gateways": 2, "calls": 0, "errors": 0,
+    bad["store"] = json!({"kind": "redis", "up": false, "meanwhile": "2 limits answer 503", "breaker_open": true, "may_evict": true, "gateways": 2, "calls": 0, "errors": 0,
         "call_seconds": {"bounds": [], "counts": []}, "without": 7, "buckets": 0, "evicted": 0});
     bad["issuers"] = json!([{"issuer": "https://issuer.example/<b>", "fetched": null}]);
     bad["rows"][0]["until"] = 1.into();
@@ -229,7 +229,7 @@ fn warnings_are_shown_as_text() {
     for words in [
         "Draining: /readyz answers 503",
         "Invalid file",
-        "Store redis is down",
+        "Store redis is down. Meanwhile 2 limits answer 503",
         "The store may evict",
         "Breaker open",
         "No keys of https://issuer.example/&lt;b&gt;",

@@ -10,6 +10,7 @@ pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
         ("key", "port" | "address" | "bind") => "write `listen: 0.0.0.0:8080`",
         ("key", "tls") => "write it in an entry of `listeners`; for an upstream, in one of `upstreams`",
         ("key", "timeout" | "timeouts") => "write `upstream_timeouts`",
+        ("key", "admin_write") => "write it in `admin`: `admin: {address: 127.0.0.1:9901, write: …}`",
         ("key", "log_level") => "write `log: {level: info}`",
         ("key", "metrics") => "`admin` is the address of `/metrics`",
         ("key", "match" | "limit_keys" | "algorithm" | "algorithm_config") => "write it in an entry of `rules`",
@@ -21,6 +22,26 @@ pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
             if per(name).is_some() =>
         {
             per(name)?.1
+        }
+        ("key of a `token_bucket`", "limit" | "window") => {
+            "`limit` and `window` belong to `algorithm: fixed_window` or `sliding_window`; here it is `rate: 100/min`"
+        }
+        ("key of a `token_bucket`", "queue" | "max_wait" | "delay_after") => "it belongs to `algorithm: leaky_bucket`",
+        (
+            "key of a `fixed_window`" | "key of a `sliding_window`" | "key of a `sliding_log`",
+            "rps" | "tokens_per_second" | "burst",
+        ) => "a rate with a burst belongs to `algorithm: token_bucket`; a window has a `limit`",
+        ("key of a `leaky_bucket`", "burst") => "write `queue`: how many requests may wait",
+        ("operator", "starts_with" | "startsWith" | "begins_with") => "write `prefix`",
+        ("operator", "ends_with" | "endsWith") => "write `suffix`",
+        ("operator", "equals" | "equal" | "eq" | "exact" | "is" | "any_of" | "one_of") => {
+            "write the text or the list itself, or `in` with a list"
+        }
+        ("operator", "regexp" | "pattern" | "matches" | "contains") => "write `regex`",
+        ("operator", "exists") => "write `present`",
+        ("operator", "ne" | "not_in" | "not_equals") => "write `not`",
+        ("key in `tls` of a listener", "certificate" | "cert" | "key" | "cert_file" | "key_file") => {
+            "write `certificates: [{cert_file: FILE, key_file: FILE}]`"
         }
         ("key of a `fixed_window`", "rate") => {
             "did you mean `limit` and `window`, such as `limit: 100, window: month`?"

@@ -145,6 +145,20 @@ impl Mapping {
         self.keys.iter().find(|key| key.name == name)
     }
 
+    /// Returns the hint for another value in place of the mapping: the names of its keys. `None` if it has many.
+    pub(crate) fn hint_for_keys(&self) -> Option<String> {
+        const MOST: usize = 10;
+        match self.keys {
+            [] => None,
+            [only] => Some(format!("write `{{{}: …}}`", only.name)),
+            keys if keys.len() > MOST => None,
+            keys => {
+                let names: Vec<String> = keys.iter().map(|key| format!("`{}`", key.name)).collect();
+                Some(format!("its keys are {}", names.join(", ")))
+            }
+        }
+    }
+
     pub fn names(&self) -> Vec<&'static str> {
         self.keys.iter().map(|key| key.name).collect()
     }

@@ -8,6 +8,7 @@ pub(crate) mod duration;
 pub(crate) mod environment;
 pub mod key;
 pub(crate) mod key_path;
+mod likely_causes;
 pub(crate) mod misplaced_keys;
 pub(crate) mod network;
 pub mod problem;

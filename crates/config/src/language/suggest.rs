@@ -22,6 +22,23 @@ pub(crate) fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str>
     (distance(&best) <= most.min(length.saturating_sub(1)) && is_alone && !text.is_empty()).then_some(best)
 }
 
+/// Words of other programs, and the word for each here.
+const OTHER_WORDS: [(&[&str], &str); 6] = [
+    (&["dry_run", "dry-run", "dryrun", "monitor", "observe", "report", "log_only", "permissive"], "shadow"),
+    (&["on", "active", "enabled", "block", "strict", "live"], "enforce"),
+    (&["block", "reject", "refuse", "drop", "forbid", "fail_closed", "closed", "close", "503"], "deny"),
+    (&["pass", "permit", "accept", "skip", "bypass", "fail_open", "open", "ignore"], "allow"),
+    (&["verbose", "all"], "debug"),
+    (&["warning"], "warn"),
+];
+
+/// Returns the hint with the one of `words` that means what other programs write as `text`. `None` if there is none.
+pub(crate) fn word_of_others(text: &str, words: &[&str]) -> Option<String> {
+    let text = text.to_ascii_lowercase();
+    let means = |(others, ours): &&(&[&str], &str)| others.contains(&&*text) && words.contains(ours);
+    OTHER_WORDS.iter().find(means).map(|(_, ours)| format!("did you mean `{ours}`?"))
+}
+
 /// Returns a hint with the most similar spelling, such as `jwt:<claim>`, and the name in `text`. `None` if no spelling
 /// is similar enough.
 pub(crate) fn nearest_spelling(text: &str, spellings: &[&str]) -> Option<String> {

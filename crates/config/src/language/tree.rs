@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
 use crate::language::key_path::{join, push_index, push_key};
+use crate::language::likely_causes::hint_for_unreadable;
 use crate::language::problem::{Problem, Report};
 use crate::language::quotes::hint_for_quotes;
 use base::position::Position;
@@ -210,8 +211,10 @@ impl<'t> Builder<'t> {
                 return Problem { hint, ..fault(Position { line: index + 1, column }, "must be a key with a value") };
             }
         }
-        let hint =
-            self.text.lines().nth(at.line.saturating_sub(1)).and_then(|line| hint_for_quotes(line, at.column, info));
+        let lines: Vec<&str> = self.text.lines().take(at.line).collect();
+        let here = lines.get(at.line.saturating_sub(1));
+        let hint = here.and_then(|line| hint_for_quotes(line, at.column, info));
+        let hint = hint.or_else(|| hint_for_unreadable(&lines, info));
         Problem { hint, ..fault(at, format!("must be YAML: {info}")) }
     }
 
@@ -305,7 +308,8 @@ impl<'t> Builder<'t> {
             // In quotes, `<<` is an ordinary key.
             let merges = key == "<<" && style == ScalarStyle::Plain;
             if merges {
-                self.report.add(key_position, join(&self.path, "<<"), "merge keys are not supported");
+                let hint = Some("write the keys out, or make the whole value an alias".to_owned());
+                self.report.add_with_hint(key_position, join(&self.path, "<<"), "merge keys are not supported", hint);
             }
             let (event, span) = self.next()?;
             let above = self.path.len();

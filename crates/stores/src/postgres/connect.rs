@@ -10,7 +10,6 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_postgres::config::SslMode;
-use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::cancellation::Cancellation;
@@ -20,7 +19,7 @@ use super::session::SocketAddresses;
 use super::settings::Settings;
 use super::tls::Handshake;
 use crate::error::{Fault, StoreError};
-use crate::events::{Event, EventSink};
+use crate::events::{Event, EventSink, ServerNotice};
 use crate::remote::login::{Credentials, Tls};
 use crate::remote::transport::Driver;
 use base::host_port::HostPort;
@@ -163,8 +162,7 @@ fn server_name(host: &HostPort, tls: &Tls) -> Result<ServerName<'static>, Fault>
     }
 }
 
-/// Moves the bytes of a connection until it ends, and returns the reason. Reports warnings of the server, but not its
-/// other notices.
+/// Moves the bytes of a connection until it ends, and returns the reason. Reports the notices of the server.
 async fn ended<S, T>(mut connection: Connection<S, T>, events: EventSink) -> Fault
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -172,8 +170,9 @@ where
 {
     loop {
         match std::future::poll_fn(|context| connection.poll_message(context)).await {
-            Some(Ok(AsyncMessage::Notice(notice))) if notice.parsed_severity() == Some(Severity::Warning) => {
-                events.send(Event::ServerWarning(errors::text(&notice)));
+            Some(Ok(AsyncMessage::Notice(notice))) => {
+                let (level, text) = (errors::notice_level(&notice), errors::text(&notice));
+                events.send(Event::ServerNotice(ServerNotice { level, text }));
             }
             Some(Ok(_)) => {}
             Some(Err(error)) => return error.into(),

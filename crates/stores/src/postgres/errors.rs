@@ -1,9 +1,10 @@
 //! Sorts errors of the database and of the connection by their meaning for a call.
 
 use tokio_postgres::Error;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::error::{Fault, StoreError};
+use crate::events::NoticeLevel;
 use base::tls::certificate_error;
 
 /// The largest number of bytes of a server's message that are reported.
@@ -54,6 +55,17 @@ fn kind(code: &SqlState) -> StoreError {
         "53300" | "55P03" | "40P01" | "40001" | "57014" => StoreError::Busy,
         _ if code.code().starts_with("08") => StoreError::Closed,
         _ => StoreError::Refused,
+    }
+}
+
+/// Returns the level of a message that is no error.
+pub(super) fn notice_level(notice: &DbError) -> NoticeLevel {
+    // A pooler may send the level only as a text, which servers translate.
+    match (notice.parsed_severity(), notice.severity()) {
+        (Some(Severity::Warning), _) | (None, "WARNING") => NoticeLevel::Warning,
+        (Some(Severity::Debug), _) => NoticeLevel::Debug,
+        (None, level) if level.starts_with("DEBUG") => NoticeLevel::Debug,
+        _ => NoticeLevel::Notice,
     }
 }
 

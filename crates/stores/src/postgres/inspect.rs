@@ -45,14 +45,15 @@ impl std::fmt::Debug for Inspector {
 }
 
 impl Inspector {
-    /// Connects to the database for an operator. Must be called on a tokio runtime.
+    /// Connects to the database for an operator. Must be called on a tokio runtime. The notices of the server are sent to
+    /// `events`.
     ///
     /// # Errors
     ///
     /// When no server with the tables can be reached, or the server refuses the user.
-    pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
+    pub async fn open(settings: &Settings, events: &EventSink) -> Result<Inspector, Fault> {
         let login = CurrentLogin::new(settings.login.clone());
-        let ready = connect_to_primary(settings, &login, Checks::Schema, &nobody()).await?;
+        let ready = connect_to_primary(settings, &login, Checks::Schema, events).await?;
         tokio::spawn(ready.driver);
         // `timeout` bounds the wait for locks. An operator can wait for as long as a statement may take.
         let settings = Settings { timeout: Micros::from(STATEMENT_TIMEOUT), ..settings.clone() };
@@ -235,24 +236,20 @@ impl Inspector {
     }
 }
 
-/// A sink that drops events.
-fn nobody() -> EventSink {
-    EventSink::new(|_| ())
-}
-
 async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {STATEMENT_TIMEOUT:?}"));
     tokio::time::timeout(STATEMENT_TIMEOUT, work).await.map_err(overdue)?
 }
 
-/// Runs the statements that create or update the tables, as the user of these settings.
+/// Runs the statements that create or update the tables, as the user of these settings. The notices of the server are
+/// sent to `events`.
 ///
 /// # Errors
 ///
 /// When no server can be reached, or the server refuses a statement.
-pub(crate) async fn run_statements(settings: &Settings, statements: &str) -> Result<(), Fault> {
+pub(crate) async fn run_statements(settings: &Settings, statements: &str, events: &EventSink) -> Result<(), Fault> {
     let login = CurrentLogin::new(settings.login.clone());
-    let ready = connect_to_primary(settings, &login, Checks::Login, &nobody()).await?;
+    let ready = connect_to_primary(settings, &login, Checks::Login, events).await?;
     tokio::spawn(ready.driver);
     let ran = tokio::time::timeout(Duration::from_secs(60), ready.client.batch_execute(statements)).await;
     ran.map_err(|_| unexpected_reply("the statements of the schema"))??;

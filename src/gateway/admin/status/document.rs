@@ -20,6 +20,7 @@ use base::time::Timestamp;
 use config::warning::Warning;
 use ledger::algorithm::Algorithm;
 use rules::rule::{Action, Mode, Policy};
+use rules::without_store::without_store;
 use stores::RunningGateway;
 
 /// The maximum number of rows that are shown. The busiest rows are kept.
@@ -106,6 +107,8 @@ struct StoreSummary {
     /// The address of the store while it is up; `None` for buckets in this process.
     server: Option<String>,
     up: bool,
+    /// What the limits do while the store gives no answer, in words.
+    meanwhile: String,
     /// The number of servers of a store with several servers; otherwise 0.
     nodes: usize,
     /// The servers to which at least one thread is not connected.
@@ -173,7 +176,7 @@ pub(super) fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
             loaded: readings.level("tollgate_config_loaded_timestamp_seconds"),
             last_reload_successful: readings.level("tollgate_config_last_reload_successful") > 0.0,
         },
-        store: store(gateway, readings),
+        store: store(gateway, &snapshot, readings),
         others: gateway.store_health.others(&snapshot.config.hash),
         answers: answers(readings),
         decisions: readings.by("rate_limiter_decisions_total", "result"),
@@ -218,12 +221,13 @@ fn warning_row(warning: &Warning) -> WarningRow {
     WarningRow { name: warning.name, path: Printable(&warning.path).to_string(), line: warning.position.line }
 }
 
-fn store(gateway: &GatewayState, readings: Readings<'_>) -> StoreSummary {
+fn store(gateway: &GatewayState, snapshot: &Snapshot, readings: Readings<'_>) -> StoreSummary {
     let (nodes_down, nodes) = gateway.store_health.nodes_down();
     StoreSummary {
         kind: gateway.store.name(),
         server: gateway.store_health.server(),
         up: gateway.store_health.is_up(),
+        meanwhile: without_store(snapshot.config.rules.limits()),
         nodes,
         nodes_down: nodes_down.iter().take(MAX_NODES).map(ToString::to_string).collect(),
         breaker_open: readings.level("rate_limiter_breaker_open") > 0.0,

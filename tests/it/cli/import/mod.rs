@@ -2,6 +2,7 @@
 //! it is written to a file.
 
 mod calls;
+mod nginx_parity;
 mod output;
 mod remarks;
 mod service;

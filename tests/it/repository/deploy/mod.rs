@@ -9,6 +9,7 @@ mod helm;
 mod helm_alerts;
 mod helm_decide;
 mod helm_memory;
+mod helm_shapes;
 mod image;
 mod kubernetes;
 mod postgres;

@@ -6,13 +6,14 @@
 
 mod hosts;
 mod includes;
+mod places;
 mod scopes;
 mod syntax;
 mod zones;
 
 use std::cell::RefCell;
-use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use super::gateway_yaml::scalar;
 use super::names::unique;
@@ -22,7 +23,8 @@ use crate::language::problem::{Problem, Problems};
 use base::position::Position;
 use hosts::{Hosts, hosts};
 use includes::{ParsedFile, assembled};
-use scopes::{Limits, Location, LocationPath, Scope, Server, UsedZone};
+use places::{Paths, Place};
+use scopes::{Limits, Scope, Server, UsedZone};
 use zones::{Zone, ZoneKind};
 
 const HEAD: &str = "\
@@ -90,10 +92,7 @@ fn problem(file: &ImportedFile<'_>, position: Option<Position>, what: &str) -> P
 
 /// Adds a loss for each limit whose zone is not among the files.
 fn undeclared(limits: &Limits, losses: &mut Losses) {
-    let scopes = limits.servers.iter().flat_map(|server| {
-        server.locations.iter().map(|location| &location.scope).chain(std::iter::once(&server.rest))
-    });
-    for scope in scopes {
+    for scope in limits.servers.iter().flat_map(|server| &server.places).map(|place| &place.scope) {
         for used in scope.requests.iter().chain(&scope.in_flight) {
             if !limits.zones.iter().any(|zone| zone.name == used.zone) {
                 let what = format!("the limit of zone {} is left out, because the zone is not imported", used.zone);
@@ -173,39 +172,24 @@ fn is_alike(one: &WrittenRule, other: &WrittenRule) -> bool {
     one.charge == other.charge && one.is_shadow == other.is_shadow
 }
 
-/// Returns a rule for each location of a server, in the order in which nginx compares them, and for the rest of the server.
+/// Returns a rule for each place of a server, in their order.
 fn of_server(zone: &Zone, server: &Server, losses: &mut Losses) -> Vec<WrittenRule> {
-    // nginx finds the longest prefix, and tries regular expressions unless it has `^~`.
-    let order = |path: &LocationPath| match path {
-        LocationPath::Exact(_) => (0, Reverse(0)),
-        LocationPath::Preferred(path) if !has_longer(path, &server.locations) => (1, Reverse(path.len())),
-        LocationPath::Regex(_) => (2, Reverse(0)),
-        LocationPath::Preferred(path) | LocationPath::Prefix(path) => (3, Reverse(path.len())),
-    };
-    let mut locations: Vec<&Location> = server.locations.iter().collect();
-    locations.sort_by_key(|location| order(&location.path));
-    let mut rules: Vec<WrittenRule> = Vec::with_capacity(locations.len() + 1);
-    let mut regexes: Vec<WrittenRule> = Vec::new();
-    for location in locations {
-        let rule = rule(zone, Some(&location.path), &location.scope, losses);
-        match &location.path {
-            LocationPath::Regex(_) => regexes.push(rule.clone()),
-            LocationPath::Preferred(path)
-                if has_longer(path, &server.locations) && regexes.iter().any(|regex| !is_alike(regex, &rule)) =>
-            {
-                let what =
-                    format!("{path} has `^~`, but stands after the regular expressions: a longer path lies in it");
-                losses.add(&location.scope.file, location.scope.position, "location", what);
-            }
-            _ => {}
-        }
-        rules.push(rule);
-    }
     // A location `/` has all the other paths.
-    match rules.iter().position(|rule| rule.conditions.is_empty()) {
-        Some(last) => rules.truncate(last + 1),
-        None => rules.push(rule(zone, None, &server.rest, losses)),
+    let has_all = |place: &Place| condition(&place.paths).is_none();
+    let count = server.places.iter().position(has_all).map_or(server.places.len(), |last| last + 1);
+    let mut rules: Vec<(&Paths, WrittenRule)> = Vec::with_capacity(count);
+    for Place { paths, scope } in server.places.iter().take(count) {
+        let rule = rule(zone, condition(paths), scope, losses);
+        // What charges as the wider place just behind it needs no rule.
+        while let Some((Paths::Regex { within: Some(within), .. }, last)) = rules.last()
+            && *paths == Paths::Prefix(Rc::clone(within))
+            && is_alike(last, &rule)
+        {
+            rules.pop();
+        }
+        rules.push((paths, rule));
     }
+    let mut rules: Vec<WrittenRule> = rules.into_iter().map(|(_, rule)| rule).collect();
     // A location just before the rest needs no rule if it has the limit of the rest.
     while let [.., one, rest] = rules.as_slice()
         && is_alike(one, rest)
@@ -215,22 +199,24 @@ fn of_server(zone: &Zone, server: &Server, losses: &mut Losses) -> Vec<WrittenRu
     rules
 }
 
-/// Whether a longer path without `^~` lies in the one of a location.
-fn has_longer(path: &str, locations: &[Location]) -> bool {
-    locations.iter().any(|other| match &other.path {
-        LocationPath::Prefix(longer) => longer.len() > path.len() && longer.starts_with(path),
-        _ => false,
-    })
+/// Returns the entry of `match` that has these paths. `None`: all paths.
+fn condition(paths: &Paths) -> Option<String> {
+    match paths {
+        Paths::All => None,
+        // At the end of a text, `/*` stands for all paths below.
+        Paths::Exact(path) if path.ends_with("/*") => {
+            Some(format!("path: {{regex: {}}}", scalar(&format!("^{}$", regex::escape(path)))))
+        }
+        Paths::Exact(path) => Some(format!("path: {}", scalar(path))),
+        Paths::Prefix(path) => (&**path != "/").then(|| format!("path: {{prefix: {}}}", scalar(path))),
+        Paths::Regex { within: Some(within), regex } if &**within != "/" => {
+            Some(format!("path: {{prefix: {}, regex: {}}}", scalar(within), scalar(regex)))
+        }
+        Paths::Regex { regex, .. } => Some(format!("path: {{regex: {}}}", scalar(regex))),
+    }
 }
 
-fn rule(zone: &Zone, path: Option<&LocationPath>, scope: &Scope, losses: &mut Losses) -> WrittenRule {
-    let condition = path.and_then(|path| match path {
-        LocationPath::Exact(path) => Some(format!("path: {}", scalar(path))),
-        LocationPath::Regex(regex) => Some(format!("path: {{regex: {}}}", scalar(regex))),
-        LocationPath::Preferred(path) | LocationPath::Prefix(path) => {
-            (path != "/").then(|| format!("path: {{prefix: {}}}", scalar(path)))
-        }
-    });
+fn rule(zone: &Zone, condition: Option<String>, scope: &Scope, losses: &mut Losses) -> WrittenRule {
     let used = scope.of(zone);
     let limits = |(used, _): (&UsedZone, bool)| WrittenCharge {
         keys: zone.keys.clone(),

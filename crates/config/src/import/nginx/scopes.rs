@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use super::super::Losses;
+use super::places::{Place, places};
 use super::syntax::Directive;
 use super::zones::{Zone, ZoneKind, zone};
 use base::position::Position;
@@ -21,26 +22,28 @@ pub(super) struct Server {
     pub names: Vec<String>,
     /// The addresses at which it listens, and whether it is named the default server there.
     pub listens: Vec<(String, bool)>,
-    pub locations: Vec<Location>,
+    /// Its paths with what applies there. The first place that has a path decides.
+    pub places: Vec<Place>,
     /// What applies outside of its locations.
-    pub rest: Scope,
+    pub rest: Rc<Scope>,
 }
 
-/// A location, with what applies there.
+/// A location, with what applies there, and the locations inside it.
 #[derive(Debug)]
 pub(super) struct Location {
     pub path: LocationPath,
-    pub scope: Scope,
+    pub scope: Rc<Scope>,
+    pub inner: Vec<Location>,
 }
 
 /// Which paths a location has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LocationPath {
-    Exact(String),
+    Exact(Rc<str>),
     /// `^~`: regular expressions are not tried.
-    Preferred(String),
-    Regex(String),
-    Prefix(String),
+    Preferred(Rc<str>),
+    Regex(Rc<str>),
+    Prefix(Rc<str>),
 }
 
 /// The limits that apply to some requests, and where their location or server stands.
@@ -120,7 +123,12 @@ impl Limits {
         for directive in directives {
             if matches!(directive.name(), "limit_req_zone" | "limit_conn_zone") {
                 match zone(directive) {
-                    Ok(zone) => self.zones.push(zone),
+                    Ok(zone) => {
+                        for difference in &zone.differences {
+                            losses.add(&directive.file, directive.position, directive.name(), difference.as_str());
+                        }
+                        self.zones.push(zone);
+                    }
                     Err(what) => losses.add(&directive.file, directive.position, directive.name(), what),
                 }
             }
@@ -153,13 +161,15 @@ impl Limits {
         if listens.is_empty() {
             listens.push(("*:80".to_owned(), false));
         }
-        let mut locations = Vec::new();
+        let mut inner = Vec::new();
         if returns(block) {
             rest = rest.unlimited();
         } else {
-            add_locations(&mut locations, block, &rest, losses);
+            inner = locations(block, &rest, losses);
         }
-        self.servers.push(Server { names: unique, listens, locations, rest });
+        let rest = Rc::new(rest);
+        let places = places(&inner, &rest, losses);
+        self.servers.push(Server { names: unique, listens, places, rest });
     }
 }
 
@@ -188,8 +198,7 @@ fn has_limit(directive: &Directive) -> bool {
 impl Server {
     /// Whether any request to the server has a limit.
     pub(super) fn has_limits(&self) -> bool {
-        let mut scopes = std::iter::once(&self.rest).chain(self.locations.iter().map(|location| &location.scope));
-        scopes.any(|scope| !(scope.requests.is_empty() && scope.in_flight.is_empty()))
+        self.places.iter().any(|place| !(place.scope.requests.is_empty() && place.scope.in_flight.is_empty()))
     }
 }
 
@@ -215,7 +224,9 @@ impl Scope {
     }
 }
 
-fn add_locations(locations: &mut Vec<Location>, block: &[Directive], outer: &Scope, losses: &mut Losses) {
+/// Reads the locations of a block.
+fn locations(block: &[Directive], outer: &Scope, losses: &mut Losses) -> Vec<Location> {
+    let mut locations = Vec::new();
     for directive in block {
         let Some(inner) = &directive.block else { continue };
         let mut lose = |name: &str, what: &str| losses.add(&directive.file, directive.position, name, what);
@@ -226,11 +237,11 @@ fn add_locations(locations: &mut Vec<Location>, block: &[Directive], outer: &Sco
             continue;
         }
         let path = match directive.arguments() {
-            [sign, path] if sign == "=" => LocationPath::Exact(path.clone()),
-            [sign, path] if sign == "^~" => LocationPath::Preferred(path.clone()),
-            [sign, path] if sign == "~" => LocationPath::Regex(path.clone()),
-            [sign, path] if sign == "~*" => LocationPath::Regex(format!("(?i){path}")),
-            [path] if path.starts_with('/') => LocationPath::Prefix(path.clone()),
+            [sign, path] if sign == "=" => LocationPath::Exact((&**path).into()),
+            [sign, path] if sign == "^~" => LocationPath::Preferred((&**path).into()),
+            [sign, path] if sign == "~" => LocationPath::Regex((&**path).into()),
+            [sign, path] if sign == "~*" => LocationPath::Regex(format!("(?i){path}").into()),
+            [path] if path.starts_with('/') => LocationPath::Prefix((&**path).into()),
             _ => {
                 if has_limit(directive) {
                     lose("location", "is no path of requests: it is left out");
@@ -245,12 +256,13 @@ fn add_locations(locations: &mut Vec<Location>, block: &[Directive], outer: &Sco
             continue;
         }
         let mut scope = within(outer.at(directive), &inner.iter().collect::<Vec<_>>(), losses);
-        add_locations(locations, inner, &scope, losses);
+        let within = self::locations(inner, &scope, losses);
         if returns(inner) {
             scope = scope.unlimited();
         }
-        locations.push(Location { path, scope });
+        locations.push(Location { path, scope: Rc::new(scope), inner: within });
     }
+    locations
 }
 
 /// Returns what applies inside a block with these directives.

@@ -55,6 +55,8 @@ pub(super) struct Zone {
     pub kind: ZoneKind,
     /// The attributes by which it counts.
     pub keys: Vec<String>,
+    /// How the count differs from that of nginx.
+    pub differences: Vec<String>,
 }
 
 /// Reads a `limit_req_zone` or `limit_conn_zone`.
@@ -73,9 +75,32 @@ pub(super) fn zone(directive: &Directive) -> Result<Zone, String> {
         }
         _ => ZoneKind::InFlight,
     };
-    let keys = keys(directive.argument())
+    let key = directive.argument();
+    let keys = keys(key)
         .map_err(|variable| format!("counts by `${variable}`, which is no attribute here: zone {name} is left out"))?;
-    Ok(Zone { name, kind, keys })
+    let mut differences = Vec::new();
+    if key.contains("$server_name") || key.contains("${server_name}") {
+        differences.push("counts by `$server_name`: here by the host of the request".to_owned());
+    }
+    // nginx leaves out a request whose whole key is empty, and this gateway one of whose values is missing.
+    if let Some(optional) = keys.iter().find(|key| is_optional(key))
+        && !is_one_variable(key)
+    {
+        let what = format!("counts a request without {optional} by the rest of its key: here it is not limited");
+        differences.push(what);
+    }
+    Ok(Zone { name, kind, keys, differences })
+}
+
+/// Whether a request may lack an attribute.
+fn is_optional(attribute: &str) -> bool {
+    ["header:", "query:", "cookie:", "tls:"].iter().any(|kind| attribute.starts_with(kind))
+}
+
+/// Whether a key of nginx consists of one variable alone.
+fn is_one_variable(key: &str) -> bool {
+    let name = key.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).or(key.strip_prefix('$'));
+    name.is_some_and(|name| name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_'))
 }
 
 /// Returns the attributes that a key of nginx consists of. The characters between its variables are the same in every

@@ -103,3 +103,22 @@ policies:
     let place = "nginx.conf:7: policies[0].rules[0].algorithm_config.max_wait";
     assert_eq!(problems.report(), [format!("{place}: {what}"), "1 problem".to_owned()]);
 }
+
+#[test]
+fn a_key_that_counts_otherwise_than_in_nginx_is_named() {
+    let of_key = |key: &str| {
+        let zone = format!("limit_req_zone {key} zone=a:1m rate=1r/s; server {{ limit_req zone=a; }}");
+        imported(&[("nginx.conf", &zone)]).1
+    };
+    let rest = |optional: &str| {
+        let what = format!("counts a request without {optional} by the rest of its key: here it is not limited");
+        vec![format!("nginx.conf:1:1: limit_req_zone: {what}")]
+    };
+    assert_eq!(of_key("$binary_remote_addr$http_x_key"), rest("header:x-key"));
+    assert_eq!(of_key("key-${arg_k}"), rest("query:k"));
+    for alone in ["${http_x_key}", "$arg_k", "$binary_remote_addr$uri", "all"] {
+        assert_eq!(of_key(alone), [""; 0], "{alone}");
+    }
+    let host = "nginx.conf:1:1: limit_req_zone: counts by `$server_name`: here by the host of the request";
+    assert_eq!(of_key("$binary_remote_addr$server_name"), [host]);
+}

@@ -24,6 +24,11 @@ fn places_of(text: &str) -> (Vec<String>, Vec<String>) {
     (places(&rules), losses)
 }
 
+/// Returns the conditions of rules on the path.
+fn paths_of(rules: &[String]) -> Vec<&str> {
+    rules.iter().filter_map(|rule| rule.split_once(" {path: ")).map(|(_, path)| path).collect()
+}
+
 #[test]
 fn a_server_that_redirects_to_tls_does_not_hide_the_limits_of_the_other() {
     let other = "server { listen 8080 default_server; server_name z.example.com; }\n";
@@ -143,15 +148,81 @@ fn the_longest_prefix_decides_whether_or_not_it_has_a_sign() {
   location ^~ /c/d/ { limit_req zone=a burst=4; }
 }",
     );
-    let order: Vec<&str> = rules.iter().filter_map(|rule| rule.split('"').nth(1)).collect();
-    assert_eq!(order, ["/c/d/", "/c/", "\\\\.php$$", "/a/b/", "/a/"]);
+    let php = r#"regex: "\\.php$$""#;
     assert_eq!(
-        losses,
-        ["nginx.conf:4:3: location: /a/ has `^~`, but stands after the regular expressions: a longer path lies in it"]
+        paths_of(&rules),
+        [
+            // Only the longer path in `^~` has the regular expression before it.
+            format!("{{prefix: \"/a/b/\", {php}}}}}"),
+            "{prefix: \"/a/b/\"}}".to_owned(),
+            "{prefix: \"/c/d/\"}}".to_owned(),
+            "{prefix: \"/a/\"}}".to_owned(),
+            "{prefix: \"/c/\"}}".to_owned(),
+            format!("{{{php}}}}}"),
+        ]
     );
+    assert_eq!(losses, [""; 0]);
     let (rules, _) =
         places_of("server { limit_req zone=a; location ^~ / { limit_req zone=a burst=1; } location ~ x {} }");
     assert_eq!(rules, ["a"]);
+}
+
+#[test]
+fn a_regular_expression_in_a_prefix_has_only_paths_of_that_prefix() {
+    let (rules, losses) = places_of(
+        "server {
+  location /app {
+    limit_req zone=a burst=1;
+    location ~ \\.php$ { limit_req zone=a burst=2; }
+    location /app/deep/ { limit_req zone=a burst=3; }
+    location = /app/exact { limit_req zone=a burst=4; }
+  }
+  location /app/other/ { limit_req zone=a burst=5; }
+  location ~ \\.js$ { limit_req zone=a burst=6; }
+  location /img { limit_req zone=a burst=7; }
+}",
+    );
+    let (php, js) = (r#"regex: "\\.php$$""#, r#"regex: "\\.js$$""#);
+    assert_eq!(
+        paths_of(&rules),
+        [
+            format!("{{prefix: \"/app/other/\", {js}}}}}"),
+            "{prefix: \"/app/other/\"}}".to_owned(),
+            "\"/app/exact\"}".to_owned(),
+            format!("{{prefix: \"/app\", {php}}}}}"),
+            format!("{{prefix: \"/app\", {js}}}}}"),
+            "{prefix: \"/app/deep/\"}}".to_owned(),
+            "{prefix: \"/app\"}}".to_owned(),
+            format!("{{{js}}}}}"),
+            "{prefix: \"/img\"}}".to_owned(),
+        ]
+    );
+    assert_eq!(losses, [""; 0]);
+}
+
+#[test]
+fn a_location_in_a_regular_expression_is_named() {
+    let (rules, losses) =
+        places_of("server { location ~ ^/a { limit_req zone=a; location ~ x$ { limit_req zone=a burst=9; } } }");
+    assert_eq!(rules, ["a {path: {regex: \"x$$\"}}", "a-2 {path: {regex: \"^/a\"}}"]);
+    assert_eq!(losses, ["nginx.conf:2:45: location: lies in a regular expression, which is not compared for it"]);
+}
+
+#[test]
+fn many_prefixes_with_many_regular_expressions_stay_a_file() {
+    let prefix = |number| format!("location ^~ /{number}/ {{}} location /{number}/x/ {{}} ");
+    let prefixes: String = (0..50).map(prefix).collect();
+    let regexes: String = (0..50).map(|number| format!("location ~ {number}$ {{ limit_req zone=a; }} ")).collect();
+    let (rules, losses) = places_of(&format!("server {{ {prefixes}{regexes} }}"));
+    assert!((200..=1_300).contains(&rules.len()), "{}", rules.len());
+    let what = "lies with others in too many prefixes: in some of them it is left out";
+    assert!(losses.iter().any(|loss| loss.ends_with(what)), "{losses:?}");
+}
+
+#[test]
+fn an_exact_path_that_ends_as_a_pattern_is_exact() {
+    let (rules, _) = places_of("server { location = /a/* { limit_req zone=a; } }");
+    assert_eq!(rules, [r#"a {path: {regex: "^/a/\\*$$"}}"#]);
 }
 
 #[test]

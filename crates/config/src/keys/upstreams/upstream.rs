@@ -115,7 +115,13 @@ fn no_upstream(field: &Field<'_>, _: &str) {
     let text = field.text_if_any().unwrap_or_default();
     // The message does not show a text with an `@`, because it may be a URL with a password.
     let field = if text.contains('@') { field.clone().hidden() } else { field.clone() };
-    field.must(if text.starts_with(UNIX) { SOCKET_SHAPE } else { SHAPE });
+    let url = format!("http://{text}");
+    let hint =
+        (!text.contains("://") && !text.contains('@') && parse(&url).is_some()).then(|| format!("write `{url}`"));
+    match text.starts_with(UNIX) {
+        true => field.must(SOCKET_SHAPE),
+        false => field.must_hinting(SHAPE, hint),
+    }
 }
 
 fn parse(text: &str) -> Option<Endpoint> {

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use crate::language::key::Mapping;
 use crate::language::key_path::join;
+use crate::language::likely_causes::hint_for_quotation_marks;
 use crate::language::problem::{ListKey, ReadList, Report};
 use crate::language::remarks::{FileRole, ListSize};
 use crate::language::tree::{self, Entry, Kind, Node, Style, Value};
@@ -96,6 +97,8 @@ impl<'t> Field<'t> {
             Some(Style::Unknown) => return self.report.add_unknown(self.node.position, &self.path),
             _ => {}
         }
+        let text = self.scalar().map(|scalar| &*scalar.text);
+        let hint = hint.or_else(|| hint_for_quotation_marks(text?));
         self.report.add_with_hint(self.position, &self.path, what.to_string(), hint);
     }
 
@@ -163,7 +166,7 @@ impl<'t> Field<'t> {
                 Some(Section { position, path, entries, mapping, report })
             }
             _ => {
-                self.must("be a mapping");
+                self.must_hinting("be a mapping", mapping.hint_for_keys());
                 None
             }
         }
@@ -172,7 +175,12 @@ impl<'t> Field<'t> {
     /// Returns the keys of a mapping with their positions and values. `None` after reporting another value.
     pub(crate) fn pairs(&self) -> Option<Vec<(&'t str, Position, Field<'t>)>> {
         let Value::Map(entries) = &self.node.value else {
-            self.must("be a mapping");
+            let hint = match (&self.node.value, self.text_if_any()) {
+                (Value::List(_), _) => Some("write each entry as `NAME: …`, without a dash".to_owned()),
+                (_, Some(path)) if path.starts_with('/') => Some(format!("write `{{path: {path}}}`")),
+                _ => None,
+            };
+            self.must_hinting("be a mapping", hint);
             return None;
         };
         let pair = |entry: &'t Entry| {
@@ -196,7 +204,11 @@ impl<'t> Field<'t> {
         let Value::List(list) = &self.node.value else {
             let single = self.scalar().filter(|scalar| scalar.kind() != Kind::Null && !scalar.text.contains(','));
             let single = single.filter(|_| self.disclosure == Disclosure::Shown);
-            self.must_hinting("be a list", single.map(|scalar| format!("write `[{}]`", scalar.as_member())));
+            let hint = match self.is_map() {
+                true => Some("each entry begins with `- `".to_owned()),
+                false => single.map(|scalar| format!("write `[{}]`", scalar.as_member())),
+            };
+            self.must_hinting("be a list", hint);
             return None;
         };
         Some(self.members_of(list))

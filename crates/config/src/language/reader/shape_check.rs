@@ -160,10 +160,10 @@ impl Field<'_> {
         let be_single = single.iter().find_map(|shape| shape.must_be_single());
         match be_single.filter(|_| !self.is_single()) {
             Some(must) => self.must(must),
-            None => {
-                let has_number = single.iter().any(|shape| matches!(shape, Shape::Whole(_)));
-                self.must_hinting(shape.must(), has_number.then(|| self.hint_for_number()).flatten());
+            None if single.iter().any(|shape| matches!(shape, Shape::Whole(_))) => {
+                self.must_hinting(shape.must(), self.hint_for_number());
             }
+            None => report(self, &shape.must()),
         }
         None
     }

@@ -9,7 +9,7 @@ use super::{Disclosure, Field};
 use crate::language::duration;
 use crate::language::network;
 use crate::language::shape::Shape;
-use crate::language::suggest::{listed, nearest, nearest_name};
+use crate::language::suggest::{listed, nearest, nearest_name, word_of_others};
 use crate::language::tree::{Kind, Scalar, Style, Value};
 use crate::language::value_types::{
     AMOUNT, AMOUNT_FROM_ZERO, AMOUNT_OR_MONEY, AMOUNT_OR_MONEY_FROM_ZERO, DURATION, NETWORK, SOCKET_ADDRESS,
@@ -251,7 +251,7 @@ impl<'t> Field<'t> {
         let found = words.iter().position(|word| Some(*word) == text);
         if found.is_none() {
             let what = format!("must be {}, is {}", listed(words), self.node.found());
-            self.wrong(what, text.and_then(|text| nearest(text, words)));
+            self.wrong(what, text.and_then(|text| nearest(text, words).or_else(|| word_of_others(text, words))));
         }
         found
     }

@@ -43,7 +43,7 @@ const CALENDAR_UNITS: [&str; 4] =
     [CalendarUnit::Day.name(), CalendarUnit::Week.name(), CalendarUnit::Month.name(), CalendarUnit::Year.name()];
 
 /// The length of a window that is written as a duration. Names of calendar units are read separately.
-const LENGTH: ValueKind<ParseText<Micros>> = ValueKind::new(
+const LENGTH: ValueKind<ParseText<Micros>> = ValueKind::reporting(
     "duration from `1s` to `366d`, or `day`, `week`, `month`, `year`",
     Shape::Either {
         of: &[
@@ -53,7 +53,28 @@ const LENGTH: ValueKind<ParseText<Micros>> = ValueKind::new(
         must: Some(LENGTH_MUST),
     },
     |text| duration::parse(text).filter(|length| (SHORTEST..=LONGEST).contains(length)),
+    no_length,
 );
+
+/// Reports a text that is no length of a window.
+fn no_length(field: &Field<'_>, must: &str) {
+    field.must_hinting(must, field.text_if_any().and_then(other_spelling));
+}
+
+/// Returns the hint for a window in other words, such as `1 month`, `monthly` or `30 days`. `None` for any other text.
+fn other_spelling(text: &str) -> Option<String> {
+    let text = text.trim().to_ascii_lowercase();
+    let unit_at = text.find(|char: char| !char.is_ascii_digit() && char != ' ').unwrap_or(text.len());
+    let (number, name) = text.split_at_checked(unit_at)?;
+    let (number, name) = (number.trim(), name.trim_end_matches('s'));
+    let name = if name == "daily" { "day" } else { name.strip_suffix("ly").unwrap_or(name) };
+    let written = match CalendarUnit::parse(name) {
+        Some(_) if matches!(number, "" | "1") => name.to_owned(),
+        _ => format!("{number}{name}"),
+    };
+    let is_window = CalendarUnit::parse(&written).is_some() || duration::parse(&written).is_some();
+    (is_window && written != text).then(|| format!("write `{written}`"))
+}
 
 const LENGTH_MUST: &str = "be a duration from 1s to 366d, or day, week, month or year";
 
