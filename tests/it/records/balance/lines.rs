@@ -16,8 +16,15 @@ pub struct Sum {
 /// The beginning and the end of a period, in microseconds.
 pub type Period = [u64; 2];
 
-/// A threshold as a line tells it: meter, subject, amount in thousandths, and the beginning of the period in microseconds.
-pub type Told = (String, String, u64, u64);
+/// A threshold as a line tells it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Told {
+    pub meter: String,
+    pub subject: String,
+    pub period: Period,
+    /// In thousandths.
+    pub amount: u64,
+}
 
 #[derive(Debug, Default)]
 pub struct Lines {
@@ -71,9 +78,17 @@ pub fn of_files(files: &[PathBuf]) -> Vec<Value> {
     texts.flat_map(|text| text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<_>>()).collect()
 }
 
-/// Returns the end of the last interval of which there is a line, in microseconds.
-pub fn last_interval(lines: &[Value]) -> Option<u64> {
-    lines.iter().filter_map(|line| line["data"]["to"].as_str()).map(micros).max()
+/// Returns the last interval of which there is a line: its beginning and end, in microseconds.
+pub fn last_interval(lines: &[Value]) -> Option<Period> {
+    let interval = |line: &Value| Some([micros(line["data"]["from"].as_str()?), micros(line["data"]["to"].as_str()?)]);
+    lines.iter().filter_map(interval).max_by_key(|[_, end]| *end)
+}
+
+impl Told {
+    /// Returns the sum that it belongs to.
+    pub fn key(&self) -> (String, String, Period) {
+        (self.meter.clone(), self.subject.clone(), self.period)
+    }
 }
 
 impl Lines {
@@ -94,7 +109,8 @@ impl Lines {
                     sum.refused += data["refused"].as_u64().unwrap();
                 }
                 Some("tollgate.threshold") if is_new => {
-                    let told = (text("meter"), text("subject"), thousandths(&data["quantity"]), period[0]);
+                    let amount = thousandths(&data["quantity"]);
+                    let told = Told { meter: text("meter"), subject: text("subject"), period, amount };
                     *sums.told.entry(told).or_default() += 1;
                 }
                 _ => {}

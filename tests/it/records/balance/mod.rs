@@ -91,7 +91,7 @@ fn records_are_what_the_buckets_say_or_differ_by_what_a_fault_explains() {
     }
     for run in &runs {
         assert_eq!(run.findings(), [], "{:?}: {:?}\n{}", run.setup, run.books.losses, run.check.out);
-        assert!(run.books.unexplained(&run.interruptions).is_empty(), "{:?}", run.setup);
+        assert!(run.unexplained().is_empty(), "{:?}", run.setup);
         if run.books.is_exact() {
             assert_eq!((run.check.code, run.differences()), (Some(0), [0, 0]), "{:?}: {}", run.setup, run.check.out);
         }
@@ -113,7 +113,7 @@ fn report(run: &Run) {
         run.books.calls.len(),
         run.recorded() / 1000,
     ));
-    let unexplained = run.books.unexplained(&run.interruptions);
+    let unexplained = run.unexplained();
     if !findings.is_empty() || !unexplained.is_empty() {
         let losses = &run.books.losses;
         print_measured(&format!("{findings:#?}, {losses:?}, {unexplained:?}\n{}\n{}", run.check.out, run.logs));

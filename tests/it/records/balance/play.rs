@@ -1,6 +1,6 @@
 //! Plays clients of several gateways whose use is recorded, with faults at random moments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::books::{Books, Call, Finding, METERS, SHORT, Seen, UNITS};
-use super::lines::{CheckResult, Checked, Lines, checked, of_files, thousandths};
+use super::lines::{CheckResult, Checked, Lines, Told, checked, of_files, thousandths};
 use super::site::{Fault, Site, StoreKind, wall};
 use crate::support::slots::EndOfLoad;
 use crate::support::{CommandOutput, Upstream, eventually};
@@ -32,8 +32,8 @@ pub struct Setup {
 pub struct Run {
     pub setup: Setup,
     pub books: Books,
-    /// When members did not answer, although no call was lost.
-    pub interruptions: Vec<[u64; 2]>,
+    /// When the faults happened, in microseconds of the machine's clock.
+    pub faults: Vec<(Fault, [u64; 2])>,
     pub lines: Lines,
     pub check: CommandOutput,
     /// What `tollgate bucket show` says is spent, by meter and subject, without the meter of short periods.
@@ -43,7 +43,8 @@ pub struct Run {
 
 /// Returns gateway.yaml without its store. A site whose limit is small refuses on many of its calls.
 fn config(setup: &Setup) -> String {
-    let (units, every) = ([600, 100_000][setup.seed as usize % 2], 1 + setup.seed / 2 % 2);
+    let units = if setup.seed.is_multiple_of(2) { 600 } else { 100_000 };
+    let every = 1 + setup.seed / 2 % 2;
     format!(
         "
 llm: {{refund_on: [5xx]}}
@@ -80,7 +81,7 @@ pub fn play(setup: &Setup, flaw: Option<&str>) -> (Run, Site) {
     let addresses: Vec<SocketAddr> = site.members.iter().map(|member| member.gateway.http).collect();
     let clients = Clients { seed: setup.seed, addresses, ..Clients::default() };
     let mut books = Books::default();
-    let mut interruptions = Vec::new();
+    let mut faults = Vec::new();
     std::thread::scope(|scope| {
         let _end = EndOfLoad(Arc::clone(&clients.done));
         for client in 0..CLIENTS {
@@ -91,9 +92,9 @@ pub fn play(setup: &Setup, flaw: Option<&str>) -> (Run, Site) {
         for fault in &setup.faults {
             std::thread::sleep(Duration::from_millis(random.u64(300..1500)));
             let member = random.usize(..site.members.len());
-            let (losses, time) = site.happen(*fault, member, random.u64(200..1500));
-            books.losses.extend(losses);
-            interruptions.push(time);
+            let begun = wall();
+            books.losses.extend(site.happen(*fault, member, random.u64(200..1500)));
+            faults.push((*fault, [begun, wall()]));
         }
         std::thread::sleep(Duration::from_millis(random.u64(300..1500)));
     });
@@ -101,13 +102,13 @@ pub fn play(setup: &Setup, flaw: Option<&str>) -> (Run, Site) {
     site.end();
     let logs = site.members.iter().map(|member| format!("--- {}\n{}", member.gateway.http, member.gateway.errors()));
     let logs = logs.collect();
-    let run = Run::of(setup.clone(), books, interruptions, &site, logs);
+    let run = Run::of(setup.clone(), books, faults, &site, logs);
     (run, site)
 }
 
 impl Run {
     /// Reads what the records and the store say.
-    pub fn of(setup: Setup, books: Books, interruptions: Vec<[u64; 2]>, site: &Site, logs: String) -> Run {
+    pub fn of(setup: Setup, books: Books, faults: Vec<(Fault, [u64; 2])>, site: &Site, logs: String) -> Run {
         let files = site.files();
         let (lines, check) = (Lines::of(&of_files(&files)), site.check(&files));
         let spent = books.accounts().into_keys().filter(|(meter, _)| *meter != SHORT).map(|(meter, user)| {
@@ -118,7 +119,7 @@ impl Run {
             ((METERS[meter].to_owned(), user), spent)
         });
         let spent = spent.collect();
-        Run { setup, books, interruptions, lines, check, spent, logs }
+        Run { setup, books, faults, lines, check, spent, logs }
     }
 
     /// Compares everything with everything. Returns what is wrong, with where.
@@ -188,13 +189,13 @@ impl Run {
         // Until a gateway knows all others, it tells nothing, and after an upgrade or a start it does not know them yet.
         let is_quiet = |period: &[u64; 2]| {
             let begin = period[0].saturating_sub(5_000_000);
-            self.interruptions.iter().all(|[from, to]| *to < begin || *from > period[1])
+            self.faults.iter().all(|(_, [from, to])| *to < begin || *from > period[1])
         };
         let is_first =
             |period: &[u64; 2]| self.books.calls.first().is_none_or(|call| call.time[0] + 5_000_000 > period[0]);
         for ((meter, user, period), sum) in &self.lines.sums {
             for amount in [SHORT_LIMIT / 2, SHORT_LIMIT] {
-                let told = (meter.clone(), user.clone(), amount, period[0]);
+                let told = Told { meter: meter.clone(), subject: user.clone(), period: *period, amount };
                 let must = meter == METERS[SHORT] && sum.quantity >= amount && is_quiet(period) && !is_first(period);
                 if must && !self.lines.told.contains_key(&told) {
                     findings.push((Finding::ThresholdMissing, format!("{told:?}")));
@@ -204,11 +205,18 @@ impl Run {
         findings
     }
 
+    /// Returns the calls whose ends no fault explains.
+    pub fn unexplained(&self) -> Vec<&Call> {
+        let interruptions = self.faults.iter().filter(|(fault, _)| fault.interrupts()).map(|(_, time)| *time);
+        self.books.unexplained(&interruptions.collect::<Vec<_>>())
+    }
+
     /// Compares the output of `tollgate records check` with what the lines and the buckets say.
     fn wrong_check(&self) -> Vec<(Finding, String)> {
         let entries = checked(&self.check.out);
         let mut wrong: Vec<String> = entries.iter().filter_map(|entry| self.wrong_entry(entry)).collect();
-        let sums = self.lines.sums.len();
+        let told = self.lines.told.keys().map(|told| told.key()).filter(|key| !self.lines.sums.contains_key(key));
+        let sums = self.lines.sums.len() + told.collect::<BTreeSet<_>>().len();
         if entries.len() != sums {
             wrong.push(format!("{} of {sums} sums are checked", entries.len()));
         }
@@ -230,7 +238,7 @@ impl Run {
 
     fn wrong_entry(&self, entry: &Checked) -> Option<String> {
         let Checked { meter, subject, period, sum, result } = entry;
-        let own = self.lines.sums.get(&(meter.clone(), subject.clone(), *period));
+        let own = self.lines.sums.get(&(meter.clone(), subject.clone(), *period)).copied().unwrap_or_default();
         let spent = self.spent.get(&(meter.clone(), subject.clone()));
         let is_right = match (result, spent) {
             (CheckResult::NotCompared(why), None) => why.contains("period"),
@@ -242,7 +250,7 @@ impl Run {
             (CheckResult::More { spent: shown, by }, Some(spent)) => shown == spent && sum.quantity + by == *spent,
             (CheckResult::Less { spent: shown, by }, Some(spent)) => shown == spent && spent + by == sum.quantity,
         };
-        (own != Some(sum) || !is_right).then(|| format!("{entry:?}, {own:?}, {spent:?}"))
+        (own != *sum || !is_right).then(|| format!("{entry:?}, {own:?}, {spent:?}"))
     }
 
     /// Returns how much more and how much less the buckets have than the records, in thousandths.
