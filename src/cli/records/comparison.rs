@@ -28,7 +28,8 @@ const MORE_SPENT: &str = "more spent than recorded: an interval that has not end
                           was settled as the period began";
 /// Why less can be spent than was recorded.
 const LESS_SPENT: &str = "less spent than recorded: `bucket reset` or `bucket grant`, `reset_on`, requests that were decided \
-                          without the store, or a store that has lost buckets";
+                          without the store, a store that has lost buckets, or costs of responses that a killed gateway had not \
+                          reported to the store";
 
 /// Why a threshold can be without a line.
 const NOT_TOLD: &str = "a threshold without a line: a killed gateway, a call to the store that got no answer, or lines that are not in \

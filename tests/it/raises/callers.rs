@@ -1,5 +1,4 @@
-//! A raise under load through two gateways: never more than the larger number passes, and from a second after the raise nobody is
-//! refused below it.
+//! A raise under load: never more than the larger number passes, and from a second after the raise nobody is refused below it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,9 +21,10 @@ rules:
 /// An answer: when it was asked for, when it came, and whether it was a grant.
 type Answered = (Instant, Instant, bool);
 
-fn play(store: &str) {
+/// Plays callers of this many gateways on one store.
+fn play(gateways: usize, store: &str) {
     let upstream = Upstream::start();
-    let gateways = [(); 2].map(|()| Gateway::start(&upstream, &format!("{store}\n{RULES}")));
+    let gateways: Vec<_> = (0..gateways).map(|_| Gateway::start(&upstream, &format!("{store}\n{RULES}"))).collect();
     let (is_over, granted) = (AtomicBool::new(false), AtomicU64::new(0));
     let call = |gateway: &Gateway| {
         let (mut client, mut answers) = (gateway.client(), Vec::<Answered>::new());
@@ -49,7 +49,7 @@ fn play(store: &str) {
         let callers: Vec<_> = (0..CALLERS)
             .map(|caller| {
                 scope.spawn({
-                    let gateway = &gateways[caller % 2];
+                    let gateway = &gateways[caller % gateways.len()];
                     move || call(gateway)
                 })
             })
@@ -87,12 +87,17 @@ fn play(store: &str) {
 #[test]
 fn a_raise_under_callers_of_two_gateways_on_redis_is_exact() {
     let redis = Redis::start();
-    play(&redis.patient_store());
+    play(2, &redis.patient_store());
 }
 
 #[test]
 fn a_raise_under_callers_of_two_gateways_on_postgresql_is_exact() {
     let postgres = Postgres::start();
     postgres.settings();
-    play(&(postgres.store_with(", timeout: 10s", "deny") + "\n"));
+    play(2, &(postgres.store_with(", timeout: 10s", "deny") + "\n"));
+}
+
+#[test]
+fn a_raise_under_callers_of_a_gateway_with_its_buckets_in_memory_is_exact() {
+    play(1, "");
 }

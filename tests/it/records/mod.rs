@@ -1,10 +1,13 @@
 //! Records for billing, from outside: their lines, when they are written, thresholds, a full disk, and `tollgate records check`.
 
+#[cfg(feature = "test-hooks")]
+mod balance;
 mod check;
 mod disk;
 mod exits;
 mod lines;
 mod listed;
+mod threshold_runs;
 mod thresholds;
 
 use std::path::Path;
