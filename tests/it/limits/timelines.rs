@@ -74,6 +74,7 @@ impl Player for Step {
             raised: Cost::default(),
             ban,
             told: Default::default(),
+            is_low: false,
         }
     }
 }
