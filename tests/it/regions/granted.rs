@@ -1,4 +1,4 @@
-//! What all regions together grant, and how long requests wait for that.
+//! Limits over several regions grant to the request, and hardly a request waits for home.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -33,10 +33,10 @@ pub(super) fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
 fn window(algorithm: &Algorithm) -> Option<Micros> {
     match algorithm {
         Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_) => None,
+        // Home remembers what was spent.
+        Algorithm::Purse(_) => None,
         Algorithm::FixedWindow(window) => Some(window.window().shortest()),
-        Algorithm::Budget(_) | Algorithm::Purse(_) | Algorithm::Home(_) => {
-            algorithm.window().map(|window| window.shortest())
-        }
+        Algorithm::Budget(_) | Algorithm::Home(_) => algorithm.window().map(|window| window.shortest()),
         Algorithm::SlidingLog(log) => Some(log.quota().window),
         Algorithm::SlidingWindow(window) => Some(window.window()),
     }

@@ -32,7 +32,8 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 70] = [
+const CANNOT_KNOW: [(&str, Why); 71] = [
+    ("scope-without-home", Why::TwoValues),
     ("admin-write-twice", Why::TwoValues),
     ("records-thresholds-without-periods", Why::TwoValues),
     ("access-log-value-of-a-key", Why::TwoValues),

@@ -9,7 +9,7 @@ use crate::config::bad_files;
 use crate::support::short_or_long;
 
 /// Files that together make every key possible.
-const WHOLE: [&str; 38] = [
+const WHOLE: [&str; 39] = [
     "
 upstream: http://127.0.0.1:9000
 cors: [{origins: ['https://app.example']}]
@@ -119,6 +119,16 @@ rules:
     "
 upstream: http://127.0.0.1:9000
 store: {postgres: {url: postgres://u@127.0.0.1/d}}",
+    "
+upstream: http://127.0.0.1:9000
+store: {memory: {}, home: {redis: {url: redis://127.0.0.1}, region: eu, regions: [eu]}}
+rules:
+  - {name: a, scope: global, lease: {share: 5%}, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}
+  - name: b
+    limit_keys: [path]
+    limits:
+      s: {rps: 1, burst: 20, scope: global, lease: {share: 5%}}
+      d: {algorithm: fixed_window, limit: 20, window: month, scope: global, lease: {share: 5%}}",
     "
 upstream: http://127.0.0.1:9000
 jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
@@ -254,7 +264,7 @@ records: {to: records.jsonl, meters: [m], subject: [ip:address]}
 ",
 ];
 
-fn whole_files() -> [Value; 38] {
+fn whole_files() -> [Value; 39] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

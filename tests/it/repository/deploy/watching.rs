@@ -115,6 +115,7 @@ fn counted_with_redis() -> (Series, String) {
     // Those of a single endpoint are not counted by endpoint.
     let second = Upstream::start();
     let mut redis = Redis::start();
+    let home = format!("home: {{redis: {{url: \"redis://127.0.0.1:{}\"}}, region: eu, regions: [eu]}}", redis.port);
     let rules = format!(
         "{}
 upstreams: {{default: {{endpoints: [\"http://{}\", \"http://{}\"]}}}}
@@ -135,7 +136,7 @@ policies:
         algorithm: fixed_window
         algorithm_config: {{limit: 1000, window: 1d, cost_source: llm_tokens, reserve: 10}}
 ",
-        redis.store("local"),
+        redis.store("local").replace("}}\n", &format!("}}, {home}}}\n")),
         upstream.address,
         second.address,
         upstream.address

@@ -53,7 +53,7 @@ const DURABILITY: [(&str, Durability); 3] = [
 
 pub(crate) static POSTGRES: Mapping = Mapping {
     heading: Some("key in `postgres`"),
-    definition: None,
+    definition: Some("postgres"),
     keys: &[
         Key::required(
             "url",

@@ -43,7 +43,7 @@ const _: () = assert!(LONGEST_PREFIX == 11, "the shape of a prefix has the same 
 
 pub(crate) static REDIS: Mapping = Mapping {
     heading: Some("key in `redis`"),
-    definition: None,
+    definition: Some("redis"),
     keys: &[
         Key::optional(
             "url",

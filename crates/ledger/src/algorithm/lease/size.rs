@@ -26,7 +26,7 @@ impl LeaseSize {
         LeaseSize { share: 0, least: amount }
     }
 
-    /// Returns the largest lease of a limit with this burst or limit: a whole number of tokens, unless the least amount is none.
+    /// Returns the largest lease of a limit with this burst or limit: a whole number of tokens, or the least amount.
     pub fn of(&self, limit: Cost) -> Cost {
         let share = u128::from(limit.thousandths()) * u128::from(self.share) / u128::from(WHOLE);
         let share = u64::try_from(share).unwrap_or(u64::MAX);
