@@ -39,7 +39,7 @@ impl Pair {
         );
         let own = "daemon off; master_process off; error_log stderr; pid nginx.pid;";
         let arguments = ["-p", "FOLDER", "-c", "FOLDER/nginx.conf", "-e", "stderr", "-g", own];
-        let nginx = Edge::start(nginx, &arguments, &[("nginx.conf", &main)], &[], &upstreams[0].0);
+        let nginx = Edge::start(nginx, &arguments, &[("nginx.conf", &main)], &[gateway.http], &upstreams[0].0);
         Pair { nginx, gateway, upstreams, losses: imported.err, imported: imported.out }
     }
 
