@@ -17,7 +17,7 @@ struct Mistake<'t> {
 fn mistakes() -> Vec<Mistake<'static>> {
     let each = MISTAKES.split("\n== ").skip(1).map(|text| {
         let (name, rest) = text.split_once('\n').unwrap();
-        let (file, report) = rest.split_once("--\n").unwrap_or_else(|| panic!("{name}: no report"));
+        let (file, report) = rest.split_once("\n--\n").unwrap_or_else(|| panic!("{name}: no report"));
         Mistake { name, file, report: report.lines().collect() }
     });
     each.collect()
@@ -32,14 +32,14 @@ fn every_mistake_is_reported_with_its_place_and_what_must_hold() {
     let mut wrong = Vec::new();
     for Mistake { name, file, report } in mistakes {
         let Err(problems) = parse(file.as_bytes()) else {
-            wrong.push(format!("== {name}\n{file}--\nok"));
+            wrong.push(format!("== {name}\n{file}\n--\nok"));
             continue;
         };
         let lines = problems.report();
         // The last line has the number of problems.
         let found = &lines[..lines.len() - 1];
         if *found != report[..] {
-            wrong.push(format!("== {name}\n{file}--\n{}", found.join("\n")));
+            wrong.push(format!("== {name}\n{file}\n--\n{}", found.join("\n")));
         }
         for problem in problems.problems {
             assert!(problem.position.is_some() || file.trim().is_empty(), "{name}: {} has no place", problem.what);

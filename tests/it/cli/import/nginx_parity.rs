@@ -39,7 +39,7 @@ impl Pair {
         );
         let own = "daemon off; master_process off; error_log stderr; pid nginx.pid;";
         let arguments = ["-p", "FOLDER", "-c", "FOLDER/nginx.conf", "-e", "stderr", "-g", own];
-        let nginx = Edge::start(nginx, &arguments, &[("nginx.conf", &main)], &[], &upstreams[0].0);
+        let nginx = Edge::start(nginx, &arguments, &[("nginx.conf", &main)], &[gateway.http], &upstreams[0].0);
         Pair { nginx, gateway, upstreams, losses: imported.err, imported: imported.out }
     }
 
@@ -238,11 +238,10 @@ fn random_file(random: &mut fastrand::Rng) -> String {
         let _ = writeln!(text, "limit_req_zone {key} zone={zone}:1m rate=1r/m;");
     }
     limits(random, &mut text);
-    for names in [&["a.example"][..], &["*.b.example", "b.example"], &["_"]] {
-        let _ = write!(text, "server {{ listen 127.0.0.1:8080; server_name {}; ", names.join(" "));
+    for (names, default) in [("a.example", ""), ("*.b.example b.example", ""), ("_", " default_server")] {
+        let _ = write!(text, "server {{ listen 127.0.0.1:8080{default}; server_name {names}; ");
         limits(random, &mut text);
         locations(random, "", 0, &mut text);
-        // Only a location can lead to the upstream, and each has to.
         let _ = writeln!(text, "}}");
     }
     text
