@@ -118,8 +118,13 @@ impl RunningHolds {
 
     /// Asks the store what has become of these holds, and records what was spent.
     async fn conclude(&self, gateway: &GatewayState, worker: Worker, due: Vec<(Owner, RunningHold)>) {
+        let ended = |(owner, RunningHold { end, held, reserves, .. }): (Owner, RunningHold)| {
+            drop(held);
+            (owner, end, reserves)
+        };
+        let due: Vec<(Owner, Timestamp, Vec<UnsettledReserve>)> = due.into_iter().map(ended).collect();
         let mut keys: Vec<BucketKey> =
-            due.iter().flat_map(|(_, hold)| hold.reserves.iter().map(|reserve| reserve.bucket)).collect();
+            due.iter().flat_map(|(.., reserves)| reserves.iter().map(|reserve| reserve.bucket)).collect();
         keys.sort_unstable();
         keys.dedup();
         if keys.is_empty() {
@@ -127,7 +132,7 @@ impl RunningHolds {
         }
         let read = gateway.store.read(worker, &keys).await.ok();
         let now = gateway.clock.now();
-        for (owner, RunningHold { end, reserves, .. }) in due {
+        for (owner, end, reserves) in due {
             let mut left = Vec::new();
             for reserve in reserves {
                 let UnsettledReserve { bucket, algorithm, reserved, record } = &reserve;
