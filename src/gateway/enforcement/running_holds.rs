@@ -47,7 +47,7 @@ struct RunningHold {
     end: Timestamp,
     due: Timestamp,
     /// Counts what it holds in this process, until this is dropped. Empty after its end.
-    _held: HeldSlots,
+    held: HeldSlots,
     /// What it reserves of recorded budgets, and has not settled here.
     reserves: Vec<UnsettledReserve>,
 }
@@ -70,7 +70,7 @@ impl RunningHolds {
             reserves.iter().for_each(|reserve| reserve.record.lose());
             return;
         }
-        table.insert(owner, RunningHold { end, due: end.plus(AFTER), _held: held, reserves });
+        table.insert(owner, RunningHold { end, due: end.plus(AFTER), held, reserves });
         if !std::mem::replace(&mut table.is_watched, true) {
             tokio::spawn(Arc::clone(self).watch(Arc::clone(gateway), worker));
         }
@@ -158,7 +158,7 @@ impl RunningHolds {
                 left.iter().for_each(|reserve| reserve.record.lose());
             } else {
                 // The next round is a second later.
-                let hold = RunningHold { end, due: now.plus(AFTER), _held: HeldSlots::default(), reserves: left };
+                let hold = RunningHold { end, due: now.plus(AFTER), held: HeldSlots::default(), reserves: left };
                 self.0.lock().insert(owner, hold);
             }
         }
