@@ -366,6 +366,9 @@ impl<'g> Buckets<'g> {
     }
 
     /// Runs `work` on a new connection to the store, with the gateway's login.
+    ///
+    /// # Errors
+    /// When the store does not answer, or `work` fails.
     pub(super) fn inspect<T>(
         &self,
         work: impl AsyncFnOnce(&mut Inspector) -> Result<T, stores::Fault>,

@@ -159,7 +159,7 @@ impl BucketReport<'_> {
 
     /// Returns a line about the ban of a bucket: the one before the change, or the one that begins with it.
     fn ban(&self, BanPeriod { end, step }: BanPeriod, limit: &Limit) -> String {
-        let at = self.told().at;
+        let at = self.reported().at;
         let wait = end.since(at.of(&limit.algorithm));
         match (wait, self.change) {
             (Micros(0), _) => format!("    ban {step} is over, and is remembered"),
@@ -265,8 +265,8 @@ impl BucketReport<'_> {
         holders.iter().fold(Cost::default(), |sum, holder| sum.plus(holder.held))
     }
 
-    /// Returns the levels that are told: those before a reset, or those after any other change.
-    fn told(&self) -> &Levels {
+    /// Returns the levels that are reported: those before a reset, or those after any other change.
+    fn reported(&self) -> &Levels {
         self.after.as_ref().filter(|_| self.change != Change::Reset).unwrap_or(&self.before)
     }
 
@@ -301,7 +301,7 @@ impl BucketReport<'_> {
     /// Returns the JSON of a bucket. The levels are those before a reset, or those after a grant, a ban or a raise.
     fn object(&self, chosen: &BucketSelection) -> Value {
         let name = bucket_name(&self.config.hash_key, &chosen.key);
-        let levels = self.told();
+        let levels = self.reported();
         let Some(limit) = &chosen.limit else {
             return json!({"bucket": name, "kept": levels.state(&chosen.key).is_some()});
         };

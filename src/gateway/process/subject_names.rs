@@ -83,7 +83,7 @@ fn names(
 /// Tells these names on a connection of its own.
 ///
 /// # Errors
-/// When the store gives no answer. Some names may be told then.
+/// When the store gives no answer. Some names may be stored then.
 fn tell_now(snapshot: &Snapshot, names: &HashMap<String, Vec<SubjectName>>) -> Result<(), String> {
     if names.is_empty() {
         return Ok(());

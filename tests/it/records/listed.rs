@@ -110,7 +110,7 @@ fn the_names_in_a_store_are_bounded_and_an_answer_says_if_some_may_be_missing() 
         (rest.split(' ').next().unwrap().parse::<usize>().unwrap(), is_full)
     };
     let told = |(known, _): (usize, bool)| known > 9_500;
-    eventually("most are told", || told(known()));
+    eventually("most are known", || told(known()));
     let (known, is_full) = known();
     assert!(known <= 10_240 && is_full, "{known}");
     let listed = list(&other, &["free", "--near", "33%", "--json"]).json();

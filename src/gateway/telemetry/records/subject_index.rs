@@ -42,9 +42,9 @@ pub(crate) struct IndexedSubject {
 /// Whether the store, and so the other gateways, know the subject of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Telling {
-    /// It waits to be told.
+    /// It waits to be sent.
     Waits,
-    /// It was told at this time.
+    /// It was sent at this time.
     Told(Timestamp),
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct SubjectIndex {
 #[derive(Debug, Default)]
 struct Table {
     entries: HashMap<BucketKey, IndexedSubject>,
-    /// The buckets whose subjects wait to be told to the store. Each is there once; some are no longer among the entries.
+    /// The buckets whose subjects wait to be sent to the store. Each is there once; some are no longer among the entries.
     waiting: Vec<BucketKey>,
     swept: Timestamp,
 }
@@ -161,7 +161,7 @@ impl SubjectIndex {
         untold
     }
 
-    /// Lets subjects wait again that could not be told.
+    /// Lets subjects wait again that could not be sent.
     pub(crate) fn put_back(&self, untold: impl IntoIterator<Item = BucketKey>) {
         for key in untold {
             for table in &self.tables {
