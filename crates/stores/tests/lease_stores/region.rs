@@ -18,11 +18,11 @@ use ledger::outcome::Verdict;
 use stores::{ActResult, BucketAct, Clock, EventSink, LeaseStore, Micros, Settings, Store, Worker};
 use tokio::task::JoinHandle;
 
-pub const SECOND: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1_000_000;
 /// What may be spent of each limit, over all regions.
-pub const LIMIT: u64 = 40;
+pub(crate) const LIMIT: u64 = 40;
 /// Longer than any act takes.
-pub const PATIENCE: Micros = Micros(20 * SECOND);
+pub(crate) const PATIENCE: Micros = Micros(20 * SECOND);
 
 /// 40 in this year.
 fn limit() -> SpentLimit {
@@ -37,14 +37,14 @@ fn purse() -> Algorithm {
 }
 
 /// Returns the act in which home hears a word about this bucket.
-pub fn at_home(key: u8, region: RegionId, marked: MarkedWord) -> BucketAct {
+pub(crate) fn at_home(key: u8, region: RegionId, marked: MarkedWord) -> BucketAct {
     let home = Algorithm::Home(Home::new(limit(), 3, Micros(0)).unwrap());
     let act = LeaseAct::Word(region, marked.word);
     BucketAct { key: BucketKey([key; 16]), limit: home, tag: LimitTag::default(), act }
 }
 
 /// Returns a plan of one request to the purse with this key, and to a bucket of the region with this burst.
-pub fn plan(key: u8, burst: u64) -> Plan {
+pub(crate) fn plan(key: u8, burst: u64) -> Plan {
     let rate = Rate { amount: Cost::ONE, period: Micros(86_400 * SECOND) };
     let tokens = Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap());
     let mut plan = purse_alone(key);
@@ -53,14 +53,14 @@ pub fn plan(key: u8, burst: u64) -> Plan {
 }
 
 /// Returns a plan of one request to the purse with this key.
-pub fn purse_alone(key: u8) -> Plan {
+pub(crate) fn purse_alone(key: u8) -> Plan {
     let mut plan = Plan::default();
     plan.enforce(Charge::new(BucketKey([key; 16]), purse(), Cost::ONE));
     plan
 }
 
 /// Opens a store for acts, and waits until it is up.
-pub async fn open(settings: &Settings) -> LeaseStore {
+pub(crate) async fn open(settings: &Settings) -> LeaseStore {
     let store = LeaseStore::open(settings, Clock::system(), EventSink::new(|_| {}));
     let driven = store.clone();
     tokio::spawn(async move { driven.run().await });
@@ -70,20 +70,20 @@ pub async fn open(settings: &Settings) -> LeaseStore {
 }
 
 /// Does one act.
-pub async fn one(store: &LeaseStore, act: BucketAct) -> LeaseReply {
+pub(crate) async fn one(store: &LeaseStore, act: BucketAct) -> LeaseReply {
     let done = store.act(&[act], PATIENCE).await.unwrap();
     let [ActResult::Done(reply)] = done.results[..] else { panic!("{done:?}") };
     reply
 }
 
 /// Returns an answer of home as a text, without what changes with time.
-pub fn without_times(reply: &LeaseReply) -> String {
+pub(crate) fn without_times(reply: &LeaseReply) -> String {
     let LeaseReply::Home(answer) = reply else { panic!("{reply:?}") };
     format!("{answer:?}").split("remains").next().unwrap().to_owned()
 }
 
 /// A region with one gateway.
-pub struct Region {
+pub(crate) struct Region {
     pub id: RegionId,
     pub store: Arc<Store>,
     pub purses: LeaseStore,
@@ -92,7 +92,7 @@ pub struct Region {
 }
 
 impl Region {
-    pub async fn new(name: &str, settings: &Settings) -> Region {
+    pub(crate) async fn new(name: &str, settings: &Settings) -> Region {
         let store = Arc::new(Store::open(settings, 1, Clock::system(), EventSink::new(|_| {})));
         let driven = Arc::clone(&store);
         let connection = tokio::spawn(async move { driven.run(Worker(0)).await });
@@ -101,14 +101,14 @@ impl Region {
         Region { id: RegionId::of(name), store, purses, connection, tag: 0 }
     }
 
-    pub async fn act(&self, key: u8, act: PurseAct) -> PurseReply {
+    pub(crate) async fn act(&self, key: u8, act: PurseAct) -> PurseReply {
         let act = LeaseAct::Purse(act);
         let act = BucketAct { key: BucketKey([key; 16]), limit: purse(), tag: LimitTag::default(), act };
         let LeaseReply::Purse(reply) = one(&self.purses, act).await else { panic!("{act:?}") };
         reply
     }
 
-    pub async fn mark(&mut self, key: u8) -> MarkedWord {
+    pub(crate) async fn mark(&mut self, key: u8) -> MarkedWord {
         self.tag += 1;
         let reply = self.act(key, PurseAct::Mark { cost: Cost::ONE, tag: self.tag }).await;
         let PurseReply::Send(word) = reply else { panic!("{reply:?}") };
@@ -116,12 +116,12 @@ impl Region {
     }
 
     /// Credits an answer of home. Returns what came of it.
-    pub async fn credit(&self, key: u8, marked: &MarkedWord, answer: HomeAnswer) -> PurseReply {
+    pub(crate) async fn credit(&self, key: u8, marked: &MarkedWord, answer: HomeAnswer) -> PurseReply {
         self.act(key, PurseAct::Credit { answer, mark: marked.mark, wanted: Cost::ONE }).await
     }
 
     /// Sends a word to home twice, and credits the answer twice.
-    pub async fn lease(&self, key: u8, home: &LeaseStore, marked: MarkedWord) {
+    pub(crate) async fn lease(&self, key: u8, home: &LeaseStore, marked: MarkedWord) {
         let word = at_home(key, self.id, marked);
         let done = home.act(&[word, word], PATIENCE).await.unwrap();
         let [ActResult::Done(LeaseReply::Home(first)), ActResult::Done(LeaseReply::Home(second))] = done.results[..]
@@ -134,7 +134,7 @@ impl Region {
     }
 
     /// Takes a plan. Returns whether it passes, and whether its purse is empty and home can be asked.
-    pub async fn take(&self, plan: &Plan) -> (bool, bool) {
+    pub(crate) async fn take(&self, plan: &Plan) -> (bool, bool) {
         let reply = self.store.take(Worker(0), plan, None).await.map_err(|failure| failure.error).unwrap().unwrap();
         let purse = &reply.settlement.enforced[0];
         let others_pay = reply.settlement.enforced[1..].iter().all(|other| other.verdict != Verdict::Deny);
@@ -143,7 +143,7 @@ impl Region {
     }
 
     /// Makes a request. Returns whether it passes. If the purse cannot pay it, home is asked first.
-    pub async fn request(&mut self, key: u8, home: &LeaseStore, plan: &Plan) -> bool {
+    pub(crate) async fn request(&mut self, key: u8, home: &LeaseStore, plan: &Plan) -> bool {
         for _ in 0..3 {
             let (is_granted, asks_home) = self.take(plan).await;
             if !asks_home {

@@ -17,7 +17,7 @@ use ledger::{Micros, Timestamp};
 use stores::BucketAct;
 
 /// Returns one of the limits under which a bucket is charged: two with other numbers, as while a file is reloaded.
-pub fn limit(bucket: u8, is_reloaded: bool, unit: u64) -> Algorithm {
+pub(crate) fn limit(bucket: u8, is_reloaded: bool, unit: u64) -> Algorithm {
     let size = if is_reloaded { 40 } else { 60 };
     let window = |window| SpentLimit::FixedWindow(FixedWindow::new(size, window).unwrap());
     let rate = |amount, period| {
@@ -45,11 +45,11 @@ pub fn limit(bucket: u8, is_reloaded: bool, unit: u64) -> Algorithm {
     }
 }
 
-pub const BUCKETS: u8 = 8;
+pub(crate) const BUCKETS: u8 = 8;
 
 /// What was said and answered before, so that it can be said again, late or changed.
 #[derive(Default)]
-pub struct Said {
+pub(crate) struct Said {
     words: Vec<MarkedWord>,
     answers: Vec<(HomeAnswer, Timestamp)>,
 }
@@ -81,7 +81,7 @@ fn word(rng: &mut Rng, said: &Said, now: Timestamp, unit: u64) -> Word {
     Word { id: WordId { number, tag: rng.u64(0..1 << 53) }, kind, amount, least, left, period }
 }
 
-pub fn act(rng: &mut Rng, bucket: u8, said: &Said, now: Timestamp, unit: u64) -> LeaseAct {
+pub(crate) fn act(rng: &mut Rng, bucket: u8, said: &Said, now: Timestamp, unit: u64) -> LeaseAct {
     if bucket < 5 {
         return LeaseAct::Word(RegionId(rng.u64(1..4)), word(rng, said, now, unit));
     }
@@ -115,7 +115,7 @@ pub fn act(rng: &mut Rng, bucket: u8, said: &Said, now: Timestamp, unit: u64) ->
 }
 
 /// Counts the kinds of results, and keeps what was said.
-pub fn note(
+pub(crate) fn note(
     kinds: &mut HashMap<&str, usize>,
     said: &mut Said,
     one: &BucketAct,

@@ -25,7 +25,7 @@ full_page_writes = off
 shared_buffers = 32MB
 ";
 
-pub struct Postgres {
+pub(crate) struct Postgres {
     port: u16,
     directory: TempDir,
     programs: PathBuf,
@@ -34,7 +34,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    pub fn start() -> Postgres {
+    pub(crate) fn start() -> Postgres {
         let directory = TempDir::new().unwrap();
         // The server's user must reach its folder.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -56,7 +56,7 @@ impl Postgres {
     }
 
     /// Starts the server, with the data that it had.
-    pub fn launch(&mut self) {
+    pub(crate) fn launch(&mut self) {
         let log = File::create(self.directory.path().join("log")).unwrap();
         let mut command = self.program("postgres");
         command.args(["-p", &self.port.to_string(), "-D"]).arg(self.data()).stdin(Stdio::null());
@@ -65,7 +65,7 @@ impl Postgres {
     }
 
     /// Ends the server as `pg_ctl stop` does, in this mode. `immediate` is a crash.
-    pub fn stop(&mut self, mode: &str) {
+    pub(crate) fn stop(&mut self, mode: &str) {
         let data = self.data();
         let done = self.program("pg_ctl").args(["stop", "-s", "-w", "-m", mode, "-D"]).arg(data).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -73,7 +73,7 @@ impl Postgres {
     }
 
     /// Returns the settings of a store, after the tables were created.
-    pub fn settings(&self, durability: Durability) -> Settings {
+    pub(crate) fn settings(&self, durability: Durability) -> Settings {
         let settings = Settings {
             hosts: vec![HostPort::new("127.0.0.1", self.port)],
             database: "limits".to_owned(),
@@ -89,12 +89,12 @@ impl Postgres {
     }
 
     /// Runs statements as the administrator. Returns the rows; their columns are separated by `|`.
-    pub fn sql(&self, text: &str) -> String {
+    pub(crate) fn sql(&self, text: &str) -> String {
         self.psql("limits", text).unwrap()
     }
 
     /// Returns a command that runs statements as the administrator.
-    pub fn psql_command(&self, database: &str, text: &str) -> Command {
+    pub(crate) fn psql_command(&self, database: &str, text: &str) -> Command {
         let url = format!("postgres://{ADMIN}@127.0.0.1:{}/{database}", self.port);
         let mut command = Command::new(self.programs.join("psql"));
         command.args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-c", text, &url]);

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::{eventually, free_port};
 
-pub struct Redis {
+pub(crate) struct Redis {
     pub port: u16,
     child: Child,
     directory: TempDir,
@@ -19,7 +19,7 @@ pub struct Redis {
 
 impl Redis {
     /// Starts a server with these settings of redis.conf.
-    pub fn start(arguments: &[&str]) -> Redis {
+    pub(crate) fn start(arguments: &[&str]) -> Redis {
         let (port, directory) = (free_port(), TempDir::new().unwrap());
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let child = launch(port, &directory, &arguments);
@@ -33,18 +33,18 @@ impl Redis {
     }
 
     /// Kills the server.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Starts the server that was killed again, at the same address.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.child = launch(self.port, &self.directory, &self.arguments);
         self.wait();
     }
 
-    pub fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> ::redis::RedisResult<T> {
+    pub(crate) fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> ::redis::RedisResult<T> {
         let client = ::redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).unwrap();
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(1))?;
         let mut command = ::redis::cmd(words[0]);
@@ -52,17 +52,17 @@ impl Redis {
         command.query(&mut connection)
     }
 
-    pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+    pub(crate) fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_command(words).unwrap()
     }
 
-    pub fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         settings(Target::at("127.0.0.1", self.port))
     }
 }
 
 /// Returns the settings of a store. The timeout is long, for a busy machine.
-pub fn settings(target: Target) -> Settings {
+pub(crate) fn settings(target: Target) -> Settings {
     Settings {
         target,
         login: Login::default(),

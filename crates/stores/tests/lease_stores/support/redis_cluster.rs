@@ -9,13 +9,13 @@ use super::{eventually, free_port};
 
 const SLOTS: u16 = 16_384;
 
-pub struct RedisCluster {
+pub(crate) struct RedisCluster {
     /// The masters. Each has a third of the slots.
     pub masters: Vec<Redis>,
 }
 
 impl RedisCluster {
-    pub fn start() -> RedisCluster {
+    pub(crate) fn start() -> RedisCluster {
         let masters: Vec<Redis> = (0..3).map(|_| node()).collect();
         for (number, master) in (0..).zip(&masters) {
             let [first, last] = [number, number + 1].map(|part: u16| u32::from(SLOTS) * u32::from(part) / 3);
@@ -36,14 +36,14 @@ impl RedisCluster {
     }
 
     /// Returns the settings of a store that spreads its buckets over this number of hash tags.
-    pub fn settings(&self, hash_tags: u16) -> Settings {
+    pub(crate) fn settings(&self, hash_tags: u16) -> Settings {
         let nodes = vec![HostPort::new("127.0.0.1", self.masters[2].port)];
         let place = Place::Spread { hash_tags };
         settings(Target::Cluster(Box::new(ClusterSettings { nodes, place })))
     }
 
     /// Begins to move the slot with this number to another master.
-    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+    pub(crate) fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let [source, target] = [from, to].map(|index| &self.masters[index]);
         let [source_id, target_id]: [String; 2] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
         let () = target.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", &source_id]);
@@ -51,7 +51,7 @@ impl RedisCluster {
     }
 
     /// Moves up to this number of keys of a slot that is moving.
-    pub fn move_keys(&self, slot: u16, most: usize, from: usize, to: usize) {
+    pub(crate) fn move_keys(&self, slot: u16, most: usize, from: usize, to: usize) {
         let [source, target] = [from, to].map(|index| &self.masters[index]);
         let keys: Vec<Vec<u8>> = source.command(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), &most.to_string()]);
         let client = ::redis::Client::open(format!("redis://127.0.0.1:{}/", source.port)).unwrap();
@@ -61,7 +61,7 @@ impl RedisCluster {
     }
 
     /// Ends the move of a slot whose keys are all moved.
-    pub fn end_move(&self, slot: u16, from: usize, to: usize) {
+    pub(crate) fn end_move(&self, slot: u16, from: usize, to: usize) {
         let [source, target] = [from, to].map(|index| &self.masters[index]);
         let id: String = target.command(&["CLUSTER", "MYID"]);
         for node in [target, source] {
@@ -70,7 +70,7 @@ impl RedisCluster {
     }
 
     /// Returns the slot of a key of this master.
-    pub fn slot_of_a_key(&self, master: usize) -> u16 {
+    pub(crate) fn slot_of_a_key(&self, master: usize) -> u16 {
         let key: Vec<u8> = self.masters[master].command(&["RANDOMKEY"]);
         let client = ::redis::Client::open(format!("redis://127.0.0.1:{}/", self.masters[master].port)).unwrap();
         let mut command = ::redis::cmd("CLUSTER");

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::redis::{Redis, settings};
 use super::{eventually, free_port};
 
-pub struct SentinelGroup {
+pub(crate) struct SentinelGroup {
     pub servers: [Redis; 2],
     port: u16,
     child: Child,
@@ -18,7 +18,7 @@ pub struct SentinelGroup {
 }
 
 impl SentinelGroup {
-    pub fn start() -> SentinelGroup {
+    pub(crate) fn start() -> SentinelGroup {
         let first = Redis::start(&["--repl-diskless-sync-delay", "0"]);
         let master = first.port.to_string();
         let second = Redis::start(&["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &master]);
@@ -43,7 +43,7 @@ impl SentinelGroup {
     }
 
     /// Sends a command to the sentinel. Returns the reply as a text.
-    pub fn ask(&self, words: &[&str]) -> String {
+    pub(crate) fn ask(&self, words: &[&str]) -> String {
         let client = ::redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).unwrap();
         let Ok(mut connection) = client.get_connection() else { return String::new() };
         let mut command = ::redis::cmd(words[0]);
@@ -51,7 +51,7 @@ impl SentinelGroup {
         reply.map_or_else(|error| error.to_string(), |reply| text(&reply))
     }
 
-    pub fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         let sentinels = SentinelSettings {
             nodes: vec![HostPort::new("127.0.0.1", self.port)],
             master: "mymaster".to_owned(),
