@@ -31,13 +31,19 @@ fn place(key: &Key) -> String {
     }
 }
 
-/// Returns a hint with the keys beside which `key` belongs. `None` if the mapping has several parents, or if the only
-/// parent cannot have `key`.
+/// Returns a hint with the keys beside which `key` belongs. `None` if one of the mapping's parents cannot have `key`, or if the
+/// parents have the mapping under other names.
 fn above(file: &'static Mapping, mapping: &Mapping, key: &str) -> Option<String> {
     let is_value = |one: &&Key| one.kind.mappings().iter().any(|of| std::ptr::eq(*of, mapping));
     let mut parents = within(vec![file]).into_iter().filter(|parent| parent.keys.iter().any(|one| is_value(&one)));
-    let parent = parents.next().filter(|parent| parents.next().is_none() && parent.key(key).is_some())?;
-    let names: Vec<String> = parent.keys.iter().filter(is_value).map(|one| format!("`{}`", one.name)).collect();
+    let names_in = |parent: &Mapping| -> Vec<String> {
+        parent.keys.iter().filter(is_value).map(|one| format!("`{}`", one.name)).collect()
+    };
+    let first = parents.next().filter(|parent| parent.key(key).is_some())?;
+    let names = names_in(first);
+    if !parents.all(|parent| parent.key(key).is_some() && names_in(parent) == names) {
+        return None;
+    }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     Some(format!("write it beside {}, not in it", listed(&names)))
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::json;
 
 use crate::keys::rules::scope::HomeTerms;
+use crate::keys::store::breaker::{BREAKER, breaker};
 use crate::keys::store::postgres::{POSTGRES, postgres};
 use crate::keys::store::redis::{REDIS, redis};
 use crate::language::environment::Environment;
@@ -14,7 +15,7 @@ use crate::language::shape::{List, Shape};
 use crate::language::value_kind::{ReadField, ValueKind};
 use crate::language::value_types;
 use base::time::Micros;
-use stores::{Settings, breaker};
+use stores::Settings;
 
 /// The largest number of regions. With more, almost nothing of a limit could lie in the purse of each.
 const MOST_REGIONS: usize = 64;
@@ -50,6 +51,7 @@ pub(crate) static HOME: Mapping = Mapping {
             "3 % of the limit's window, at least 10s",
             "How long a region keeps what it does not use, and how long home is believed to have nothing.",
         ),
+        Key::default("breaker", Type::Mapping(&BREAKER), "{}", "When home is not asked for a while."),
     ],
     constraints: || json!({"oneOf": [{"required": ["redis"]}, {"required": ["postgres"]}]}),
 };
@@ -84,9 +86,9 @@ impl Home {
     }
 }
 
-/// Reads the home. Its breaker is its own, with the settings of that of the store.
-pub(crate) fn home(field: Field<'_>, environment: Environment<'_>, breaker: Option<breaker::Settings>) -> Option<Home> {
+pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Home> {
     let section = field.section(&HOME)?;
+    let breaker = section.value("breaker", breaker);
     let redis = section.optional("redis", |field| redis(field.hidden(), environment));
     let postgres = section.optional("postgres", |field| postgres(field.hidden(), environment));
     let is_one = match (section.has("redis"), section.has("postgres")) {
