@@ -31,7 +31,7 @@ fn limit() -> SpentLimit {
     SpentLimit::FixedWindow(FixedWindow::new(LIMIT, year).unwrap())
 }
 
-fn purse() -> Algorithm {
+pub(crate) fn purse() -> Algorithm {
     let (largest, timeout, return_after) = (Cost::from_tokens(8), Micros(SECOND), Micros(60 * SECOND));
     Algorithm::Purse(Purse::new(limit(), largest, timeout, return_after).unwrap())
 }
@@ -131,6 +131,13 @@ impl Region {
         assert_eq!(first, second);
         assert_eq!(self.credit(key, &marked, first).await, PurseReply::Credited);
         assert_eq!(self.credit(key, &marked, second).await, PurseReply::Nothing);
+    }
+
+    /// Returns what is left in a purse.
+    pub(crate) async fn left(&self, key: u8) -> Cost {
+        let Algorithm::Purse(purse) = purse() else { unreachable!() };
+        let (now, states) = self.store.read(Worker(0), &[BucketKey([key; 16])]).await.unwrap();
+        purse.left(states[0].as_deref(), now.date)
     }
 
     /// Takes a plan. Returns whether it passes, and whether its purse is empty and home can be asked.
