@@ -8,6 +8,7 @@ mod asked_purses;
 mod rounds;
 mod schedule;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,11 +200,15 @@ impl LeaseKeeper {
     pub async fn run(self: Arc<Self>) {
         let mut rounds: JoinSet<RoundEnd> = JoinSet::new();
         let mut schedule = Schedule::default();
+        // A home that does one call at a time gets the next round when the last one has ended. Meanwhile words gather for it.
+        let most_rounds = if self.home.is_serial() { 1 } else { usize::MAX };
+        let mut waiting: VecDeque<Round> = VecDeque::new();
         let mut pause = self.pause.subscribe();
         loop {
             if *pause.borrow_and_update() {
                 // Whatever is under way stays marked in its purse.
                 rounds.shutdown().await;
+                waiting.clear();
                 self.asked.lock().clear();
                 self.is_paused.send_replace(true);
                 let _ = pause.wait_for(|pause| !*pause).await;
@@ -211,28 +216,35 @@ impl LeaseKeeper {
             }
             let now = self.clock.now();
             let next = self.asked.lock().next_call().into_iter().chain(schedule.next()).min();
+            let next = next.filter(|_| rounds.len() < most_rounds);
             let until_next = next.map(|next| Duration::from(next.since(now)));
             tokio::select! {
                 () = self.woken.notified() => {}
                 _ = pause.changed() => continue,
                 Some(ended) = rounds.join_next(), if !rounds.is_empty() => {
-                    // A round that panicked has told its waiting requests by dropping their senders.
+                    // A round that panicked has answered the requests that wait for it.
                     for event in ended.map(|end| schedule.add(end)).unwrap_or_default() {
                         self.events.send(event);
                     }
                 }
                 () = sleep(until_next.unwrap_or_default()), if until_next.is_some() => {}
             }
+            if rounds.len() >= most_rounds {
+                continue;
+            }
             let now = self.clock.now();
             let asked = self.asked.lock().begin(now);
             let due = schedule.due(now);
-            let mut begin = |round: Round| {
+            // Requests wait for leases, so these come first.
+            asked.chunks(MOST_IN_CALL).rev().for_each(|purses| waiting.push_front(Round::Lease(purses.to_vec())));
+            waiting.extend(due.resends.chunks(MOST_IN_CALL).map(|words| Round::Resend(words.to_vec())));
+            waiting.extend(due.surpluses.chunks(MOST_IN_CALL).map(|purses| Round::Surplus(purses.to_vec())));
+            while rounds.len() < most_rounds
+                && let Some(round) = waiting.pop_front()
+            {
                 let keeper = Arc::clone(&self);
                 rounds.spawn(async move { keeper.round(round).await });
-            };
-            asked.chunks(MOST_IN_CALL).for_each(|purses| begin(Round::Lease(purses.to_vec())));
-            due.resends.chunks(MOST_IN_CALL).for_each(|words| begin(Round::Resend(words.to_vec())));
-            due.surpluses.chunks(MOST_IN_CALL).for_each(|purses| begin(Round::Surplus(purses.to_vec())));
+            }
         }
     }
 }
