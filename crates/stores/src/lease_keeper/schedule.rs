@@ -9,7 +9,7 @@ use ledger::algorithm::lease::WordId;
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::cost::Cost;
 
-/// The most purses that are looked at. What lies in others is kept until the period ends.
+/// The most purses that are looked at, and the most words that are sent again. What lies in other purses is kept until the period ends.
 const MOST_PURSES: usize = 1 << 20;
 
 /// The least time between two looks at the same purse.
@@ -28,9 +28,9 @@ struct FilledPurse {
 
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    resends: BTreeSet<(Timestamp, BucketKey, WordId)>,
-    /// The purses of these words.
-    unanswered: HashMap<BucketKey, PurseBucket>,
+    resends: BTreeSet<(Timestamp, BucketKey)>,
+    /// The words, one for each purse: a purse waits for one answer at a time.
+    unanswered: HashMap<BucketKey, UnansweredWord>,
     filled: HashMap<BucketKey, FilledPurse>,
     looks: BTreeSet<(Timestamp, BucketKey)>,
     /// What lies in the purses of each limit.
@@ -48,9 +48,8 @@ impl Schedule {
     /// Adds what has come of a round. Returns how much lies in purses, where that has changed.
     pub(super) fn add(&mut self, end: RoundEnd) -> Vec<LeaseEvent> {
         let mut changed = Vec::new();
-        for UnansweredWord { purse, id, again_at } in end.unanswered {
-            self.unanswered.insert(purse.key, purse);
-            self.resends.insert((again_at, purse.key, id));
+        for word in end.unanswered {
+            self.resend(word);
         }
         for Filled { purse, at, ends, held } in end.filled {
             let known = self.remove(&purse.key);
@@ -80,6 +79,19 @@ impl Schedule {
         changed.into_iter().map(held).collect()
     }
 
+    /// Remembers a word in place of the last one of its purse.
+    fn resend(&mut self, word: UnansweredWord) {
+        let key = word.purse.key;
+        match self.unanswered.get(&key) {
+            Some(last) => _ = self.resends.remove(&(last.again_at, key)),
+            // The next request that the purse cannot pay sends the word again.
+            None if self.unanswered.len() >= MOST_PURSES => return,
+            None => {}
+        }
+        self.resends.insert((word.again_at, key));
+        self.unanswered.insert(key, word);
+    }
+
     fn insert(&mut self, filled: FilledPurse) {
         let of_limit = self.held.entry(filled.purse.tag).or_default();
         *of_limit = of_limit.plus(filled.held);
@@ -97,7 +109,7 @@ impl Schedule {
 
     /// Returns when something is to be done next.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        let resend = self.resends.first().map(|(at, ..)| *at);
+        let resend = self.resends.first().map(|(at, _)| *at);
         let look = self.looks.first().map(|(at, _)| *at);
         resend.into_iter().chain(look).min()
     }
@@ -105,9 +117,9 @@ impl Schedule {
     /// Returns what is to be done at `now`, once.
     pub(super) fn due(&mut self, now: Timestamp) -> Due {
         let mut due = Due::default();
-        while let Some((_, key, id)) = self.resends.first().copied().filter(|(at, ..)| *at <= now) {
+        while let Some((_, key)) = self.resends.first().copied().filter(|(at, _)| *at <= now) {
             self.resends.pop_first();
-            due.resends.extend(self.unanswered.remove(&key).map(|purse| (purse, id)));
+            due.resends.extend(self.unanswered.remove(&key).map(|word| (word.purse, word.id)));
         }
         while let Some((_, key)) = self.looks.first().copied().filter(|(at, _)| *at <= now) {
             self.looks.pop_first();
@@ -115,5 +127,40 @@ impl Schedule {
             due.surpluses.extend(self.filled.get(&key).map(|filled| filled.purse));
         }
         due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::algorithm::budget::SpentLimit;
+    use ledger::algorithm::fixed_window::{FixedWindow, Window};
+    use ledger::algorithm::lease::Purse;
+
+    fn purse(key: u8) -> PurseBucket {
+        let limit = SpentLimit::FixedWindow(FixedWindow::new(10, Window::Epoch(Micros(60_000_000))).unwrap());
+        let purse = Purse::new(limit, Cost::ONE, Micros(1), Micros(1)).unwrap();
+        PurseBucket { key: BucketKey([key; 16]), purse, tag: LimitTag(1) }
+    }
+
+    fn unanswered(key: u8, number: u64, at: u64) -> RoundEnd {
+        let word = UnansweredWord { purse: purse(key), id: WordId { number, tag: 3 }, again_at: Timestamp(at) };
+        RoundEnd { unanswered: vec![word], ..RoundEnd::default() }
+    }
+
+    #[test]
+    fn only_the_newest_word_of_a_purse_is_sent_again_however_often_there_was_no_answer() {
+        let mut schedule = Schedule::default();
+        for number in 0..1000 {
+            schedule.add(unanswered(1, number, 10 + number));
+            schedule.add(unanswered(2, number, 5000 - number));
+        }
+        assert_eq!((schedule.resends.len(), schedule.unanswered.len()), (2, 2));
+        assert_eq!(schedule.next(), Some(Timestamp(1009)));
+        let due = |due: Due| due.resends.iter().map(|(purse, id)| (purse.key.0[0], id.number)).collect::<Vec<_>>();
+        assert_eq!(due(schedule.due(Timestamp(1008))), []);
+        assert_eq!(due(schedule.due(Timestamp(1009))), [(1, 999)]);
+        assert_eq!(due(schedule.due(Timestamp(9000))), [(2, 999)]);
+        assert_eq!((schedule.next(), schedule.unanswered.len()), (None, 0));
     }
 }
