@@ -7,6 +7,7 @@
 mod asked_purses;
 mod rounds;
 mod schedule;
+mod used_purses;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,10 +26,11 @@ use base::time::{Clock, Micros, sleep};
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::lease::Purse;
 use ledger::bucket_key::{BucketKey, LimitTag};
-use ledger::charge::Charge;
+use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
 use rounds::{Round, RoundEnd};
 use schedule::Schedule;
+use used_purses::UsedPurses;
 
 /// How long the background waits for other purses, to ask for many of them in one call.
 const TOGETHER: Micros = Micros(20_000);
@@ -125,6 +127,7 @@ pub struct LeaseKeeper {
     settings: Mutex<KeeperSettings>,
     clock: Clock,
     asked: Mutex<AskedPurses>,
+    used: UsedPurses,
     /// Wakes the task, when a purse was asked for.
     woken: Notify,
     /// Whether the task shall do nothing, and whether it does nothing.
@@ -142,8 +145,9 @@ impl LeaseKeeper {
         events: LeaseSink,
     ) -> LeaseKeeper {
         let (settings, asked, woken) = (Mutex::new(settings), Mutex::default(), Notify::new());
+        let used = UsedPurses::new();
         let (pause, is_paused) = (watch::Sender::new(false), watch::Sender::new(false));
-        LeaseKeeper { region, home, settings, clock, asked, woken, pause, is_paused, events }
+        LeaseKeeper { region, home, settings, clock, asked, used, woken, pause, is_paused, events }
     }
 
     /// Uses other settings from now on.
@@ -173,6 +177,16 @@ impl LeaseKeeper {
     pub fn is_low(&self, purse: PurseBucket, cost: Cost) {
         if self.asked.lock().add_low(purse, cost, self.clock.now()) {
             self.woken.notify_one();
+        }
+    }
+
+    /// Says that a request with this plan was charged. So the purses that an earlier process has filled are returned too, when nobody
+    /// uses them any more.
+    pub fn is_used(&self, plan: &Plan) {
+        for purse in plan.charges().filter_map(PurseBucket::of) {
+            if self.used.add(purse, self.clock.now()) {
+                self.woken.notify_one();
+            }
         }
     }
 
@@ -215,6 +229,7 @@ impl LeaseKeeper {
                 self.is_paused.send_replace(false);
             }
             let now = self.clock.now();
+            self.used.take().into_iter().for_each(|purse| schedule.adopt(purse, now));
             let next = self.asked.lock().next_call().into_iter().chain(schedule.next()).min();
             let next = next.filter(|_| rounds.len() < most_rounds);
             let until_next = next.map(|next| Duration::from(next.since(now)));

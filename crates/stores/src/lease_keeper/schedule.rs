@@ -15,6 +15,10 @@ const MOST_PURSES: usize = 1 << 20;
 /// The least time between two looks at the same purse.
 const LEAST_PAUSE: Micros = Micros(1_000_000);
 
+/// For how many times `return_after` a purse is looked at that a request has used, and that this gateway has not filled. A purse that is
+/// used for longer is adopted again.
+const ADOPTED: u64 = 3;
+
 /// A purse that this gateway has filled.
 #[derive(Clone, Copy, Debug)]
 struct FilledPurse {
@@ -77,6 +81,16 @@ impl Schedule {
         changed.dedup();
         let held = |tag| LeaseEvent::Held { tag, amount: self.held.get(&tag).copied().unwrap_or_default() };
         changed.into_iter().map(held).collect()
+    }
+
+    /// Looks at a purse later that a request has used, unless this gateway has filled it. What lies in it is not known.
+    pub(super) fn adopt(&mut self, purse: PurseBucket, now: Timestamp) {
+        if self.filled.contains_key(&purse.key) || self.filled.len() >= MOST_PURSES {
+            return;
+        }
+        let pause = purse.purse.return_after().max(LEAST_PAUSE);
+        let ends = now.plus(Micros(pause.0.saturating_mul(ADOPTED)));
+        self.insert(FilledPurse { purse, look_at: now.plus(pause), ends, held: Cost::default() });
     }
 
     /// Remembers a word in place of the last one of its purse.
@@ -146,6 +160,26 @@ mod tests {
     fn unanswered(key: u8, number: u64, at: u64) -> RoundEnd {
         let word = UnansweredWord { purse: purse(key), id: WordId { number, tag: 3 }, again_at: Timestamp(at) };
         RoundEnd { unanswered: vec![word], ..RoundEnd::default() }
+    }
+
+    #[test]
+    fn a_purse_that_another_process_has_filled_is_looked_at_until_nobody_uses_it() {
+        let mut schedule = Schedule::default();
+        let at = |seconds: u64| Timestamp(seconds * LEAST_PAUSE.0);
+        schedule.adopt(purse(1), at(10));
+        schedule.adopt(purse(1), at(10));
+        for (second, looked) in [(11, 1), (12, 1), (13, 1), (14, 0)] {
+            let due = schedule.due(at(second)).surpluses;
+            assert_eq!(due.len(), looked, "second {second}");
+            schedule.add(RoundEnd {
+                unchanged: due.into_iter().map(|purse| (purse, at(second))).collect(),
+                ..RoundEnd::default()
+            });
+        }
+        assert_eq!(schedule.next(), None);
+        schedule.adopt(purse(1), at(20));
+        schedule.add(RoundEnd { emptied: vec![purse(1)], ..RoundEnd::default() });
+        assert_eq!(schedule.next(), None);
     }
 
     #[test]

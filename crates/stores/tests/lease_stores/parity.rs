@@ -251,7 +251,7 @@ async fn a_home_of_more_purses_than_it_remembers_has_the_results_of_the_steps() 
     for bucket in 0..5 {
         let key = BucketKey([bucket; 16]);
         // The periods are longer than the test, so that no entry ends.
-        let limit = limit(bucket, false, 1000 * SECOND);
+        let limit = limit(bucket, false, 50 * SECOND);
         let mut model: Option<State> = None;
         for step in 0..300 {
             let [amount, left] = [1, 1].map(|most| Cost::from_thousandths(rng.u64(0..=most)));

@@ -1,6 +1,7 @@
 //! A region whose requests pay from purses, and a home that it leases from.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::budget::SpentLimit;
@@ -65,8 +66,17 @@ pub(crate) async fn open(settings: &Settings) -> LeaseStore {
     let driven = store.clone();
     tokio::spawn(async move { driven.run().await });
     store.first_attempt().await;
-    assert!(store.is_up());
+    until_up(&store).await;
     store
+}
+
+/// Waits until a store is connected, which a cluster is when all of its nodes are.
+async fn until_up(store: &LeaseStore) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !store.is_up() {
+        assert!(Instant::now() < until, "the store does not connect");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// Does one act.
@@ -98,6 +108,7 @@ impl Region {
         let connection = tokio::spawn(async move { driven.run(Worker(0)).await });
         store.first_attempt().await;
         let purses = LeaseStore::beside(Arc::clone(&store));
+        until_up(&purses).await;
         Region { id: RegionId::of(name), store, purses, connection, tag: 0 }
     }
 
