@@ -135,7 +135,10 @@ impl Gateway {
                 LeaseEvent::Leased { amount, .. } => (&counted.leased, amount.whole()),
                 LeaseEvent::Returned { amount, .. } => (&counted.returned, amount.whole()),
                 LeaseEvent::Stranded { amount, .. } => (&counted.stranded, amount.whole()),
-                LeaseEvent::Held { amount, .. } => return counted.held.store(amount.whole(), Ordering::SeqCst),
+                LeaseEvent::Held(held) => {
+                    let held = held.values().map(|amount| amount.whole()).sum();
+                    return counted.held.store(held, Ordering::SeqCst);
+                }
             };
             counter.fetch_add(amount, Ordering::SeqCst);
         });

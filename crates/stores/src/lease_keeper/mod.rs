@@ -9,7 +9,7 @@ mod rounds;
 mod schedule;
 mod used_purses;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,8 +94,8 @@ pub enum LeaseEvent {
     Returned { tag: LimitTag, amount: Cost },
     /// Home has given an amount, for which no purse waits any more.
     Stranded { tag: LimitTag, amount: Cost },
-    /// What lay in the purses of a limit when this gateway filled them last.
-    Held { tag: LimitTag, amount: Cost },
+    /// What lay in the purses when this gateway filled them last, by the tag of their buckets. A limit may have several tags.
+    Held(HashMap<LimitTag, Cost>),
 }
 
 /// The function to which a keeper passes its events.
@@ -238,7 +238,7 @@ impl LeaseKeeper {
                 _ = pause.changed() => continue,
                 Some(ended) = rounds.join_next(), if !rounds.is_empty() => {
                     // A round that panicked has answered the requests that wait for it.
-                    for event in ended.map(|end| schedule.add(end)).unwrap_or_default() {
+                    if let Some(event) = ended.ok().and_then(|end| schedule.add(end)) {
                         self.events.send(event);
                     }
                 }

@@ -273,3 +273,68 @@ impl LeaseKeeper {
         Ok(answers)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::schedule::test_purse;
+    use super::super::{KeeperSettings, LeaseSink};
+    use super::*;
+    use crate::events::EventSink;
+    use crate::lease_store::LeaseStore;
+    use crate::settings::Settings;
+    use base::time::{Clock, Micros};
+    use tokio::sync::oneshot;
+
+    /// A keeper whose home is not connected.
+    fn keeper() -> LeaseKeeper {
+        let clock = Clock::manual(Timestamp(1_763_672_400_000_000));
+        let open = |settings: &Settings| LeaseStore::open(settings, clock.clone(), EventSink::new(|_| {}));
+        let away = Settings::Redis(crate::redis::Settings {
+            target: crate::redis::Target::at("127.0.0.1", 1),
+            login: crate::redis::Login::default(),
+            timeout: Micros(1_000_000),
+            prefix: "lease".to_owned(),
+            breaker: crate::breaker::Settings::default(),
+            gateways: 1,
+        });
+        let settings = KeeperSettings { region: Arc::from("eu"), regions: 2, timeout: Micros(1_000_000) };
+        let (region, home) = (open(&Settings::default()), open(&away));
+        LeaseKeeper::new(region, home, settings, clock, LeaseSink::new(|_| {}))
+    }
+
+    /// Adds a request that waits for a purse, and begins the round that asks for it.
+    fn asked(keeper: &LeaseKeeper) -> (Vec<Asked>, oneshot::Receiver<AskAnswer>) {
+        let (sender, answer) = oneshot::channel();
+        let now = keeper.clock.now();
+        let mut asked = keeper.asked.lock();
+        asked.add_waiting(test_purse(1), Cost::ONE, sender, now);
+        (asked.begin(now), answer)
+    }
+
+    #[tokio::test]
+    async fn requests_get_an_answer_when_their_round_breaks_off_and_can_ask_again() {
+        let keeper = keeper();
+        for _ in 0..2 {
+            let (asked, mut answer) = asked(&keeper);
+            assert_eq!(asked.len(), 1);
+            let round = AskedOfRound::of(&keeper, &Round::Lease(asked));
+            assert!(answer.try_recv().is_err());
+            drop(round);
+            assert_eq!(answer.await, Ok(AskAnswer::NoHome));
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_round_that_asks_for_a_purse_tells_its_requests_that_home_is_away() {
+        let keeper = keeper();
+        let (asked, mut answer) = asked(&keeper);
+        let carried = keeper.mark(&asked).await;
+        assert_eq!(carried.len(), 1);
+        keeper.carry(&carried, &mut RoundEnd::default(), false).await;
+        assert!(answer.try_recv().is_err());
+        keeper.carry(&carried, &mut RoundEnd::default(), true).await;
+        assert_eq!(answer.await, Ok(AskAnswer::NoHome));
+    }
+}

@@ -49,9 +49,9 @@ pub(super) struct Due {
 }
 
 impl Schedule {
-    /// Adds what has come of a round. Returns how much lies in purses, where that has changed.
-    pub(super) fn add(&mut self, end: RoundEnd) -> Vec<LeaseEvent> {
-        let mut changed = Vec::new();
+    /// Adds what has come of a round. Returns how much lies in purses, if that has changed.
+    pub(super) fn add(&mut self, end: RoundEnd) -> Option<LeaseEvent> {
+        let mut has_changed = false;
         for word in end.unanswered {
             self.resend(word);
         }
@@ -62,25 +62,20 @@ impl Schedule {
             }
             let look_at = known.map_or(at.plus(purse.purse.return_after()), |known| known.look_at);
             self.insert(FilledPurse { purse, look_at, ends, held });
-            changed.push(purse.tag);
+            has_changed = true;
         }
         for (purse, looked_at) in end.unchanged {
             let Some(known) = self.remove(&purse.key) else { continue };
-            changed.push(purse.tag);
+            has_changed = true;
             if looked_at < known.ends {
                 let look_at = looked_at.plus(purse.purse.return_after().max(LEAST_PAUSE));
                 self.insert(FilledPurse { look_at, ..known });
             }
         }
         for purse in end.emptied {
-            if self.remove(&purse.key).is_some() {
-                changed.push(purse.tag);
-            }
+            has_changed |= self.remove(&purse.key).is_some();
         }
-        changed.sort_unstable();
-        changed.dedup();
-        let held = |tag| LeaseEvent::Held { tag, amount: self.held.get(&tag).copied().unwrap_or_default() };
-        changed.into_iter().map(held).collect()
+        has_changed.then(|| LeaseEvent::Held(self.held.clone()))
     }
 
     /// Looks at a purse later that a request has used, unless this gateway has filled it. What lies in it is not known.
@@ -118,6 +113,9 @@ impl Schedule {
         self.looks.remove(&(filled.look_at, *key));
         let of_limit = self.held.entry(filled.purse.tag).or_default();
         *of_limit = of_limit.less(filled.held);
+        if *of_limit == Cost::default() {
+            self.held.remove(&filled.purse.tag);
+        }
         Some(filled)
     }
 
@@ -144,18 +142,20 @@ impl Schedule {
     }
 }
 
+/// A purse of a window, for tests.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) fn test_purse(key: u8) -> PurseBucket {
     use ledger::algorithm::budget::SpentLimit;
     use ledger::algorithm::fixed_window::{FixedWindow, Window};
-    use ledger::algorithm::lease::Purse;
+    let limit = SpentLimit::FixedWindow(FixedWindow::new(10, Window::Epoch(Micros(60_000_000))).unwrap());
+    let purse = ledger::algorithm::lease::Purse::new(limit, Cost::ONE, Micros(1), Micros(1)).unwrap();
+    PurseBucket { key: BucketKey([key; 16]), purse, tag: LimitTag(1) }
+}
 
-    fn purse(key: u8) -> PurseBucket {
-        let limit = SpentLimit::FixedWindow(FixedWindow::new(10, Window::Epoch(Micros(60_000_000))).unwrap());
-        let purse = Purse::new(limit, Cost::ONE, Micros(1), Micros(1)).unwrap();
-        PurseBucket { key: BucketKey([key; 16]), purse, tag: LimitTag(1) }
-    }
+#[cfg(test)]
+mod tests {
+    use super::test_purse as purse;
+    use super::*;
 
     fn unanswered(key: u8, number: u64, at: u64) -> RoundEnd {
         let word = UnansweredWord { purse: purse(key), id: WordId { number, tag: 3 }, again_at: Timestamp(at) };
@@ -180,6 +180,30 @@ mod tests {
         schedule.adopt(purse(1), at(20));
         schedule.add(RoundEnd { emptied: vec![purse(1)], ..RoundEnd::default() });
         assert_eq!(schedule.next(), None);
+    }
+
+    #[test]
+    fn what_lies_in_purses_is_told_for_all_tags_at_once() {
+        let mut schedule = Schedule::default();
+        let filled = |key: u8, tag: u32, held: u64| {
+            let purse = PurseBucket { tag: LimitTag(tag), ..purse(key) };
+            let (at, ends) = (Timestamp(1), Timestamp(9));
+            RoundEnd { filled: vec![Filled { purse, at, ends, held: Cost::from_tokens(held) }], ..RoundEnd::default() }
+        };
+        let held = |event: Option<LeaseEvent>| match event {
+            Some(LeaseEvent::Held(held)) => {
+                let mut held: Vec<_> = held.into_iter().map(|(tag, held)| (tag.0, held.whole())).collect();
+                held.sort_unstable();
+                held
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(held(schedule.add(filled(1, 4, 10))), [(4, 10)]);
+        assert_eq!(held(schedule.add(filled(2, 5, 3))), [(4, 10), (5, 3)]);
+        assert_eq!(held(schedule.add(filled(1, 4, 7))), [(4, 7), (5, 3)]);
+        let emptied = RoundEnd { emptied: vec![purse(1)], ..RoundEnd::default() };
+        assert_eq!(held(schedule.add(emptied.clone())), [(5, 3)]);
+        assert_eq!(schedule.add(emptied), None);
     }
 
     #[test]

@@ -53,3 +53,24 @@ impl UsedPurses {
         std::mem::take(&mut *self.told.lock())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::schedule::test_purse;
+    use super::*;
+
+    #[test]
+    fn a_purse_is_told_once_in_its_time_however_often_it_is_used() {
+        let used = UsedPurses::new();
+        let (one, two) = (test_purse(1), test_purse(2));
+        assert_eq!(
+            [one, one, two, one, two].map(|purse| used.add(purse, Timestamp(7))),
+            [true, false, true, false, false]
+        );
+        let keys = |told: Vec<PurseBucket>| told.iter().map(|purse| purse.key.0[0]).collect::<Vec<_>>();
+        assert_eq!(keys(used.take()), [1, 2]);
+        assert!(used.add(one, Timestamp(8)));
+        assert_eq!(keys(used.take()), [1]);
+        assert!(used.take().is_empty());
+    }
+}
