@@ -80,6 +80,11 @@ impl LeaseStore {
         self.store.is_up(WORKER)
     }
 
+    /// Whether the store does only one call at a time, so that calls made together wait for each other.
+    pub fn is_serial(&self) -> bool {
+        matches!(&*self.store, Store::Postgres(_))
+    }
+
     /// Returns when the store last answered, on this process's clock. A store of [`LeaseStore::open`] is asked for its time about
     /// every two seconds. `None` before the first answer, and for a store in memory.
     pub fn heard(&self) -> Option<Timestamp> {

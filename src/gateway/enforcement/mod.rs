@@ -364,6 +364,9 @@ async fn charge(
             gateway.store.take(worker, &plan, caller).await
         }
     };
+    if let Some(leases) = &gateway.leases {
+        leases.keeper.is_used(&plan);
+    }
     let answer = match (&gateway.leases, waiting, answer) {
         (Some(leases), Some(waiting), Ok(Some(taken))) if leases::is_due(&plan, &taken.settlement) => {
             let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);

@@ -27,7 +27,14 @@ pub(crate) fn count_lease_event(health: &LeaseHealth, snapshot: &Snapshot, event
         LeaseEvent::Leased { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.leased.add(amount)),
         LeaseEvent::Returned { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.returned.add(amount)),
         LeaseEvent::Stranded { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.stranded.add(amount)),
-        LeaseEvent::Held { tag, amount } => of_limit(snapshot, tag, |metrics| metrics.held.set(number(amount))),
+        LeaseEvent::Held(held) => {
+            for (limit, metrics) in snapshot.all_limits() {
+                if let Some(leases) = &metrics.leases {
+                    let of_variants = VARIANTS.iter().filter_map(|variant| held.get(&limit.tag(*variant)));
+                    leases.held.set(number(of_variants.fold(Cost::default(), |sum, held| sum.plus(*held))));
+                }
+            }
+        }
     }
 }
 

@@ -7,7 +7,9 @@
 mod asked_purses;
 mod rounds;
 mod schedule;
+mod used_purses;
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +26,11 @@ use base::time::{Clock, Micros, sleep};
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::lease::Purse;
 use ledger::bucket_key::{BucketKey, LimitTag};
-use ledger::charge::Charge;
+use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
 use rounds::{Round, RoundEnd};
 use schedule::Schedule;
+use used_purses::UsedPurses;
 
 /// How long the background waits for other purses, to ask for many of them in one call.
 const TOGETHER: Micros = Micros(20_000);
@@ -91,8 +94,8 @@ pub enum LeaseEvent {
     Returned { tag: LimitTag, amount: Cost },
     /// Home has given an amount, for which no purse waits any more.
     Stranded { tag: LimitTag, amount: Cost },
-    /// What lay in the purses of a limit when this gateway filled them last.
-    Held { tag: LimitTag, amount: Cost },
+    /// What lay in the purses when this gateway filled them last, by the tag of their buckets. A limit may have several tags.
+    Held(HashMap<LimitTag, Cost>),
 }
 
 /// The function to which a keeper passes its events.
@@ -124,6 +127,7 @@ pub struct LeaseKeeper {
     settings: Mutex<KeeperSettings>,
     clock: Clock,
     asked: Mutex<AskedPurses>,
+    used: UsedPurses,
     /// Wakes the task, when a purse was asked for.
     woken: Notify,
     /// Whether the task shall do nothing, and whether it does nothing.
@@ -141,8 +145,9 @@ impl LeaseKeeper {
         events: LeaseSink,
     ) -> LeaseKeeper {
         let (settings, asked, woken) = (Mutex::new(settings), Mutex::default(), Notify::new());
+        let used = UsedPurses::new();
         let (pause, is_paused) = (watch::Sender::new(false), watch::Sender::new(false));
-        LeaseKeeper { region, home, settings, clock, asked, woken, pause, is_paused, events }
+        LeaseKeeper { region, home, settings, clock, asked, used, woken, pause, is_paused, events }
     }
 
     /// Uses other settings from now on.
@@ -175,6 +180,16 @@ impl LeaseKeeper {
         }
     }
 
+    /// Says that a request with this plan was charged. So the purses that an earlier process has filled are returned too, when nobody
+    /// uses them any more.
+    pub fn is_used(&self, plan: &Plan) {
+        for purse in plan.charges().filter_map(PurseBucket::of) {
+            if self.used.add(purse, self.clock.now()) {
+                self.woken.notify_one();
+            }
+        }
+    }
+
     /// Asks home for what these purses need to pay a request with these costs, and waits for the answers. Returns the worst of them.
     /// There is no answer while the keeper does not run.
     pub async fn ask(&self, purses: impl IntoIterator<Item = (PurseBucket, Cost)>) -> AskAnswer {
@@ -199,40 +214,52 @@ impl LeaseKeeper {
     pub async fn run(self: Arc<Self>) {
         let mut rounds: JoinSet<RoundEnd> = JoinSet::new();
         let mut schedule = Schedule::default();
+        // A home that does one call at a time gets the next round when the last one has ended. Meanwhile words gather for it.
+        let most_rounds = if self.home.is_serial() { 1 } else { usize::MAX };
+        let mut waiting: VecDeque<Round> = VecDeque::new();
         let mut pause = self.pause.subscribe();
         loop {
             if *pause.borrow_and_update() {
                 // Whatever is under way stays marked in its purse.
                 rounds.shutdown().await;
+                waiting.clear();
                 self.asked.lock().clear();
                 self.is_paused.send_replace(true);
                 let _ = pause.wait_for(|pause| !*pause).await;
                 self.is_paused.send_replace(false);
             }
             let now = self.clock.now();
+            self.used.take().into_iter().for_each(|purse| schedule.adopt(purse, now));
             let next = self.asked.lock().next_call().into_iter().chain(schedule.next()).min();
+            let next = next.filter(|_| rounds.len() < most_rounds);
             let until_next = next.map(|next| Duration::from(next.since(now)));
             tokio::select! {
                 () = self.woken.notified() => {}
                 _ = pause.changed() => continue,
                 Some(ended) = rounds.join_next(), if !rounds.is_empty() => {
-                    // A round that panicked has told its waiting requests by dropping their senders.
-                    for event in ended.map(|end| schedule.add(end)).unwrap_or_default() {
+                    // A round that panicked has answered the requests that wait for it.
+                    if let Some(event) = ended.ok().and_then(|end| schedule.add(end)) {
                         self.events.send(event);
                     }
                 }
                 () = sleep(until_next.unwrap_or_default()), if until_next.is_some() => {}
             }
+            if rounds.len() >= most_rounds {
+                continue;
+            }
             let now = self.clock.now();
             let asked = self.asked.lock().begin(now);
             let due = schedule.due(now);
-            let mut begin = |round: Round| {
+            // Requests wait for leases, so these come first.
+            asked.chunks(MOST_IN_CALL).rev().for_each(|purses| waiting.push_front(Round::Lease(purses.to_vec())));
+            waiting.extend(due.resends.chunks(MOST_IN_CALL).map(|words| Round::Resend(words.to_vec())));
+            waiting.extend(due.surpluses.chunks(MOST_IN_CALL).map(|purses| Round::Surplus(purses.to_vec())));
+            while rounds.len() < most_rounds
+                && let Some(round) = waiting.pop_front()
+            {
                 let keeper = Arc::clone(&self);
                 rounds.spawn(async move { keeper.round(round).await });
-            };
-            asked.chunks(MOST_IN_CALL).for_each(|purses| begin(Round::Lease(purses.to_vec())));
-            due.resends.chunks(MOST_IN_CALL).for_each(|words| begin(Round::Resend(words.to_vec())));
-            due.surpluses.chunks(MOST_IN_CALL).for_each(|purses| begin(Round::Surplus(purses.to_vec())));
+            }
         }
     }
 }

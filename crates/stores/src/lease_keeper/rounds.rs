@@ -9,6 +9,7 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::lease::{
     HomeAnswer, LeaseAct, LeaseReply, MarkedWord, PurseAct, PurseReply, RegionId, WordId, WordKind,
 };
+use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
 /// Tags of words are below this number.
@@ -53,6 +54,30 @@ pub(super) struct RoundEnd {
     pub emptied: Vec<PurseBucket>,
 }
 
+/// The purses for which a round asks. If the round breaks off, the requests that wait for them get an answer.
+struct AskedOfRound<'k> {
+    keeper: &'k LeaseKeeper,
+    keys: Vec<BucketKey>,
+}
+
+impl AskedOfRound<'_> {
+    fn of<'k>(keeper: &'k LeaseKeeper, round: &Round) -> AskedOfRound<'k> {
+        let keys = match round {
+            Round::Lease(asked) => asked.iter().map(|asked| asked.purse.key).collect(),
+            Round::Resend(_) | Round::Surplus(_) => Vec::new(),
+        };
+        AskedOfRound { keeper, keys }
+    }
+}
+
+impl Drop for AskedOfRound<'_> {
+    fn drop(&mut self) {
+        for key in &self.keys {
+            self.keeper.asked.lock().end(key, AskAnswer::NoHome);
+        }
+    }
+}
+
 /// A word on its way.
 #[derive(Clone, Copy, Debug)]
 struct Carried {
@@ -63,14 +88,16 @@ struct Carried {
 impl LeaseKeeper {
     pub(super) async fn round(&self, round: Round) -> RoundEnd {
         let mut end = RoundEnd::default();
+        let mut asked = AskedOfRound::of(self, &round);
         let carried = match round {
             Round::Lease(asked) => self.mark(&asked).await,
             Round::Resend(words) => self.mark_again(&words, &mut end).await,
             Round::Surplus(purses) => self.take_surplus(&purses, &mut end).await,
         };
         if !carried.is_empty() {
-            self.carry(&carried, &mut end).await;
+            self.carry(&carried, &mut end, !asked.keys.is_empty()).await;
         }
+        asked.keys.clear();
         end
     }
 
@@ -124,8 +151,9 @@ impl LeaseKeeper {
         UnansweredWord { purse, id, again_at: self.clock.now().plus(purse.purse.return_after()) }
     }
 
-    /// Sends words to home, and credits the answers.
-    async fn carry(&self, carried: &[Carried], end: &mut RoundEnd) {
+    /// Sends words to home, and credits the answers. If requests wait for them, they also learn that there is no answer. A lease that
+    /// is under way for a purse has an answer of its own.
+    async fn carry(&self, carried: &[Carried], end: &mut RoundEnd, is_waited_for: bool) {
         let sent = self.clock.now();
         let answers = self.at_home(carried).await;
         let took = self.clock.now().since(sent);
@@ -141,16 +169,24 @@ impl LeaseKeeper {
                 None => {
                     let (id, again_at) = (one.marked.word.id, sent.plus(one.marked.again_after));
                     end.unanswered.push(UnansweredWord { purse: one.purse, id, again_at });
-                    self.asked.lock().end(&one.purse.key, AskAnswer::NoHome);
+                    if is_waited_for {
+                        self.asked.lock().end(&one.purse.key, AskAnswer::NoHome);
+                    }
                 }
             }
         }
         if !answered.is_empty() {
-            self.credit(&answered, sent, end).await;
+            self.credit(&answered, sent, end, is_waited_for).await;
         }
     }
 
-    async fn credit(&self, answered: &[(&Carried, HomeAnswer)], sent: Timestamp, end: &mut RoundEnd) {
+    async fn credit(
+        &self,
+        answered: &[(&Carried, HomeAnswer)],
+        sent: Timestamp,
+        end: &mut RoundEnd,
+        is_waited_for: bool,
+    ) {
         let act = |(one, answer): &(&Carried, HomeAnswer)| {
             let wanted = self.asked.lock().wanted(&one.purse.key);
             (one.purse, PurseAct::Credit { answer: *answer, mark: one.marked.mark, wanted })
@@ -160,7 +196,9 @@ impl LeaseKeeper {
         for ((one, answer), reply) in answered.iter().zip(replies) {
             let Some(reply) = reply else {
                 end.unanswered.push(self.later(one.purse, one.marked.word.id));
-                self.asked.lock().end(&one.purse.key, AskAnswer::NoStore);
+                if is_waited_for {
+                    self.asked.lock().end(&one.purse.key, AskAnswer::NoStore);
+                }
                 continue;
             };
             let is_credited = reply == PurseReply::Credited;
@@ -233,5 +271,70 @@ impl LeaseKeeper {
             }
         }
         Ok(answers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::schedule::test_purse;
+    use super::super::{KeeperSettings, LeaseSink};
+    use super::*;
+    use crate::events::EventSink;
+    use crate::lease_store::LeaseStore;
+    use crate::settings::Settings;
+    use base::time::{Clock, Micros};
+    use tokio::sync::oneshot;
+
+    /// A keeper whose home is not connected.
+    fn keeper() -> LeaseKeeper {
+        let clock = Clock::manual(Timestamp(1_763_672_400_000_000));
+        let open = |settings: &Settings| LeaseStore::open(settings, clock.clone(), EventSink::new(|_| {}));
+        let away = Settings::Redis(crate::redis::Settings {
+            target: crate::redis::Target::at("127.0.0.1", 1),
+            login: crate::redis::Login::default(),
+            timeout: Micros(1_000_000),
+            prefix: "lease".to_owned(),
+            breaker: crate::breaker::Settings::default(),
+            gateways: 1,
+        });
+        let settings = KeeperSettings { region: Arc::from("eu"), regions: 2, timeout: Micros(1_000_000) };
+        let (region, home) = (open(&Settings::default()), open(&away));
+        LeaseKeeper::new(region, home, settings, clock, LeaseSink::new(|_| {}))
+    }
+
+    /// Adds a request that waits for a purse, and begins the round that asks for it.
+    fn asked(keeper: &LeaseKeeper) -> (Vec<Asked>, oneshot::Receiver<AskAnswer>) {
+        let (sender, answer) = oneshot::channel();
+        let now = keeper.clock.now();
+        let mut asked = keeper.asked.lock();
+        asked.add_waiting(test_purse(1), Cost::ONE, sender, now);
+        (asked.begin(now), answer)
+    }
+
+    #[tokio::test]
+    async fn requests_get_an_answer_when_their_round_breaks_off_and_can_ask_again() {
+        let keeper = keeper();
+        for _ in 0..2 {
+            let (asked, mut answer) = asked(&keeper);
+            assert_eq!(asked.len(), 1);
+            let round = AskedOfRound::of(&keeper, &Round::Lease(asked));
+            assert!(answer.try_recv().is_err());
+            drop(round);
+            assert_eq!(answer.await, Ok(AskAnswer::NoHome));
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_round_that_asks_for_a_purse_tells_its_requests_that_home_is_away() {
+        let keeper = keeper();
+        let (asked, mut answer) = asked(&keeper);
+        let carried = keeper.mark(&asked).await;
+        assert_eq!(carried.len(), 1);
+        keeper.carry(&carried, &mut RoundEnd::default(), false).await;
+        assert!(answer.try_recv().is_err());
+        keeper.carry(&carried, &mut RoundEnd::default(), true).await;
+        assert_eq!(answer.await, Ok(AskAnswer::NoHome));
     }
 }

@@ -9,11 +9,15 @@ use ledger::algorithm::lease::WordId;
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::cost::Cost;
 
-/// The most purses that are looked at. What lies in others is kept until the period ends.
+/// The most purses that are looked at, and the most words that are sent again. What lies in other purses is kept until the period ends.
 const MOST_PURSES: usize = 1 << 20;
 
 /// The least time between two looks at the same purse.
 const LEAST_PAUSE: Micros = Micros(1_000_000);
+
+/// For how many times `return_after` a purse is looked at that a request has used, and that this gateway has not filled. A purse that is
+/// used for longer is adopted again.
+const ADOPTED: u64 = 3;
 
 /// A purse that this gateway has filled.
 #[derive(Clone, Copy, Debug)]
@@ -28,9 +32,9 @@ struct FilledPurse {
 
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    resends: BTreeSet<(Timestamp, BucketKey, WordId)>,
-    /// The purses of these words.
-    unanswered: HashMap<BucketKey, PurseBucket>,
+    resends: BTreeSet<(Timestamp, BucketKey)>,
+    /// The words, one for each purse: a purse waits for one answer at a time.
+    unanswered: HashMap<BucketKey, UnansweredWord>,
     filled: HashMap<BucketKey, FilledPurse>,
     looks: BTreeSet<(Timestamp, BucketKey)>,
     /// What lies in the purses of each limit.
@@ -45,12 +49,11 @@ pub(super) struct Due {
 }
 
 impl Schedule {
-    /// Adds what has come of a round. Returns how much lies in purses, where that has changed.
-    pub(super) fn add(&mut self, end: RoundEnd) -> Vec<LeaseEvent> {
-        let mut changed = Vec::new();
-        for UnansweredWord { purse, id, again_at } in end.unanswered {
-            self.unanswered.insert(purse.key, purse);
-            self.resends.insert((again_at, purse.key, id));
+    /// Adds what has come of a round. Returns how much lies in purses, if that has changed.
+    pub(super) fn add(&mut self, end: RoundEnd) -> Option<LeaseEvent> {
+        let mut has_changed = false;
+        for word in end.unanswered {
+            self.resend(word);
         }
         for Filled { purse, at, ends, held } in end.filled {
             let known = self.remove(&purse.key);
@@ -59,25 +62,43 @@ impl Schedule {
             }
             let look_at = known.map_or(at.plus(purse.purse.return_after()), |known| known.look_at);
             self.insert(FilledPurse { purse, look_at, ends, held });
-            changed.push(purse.tag);
+            has_changed = true;
         }
         for (purse, looked_at) in end.unchanged {
             let Some(known) = self.remove(&purse.key) else { continue };
-            changed.push(purse.tag);
+            has_changed = true;
             if looked_at < known.ends {
                 let look_at = looked_at.plus(purse.purse.return_after().max(LEAST_PAUSE));
                 self.insert(FilledPurse { look_at, ..known });
             }
         }
         for purse in end.emptied {
-            if self.remove(&purse.key).is_some() {
-                changed.push(purse.tag);
-            }
+            has_changed |= self.remove(&purse.key).is_some();
         }
-        changed.sort_unstable();
-        changed.dedup();
-        let held = |tag| LeaseEvent::Held { tag, amount: self.held.get(&tag).copied().unwrap_or_default() };
-        changed.into_iter().map(held).collect()
+        has_changed.then(|| LeaseEvent::Held(self.held.clone()))
+    }
+
+    /// Looks at a purse later that a request has used, unless this gateway has filled it. What lies in it is not known.
+    pub(super) fn adopt(&mut self, purse: PurseBucket, now: Timestamp) {
+        if self.filled.contains_key(&purse.key) || self.filled.len() >= MOST_PURSES {
+            return;
+        }
+        let pause = purse.purse.return_after().max(LEAST_PAUSE);
+        let ends = now.plus(Micros(pause.0.saturating_mul(ADOPTED)));
+        self.insert(FilledPurse { purse, look_at: now.plus(pause), ends, held: Cost::default() });
+    }
+
+    /// Remembers a word in place of the last one of its purse.
+    fn resend(&mut self, word: UnansweredWord) {
+        let key = word.purse.key;
+        match self.unanswered.get(&key) {
+            Some(last) => _ = self.resends.remove(&(last.again_at, key)),
+            // The next request that the purse cannot pay sends the word again.
+            None if self.unanswered.len() >= MOST_PURSES => return,
+            None => {}
+        }
+        self.resends.insert((word.again_at, key));
+        self.unanswered.insert(key, word);
     }
 
     fn insert(&mut self, filled: FilledPurse) {
@@ -92,12 +113,15 @@ impl Schedule {
         self.looks.remove(&(filled.look_at, *key));
         let of_limit = self.held.entry(filled.purse.tag).or_default();
         *of_limit = of_limit.less(filled.held);
+        if *of_limit == Cost::default() {
+            self.held.remove(&filled.purse.tag);
+        }
         Some(filled)
     }
 
     /// Returns when something is to be done next.
     pub(super) fn next(&self) -> Option<Timestamp> {
-        let resend = self.resends.first().map(|(at, ..)| *at);
+        let resend = self.resends.first().map(|(at, _)| *at);
         let look = self.looks.first().map(|(at, _)| *at);
         resend.into_iter().chain(look).min()
     }
@@ -105,9 +129,9 @@ impl Schedule {
     /// Returns what is to be done at `now`, once.
     pub(super) fn due(&mut self, now: Timestamp) -> Due {
         let mut due = Due::default();
-        while let Some((_, key, id)) = self.resends.first().copied().filter(|(at, ..)| *at <= now) {
+        while let Some((_, key)) = self.resends.first().copied().filter(|(at, _)| *at <= now) {
             self.resends.pop_first();
-            due.resends.extend(self.unanswered.remove(&key).map(|purse| (purse, id)));
+            due.resends.extend(self.unanswered.remove(&key).map(|word| (word.purse, word.id)));
         }
         while let Some((_, key)) = self.looks.first().copied().filter(|(at, _)| *at <= now) {
             self.looks.pop_first();
@@ -115,5 +139,86 @@ impl Schedule {
             due.surpluses.extend(self.filled.get(&key).map(|filled| filled.purse));
         }
         due
+    }
+}
+
+/// A purse of a window, for tests.
+#[cfg(test)]
+pub(super) fn test_purse(key: u8) -> PurseBucket {
+    use ledger::algorithm::budget::SpentLimit;
+    use ledger::algorithm::fixed_window::{FixedWindow, Window};
+    let limit = SpentLimit::FixedWindow(FixedWindow::new(10, Window::Epoch(Micros(60_000_000))).unwrap());
+    let purse = ledger::algorithm::lease::Purse::new(limit, Cost::ONE, Micros(1), Micros(1)).unwrap();
+    PurseBucket { key: BucketKey([key; 16]), purse, tag: LimitTag(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::test_purse as purse;
+    use super::*;
+
+    fn unanswered(key: u8, number: u64, at: u64) -> RoundEnd {
+        let word = UnansweredWord { purse: purse(key), id: WordId { number, tag: 3 }, again_at: Timestamp(at) };
+        RoundEnd { unanswered: vec![word], ..RoundEnd::default() }
+    }
+
+    #[test]
+    fn a_purse_that_another_process_has_filled_is_looked_at_until_nobody_uses_it() {
+        let mut schedule = Schedule::default();
+        let at = |seconds: u64| Timestamp(seconds * LEAST_PAUSE.0);
+        schedule.adopt(purse(1), at(10));
+        schedule.adopt(purse(1), at(10));
+        for (second, looked) in [(11, 1), (12, 1), (13, 1), (14, 0)] {
+            let due = schedule.due(at(second)).surpluses;
+            assert_eq!(due.len(), looked, "second {second}");
+            schedule.add(RoundEnd {
+                unchanged: due.into_iter().map(|purse| (purse, at(second))).collect(),
+                ..RoundEnd::default()
+            });
+        }
+        assert_eq!(schedule.next(), None);
+        schedule.adopt(purse(1), at(20));
+        schedule.add(RoundEnd { emptied: vec![purse(1)], ..RoundEnd::default() });
+        assert_eq!(schedule.next(), None);
+    }
+
+    #[test]
+    fn what_lies_in_purses_is_told_for_all_tags_at_once() {
+        let mut schedule = Schedule::default();
+        let filled = |key: u8, tag: u32, held: u64| {
+            let purse = PurseBucket { tag: LimitTag(tag), ..purse(key) };
+            let (at, ends) = (Timestamp(1), Timestamp(9));
+            RoundEnd { filled: vec![Filled { purse, at, ends, held: Cost::from_tokens(held) }], ..RoundEnd::default() }
+        };
+        let held = |event: Option<LeaseEvent>| match event {
+            Some(LeaseEvent::Held(held)) => {
+                let mut held: Vec<_> = held.into_iter().map(|(tag, held)| (tag.0, held.whole())).collect();
+                held.sort_unstable();
+                held
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(held(schedule.add(filled(1, 4, 10))), [(4, 10)]);
+        assert_eq!(held(schedule.add(filled(2, 5, 3))), [(4, 10), (5, 3)]);
+        assert_eq!(held(schedule.add(filled(1, 4, 7))), [(4, 7), (5, 3)]);
+        let emptied = RoundEnd { emptied: vec![purse(1)], ..RoundEnd::default() };
+        assert_eq!(held(schedule.add(emptied.clone())), [(5, 3)]);
+        assert_eq!(schedule.add(emptied), None);
+    }
+
+    #[test]
+    fn only_the_newest_word_of_a_purse_is_sent_again_however_often_there_was_no_answer() {
+        let mut schedule = Schedule::default();
+        for number in 0..1000 {
+            schedule.add(unanswered(1, number, 10 + number));
+            schedule.add(unanswered(2, number, 5000 - number));
+        }
+        assert_eq!((schedule.resends.len(), schedule.unanswered.len()), (2, 2));
+        assert_eq!(schedule.next(), Some(Timestamp(1009)));
+        let due = |due: Due| due.resends.iter().map(|(purse, id)| (purse.key.0[0], id.number)).collect::<Vec<_>>();
+        assert_eq!(due(schedule.due(Timestamp(1008))), []);
+        assert_eq!(due(schedule.due(Timestamp(1009))), [(1, 999)]);
+        assert_eq!(due(schedule.due(Timestamp(9000))), [(2, 999)]);
+        assert_eq!((schedule.next(), schedule.unanswered.len()), (None, 0));
     }
 }

@@ -1,8 +1,10 @@
 //! Acts on the nodes of a Redis Cluster, while hash slots move and masters die.
 
+use ledger::charge::Plan;
+use ledger::cost::Cost;
 use stores::{ActResult, BucketAct, Settings};
 
-use crate::region::{PATIENCE, Region, at_home, open, without_times};
+use crate::region::{PATIENCE, Region, at_home, open, purse_alone, without_times};
 use crate::support::redis::Redis;
 use crate::support::redis_cluster::RedisCluster;
 
@@ -68,4 +70,31 @@ async fn the_acts_of_a_dead_master_have_no_answer_and_the_others_do() {
         master.kill();
     }
     assert!(home.act(&words, PATIENCE).await.is_err());
+}
+
+/// Returns a plan of one request to several purses, and nothing else.
+fn purses(keys: &[u8]) -> Plan {
+    let mut all = Plan::default();
+    keys.iter().for_each(|key| all.enforced.extend(purse_alone(*key).enforced));
+    all
+}
+
+#[tokio::test]
+async fn a_request_that_a_purse_refuses_gives_back_what_purses_under_other_hash_tags_have_paid() {
+    let (cluster, redis) = (RedisCluster::start(), Redis::start(&[]));
+    let home = open(&Settings::Redis(redis.settings())).await;
+    let mut region = Region::new("eu", &Settings::Redis(cluster.settings(16))).await;
+    for key in 1..=16 {
+        let word = region.mark(key).await;
+        region.lease(key, &home, word).await;
+    }
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    for (key, empty) in (1..=16).flat_map(|key| (100..104).map(move |empty| (key, empty))) {
+        assert!(!region.take(&purses(&[key, empty])).await.0);
+        // The client does not wait until the charge is given back.
+        while region.left(key).await < Cost::from_tokens(6) {
+            assert!(std::time::Instant::now() < until, "purse {key} has paid for a refused request");
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    }
 }

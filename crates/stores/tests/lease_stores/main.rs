@@ -4,10 +4,13 @@
 
 mod cluster;
 mod failures;
+mod keeper;
 mod parity;
 mod postgres;
 #[path = "../random_acts/mod.rs"]
 mod random_acts;
 mod region;
 mod regions;
+#[path = "../relay/mod.rs"]
+mod relay;
 mod support;

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use fastrand::Rng;
+use ledger::algorithm::lease::{HomeAnswer, LeaseAct, LeaseReply, RegionId, Word, WordId, WordKind};
 use ledger::algorithm::raise::{Raise, RaiseId};
 use ledger::algorithm::{Entry, State};
 use ledger::bucket_key::{BucketKey, LimitTag};
@@ -239,4 +240,40 @@ async fn the_nodes_of_a_cluster_have_the_results_of_the_steps() {
     }
     let keys: Vec<usize> = cluster.masters.iter().map(|master| master.command(&["DBSIZE"])).collect();
     assert!(keys.iter().all(|keys| *keys > 0), "{keys:?}");
+}
+
+#[tokio::test]
+async fn a_home_of_more_purses_than_it_remembers_has_the_results_of_the_steps() {
+    let redis = Redis::start(&[]);
+    let mut play = Play::new(Settings::Redis(redis.settings()), Time::Real, Calls::OfAnyBuckets).await;
+    let rng = &mut Rng::with_seed(7);
+    let (mut older, mut given) = (0, 0);
+    for bucket in 0..5 {
+        let key = BucketKey([bucket; 16]);
+        // The periods are longer than the test, so that no entry ends.
+        let limit = limit(bucket, false, 50 * SECOND);
+        let mut model: Option<State> = None;
+        for step in 0..300 {
+            let [amount, left] = [1, 1].map(|most| Cost::from_thousandths(rng.u64(0..=most)));
+            let kind = if rng.u8(0..4) == 0 { WordKind::Return } else { WordKind::Lease };
+            let id = WordId { number: step / 4 + rng.u64(1..9), tag: rng.u64(1..3) };
+            let word = Word { id, kind, amount, least: amount, left, period: Timestamp(0) };
+            let act = LeaseAct::Word(RegionId(rng.u64(1..90)), word);
+            let one = BucketAct { key, limit, tag: LimitTag::default(), act };
+            let two = [one, BucketAct { act: LeaseAct::Word(RegionId(rng.u64(1..90)), word), ..one }];
+            let done = play.store.act(&two, Micros(10 * SECOND)).await.unwrap();
+            for (one, result) in two.iter().zip(&done.results) {
+                let (entry, reply) = one.act.apply(&limit, model.as_deref(), done.now).unwrap();
+                assert_eq!(*result, ActResult::Done(reply), "bucket {bucket}, step {step}: {one:?} of {model:?}");
+                match reply {
+                    LeaseReply::Home(HomeAnswer::Older { .. }) => older += 1,
+                    _ => given += 1,
+                }
+                model = entry.map(|entry| entry.state).or(model);
+            }
+        }
+        assert!(model.as_ref().unwrap().len() >= 3 + 8 * 64, "{model:?}");
+        assert_eq!(play.inspector.states(&[key]).await.unwrap().1, [model]);
+    }
+    assert!(older > 100 && given > 100, "{older} {given}");
 }

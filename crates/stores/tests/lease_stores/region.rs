@@ -1,6 +1,7 @@
 //! A region whose requests pay from purses, and a home that it leases from.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::budget::SpentLimit;
@@ -31,7 +32,7 @@ fn limit() -> SpentLimit {
     SpentLimit::FixedWindow(FixedWindow::new(LIMIT, year).unwrap())
 }
 
-fn purse() -> Algorithm {
+pub(crate) fn purse() -> Algorithm {
     let (largest, timeout, return_after) = (Cost::from_tokens(8), Micros(SECOND), Micros(60 * SECOND));
     Algorithm::Purse(Purse::new(limit(), largest, timeout, return_after).unwrap())
 }
@@ -65,8 +66,17 @@ pub(crate) async fn open(settings: &Settings) -> LeaseStore {
     let driven = store.clone();
     tokio::spawn(async move { driven.run().await });
     store.first_attempt().await;
-    assert!(store.is_up());
+    until_up(&store).await;
     store
+}
+
+/// Waits until a store is connected, which a cluster is when all of its nodes are.
+async fn until_up(store: &LeaseStore) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !store.is_up() {
+        assert!(Instant::now() < until, "the store does not connect");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// Does one act.
@@ -98,6 +108,7 @@ impl Region {
         let connection = tokio::spawn(async move { driven.run(Worker(0)).await });
         store.first_attempt().await;
         let purses = LeaseStore::beside(Arc::clone(&store));
+        until_up(&purses).await;
         Region { id: RegionId::of(name), store, purses, connection, tag: 0 }
     }
 
@@ -131,6 +142,13 @@ impl Region {
         assert_eq!(first, second);
         assert_eq!(self.credit(key, &marked, first).await, PurseReply::Credited);
         assert_eq!(self.credit(key, &marked, second).await, PurseReply::Nothing);
+    }
+
+    /// Returns what is left in a purse.
+    pub(crate) async fn left(&self, key: u8) -> Cost {
+        let Algorithm::Purse(purse) = purse() else { unreachable!() };
+        let (now, states) = self.store.read(Worker(0), &[BucketKey([key; 16])]).await.unwrap();
+        purse.left(states[0].as_deref(), now.date)
     }
 
     /// Takes a plan. Returns whether it passes, and whether its purse is empty and home can be asked.

@@ -2,8 +2,9 @@
 -- bucket or fixed window, and `spent` is its bucket. A stored value has the 24 bytes of that bucket, and then 64 bytes for each region.
 
 local EXACT = 9007199254740991
-local HOUR, PAUSE, PORTIONS, MOST_REGIONS = 3600000000, 100000, 2, 64
+local HOUR, PAUSE, PORTIONS, MOST_ENTRIES = 3600000000, 100000, 2, 64
 local LEASE, RETURN = 1, 2
+local FORGOTTEN = 0
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local pack, unpack, sub = struct.pack, struct.unpack, string.sub
 
@@ -14,7 +15,7 @@ local function price(limit, amount) return min(amount * (limit.unit or 1), EXACT
 -- Returns the entries of a value, or false if they are invalid.
 local function read_entries(value)
   local count, entries = (#value - 24) / 64, {}
-  if count < 0 or count > MOST_REGIONS or count ~= floor(count) then return false end
+  if count < 0 or count > MOST_ENTRIES or count ~= floor(count) then return false end
   for index = 1, count do
     local region, number, tag, kind, given, period, ends, held, short_until =
       unpack('<I8I8I8BI7I8I8I8I8', value, 64 * index - 39)
@@ -107,6 +108,42 @@ local function take_back(limit, bucket, amount, left, period, held, is_known)
   return 0
 end
 
+-- Returns the place of the entry of a region.
+local function place_of(entries, region)
+  for index, entry in ipairs(entries) do
+    if entry.region == region then return index end
+  end
+  return false
+end
+
+-- Makes room for a new entry: forgets those that end first, with the smallest numbers first, of which nothing is held. Returns
+-- whether there is room.
+local function make_room(entries)
+  local free = 0
+  for _, entry in ipairs(entries) do
+    if entry.held == 0 and entry.region ~= FORGOTTEN then free = free + 1 end
+  end
+  if #entries >= MOST_ENTRIES and free < (place_of(entries, FORGOTTEN) and 1 or 2) then return false end
+  while #entries >= MOST_ENTRIES do
+    local first
+    for index, entry in ipairs(entries) do
+      local other = entries[first]
+      if entry.held == 0 and entry.region ~= FORGOTTEN
+        and (not first or entry.ends < other.ends or entry.ends == other.ends and entry.number < other.number) then
+        first = index
+      end
+    end
+    local old = table.remove(entries, first)
+    local place = place_of(entries, FORGOTTEN)
+    local before = place and entries[place] or old
+    entries[place or #entries + 1] = {
+      region = FORGOTTEN, number = max(old.number, before.number), tag = 0, kind = LEASE, given = 0, period = 0,
+      ends = max(old.ends, before.ends), held = 0, short_until = 0,
+    }
+  end
+  return true
+end
+
 local function answer(entry, ends, rest, now)
   return pack('<I8I8I8I8I8I8I8I8I8', 1, entry.number, entry.tag, entry.kind, entry.given, entry.period, max(ends - now, 0),
     max(entry.short_until - now, 0), rest)
@@ -126,10 +163,8 @@ return {
   -- Hears a word of a region. Returns the answer.
   hear = function(limit, bucket, text, at, now)
     local region, number, tag, kind, amount, least, left, period = unpack('<I8I8I8I8I8I8I8I8', text, at)
-    local entries, place = bucket.entries, false
-    for index, entry in ipairs(entries) do
-      if entry.region == region then place = index end
-    end
+    local entries = bucket.entries
+    local place = place_of(entries, region)
     local last = place and entries[place]
     if last and number <= last.number then
       if number == last.number and tag == last.tag then
@@ -139,7 +174,9 @@ return {
       end
       return pack('<I8I8I8', 2, last.number, last.tag)
     end
-    if not last and #entries >= MOST_REGIONS then
+    local forgotten = not last and place_of(entries, FORGOTTEN)
+    if forgotten and number <= entries[forgotten].number then return pack('<I8I8I8', 2, entries[forgotten].number, 0) end
+    if not last and not make_room(entries) then
       local begin, ends = period_of(limit, bucket, now)
       local none = {number = number, tag = tag, kind = kind, given = 0, period = begin, ends = ends, short_until = ends}
       return answer(none, ends, 0, now)

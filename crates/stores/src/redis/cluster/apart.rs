@@ -40,17 +40,22 @@ struct Group {
 }
 
 /// Splits a plan into groups, in the order in which they are charged: groups with slots or budgets, groups with other
-/// enforced charges, then groups with only shadow charges.
+/// enforced charges, groups with purses, then groups with only shadow charges.
 ///
-/// Slots and budgets come first, because what is held can be given back completely. The last group with slots or
-/// budgets also has the other enforced charges under its tag. The last group with enforced charges also has the shadow
-/// charges under its tag.
+/// Slots and budgets come first, because what is held can be given back completely. Purses come last, because what a
+/// region has leased cannot always be given back to them. The last group of each kind also has the next charges under
+/// its tag. The last group with enforced charges also has the shadow charges under its tag.
 fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
-    let (mut groups, mut rates): (Vec<Group>, Vec<Group>) = (Vec::new(), Vec::new());
+    let mut kinds: [Vec<Group>; 3] = Default::default();
+    let [held, rates, purses] = &mut kinds;
     let group = |tag| Group { tag, plan: Plan::default(), positions: PartPositions::default() };
     for (index, charge) in plan.enforced.iter().enumerate() {
         let tag = tags.of(&charge.key);
-        let groups = if charge.algorithm.is_held() { &mut groups } else { &mut rates };
+        let groups = match charge.algorithm.kind() {
+            kind if kind.is_held() => &mut *held,
+            kind if kind.is_purse() => &mut *purses,
+            _ => &mut *rates,
+        };
         let at = groups.binary_search_by_key(&tag, |group| group.tag).unwrap_or_else(|at| {
             groups.insert(at, group(tag));
             at
@@ -60,14 +65,17 @@ fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
             group.positions.enforced.push(index);
         }
     }
-    if let Some(last) = groups.last_mut()
-        && let Ok(at) = rates.binary_search_by_key(&last.tag, |group| group.tag)
-    {
-        let Group { plan, positions, .. } = rates.remove(at);
-        last.plan.enforced.extend(plan.enforced);
-        last.positions.enforced.extend(positions.enforced);
+    let mut groups: Vec<Group> = Vec::new();
+    for mut next in kinds {
+        if let Some(last) = groups.last_mut()
+            && let Ok(at) = next.binary_search_by_key(&last.tag, |group| group.tag)
+        {
+            let Group { plan, positions, .. } = next.remove(at);
+            last.plan.enforced.extend(plan.enforced);
+            last.positions.enforced.extend(positions.enforced);
+        }
+        groups.append(&mut next);
     }
-    groups.append(&mut rates);
     let last = groups.len().saturating_sub(1);
     for (index, charge) in plan.shadow.iter().enumerate() {
         let tag = tags.of(&charge.key);
@@ -332,8 +340,39 @@ fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::settings::Place;
     use super::*;
     use base::time::Clock;
+    use ledger::algorithm::Algorithm;
+    use ledger::algorithm::budget::SpentLimit;
+    use ledger::algorithm::concurrency::Concurrency;
+    use ledger::algorithm::fixed_window::{FixedWindow, Window};
+    use ledger::algorithm::lease::Purse;
+    use ledger::bucket_key::BucketKey;
+    use ledger::cost::Cost;
+
+    #[test]
+    fn purses_are_charged_after_all_other_enforced_charges() {
+        let tags = HashTags::new("tollgate", Place::Spread { hash_tags: 16 });
+        let window = FixedWindow::new(10, Window::Epoch(Micros(60_000_000))).unwrap();
+        let purse = Purse::new(SpentLimit::FixedWindow(window), Cost::ONE, Micros(1), Micros(1)).unwrap();
+        let (purse, window) = (Algorithm::Purse(purse), Algorithm::FixedWindow(window));
+        let slots = Algorithm::Concurrency(Concurrency::new(3).unwrap());
+        let key = |tag: u16| (0..=255).map(|byte| BucketKey([byte; 16])).find(|key| tags.of(key) == TagIndex(tag));
+        let order = |charges: &[(u16, Algorithm)]| -> Vec<(u16, Vec<usize>)> {
+            let mut plan = Plan::default();
+            for (tag, algorithm) in charges {
+                plan.enforce(Charge::new(key(*tag).unwrap(), *algorithm, Cost::ONE));
+            }
+            groups(&tags, &plan).into_iter().map(|group| (group.tag.0, group.positions.enforced.to_vec())).collect()
+        };
+        assert_eq!(order(&[(1, purse), (2, window)]), [(2, vec![1]), (1, vec![0])]);
+        assert_eq!(
+            order(&[(1, purse), (2, window), (1, window), (1, slots)]),
+            [(1, vec![3, 2]), (2, vec![1]), (1, vec![0])]
+        );
+        assert_eq!(order(&[(1, purse), (1, slots), (3, purse)]), [(1, vec![1, 0]), (3, vec![2])]);
+    }
 
     #[tokio::test]
     async fn a_group_that_hangs_takes_little_of_the_time_of_the_next_one() {

@@ -26,7 +26,7 @@ shared_buffers = 32MB
 ";
 
 pub(crate) struct Postgres {
-    port: u16,
+    pub port: u16,
     directory: TempDir,
     programs: PathBuf,
     /// The server. `None` while it is stopped.

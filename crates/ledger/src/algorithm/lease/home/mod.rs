@@ -169,6 +169,11 @@ impl Home {
             };
             return (None, answer);
         }
+        if let Some(forgotten) = entries.last_forgotten().filter(|forgotten| word.id.number <= forgotten.number)
+            && last.is_none()
+        {
+            return (None, HomeAnswer::Older { last: forgotten });
+        }
         let others = entries.held() - last.map_or(0, |last| last.held);
         let held = last.map_or(0, |last| last.held);
         let heard = match word.kind {
@@ -180,7 +185,7 @@ impl Home {
         let HomeChange { spent, held, given, .. } = heard;
         let entry = RegionEntry { region, last: word.id, kind: word.kind, given, period, ends, held, short_until };
         let rest = self.rest(&spent, plus(others, held));
-        if !entries.has_room_for(region) {
+        if !entries.make_room_for(region) {
             // Nothing is debited, because nobody would remember it.
             let entry = RegionEntry { given: 0, held: 0, short_until: ends, ..entry };
             return (None, self.answer(&entry, Cost::default(), now));

@@ -22,8 +22,11 @@ use base::time::Timestamp;
 /// The number of words of an entry.
 pub(super) const WORDS: usize = 8;
 
-/// The largest number of regions that a bucket remembers. Others get nothing.
-pub(super) const MOST_REGIONS: usize = 64;
+/// The largest number of entries of a bucket.
+pub(super) const MOST_ENTRIES: usize = 64;
+
+/// The region of the entry for all purses that are forgotten to make room. It has the largest number of their words.
+const FORGOTTEN: RegionId = RegionId(0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RegionEntry {
@@ -46,7 +49,7 @@ impl RegionEntries {
     /// Parses entries. `None` if the words cannot be entries.
     pub(super) fn parse(words: &[u64]) -> Option<RegionEntries> {
         let (packed, []) = words.as_chunks::<WORDS>() else { return None };
-        if packed.len() > MOST_REGIONS {
+        if packed.len() > MOST_ENTRIES {
             return None;
         }
         packed.iter().map(RegionEntry::unpack).collect::<Option<_>>().map(RegionEntries)
@@ -56,9 +59,37 @@ impl RegionEntries {
         self.0.iter().find(|entry| entry.region == region)
     }
 
-    /// Returns whether an entry of this region can be stored.
-    pub(super) fn has_room_for(&self, region: RegionId) -> bool {
-        self.0.len() < MOST_REGIONS || self.of(region).is_some()
+    /// Returns the word that counts as the last one of a purse without an entry. A purse whose entry was forgotten may have said any
+    /// word up to this one. `None` if no entry was forgotten.
+    pub(super) fn last_forgotten(&self) -> Option<WordId> {
+        self.of(FORGOTTEN).map(|entry| entry.last)
+    }
+
+    /// Makes room for an entry of this region. If there are too many entries, those that end first are forgotten, with the smallest
+    /// numbers first, of which nothing is held. Returns whether there is room.
+    pub(super) fn make_room_for(&mut self, region: RegionId) -> bool {
+        while self.0.len() >= MOST_ENTRIES && self.of(region).is_none() {
+            let old = self.0.iter().enumerate().filter(|(_, entry)| entry.held == 0 && entry.region != FORGOTTEN);
+            let Some((place, _)) = old.min_by_key(|(_, entry)| (entry.ends, entry.last.number)) else { return false };
+            let old = self.0.remove(place);
+            let before = self.of(FORGOTTEN).copied().unwrap_or(old);
+            // The tag is that of no word, so that a purse that said the last one goes on with a new one.
+            let last = WordId { number: old.last.number.max(before.last.number), tag: 0 };
+            let ends = old.ends.max(before.ends);
+            let nothing = Timestamp(0);
+            let kind = WordKind::Lease;
+            self.put(RegionEntry {
+                region: FORGOTTEN,
+                last,
+                kind,
+                given: 0,
+                period: nothing,
+                ends,
+                held: 0,
+                short_until: nothing,
+            });
+        }
+        true
     }
 
     /// Stores an entry in place of the region's last one.

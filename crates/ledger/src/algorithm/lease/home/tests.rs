@@ -1,6 +1,6 @@
 //! Tests homes: leases and returns, each answered once, what is held of purses, and raises.
 
-use super::region_entries::MOST_REGIONS;
+use super::region_entries::MOST_ENTRIES;
 use super::*;
 use crate::algorithm::Algorithm;
 use crate::algorithm::fixed_window::{FixedWindow, Window};
@@ -217,13 +217,36 @@ fn an_invalid_state_gives_nothing_and_is_replaced() {
 #[test]
 fn a_home_that_remembers_as_many_regions_as_it_can_gives_nothing_to_another() {
     let mut home = Heard::new(bucket());
-    for region in 0..MOST_REGIONS as u64 {
+    for region in 1..=MOST_ENTRIES as u64 {
         assert_eq!(home.given(RegionId(region), &lease(1, 1, 1, 0)), 1);
     }
     assert_eq!(home.given(RegionId(1000), &lease(1, 1, 1, 0)), 0);
     // After an hour without a word, those whose purses have ended are forgotten.
     home.wait(3661);
     assert_eq!(home.given(RegionId(1000), &lease(2, 1, 1, 0)), 1);
+}
+
+#[test]
+fn a_window_forgets_the_oldest_purses_to_make_room_and_never_hears_their_words_again() {
+    let mut home = Heard::new(window());
+    let (last_lease, last_return) = (lease(5, 10, 1, 0), give_up(6, 10, NOW));
+    assert_eq!(home.given(EU, &last_lease), 10);
+    home.hear(EU, &last_return);
+    assert_eq!(home.spent(), 0);
+    // Two entries go, for the new one and for what is remembered of those that went.
+    for region in 10..10 + MOST_ENTRIES as u64 {
+        assert_eq!(home.given(RegionId(region), &lease(7, 1, 1, 0)), 1);
+    }
+    let spent = home.spent();
+    let state = home.state.clone();
+    for word in [last_lease, last_return] {
+        assert_eq!(home.hear(EU, &word), HomeAnswer::Older { last: WordId { number: 7, tag: 0 } });
+    }
+    assert_eq!((home.spent(), &home.state), (spent, &state));
+    // A purse that is told so goes on with the next number, as a new purse does.
+    assert_eq!(home.given(EU, &lease(8, 1, 1, 0)), 1);
+    assert_eq!(home.given(US, &lease(9, 1, 1, 0)), 1);
+    assert!(home.state.unwrap().len() <= SPENT_WORDS + MOST_ENTRIES * 8);
 }
 
 #[test]

@@ -162,6 +162,13 @@ return {
     bucket.left, bucket.since_mark, bucket.touched = bucket.left - cost, plus(bucket.since_mark, cost), bucket.now
   end,
 
+  -- Undoes the last charge, if the purse was not marked or filled since. Home counts what had gone at a mark as spent.
+  undo = function(limit, bucket, cost, charged, now)
+    if bucket.touched ~= charged or bucket.since_mark < cost or bucket.ends <= now then return false end
+    bucket.left, bucket.since_mark = plus(bucket.left, cost), bucket.since_mark - cost
+    return true
+  end,
+
   close = function(limit, bucket)
     local kept_until = max(bucket.ends, bucket.short_until)
     local value = pack('<BBBI5I8I8I8I8I8I8I8I8I8', 1, bucket.kind, bucket.tries, 0, bucket.number, bucket.left, bucket.period,
