@@ -46,7 +46,7 @@ struct RunningHold {
     /// When it ends at the latest, and when it is looked at, by the clock of the process.
     end: Timestamp,
     due: Timestamp,
-    /// What it holds, in the counts of this process. Empty after its end.
+    /// Counts what it holds in this process, until this is dropped. Empty after its end.
     held: HeldSlots,
     /// What it reserves of recorded budgets, and has not settled here.
     reserves: Vec<UnsettledReserve>,
@@ -118,8 +118,13 @@ impl RunningHolds {
 
     /// Asks the store what has become of these holds, and records what was spent.
     async fn conclude(&self, gateway: &GatewayState, worker: Worker, due: Vec<(Owner, RunningHold)>) {
+        let ended = |(owner, RunningHold { end, held, reserves, .. }): (Owner, RunningHold)| {
+            drop(held);
+            (owner, end, reserves)
+        };
+        let due: Vec<(Owner, Timestamp, Vec<UnsettledReserve>)> = due.into_iter().map(ended).collect();
         let mut keys: Vec<BucketKey> =
-            due.iter().flat_map(|(_, hold)| hold.reserves.iter().map(|reserve| reserve.bucket)).collect();
+            due.iter().flat_map(|(.., reserves)| reserves.iter().map(|reserve| reserve.bucket)).collect();
         keys.sort_unstable();
         keys.dedup();
         if keys.is_empty() {
@@ -127,7 +132,7 @@ impl RunningHolds {
         }
         let read = gateway.store.read(worker, &keys).await.ok();
         let now = gateway.clock.now();
-        for (owner, RunningHold { end, reserves, .. }) in due {
+        for (owner, end, reserves) in due {
             let mut left = Vec::new();
             for reserve in reserves {
                 let UnsettledReserve { bucket, algorithm, reserved, record } = &reserve;

@@ -1,4 +1,4 @@
-//! What an operator reads about requests while a shared store gives no answer.
+//! Tests the words for what limits do while a shared store gives no answer: in `check`, `explain`, the log and the status document.
 
 use crate::status::document::document;
 use crate::support::{Gateway, Redis, Upstream, tollgate};

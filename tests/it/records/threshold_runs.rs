@@ -138,7 +138,7 @@ impl Site {
         let mut random = fastrand::Rng::with_seed(seed);
         let user = format!("user-{seed}");
         let mut acts = vec![Act::Raise, Act::Grant, Act::Reset];
-        if seed % 5 == 0 {
+        if seed.is_multiple_of(5) {
             acts.push(Act::Upgrade);
         }
         random.shuffle(&mut acts);

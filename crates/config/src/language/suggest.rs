@@ -32,7 +32,7 @@ const OTHER_WORDS: [(&[&str], &str); 6] = [
     (&["warning"], "warn"),
 ];
 
-/// Returns the hint with the one of `words` that means what other programs write as `text`. `None` if there is none.
+/// Returns the hint with the one of `words` that has the meaning of `text` in other programs. `None` if no word has it.
 pub(crate) fn word_of_others(text: &str, words: &[&str]) -> Option<String> {
     let text = text.to_ascii_lowercase();
     let means = |(others, ours): &&(&[&str], &str)| others.contains(&&*text) && words.contains(ours);

@@ -258,6 +258,10 @@ fn random_files_refuse_the_same_requests() {
         let [mut real, mut ours] = pair.clients();
         for number in 0..120 {
             let path = PATHS[random.usize(..PATHS.len())];
+            // If there is a location `/a/`, nginx itself redirects `/a`, and counts nothing.
+            if path == "/a" {
+                continue;
+            }
             let target = [path.to_owned(), format!("{path}?t={}", random.u8(..2))][random.usize(..2)].clone();
             let mut fields = vec![("Host", HOSTS[random.usize(..HOSTS.len())])];
             if random.bool() {

@@ -9,7 +9,7 @@ use crate::config::bad_files;
 use crate::support::short_or_long;
 
 /// Files that together make every key possible.
-const WHOLE: [&str; 39] = [
+const WHOLE: [&str; 40] = [
     "
 upstream: http://127.0.0.1:9000
 cors: [{origins: ['https://app.example']}]
@@ -119,6 +119,11 @@ rules:
     "
 upstream: http://127.0.0.1:9000
 store: {postgres: {url: postgres://u@127.0.0.1/d}}",
+    "
+upstream: http://127.0.0.1:9000
+store: {memory: {}, home: {redis: {cluster: {nodes: [127.0.0.1]}}, region: eu, regions: [eu]}}
+rules:
+  - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}",
     "
 upstream: http://127.0.0.1:9000
 store: {memory: {}, home: {redis: {url: redis://127.0.0.1}, region: eu, regions: [eu]}}
@@ -264,7 +269,7 @@ records: {to: records.jsonl, meters: [m], subject: [ip:address]}
 ",
 ];
 
-fn whole_files() -> [Value; 39] {
+fn whole_files() -> [Value; 40] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

@@ -6,7 +6,7 @@ use stores::breaker;
 
 pub(crate) static BREAKER: Mapping = Mapping {
     heading: Some("key in `breaker`"),
-    definition: Some("breaker"),
+    definition: None,
     keys: &[
         Key::default("failures", Type::Whole { least: 1, most: 1_000_000 }, "5", "Failed calls in a row that open it."),
         Key::default(

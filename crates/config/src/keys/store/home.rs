@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use serde_json::json;
 
 use crate::keys::rules::scope::HomeTerms;
-use crate::keys::store::breaker::{BREAKER, breaker};
 use crate::keys::store::postgres::{POSTGRES, postgres};
 use crate::keys::store::redis::{REDIS, redis};
 use crate::language::environment::Environment;
@@ -15,7 +14,7 @@ use crate::language::shape::{List, Shape};
 use crate::language::value_kind::{ReadField, ValueKind};
 use crate::language::value_types;
 use base::time::Micros;
-use stores::Settings;
+use stores::{Settings, breaker};
 
 /// The largest number of regions. With more, almost nothing of a limit could lie in the purse of each.
 const MOST_REGIONS: usize = 64;
@@ -60,7 +59,6 @@ pub(crate) static HOME: Mapping = Mapping {
             "deny",
             "What a request gets that a purse cannot pay while home gives no answer: `deny` answers 503.",
         ),
-        Key::default("breaker", Type::Mapping(&BREAKER), "{}", "When home is not asked for a while."),
     ],
     constraints: || json!({"oneOf": [{"required": ["redis"]}, {"required": ["postgres"]}]}),
 };
@@ -95,9 +93,9 @@ impl Home {
     }
 }
 
-pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Home> {
+/// Reads the home. Its breaker is its own, with the settings of that of the store.
+pub(crate) fn home(field: Field<'_>, environment: Environment<'_>, breaker: Option<breaker::Settings>) -> Option<Home> {
     let section = field.section(&HOME)?;
-    let breaker = section.value("breaker", breaker);
     let on_failure = section.choice("on_failure", &ON_FAILURE);
     let redis = section.optional("redis", |field| redis(field.hidden(), environment));
     let postgres = section.optional("postgres", |field| postgres(field.hidden(), environment));

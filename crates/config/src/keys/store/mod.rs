@@ -116,7 +116,7 @@ pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<(S
     let redis = section.optional("redis", |field| read_redis(field.hidden(), environment));
     let postgres = section.optional("postgres", |field| read_postgres(field.hidden(), environment));
     let gateways = section.whole("gateways");
-    let home = section.optional("home", |field| home(field, environment));
+    let home = section.optional("home", |field| home(field, environment, breaker));
     let present: Vec<&str> = ["redis", "postgres", "memory"].into_iter().filter(|key| section.has(key)).collect();
     if matches!(present[..], [] | ["memory"]) && section.has("gateways") {
         section.unwanted("gateways", "must stand beside `redis` or `postgres`: buckets in memory are not shared");
