@@ -218,8 +218,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         Act::Grant(grant) => {
             let (amount, keys) = grant.amount_and_keys()?;
-            let chosen = by_values(&config, &grant.rule, keys, known)?;
-            let chosen = bucket_lookup::changeable(chosen).map_err(failure)?;
+            let chosen = site.grantable(by_values(&config, &grant.rule, keys, known)?)?;
             let amount = bucket_lookup::amount(amount, &chosen).map_err(|error| wrong_usage(error.what))?;
             (Change::GiveBack(amount), chosen)
         }

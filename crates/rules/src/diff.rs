@@ -48,6 +48,10 @@ pub enum ResetCause {
     Ban {
         has: bool,
     },
+    /// The limit holds over all regions now, or in one region alone.
+    Scope {
+        is_global: bool,
+    },
     Mode {
         was: Mode,
     },
@@ -78,6 +82,8 @@ impl fmt::Display for ResetLimit {
             ResetCause::ResetOn { has: false } => f.write_str("it has no reset_on any more"),
             ResetCause::Ban { has: true } => f.write_str("it has a ban now"),
             ResetCause::Ban { has: false } => f.write_str("it has no ban any more"),
+            ResetCause::Scope { is_global: true } => f.write_str("scope was regional, is global"),
+            ResetCause::Scope { is_global: false } => f.write_str("scope was global, is regional"),
             ResetCause::Mode { was } => write!(f, "mode was {}, is {}", was.name(), self.mode.name()),
         }
     }
@@ -123,6 +129,9 @@ fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
             ResetCause::CostSource { was: old.settled_source(), is: limit.settled_source() }
         }
         _ if old.resets() != limit.resets() => ResetCause::ResetOn { has: limit.resets() },
+        _ if old.purse().is_some() != limit.purse().is_some() => {
+            ResetCause::Scope { is_global: limit.purse().is_some() }
+        }
         _ if old.bans() != limit.bans() => ResetCause::Ban { has: limit.bans() },
         _ if old.keys != limit.keys => ResetCause::Keys { was: old.keys.clone(), is: limit.keys.clone() },
         // The names differ although they print alike, for example the rule `a.b`, and the limit `b` of the rule `a`.

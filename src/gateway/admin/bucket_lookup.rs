@@ -112,6 +112,18 @@ pub(crate) fn changeable(mut chosen: Vec<BucketSelection>) -> Result<Vec<BucketS
     if had_any && chosen.is_empty() { Err(slots_are_held()) } else { Ok(chosen) }
 }
 
+/// Checks that none of the buckets is the purse of a limit over several regions. What is spent of such a limit stands at home, not in
+/// the purse.
+///
+/// # Errors
+/// If one of them is a purse.
+pub(crate) fn not_at_home(chosen: &[BucketSelection]) -> Result<(), LookupError> {
+    let is_purse = |limit: &&Limit| matches!(limit.algorithm, Algorithm::Purse(_));
+    let Some(limit) = chosen.iter().filter_map(|chosen| chosen.limit.as_ref()).find(is_purse) else { return Ok(()) };
+    let what = format!("{} has `scope: global`: what is spent of it stands at home, not in this region", limit.name);
+    Err(LookupError { what, hint: Some("give `tollgate bucket` the file with -c, and --home".to_owned()) })
+}
+
 /// Parses an amount to give back to these buckets, in the unit of their limits.
 ///
 /// # Errors

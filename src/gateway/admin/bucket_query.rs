@@ -183,6 +183,7 @@ impl<'g> Buckets<'g> {
                 (Change::Reset, before, Some(levels(self.states(&keys)?)))
             }
             Act::Grant(amount) => {
+                bucket_lookup::not_at_home(&chosen)?;
                 let amount = bucket_lookup::amount(amount, &chosen)?;
                 let kinds: Vec<_> = kinds.into_iter().filter_map(|(key, kind)| Some((key, kind?))).collect();
                 let (at, given) = self.give_back(&kinds, amount)?;

@@ -117,6 +117,7 @@ impl RaiseRequest {
             let names: Vec<&str> = chosen.iter().filter_map(|chosen| Some(&*chosen.limit.as_ref()?.name)).collect();
             return Err(format!("{name} has several limits: name one of {}", names.join(", ")).into());
         }
+        bucket_lookup::not_at_home(&chosen)?;
         if until == Until::PeriodEnd && limit.algorithm.window().is_none() {
             let algorithm = limit.algorithm.name();
             let what = format!("--until: {PERIOD_END} is for a fixed_window, and {} is a {algorithm}", limit.name);

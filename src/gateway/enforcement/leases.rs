@@ -5,9 +5,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Patience;
-use crate::gateway::state::GatewayState;
+use crate::gateway::state::{GatewayState, Leases};
 use base::time::{Micros, Timestamp, sleep_precisely, timeout_precisely};
 use decision::speaking_limit::awaits_home;
+use ledger::algorithm::Algorithm;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::cost::Cost;
 use ledger::holds::TimedHold;
@@ -30,6 +31,11 @@ pub(super) struct WaitingRequest {
     pub hold: Option<TimedHold>,
 }
 
+/// Returns whether a limit over several regions charges the request.
+pub(super) fn has_purse(plan: &Plan) -> bool {
+    plan.enforced.iter().chain(&plan.shadow).any(|charge| matches!(charge.algorithm, Algorithm::Purse(_)))
+}
+
 /// Returns whether home is to be asked after a plan was charged.
 pub(super) fn is_due(plan: &Plan, settlement: &Settlement) -> bool {
     outcomes(plan, settlement).any(|(charge, outcome)| is_low(outcome) || awaits_home(charge, outcome))
@@ -42,7 +48,7 @@ pub(super) fn is_due(plan: &Plan, settlement: &Settlement) -> bool {
 /// If the region's own store gives no answer.
 pub(super) async fn settle(
     gateway: &GatewayState,
-    keeper: &LeaseKeeper,
+    Leases { keeper, health }: &Leases,
     plan: &Plan,
     mut taken: TakeReply,
     request: WaitingRequest,
@@ -54,7 +60,7 @@ pub(super) async fn settle(
         None => timeout,
     };
     let deadline = begin.plus(wait);
-    let mut pause = PAUSE;
+    let (mut pause, mut has_retried_store) = (PAUSE, false);
     loop {
         ask_in_background(keeper, plan, &taken.settlement);
         let asked = unpaid(plan, &taken.settlement);
@@ -63,28 +69,39 @@ pub(super) async fn settle(
             return Ok(Some(taken));
         }
         match timeout_precisely(left.into(), keeper.ask(asked)).await {
-            Some(AskAnswer::Answered | AskAnswer::NoStore) => {}
-            Some(AskAnswer::UnderWay) => {
+            Some(AskAnswer::Answered) => {}
+            // What another gateway asked, or this one before, has no answer while home is away.
+            Some(AskAnswer::UnderWay) if health.was_reported() && !keeper.home().is_up() => return Ok(Some(taken)),
+            Some(AskAnswer::NoStore) if has_retried_store => return Ok(Some(taken)),
+            Some(answer @ (AskAnswer::UnderWay | AskAnswer::NoStore)) => {
+                has_retried_store |= answer == AskAnswer::NoStore;
                 sleep_precisely(pause.min(left).into()).await;
                 pause = Micros(pause.0 * 2).min(LONGEST_PAUSE);
             }
             Some(AskAnswer::NoHome) | None => return Ok(Some(taken)),
         }
-        match take_again(gateway, plan, &request).await? {
-            Some(again) => taken = again,
+        let passed = gateway.clock.now().since(request.at);
+        let most = request.patience.answer_within().map(|most| Micros(most.0.saturating_sub(passed.0)));
+        if most == Some(Micros(0)) {
+            return Ok(Some(taken));
+        }
+        let evicted = taken.evicted;
+        match take_again(gateway, plan, &request, most).await? {
+            Some(again) => taken = TakeReply { evicted: again.evicted + evicted, ..again },
             None => return Ok(None),
         }
     }
 }
 
+/// Charges a request again, and waits for the store for at most `most`.
 async fn take_again(
     gateway: &GatewayState,
     plan: &Plan,
     request: &WaitingRequest,
+    most: Option<Micros>,
 ) -> Result<Option<TakeReply>, TakeFailure> {
-    let WaitingRequest { worker, patience, hold, .. } = *request;
-    let caller = request.caller.clone();
-    match (hold, patience.answer_within()) {
+    let (worker, caller) = (request.worker, request.caller.clone());
+    match (request.hold, most) {
         (Some(hold), most) => gateway.store.take_timed(worker, plan, caller, most, hold.within(plan)).await,
         (None, Some(most)) => gateway.store.take_within(most, worker, plan, caller).await,
         (None, None) => gateway.store.take(worker, plan, caller).await,

@@ -349,8 +349,8 @@ async fn charge(
         records.tell_thresholds(&mut plan);
     }
     let hold = hold.filter(|_| plan.holds());
-    let waiting =
-        gateway.leases.as_ref().map(|_| WaitingRequest { worker, caller: caller.clone(), patience, at, hold });
+    let leases = gateway.leases.as_ref().filter(|_| leases::has_purse(&plan));
+    let waiting = leases.map(|_| WaitingRequest { worker, caller: caller.clone(), patience, at, hold });
     let answer = match (hold, patience) {
         (Some(hold), patience) => {
             let most = patience.answer_within();
@@ -364,13 +364,13 @@ async fn charge(
             gateway.store.take(worker, &plan, caller).await
         }
     };
-    if let Some(leases) = &gateway.leases {
+    if let Some(leases) = leases {
         leases.keeper.is_used(&plan);
     }
-    let answer = match (&gateway.leases, waiting, answer) {
+    let answer = match (leases, waiting, answer) {
         (Some(leases), Some(waiting), Ok(Some(taken))) if leases::is_due(&plan, &taken.settlement) => {
             let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
-            Box::pin(leases::settle(gateway, &leases.keeper, &plan, taken, waiting, timeout)).await
+            Box::pin(leases::settle(gateway, leases, &plan, taken, waiting, timeout)).await
         }
         (_, _, answer) => answer,
     };

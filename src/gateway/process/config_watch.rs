@@ -37,6 +37,8 @@ pub(crate) struct ConfigWatch {
     api_keys: Option<Arc<ApiKeys>>,
     /// The file of API keys, if the last configuration was rejected because the file had lost too many keys.
     shrunk_keys: Option<PathBuf>,
+    /// Whether this process has a home for limits over several regions. It stays as it was at the start.
+    has_home: bool,
 }
 
 impl ConfigWatch {
@@ -52,6 +54,7 @@ impl ConfigWatch {
             lists: config.remarks.lists.clone(),
             api_keys: config.api_keys.clone(),
             shrunk_keys: None,
+            has_home: config.home.is_some(),
         })
     }
 
@@ -84,6 +87,9 @@ impl ConfigWatch {
             Err(problems) => is_new.then_some(ConfigChange::Invalid(problems)),
             Ok(_) if self.sources == self.in_force => is_new.then_some(ConfigChange::Unchanged),
             Ok(config) => {
+                if let Some(problem) = config.needs_home_at_start().filter(|_| !self.has_home) {
+                    return is_new.then(|| ConfigChange::Invalid(self.problems(vec![problem])));
+                }
                 if let Some(problems) = self.shrunk_lists(&config) {
                     // This watch must also notice a change of the file of API keys, to try the configuration again.
                     let is_of_keys = |problem: &Problem| problem.path == API_KEYS_FILE;
@@ -111,7 +117,6 @@ impl ConfigWatch {
 
     /// Returns a problem for each list that has lost more entries than allowed.
     fn shrunk_lists(&self, config: &Config) -> Option<Problems> {
-        let path = &self.sources.first()?.path;
         let problem = |list: &ListSize| {
             let before = self.in_force(list)?;
             let ListSize { entries, max_shrink, position, .. } = list;
@@ -121,7 +126,13 @@ impl ConfigWatch {
             list.has_shrunk(before).then_some(problem)
         };
         let problems: Vec<Problem> = config.remarks.lists.iter().filter_map(problem).collect();
-        (!problems.is_empty()).then(|| Problems { file: path.display().to_string(), problems, warnings: Vec::new() })
+        (!problems.is_empty()).then(|| self.problems(problems))
+    }
+
+    /// Returns these problems of the configuration file.
+    fn problems(&self, problems: Vec<Problem>) -> Problems {
+        let file = self.sources.first().map_or_else(String::new, |source| source.path.display().to_string());
+        Problems { file, problems, warnings: Vec::new() }
     }
 
     fn fingerprints(&self) -> Vec<FileFingerprint> {
@@ -193,6 +204,30 @@ mod tests {
         assert_eq!(looks(&mut watch, 4), ["1"]);
         std::fs::write(&file, right).unwrap();
         assert_eq!(looks(&mut watch, 4), ["in force"]);
+    }
+
+    #[test]
+    fn limits_over_several_regions_are_not_added_by_a_reload_of_a_process_without_home() {
+        let home = "{redis: {url: \"redis://b\"}, region: eu, regions: [eu, us]}";
+        let file_with = |scope: &str| {
+            let store = format!("store: {{redis: {{url: \"redis://a\"}}, gateways: 1, home: {home}}}");
+            format!("{store}\nrules: [{{name: a, {scope}limit_keys: [], algorithm_config: {{rps: 9, burst: 90}}}}]\n")
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let (mut watch, file) = watched(folder.path(), "store: {redis: {url: \"redis://a\"}, gateways: 1}\n");
+        std::fs::write(&file, format!("upstream: http://b\n{}", file_with("scope: global, "))).unwrap();
+        let Some(ConfigChange::Invalid(problems)) = watch.check(Trigger::Operator) else { panic!("it is accepted") };
+        let lines: Vec<String> = problems.lines().collect();
+        assert!(
+            lines[0].ends_with("store.home: `scope: global` needs a home from the start of the process"),
+            "{lines:?}"
+        );
+        // A home that no limit uses only needs a restart.
+        std::fs::write(&file, format!("upstream: http://b\n{}", file_with(""))).unwrap();
+        assert!(matches!(watch.check(Trigger::Operator), Some(ConfigChange::Changed(_))));
+        let (mut watch, file) = watched(folder.path(), &file_with(""));
+        std::fs::write(&file, format!("upstream: http://b\n{}", file_with("scope: global, "))).unwrap();
+        assert!(matches!(watch.check(Trigger::Operator), Some(ConfigChange::Changed(_))));
     }
 
     #[test]

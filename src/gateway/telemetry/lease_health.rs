@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use super::events::{EventKind, Events};
 use super::metrics::{HomeMetrics, Metrics};
+use super::store_health::NO_EVICTION;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use base::time::{Clock, Micros};
 use stores::{Event, Fault, Settings, StoreError};
@@ -19,6 +20,8 @@ pub(crate) struct LeaseHealth {
     /// The address in the settings.
     address: String,
     state: Mutex<HomeState>,
+    /// The eviction policy that was last reported.
+    eviction_policy: Mutex<Option<String>>,
     failures: LogThrottle,
 }
 
@@ -35,8 +38,8 @@ impl LeaseHealth {
     pub(crate) fn new(settings: &Settings, metrics: &Metrics, clock: Clock, events: Arc<Events>) -> LeaseHealth {
         let address = settings.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string());
         let metrics = HomeMetrics::new(&metrics.registry);
-        let (state, failures) = (Mutex::default(), LogThrottle::default());
-        LeaseHealth { metrics, events, clock, address, state, failures }
+        let (state, eviction_policy, failures) = (Mutex::default(), Mutex::default(), LogThrottle::default());
+        LeaseHealth { metrics, events, clock, address, state, eviction_policy, failures }
     }
 
     /// Returns the address of home as the settings have it.
@@ -48,6 +51,11 @@ impl LeaseHealth {
     pub(crate) fn is_up(&self) -> bool {
         let state = self.state.lock();
         state.is_connected && !state.is_breaker_open
+    }
+
+    /// Returns whether it was reported that home is up or down: it was tried to connect.
+    pub(crate) fn was_reported(&self) -> bool {
+        self.state.lock().reported.is_some()
     }
 
     /// Records an event of the store at home.
@@ -63,8 +71,27 @@ impl LeaseHealth {
                 self.change(|state| state.is_breaker_open = true, Some(&fault));
             }
             Event::BreakerClosed => self.change(|state| state.is_breaker_open = false, None),
+            Event::EvictionPolicy(policy) => self.record_eviction_policy(policy),
             _ => {}
         }
+    }
+
+    fn record_eviction_policy(&self, policy: String) {
+        let may_evict = policy != NO_EVICTION;
+        self.metrics.set_may_evict(may_evict);
+        let mut last = self.eviction_policy.lock();
+        if last.as_ref() == Some(&policy) {
+            return;
+        }
+        if may_evict {
+            self.events.note(EventKind::HomeMayEvict, &policy);
+            let hint = "an evicted bucket is full again in all regions: set `maxmemory-policy noeviction`";
+            log::warn!(server = self.address, maxmemory_policy = policy, hint; "home may evict buckets");
+        } else if last.is_some() {
+            self.events.note(EventKind::HomeEvictsNothing, "");
+            log::info!(server = self.address; "home evicts no buckets any more");
+        }
+        *last = Some(policy);
     }
 
     /// Records a call to home with this number of words.
@@ -124,5 +151,18 @@ mod tests {
             health.is_up()
         });
         assert_eq!(is_up, [true, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_home_that_may_evict_is_noted_once_and_so_is_its_end() {
+        let clock = Clock::manual(Timestamp(1));
+        let (metrics, events) = (Metrics::new(&Settings::default()), Arc::new(Events::new(clock.clone())));
+        let health = LeaseHealth::new(&Settings::default(), &metrics, clock, Arc::clone(&events));
+        for policy in ["noeviction", "allkeys-lru", "allkeys-lru", "noeviction"] {
+            health.record(Event::EvictionPolicy(policy.to_owned()));
+        }
+        let noted: Vec<_> = events.all().into_iter().map(|event| (event.what, event.detail)).collect();
+        let expected = [("home evicts no buckets any more", ""), ("home may evict buckets", "allkeys-lru")];
+        assert_eq!(noted, expected.map(|(what, detail)| (what, detail.to_owned())));
     }
 }

@@ -15,7 +15,7 @@ use base::time::{Clock, Micros, Timestamp};
 use stores::{CallReport, Event, Fault, NodeChange, RunningGateway, Settings, StoreError, gateway_ttl};
 
 /// The only eviction policy with which Redis never evicts a bucket.
-const NO_EVICTION: &str = "noeviction";
+pub(super) const NO_EVICTION: &str = "noeviction";
 
 /// The interval between reports of calls that take too long.
 const LONG_ROUND_TRIPS: Micros = Micros(60_000_000);

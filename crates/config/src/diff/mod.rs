@@ -9,6 +9,7 @@ use std::fmt;
 use crate::config::Config;
 use crate::keys::listeners::Listener;
 use crate::keys::store::home::Home;
+use crate::language::problem::Problem;
 use base::time::Timestamp;
 use request::request::ONLY_LISTENER;
 use rules::diff;
@@ -159,6 +160,19 @@ impl Config {
         let is_kept = self.admin_socket() == before.admin_socket();
         let admin_write = if is_kept { self.admin_write.clone() } else { before.admin_write.clone() };
         (Config { listeners, store, home, admin: before.admin, admin_write, threads: before.threads, ..self }, restart)
+    }
+
+    /// Returns why a process that began without a home for limits over several regions cannot use this configuration. `None` if no
+    /// limit of it needs a home.
+    pub fn needs_home_at_start(&self) -> Option<Problem> {
+        let needs = self.rules.limits().iter().any(|limit| limit.purse().is_some());
+        needs.then(|| Problem {
+            file: None,
+            position: None,
+            path: "store.home".to_owned(),
+            what: "`scope: global` needs a home from the start of the process".to_owned(),
+            hint: Some("restart the gateway with this file".to_owned()),
+        })
     }
 
     /// Returns the home in force after this configuration has replaced `before` without a restart.
@@ -328,6 +342,19 @@ mod tests {
         check(&plans, &other, &[], &[&keys("team"), &keys("pro")]);
         let shadow = "policy default, limit free (shadow): mode was enforce, is shadow";
         check(&plans, &plans.replacen("limit_keys", "mode: shadow, limit_keys", 1), &[], &[shadow]);
+    }
+
+    #[test]
+    fn a_limit_that_gets_or_loses_its_home_is_reset_for_its_scope() {
+        let home = "home: {redis: {url: \"redis://b\"}, region: eu, regions: [eu, us]}";
+        let file = |scope: &str| {
+            let store = format!("store: {{redis: {{url: \"redis://a\"}}, {home}}}");
+            format!("{store}\nrules: [{{name: a, {scope}limit_keys: [], algorithm_config: {{rps: 9, burst: 90}}}}]")
+        };
+        let global = file("scope: global, ");
+        check(&file(""), &global, &[], &["policy default, limit a: scope was regional, is global"]);
+        check(&global, &file(""), &[], &["policy default, limit a: scope was global, is regional"]);
+        check(&global, &global.replace("burst: 90", "burst: 99"), &[], &[]);
     }
 
     #[test]

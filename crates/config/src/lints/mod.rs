@@ -24,6 +24,7 @@ mod preflights;
 mod proxies;
 mod queues;
 mod readable_secret;
+mod regions;
 mod route_changes;
 mod routes;
 mod rule_order;
@@ -48,7 +49,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints, each with its name. A name never changes, because files use the name to turn the lint off.
-pub const LINTS: [(&str, Lint); 48] = [
+pub const LINTS: [(&str, Lint); 51] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("missing_head", missing_head::missing_head),
@@ -91,6 +92,9 @@ pub const LINTS: [(&str, Lint); 48] = [
     ("changed_identity", route_changes::changed_identity),
     ("several_nodes", several_nodes::several_nodes),
     ("stranded_share", stranded_share::stranded_share),
+    ("region_in_memory", regions::region_in_memory),
+    ("home_durability", regions::home_durability),
+    ("global_without_store", regions::global_without_store),
     ("refused_preflight", preflights::refused_preflight),
     ("host_bits", without_effect::host_bits),
     ("no_rules", without_effect::no_rules),

@@ -135,6 +135,8 @@ struct HomeSummary {
     /// The region of this gateway.
     region: String,
     up: bool,
+    /// Whether home may evict buckets.
+    may_evict: bool,
     /// How long ago home last answered, in seconds. `None` before the first answer.
     heard_seconds: Option<f64>,
     calls: u64,
@@ -250,6 +252,7 @@ fn home(gateway: &GatewayState, leases: &Leases, readings: Readings<'_>) -> Home
         address: leases.health.address().to_owned(),
         region: snapshot.config.home.as_ref().map_or_else(String::new, |home| home.region.clone()),
         up: leases.health.is_up(),
+        may_evict: readings.level("rate_limiter_home_may_evict") > 0.0,
         heard_seconds: leases.keeper.home().heard().map(|at| gateway.clock.now().since(at).seconds()),
         calls: readings.total("rate_limiter_home_calls_total"),
     }

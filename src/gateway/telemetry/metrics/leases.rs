@@ -47,6 +47,7 @@ pub(crate) struct HomeMetrics {
     pub words: Counter,
     pub duration: Histogram,
     pub errors: CountersOnUse<StoreError>,
+    registry: Arc<Registry>,
 }
 
 impl HomeMetrics {
@@ -60,6 +61,12 @@ impl HomeMetrics {
             errors: CountersOnUse::new(StoreError::ALL, move |kind: &StoreError| {
                 of_errors.counter("rate_limiter_home_errors_total", &[("kind", kind.name())])
             }),
+            registry: Arc::clone(registry),
         }
+    }
+
+    /// Sets the gauge that says whether home may evict buckets. The gauge appears in `/metrics` with the first call.
+    pub(crate) fn set_may_evict(&self, may_evict: bool) {
+        self.registry.gauge("rate_limiter_home_may_evict", &[]).set(if may_evict { 1.0 } else { 0.0 });
     }
 }

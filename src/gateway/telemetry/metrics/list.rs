@@ -88,6 +88,7 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
     ),
     ("rate_limiter_breaker_open", Kind::Gauge, "1 while the circuit breaker keeps calls from the store."),
     ("rate_limiter_home_up", Kind::Gauge, "1 if this gateway is connected to the home of limits over several regions."),
+    ("rate_limiter_home_may_evict", Kind::Gauge, "1 if home evicts buckets when its memory is full, 0 if it does not."),
     ("rate_limiter_home_calls_total", Kind::Counter, "Calls to home."),
     ("rate_limiter_home_words_total", Kind::Counter, "Leases asked for and amounts returned in these calls."),
     ("rate_limiter_home_errors_total", Kind::Counter, "Failed calls and connections to home."),

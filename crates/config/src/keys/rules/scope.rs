@@ -194,7 +194,16 @@ impl GlobalTerms {
             OverrideNumbers::Limited(numbers) => Some(numbers),
             OverrideNumbers::Unlimited => None,
         });
-        let mut all = std::iter::once(&limit.algorithm).chain(&limit.candidate).chain(overridden);
+        let claimed = limit.claimed.iter().chain(&limit.candidate_claimed).map(|claimed| &claimed.base);
+        let mut all = std::iter::once(&limit.algorithm).chain(&limit.candidate).chain(overridden).chain(claimed);
+        let is_regional =
+            |numbers: &Algorithm| !matches!(numbers, Algorithm::Purse(_)) && numbers.ceiling() > Cost::default();
+        if all.clone().any(is_regional) {
+            // Only a time that is too long prevents leases.
+            let what = "leases need a `timeout` and `return_after` of `home`, and 3 % of the window, of at most a year";
+            field.wrong(what, None);
+            return None;
+        }
         match all.find_map(|numbers| self.exhausted(numbers)) {
             Some((burst, largest)) => {
                 let regions = self.home.regions;

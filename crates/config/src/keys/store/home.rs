@@ -9,7 +9,7 @@ use crate::keys::store::breaker::{BREAKER, breaker};
 use crate::keys::store::postgres::{POSTGRES, postgres};
 use crate::keys::store::redis::{REDIS, redis};
 use crate::language::environment::Environment;
-use crate::language::key::{Key, Mapping, NAME, POSITIVE_DURATION, Type};
+use crate::language::key::{Key, Mapping, NAME, POSITIVE_DURATION, Type, names};
 use crate::language::reader::{Field, Section, all};
 use crate::language::shape::{List, Shape};
 use crate::language::value_kind::{ReadField, ValueKind};
@@ -30,6 +30,9 @@ const REGIONS: ValueKind<ReadField<Vec<String>>> = ValueKind::new(
     }),
     regions,
 );
+
+/// What happens while home gives no answer. There is no other value.
+const ON_FAILURE: [(&str, ()); 1] = [("deny", ())];
 
 pub(crate) static HOME: Mapping = Mapping {
     heading: Some("key in `home`"),
@@ -52,6 +55,12 @@ pub(crate) static HOME: Mapping = Mapping {
             "How long a region keeps what it does not use, and how long home is believed to have nothing.",
         ),
         Key::default("breaker", Type::Mapping(&BREAKER), "{}", "When home is not asked for a while."),
+        Key::default(
+            "on_failure",
+            Type::Choice(&names(&ON_FAILURE)),
+            "deny",
+            "What a request gets that a purse cannot pay while home gives no answer: `deny` answers 503.",
+        ),
     ],
     constraints: || json!({"oneOf": [{"required": ["redis"]}, {"required": ["postgres"]}]}),
 };
@@ -89,6 +98,7 @@ impl Home {
 pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Home> {
     let section = field.section(&HOME)?;
     let breaker = section.value("breaker", breaker);
+    let on_failure = section.choice("on_failure", &ON_FAILURE);
     let redis = section.optional("redis", |field| redis(field.hidden(), environment));
     let postgres = section.optional("postgres", |field| postgres(field.hidden(), environment));
     let is_one = match (section.has("redis"), section.has("postgres")) {
@@ -107,7 +117,7 @@ pub(crate) fn home(field: Field<'_>, environment: Environment<'_>) -> Option<Hom
     let regions = section.need("regions").and_then(|field| REGIONS.read(field));
     let region = region(&section, regions.as_deref());
     section.close();
-    let (timeout, breaker) = (timeout?, breaker?);
+    let (timeout, breaker, ()) = (timeout?, breaker?, on_failure?);
     let store: Settings = match (redis?, postgres?) {
         _ if !is_one => return None,
         (Some(redis), _) => stores::redis::Settings { breaker, timeout, ..redis }.into(),

@@ -1,0 +1,54 @@
+//! Finds what lets limits over several regions grant more than their numbers.
+
+use super::file::File;
+use super::location::Finding;
+use ledger::algorithm::Algorithm;
+use rules::rule::{Action, Limit, OnStoreFailure};
+use stores::Settings;
+use stores::postgres::Durability;
+
+/// Finds a region whose buckets are in the memory of its gateways. Two gateways of the region then speak at home as one, although each
+/// has a purse of its own.
+pub(super) fn region_in_memory(file: &File<'_>) -> Vec<Finding> {
+    if file.config.home.is_none() || file.config.store.is_shared() {
+        return Vec::new();
+    }
+    let what = "has its purses in the memory of one gateway: a second gateway of this region, or an upgrade, can grant more \
+                than a limit with `scope: global`";
+    let location = file.root.key("store").key("home").key("region");
+    vec![location.finding(what, "take `redis` or `postgres` as the store of the region")]
+}
+
+/// Finds a home on PostgreSQL that can forget what it has acknowledged.
+pub(super) fn home_durability(file: &File<'_>) -> Vec<Finding> {
+    let Some(Settings::Postgres(postgres)) = file.config.home.as_ref().map(|home| &home.store) else {
+        return Vec::new();
+    };
+    if postgres.durability == Durability::Sync {
+        return Vec::new();
+    }
+    let is = postgres.durability.name();
+    let what = format!(
+        "is {is}: after a crash or failover of home, all regions together can pass again what it has forgotten"
+    );
+    let location = file.root.key("store").key("home").key("postgres").key("durability");
+    vec![location.finding(what, "set `durability: sync`")]
+}
+
+/// Finds limits over several regions that grant something while the store of a region gives no answer.
+pub(super) fn global_without_store(file: &File<'_>) -> Vec<Finding> {
+    let rules = file.rules().filter(|located| located.is_enforced());
+    let found = rules.filter_map(|located| {
+        let Action::Charge(limits) = &located.rule.action else { return None };
+        let is_global = |limit: &&Limit| matches!(limit.algorithm, Algorithm::Purse(_));
+        let what = match limits.iter().find(is_global)?.on_store_failure {
+            OnStoreFailure::Deny => return None,
+            OnStoreFailure::Local => "lets each region pass one more lease in each outage of its store",
+            OnStoreFailure::Allow => "lets a region pass everything in an outage of its store",
+        };
+        let what = format!("{what}: the limit over all regions can be exceeded");
+        let hint = "leave it out: a limit with `scope: global` then answers 503";
+        Some(located.location.key("on_store_failure").finding(what, hint))
+    });
+    found.collect()
+}
