@@ -52,7 +52,7 @@ async fn what_home_gave_to_a_region_that_forgot_its_mark_is_lost_and_never_spent
         passed += u64::from(region.request(1, &home, &plan(1, 1000)).await);
     }
     // The first lease is lost.
-    assert!(passed < LIMIT && passed >= LIMIT - 8, "{passed}");
+    assert!((LIMIT - 8..LIMIT).contains(&passed), "{passed}");
 }
 
 #[tokio::test]
