@@ -30,7 +30,7 @@ async fn many_purses_are_filled_in_time_from_a_database_far_away_that_does_one_c
     let running = tokio::spawn(Arc::clone(&keeper).run());
     let mut asking = tokio::task::JoinSet::new();
     for key in 0..100 {
-        let Algorithm::Purse(purse) = purse() else { unreachable!() };
+        let Algorithm::Purse(purse) = purse() else { panic!("no purse") };
         let bucket = PurseBucket { key: BucketKey([key; 16]), purse, tag: LimitTag(7) };
         let keeper = Arc::clone(&keeper);
         asking.spawn(async move {

@@ -139,14 +139,14 @@ impl Region {
         else {
             panic!("{done:?}")
         };
-        assert_eq!(first, second);
+        assert_eq!(without_times(&LeaseReply::Home(first)), without_times(&LeaseReply::Home(second)));
         assert_eq!(self.credit(key, &marked, first).await, PurseReply::Credited);
         assert_eq!(self.credit(key, &marked, second).await, PurseReply::Nothing);
     }
 
     /// Returns what is left in a purse.
     pub(crate) async fn left(&self, key: u8) -> Cost {
-        let Algorithm::Purse(purse) = purse() else { unreachable!() };
+        let Algorithm::Purse(purse) = purse() else { panic!("no purse") };
         let (now, states) = self.store.read(Worker(0), &[BucketKey([key; 16])]).await.unwrap();
         purse.left(states[0].as_deref(), now.date)
     }

@@ -29,7 +29,9 @@ impl RedisCluster {
         eventually("the cluster serves", || {
             masters.iter().all(|node| {
                 let info: String = node.command(&["CLUSTER", "INFO"]);
-                info.contains("cluster_known_nodes:3") && info.contains("cluster_slots_assigned:16384")
+                ["cluster_known_nodes:3", "cluster_slots_assigned:16384", "cluster_state:ok"]
+                    .iter()
+                    .all(|line| info.contains(line))
             })
         });
         RedisCluster { masters }
