@@ -45,7 +45,7 @@ pub(crate) const SCOPE: Key = Key::default(
 
 /// The declaration of the key `scope` of one of several limits.
 pub(crate) const SCOPE_OF_LIMIT: Key =
-    Key::default("scope", SCOPE_TYPE, "regional", "Of one of several `limits`: `global` holds over all regions.");
+    Key::depends("scope", SCOPE_TYPE, "regional", "Of one of several `limits`: `global` holds over all regions.");
 
 /// The declaration of the key `lease` of a rule.
 pub(crate) const LEASE: Key =
@@ -68,7 +68,7 @@ static LEASE_KEYS: Mapping = Mapping {
             "5 % of a window; 25 % of a burst, less with more than 3 regions",
             "The largest lease, as a share of the limit or burst.",
         ),
-        Key::default(
+        Key::depends(
             "min",
             Type::Own { text: "above 0", shape: AMOUNT },
             "1",
