@@ -34,7 +34,7 @@ impl Site {
     /// Returns those of the buckets to which an amount can be given back here.
     ///
     /// # Errors
-    /// When there is none, or one of them is at home and this is the region.
+    /// Without such buckets, or if one of them is at home and this is the region.
     pub(super) fn grantable(self, chosen: Vec<BucketSelection>) -> Result<Vec<BucketSelection>, Failure> {
         if self == Site::Region {
             bucket_lookup::not_at_home(&chosen).map_err(failure)?;

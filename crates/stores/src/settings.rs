@@ -138,6 +138,14 @@ impl Settings {
         }
     }
 
+    /// Returns the `durability` of a PostgreSQL. `None` for any other store.
+    pub fn durability(&self) -> Option<Durability> {
+        match self {
+            Settings::Postgres(postgres) => Some(postgres.durability),
+            Settings::Memory(_) | Settings::Redis(_) => None,
+        }
+    }
+
     /// Whether the buckets are lost when this process ends.
     pub fn is_forgotten_at_restart(&self) -> bool {
         !self.is_shared() && self.bucket_file().is_none()

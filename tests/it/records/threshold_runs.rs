@@ -13,7 +13,7 @@ use crate::support::bucket_command::{bucket, document};
 use crate::support::{Gateway, Orphan, Redis, Upstream, eventually, print_measured, short_or_long};
 
 const LIMIT: u64 = 40;
-/// What a raise adds. Its amounts are above all that were told before.
+/// What a raise adds. Its amounts are above all that were reported before.
 const RAISE: u64 = 40;
 const CALLERS: usize = 9;
 
@@ -122,7 +122,7 @@ impl Site {
         assert_eq!(output.code, Some(0), "{act:?}: {output:?}");
     }
 
-    /// Returns how often each amount was told of a subject.
+    /// Returns how often each amount was reported of a subject.
     fn told(&self, user: &str) -> BTreeMap<u64, u64> {
         let mut told = BTreeMap::new();
         for line in self.gateways.iter().flat_map(|gateway| read(&gateway.file("records.jsonl"))) {
@@ -182,13 +182,13 @@ impl Site {
             .filter(|(is_reached, _)| *is_reached)
             .flat_map(|(_, limit)| [limit * 4 / 5, limit])
             .collect();
-        eventually("the thresholds are told", || must.iter().all(|amount| self.told(&user).contains_key(amount)));
+        eventually("the thresholds are reported", || must.iter().all(|amount| self.told(&user).contains_key(amount)));
         let granted = load.granted.load(Ordering::Relaxed);
         print_measured(&format!("thresholds {seed}: {acts:?}, {granted} granted, {:?}", self.told(&user)));
         self.are_right(seed, &user);
     }
 
-    /// Checks that no amount is told twice, and no other amount is told.
+    /// Checks that no amount is reported twice, and no other amount is reported.
     fn are_right(&self, seed: u64, user: &str) {
         let told = self.told(user);
         let known = [LIMIT, LIMIT + RAISE].map(|limit| [limit * 4 / 5, limit]).concat();

@@ -9,7 +9,7 @@ use super::imports::source_folders;
 
 /// The permitted library functions. All are in Lua 5.1 or in Redis since 2.6. Only `struct` and `unpack` have other names in
 /// later versions of Lua, and every server with Lua 5.1 has them.
-const FUNCTIONS: [&str; 19] = [
+const FUNCTIONS: [&str; 20] = [
     "math.abs",
     "math.ceil",
     "math.floor",
@@ -28,6 +28,7 @@ const FUNCTIONS: [&str; 19] = [
     "struct.pack",
     "struct.unpack",
     "table.concat",
+    "table.remove",
     "table.sort",
 ];
 

@@ -4,7 +4,6 @@ use super::file::File;
 use super::location::Finding;
 use ledger::algorithm::Algorithm;
 use rules::rule::{Action, Limit, OnStoreFailure};
-use stores::Settings;
 use stores::postgres::Durability;
 
 /// Finds a region whose buckets are in the memory of its gateways. Two gateways of the region then speak at home as one, although each
@@ -21,13 +20,9 @@ pub(super) fn region_in_memory(file: &File<'_>) -> Vec<Finding> {
 
 /// Finds a home on PostgreSQL that can forget what it has acknowledged.
 pub(super) fn home_durability(file: &File<'_>) -> Vec<Finding> {
-    let Some(Settings::Postgres(postgres)) = file.config.home.as_ref().map(|home| &home.store) else {
-        return Vec::new();
-    };
-    if postgres.durability == Durability::Sync {
-        return Vec::new();
-    }
-    let is = postgres.durability.name();
+    let durability = file.config.home.as_ref().and_then(|home| home.store.durability());
+    let Some(durability) = durability.filter(|durability| *durability != Durability::Sync) else { return Vec::new() };
+    let is = durability.name();
     let what = format!(
         "is {is}: after a crash or failover of home, all regions together can pass again what it has forgotten"
     );

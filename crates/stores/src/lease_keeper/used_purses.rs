@@ -1,4 +1,4 @@
-//! Finds the purses that requests pay from, also those that another process has filled: each is told once in a while.
+//! Finds the purses that requests pay from, also those that another process has filled: each is reported once in a while.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,16 +7,16 @@ use parking_lot::Mutex;
 use super::PurseBucket;
 use base::time::Timestamp;
 
-/// How many purses are remembered. One that takes the place of another makes the other one be told again.
+/// How many purses are remembered. One that takes the place of another makes the other one be reported again.
 const PLACES: usize = 4096;
 
-/// The most purses that are told at once.
+/// The most purses that are reported at once.
 const MOST_TOLD: usize = 4096;
 
 /// The purses that requests have paid from lately.
 #[derive(Debug)]
 pub(super) struct UsedPurses {
-    /// A purse and the time in which it was told, as one number.
+    /// A purse and the time in which it was reported, as one number.
     places: Box<[AtomicU64]>,
     told: Mutex<Vec<PurseBucket>>,
 }
@@ -26,7 +26,7 @@ impl UsedPurses {
         UsedPurses { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), told: Mutex::default() }
     }
 
-    /// Notes that a request has used a purse. Returns whether the purse is told, which it is once in its `return_after`.
+    /// Notes that a request has used a purse. Returns whether the purse is reported, which it is once in its `return_after`.
     pub(super) fn add(&self, bucket: PurseBucket, now: Timestamp) -> bool {
         let turn = now.0 / bucket.purse.return_after().0.max(1);
         let [first, second] = *bucket.key.0.as_chunks::<8>().0 else { return false };
@@ -48,7 +48,7 @@ impl UsedPurses {
         has_room
     }
 
-    /// Returns the purses that were told, each time once.
+    /// Returns the purses that were reported, each time once.
     pub(super) fn take(&self) -> Vec<PurseBucket> {
         std::mem::take(&mut *self.told.lock())
     }

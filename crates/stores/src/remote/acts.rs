@@ -62,7 +62,7 @@ impl<T: Transport> Remote<T> {
     }
 }
 
-/// Reads a time of which 0 means that there is none.
+/// Reads a time. 0 means no time.
 pub(crate) fn heard(stored: &std::sync::atomic::AtomicU64) -> Option<Timestamp> {
     Some(Timestamp(stored.load(Ordering::Relaxed))).filter(|at| *at > Timestamp(0))
 }

@@ -75,7 +75,7 @@ const MISTAKES: [Mistake; 9] = [
         code: 0,
     },
     Mistake {
-        name: "a threshold is told twice",
+        name: "a threshold is reported twice",
         of: ("tollgate.threshold", SHORT),
         change: |line| line.to_owned() + &changed(line, |line| line["id"] = json!("0b")),
         found: &[ThresholdTwice],

@@ -30,7 +30,7 @@ pub struct Told {
 pub struct Lines {
     /// By meter, subject and period.
     pub sums: BTreeMap<(String, String, Period), Sum>,
-    /// How often each threshold was told.
+    /// How often each threshold was reported.
     pub told: BTreeMap<Told, u64>,
 }
 

@@ -179,7 +179,7 @@ impl Run {
         findings
     }
 
-    /// Looks for thresholds that were told twice, and for periods that have passed one that was not told.
+    /// Looks for thresholds that were reported twice, and for periods that have passed one that was not reported.
     fn wrong_thresholds(&self) -> Vec<(Finding, String)> {
         if !self.books.is_exact() {
             return Vec::new();

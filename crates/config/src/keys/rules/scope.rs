@@ -36,7 +36,7 @@ const RETURN_AFTER_SHARE: u64 = 3;
 const PERCENT_IN_MILLIONTHS: u64 = 10_000;
 
 /// The declaration of the key `scope` of a rule.
-pub(crate) const SCOPE: Key = Key::default(
+pub(crate) const SCOPE: Key = Key::depends(
     "scope",
     SCOPE_TYPE,
     "regional",
@@ -105,7 +105,7 @@ pub(crate) struct GlobalTerms {
 /// Reads `scope` and `lease` beside the numbers of a limit. `Some(None)`: the limit holds in this region alone. `None` after
 /// reporting a problem.
 pub(crate) fn scope(section: &Section<'_>, home: Option<HomeTerms>) -> Option<Option<GlobalTerms>> {
-    let scope = section.value("scope", |field| field.choice(&SCOPES));
+    let scope = section.optional("scope", |field| field.choice(&SCOPES)).map(|scope| scope.unwrap_or(Scope::Regional));
     let lease = section.optional("lease", lease);
     if scope == Some(Scope::Regional) {
         section.unwanted("lease", "must stand beside `scope: global`");
@@ -126,9 +126,9 @@ pub(crate) fn scope(section: &Section<'_>, home: Option<HomeTerms>) -> Option<Op
 fn lease(field: Field<'_>) -> Option<(Option<u64>, Cost)> {
     let section = field.section(&LEASE_KEYS)?;
     let share = section.optional("share", |field| PERCENT.read(field));
-    let min = section.value("min", |field| field.cost());
+    let min = section.optional("min", |field| field.cost());
     section.close();
-    Some((share?.map(|percent| u64::from(percent) * PERCENT_IN_MILLIONTHS), min?))
+    Some((share?.map(|percent| u64::from(percent) * PERCENT_IN_MILLIONTHS), min?.unwrap_or(Cost::ONE)))
 }
 
 /// Reports costs that a limit over several regions cannot count. `None` after a report.

@@ -243,7 +243,7 @@ fn a_window_forgets_the_oldest_purses_to_make_room_and_never_hears_their_words_a
         assert_eq!(home.hear(EU, &word), HomeAnswer::Older { last: WordId { number: 7, tag: 0 } });
     }
     assert_eq!((home.spent(), &home.state), (spent, &state));
-    // A purse that is told so goes on with the next number, as a new purse does.
+    // A purse that hears so goes on with the next number, as a new purse does.
     assert_eq!(home.given(EU, &lease(8, 1, 1, 0)), 1);
     assert_eq!(home.given(US, &lease(9, 1, 1, 0)), 1);
     assert!(home.state.unwrap().len() <= SPENT_WORDS + MOST_ENTRIES * 8);
