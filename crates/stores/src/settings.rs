@@ -139,7 +139,7 @@ impl Settings {
     }
 
     /// Returns the `durability` of a PostgreSQL. `None` for any other store.
-    pub fn durability(&self) -> Option<Durability> {
+    pub fn durability(&self) -> Option<postgres::Durability> {
         match self {
             Settings::Postgres(postgres) => Some(postgres.durability),
             Settings::Memory(_) | Settings::Redis(_) => None,
