@@ -121,6 +121,11 @@ upstream: http://127.0.0.1:9000
 store: {postgres: {url: postgres://u@127.0.0.1/d}}",
     "
 upstream: http://127.0.0.1:9000
+store: {memory: {}, home: {postgres: {url: postgres://u@127.0.0.1/d}, region: eu, regions: [eu]}}
+rules:
+  - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}",
+    "
+upstream: http://127.0.0.1:9000
 store: {memory: {}, home: {redis: {cluster: {nodes: [127.0.0.1]}}, region: eu, regions: [eu]}}
 rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}",

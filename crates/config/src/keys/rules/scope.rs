@@ -36,7 +36,7 @@ const RETURN_AFTER_SHARE: u64 = 3;
 const PERCENT_IN_MILLIONTHS: u64 = 10_000;
 
 /// The declaration of the key `scope` of a rule.
-pub(crate) const SCOPE: Key = Key::depends(
+pub(crate) const SCOPE: Key = Key::default(
     "scope",
     SCOPE_TYPE,
     "regional",
@@ -45,7 +45,7 @@ pub(crate) const SCOPE: Key = Key::depends(
 
 /// The declaration of the key `scope` of one of several limits.
 pub(crate) const SCOPE_OF_LIMIT: Key =
-    Key::depends("scope", SCOPE_TYPE, "regional", "Of one of several `limits`: `global` holds over all regions.");
+    Key::depends("scope", SCOPE_TYPE, "`regional`", "Of one of several `limits`: `global` holds over all regions.");
 
 /// The declaration of the key `lease` of a rule.
 pub(crate) const LEASE: Key =
@@ -71,7 +71,7 @@ static LEASE_KEYS: Mapping = Mapping {
         Key::depends(
             "min",
             Type::Own { text: "above 0", shape: AMOUNT },
-            "1",
+            "`1`",
             "The largest lease is at least this amount, and at least the largest cost of a request.",
         ),
     ],
