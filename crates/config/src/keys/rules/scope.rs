@@ -71,7 +71,7 @@ static LEASE_KEYS: Mapping = Mapping {
         Key::depends(
             "min",
             Type::Own { text: "above 0", shape: AMOUNT },
-            "`1`",
+            "1",
             "The largest lease is at least this amount, and at least the largest cost of a request.",
         ),
     ],
