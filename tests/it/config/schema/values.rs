@@ -274,7 +274,7 @@ records: {to: records.jsonl, meters: [m], subject: [ip:address]}
 ",
 ];
 
-fn whole_files() -> [Value; 40] {
+fn whole_files() -> [Value; 41] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 
