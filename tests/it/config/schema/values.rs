@@ -9,7 +9,7 @@ use crate::config::bad_files;
 use crate::support::short_or_long;
 
 /// Files that together make every key possible.
-const WHOLE: [&str; 41] = [
+const WHOLE: [&str; 42] = [
     "
 upstream: http://127.0.0.1:9000
 cors: [{origins: ['https://app.example']}]
@@ -122,6 +122,11 @@ store: {postgres: {url: postgres://u@127.0.0.1/d}}",
     "
 upstream: http://127.0.0.1:9000
 store: {memory: {}, home: {postgres: {url: postgres://u@127.0.0.1/d}, region: eu, regions: [eu]}}
+rules:
+  - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}",
+    "
+upstream: http://127.0.0.1:9000
+store: {memory: {}, home: {redis: {sentinel: {master: a, nodes: [127.0.0.1]}}, region: eu, regions: [eu]}}
 rules:
   - {name: a, limit_keys: [path], algorithm_config: {rps: 1, burst: 20}}",
     "
@@ -274,7 +279,7 @@ records: {to: records.jsonl, meters: [m], subject: [ip:address]}
 ",
 ];
 
-fn whole_files() -> [Value; 41] {
+fn whole_files() -> [Value; 42] {
     WHOLE.map(|text| serde_yaml::from_str(text).unwrap())
 }
 

