@@ -32,7 +32,7 @@ struct AskedPurse {
 
 /// A purse whose round begins.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct PurseDemand {
     pub purse: PurseBucket,
     pub cost: Cost,
 }
@@ -88,7 +88,7 @@ impl AskedPurses {
     }
 
     /// Begins a round of all purses that are queued, if it is time.
-    pub(super) fn begin(&mut self, now: Timestamp) -> Vec<Asked> {
+    pub(super) fn begin(&mut self, now: Timestamp) -> Vec<PurseDemand> {
         if self.next_call.is_none_or(|next| now < next) {
             return Vec::new();
         }
@@ -97,7 +97,7 @@ impl AskedPurses {
         let begun = queued.iter().filter_map(|key| {
             let asked = self.purses.get_mut(key)?;
             asked.is_queued = false;
-            Some(Asked { purse: asked.purse, cost: asked.cost })
+            Some(PurseDemand { purse: asked.purse, cost: asked.cost })
         });
         begun.collect()
     }

@@ -1,6 +1,6 @@
 //! Carries words: marks purses in the region's store, sends their words to home in one call, and credits the answers.
 
-use super::asked_purses::Asked;
+use super::asked_purses::PurseDemand;
 use super::{AskAnswer, LeaseEvent, LeaseKeeper, PurseBucket, REGION_TIMEOUT};
 use crate::error::Fault;
 use crate::lease_acts::{ActResult, BucketAct};
@@ -19,7 +19,7 @@ const TAGS: u64 = 1 << 53;
 #[derive(Clone, Debug)]
 pub(super) enum Round {
     /// Asks home for what these purses lack.
-    Lease(Vec<Asked>),
+    Lease(Vec<PurseDemand>),
     /// Sends words again that had no answer.
     Resend(Vec<(PurseBucket, WordId)>),
     /// Returns what nobody uses.
@@ -36,7 +36,7 @@ pub(super) struct UnansweredWord {
 
 /// A purse that has got an amount.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Filled {
+pub(super) struct PurseFill {
     pub purse: PurseBucket,
     pub at: Timestamp,
     pub ends: Timestamp,
@@ -47,7 +47,7 @@ pub(super) struct Filled {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoundEnd {
     pub unanswered: Vec<UnansweredWord>,
-    pub filled: Vec<Filled>,
+    pub filled: Vec<PurseFill>,
     /// The purses that gave nothing back, and when they were looked at.
     pub unchanged: Vec<(PurseBucket, Timestamp)>,
     /// The purses that have given everything back.
@@ -102,11 +102,11 @@ impl LeaseKeeper {
     }
 
     /// Marks the purses that are low. Returns the words to send. The other purses are answered.
-    async fn mark(&self, asked: &[Asked]) -> Vec<Carried> {
-        let act = |asked: &Asked| PurseAct::Mark { cost: asked.cost, tag: fastrand::u64(..TAGS) };
+    async fn mark(&self, asked: &[PurseDemand]) -> Vec<Carried> {
+        let act = |asked: &PurseDemand| PurseAct::Mark { cost: asked.cost, tag: fastrand::u64(..TAGS) };
         let replies = self.in_region(asked.iter().map(|asked| (asked.purse, act(asked)))).await;
         let mut words = Vec::new();
-        for (Asked { purse, .. }, reply) in asked.iter().zip(replies) {
+        for (PurseDemand { purse, .. }, reply) in asked.iter().zip(replies) {
             match reply {
                 Some(PurseReply::Send(marked)) => words.push(Carried { purse: *purse, marked }),
                 Some(_) => self.asked.lock().end(&purse.key, AskAnswer::UnderWay),
@@ -208,7 +208,7 @@ impl LeaseKeeper {
                 && given > Cost::default()
             {
                 let (at, held) = (self.clock.now(), one.marked.word.left.plus(given));
-                end.filled.push(Filled { purse: one.purse, at, ends: sent.plus(remains), held });
+                end.filled.push(PurseFill { purse: one.purse, at, ends: sent.plus(remains), held });
             }
             self.asked.lock().end(&one.purse.key, AskAnswer::Answered);
         }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     /// Adds a request that waits for a purse, and begins the round that asks for it.
-    fn asked(keeper: &LeaseKeeper) -> (Vec<Asked>, oneshot::Receiver<AskAnswer>) {
+    fn asked(keeper: &LeaseKeeper) -> (Vec<PurseDemand>, oneshot::Receiver<AskAnswer>) {
         let (sender, answer) = oneshot::channel();
         let now = keeper.clock.now();
         let mut asked = keeper.asked.lock();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::rounds::{Filled, RoundEnd, UnansweredWord};
+use super::rounds::{PurseFill, RoundEnd, UnansweredWord};
 use super::{LeaseEvent, PurseBucket};
 use base::time::{Micros, Timestamp};
 use ledger::algorithm::lease::WordId;
@@ -55,7 +55,7 @@ impl Schedule {
         for word in end.unanswered {
             self.resend(word);
         }
-        for Filled { purse, at, ends, held } in end.filled {
+        for PurseFill { purse, at, ends, held } in end.filled {
             let known = self.remove(&purse.key);
             if self.filled.len() >= MOST_PURSES {
                 continue;
@@ -188,7 +188,10 @@ mod tests {
         let filled = |key: u8, tag: u32, held: u64| {
             let purse = PurseBucket { tag: LimitTag(tag), ..purse(key) };
             let (at, ends) = (Timestamp(1), Timestamp(9));
-            RoundEnd { filled: vec![Filled { purse, at, ends, held: Cost::from_tokens(held) }], ..RoundEnd::default() }
+            RoundEnd {
+                filled: vec![PurseFill { purse, at, ends, held: Cost::from_tokens(held) }],
+                ..RoundEnd::default()
+            }
         };
         let held = |event: Option<LeaseEvent>| match event {
             Some(LeaseEvent::Held(held)) => {
