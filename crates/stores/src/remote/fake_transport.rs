@@ -370,7 +370,7 @@ async fn other_requests_do_not_wait_for_many_timed_holds() {
     let mut plan = plan();
     plan.enforced[0].algorithm = Algorithm::Concurrency(Concurrency::new(100).unwrap());
     let ended = Arc::new(AtomicUsize::new(0));
-    let holds: Vec<_> = (0..12)
+    let holds: Vec<_> = (0..200)
         .map(|number| {
             let (store, plan, ended) = (Arc::clone(&store), plan.clone(), Arc::clone(&ended));
             let hold = TimedHold { owner: Owner::of_timed_hold(number << 16), life: Micros(60_000_000) };

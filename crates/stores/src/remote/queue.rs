@@ -62,6 +62,8 @@ pub(super) struct Queue {
     put_back: VecDeque<PendingTake>,
     /// Requests that wait for the end of a call that asks for slots of the same bucket.
     kept_back: VecDeque<PendingTake>,
+    /// Timed holds that were received, in the order of arrival. They are apart, so that other requests do not wait behind them.
+    timed: VecDeque<PendingTake>,
 }
 
 impl PendingTake {
@@ -97,6 +99,13 @@ impl ReplySender {
         }
     }
 
+    /// Says that the request was not sent. Returns whether the answer was still needed.
+    fn give_up(&mut self) -> bool {
+        let is_needed = !self.is_closed();
+        self.send(Err(StoreError::Unsent));
+        is_needed
+    }
+
     fn is_closed(&self) -> bool {
         self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
@@ -104,21 +113,16 @@ impl ReplySender {
 
 impl Queue {
     pub(super) fn new(receiver: mpsc::Receiver<PendingTake>) -> Queue {
-        Queue { receiver, put_back: VecDeque::new(), kept_back: VecDeque::new() }
+        Queue { receiver, put_back: VecDeque::new(), kept_back: VecDeque::new(), timed: VecDeque::new() }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.receiver.len() + self.put_back.len()
+        self.receiver.len() + self.put_back.len() + self.timed.len()
     }
 
     /// Keeps a request back until [`Queue::release`].
     pub(super) fn keep_back(&mut self, request: PendingTake) {
         self.kept_back.push_back(request);
-    }
-
-    /// Puts a request back before all others.
-    pub(super) fn return_first(&mut self, request: PendingTake) {
-        self.put_back.push_front(request);
     }
 
     /// Puts all requests of `kept_back` at the front of the queue.
@@ -130,12 +134,12 @@ impl Queue {
 
     /// Whether the queue has requests, and all of them are kept back.
     pub(super) fn only_has_kept_back(&self) -> bool {
-        !self.kept_back.is_empty() && self.put_back.is_empty() && self.receiver.is_empty()
+        !self.kept_back.is_empty() && self.put_back.is_empty() && self.timed.is_empty() && self.receiver.is_empty()
     }
 
     /// Waits until the queue has a request.
     pub(super) async fn arrival(&mut self) {
-        if self.put_back.is_empty() {
+        if self.put_back.is_empty() && self.timed.is_empty() {
             match self.receiver.recv().await {
                 Some(first) => self.put_back.push_back(first),
                 // The sender lives as long as the connection.
@@ -144,9 +148,20 @@ impl Queue {
         }
     }
 
-    /// Removes and returns the first request. `None` if the queue is empty.
+    /// Removes and returns the first request that is not a timed hold. `None` if there is none.
     pub(crate) fn try_next(&mut self) -> Option<PendingTake> {
-        self.put_back.pop_front().or_else(|| self.receiver.try_recv().ok())
+        loop {
+            let next = self.put_back.pop_front().or_else(|| self.receiver.try_recv().ok())?;
+            if next.timed.is_none() {
+                return Some(next);
+            }
+            self.timed.push_back(next);
+        }
+    }
+
+    /// Removes and returns the first of the timed holds that [`Queue::try_next`] has found before other requests.
+    pub(crate) fn try_next_timed(&mut self) -> Option<PendingTake> {
+        self.timed.pop_front()
     }
 
     /// Removes the first request if it has waited for `most`.
@@ -168,7 +183,10 @@ impl Queue {
     pub(crate) fn put_back(&mut self, requests: Vec<PendingTake>) {
         self.release();
         for request in requests.into_iter().rev() {
-            self.put_back.push_front(request);
+            match request.timed {
+                Some(_) => self.timed.push_front(request),
+                None => self.put_back.push_front(request),
+            }
         }
     }
 
@@ -176,24 +194,23 @@ impl Queue {
     /// time since which the first remaining request waits.
     pub(crate) fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
         let mut unsent = 0;
-        let mut kept_since = None;
-        while let Some(first) = self.kept_back.front_mut() {
-            if now.since(first.since) < most {
-                kept_since = Some(first.since);
-                break;
-            }
-            unsent += usize::from(!first.answer.is_closed());
-            first.answer.send(Err(StoreError::Unsent));
-            self.kept_back.pop_front();
-        }
-        loop {
+        let first = loop {
             match self.overdue(now, most) {
-                Ok(mut late) => {
-                    unsent += usize::from(!late.answer.is_closed());
-                    late.answer.send(Err(StoreError::Unsent));
+                Ok(mut late) => unsent += usize::from(late.answer.give_up()),
+                Err(first) => break first,
+            }
+        };
+        let mut since = first;
+        for apart in [&mut self.kept_back, &mut self.timed] {
+            while let Some(first) = apart.front_mut() {
+                if now.since(first.since) < most {
+                    since = since.into_iter().chain([first.since]).min();
+                    break;
                 }
-                Err(first) => return (unsent, first.into_iter().chain(kept_since).min()),
+                unsent += usize::from(first.answer.give_up());
+                apart.pop_front();
             }
         }
+        (unsent, since)
     }
 }

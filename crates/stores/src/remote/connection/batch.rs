@@ -3,7 +3,6 @@
 //! A further call is sent meanwhile if more is queued than one call may carry. It is also sent if the queued requests
 //! would otherwise miss their deadlines.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 
@@ -17,9 +16,6 @@ use base::time::{Micros, Timestamp};
 
 /// A long queue causes a further call only while at most this many calls are under way.
 const MOST_FOR_OVERFLOW: usize = 1;
-
-/// How many timed holds a call of other requests may pass over in the queue.
-const MOST_PASSED_OVER: usize = 64;
 
 impl<T: Transport> Connection<T> {
     /// Makes the calls of this lane, one for each batch. Returns the fault that ends the connection.
@@ -116,24 +112,47 @@ impl<T: Transport> Connection<T> {
 
     /// Moves queued requests into the batch, as many as one call may carry. Requests of disconnected clients are left
     /// out. A request for slots is kept back while a call under way asks for slots of the same bucket. A timed hold has an owner of
-    /// its own, so its call has no other request. After such a call (`was_timed`), one of other requests is next, if there are any:
-    /// they must not wait for many holds.
+    /// its own, so its call has no other request. Calls of timed holds and of other requests alternate (`was_timed` tells which the last
+    /// one was), so that neither waits for many of the other.
     fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue, is_under_way: bool, was_timed: bool) {
         let (now, mut unsent) = (self.clock.now(), 0);
+        if !was_timed {
+            batch.extend(self.next_timed(queue, now, &mut unsent));
+        }
+        if batch.is_empty() {
+            self.fill_with_untimed(batch, queue, is_under_way, &mut unsent);
+        }
+        if batch.is_empty() {
+            batch.extend(self.next_timed(queue, now, &mut unsent));
+        }
+        self.report_unsent(unsent);
+    }
+
+    /// Removes the first timed hold from the queue.
+    fn next_timed(&self, queue: &mut Queue, now: Timestamp, unsent: &mut usize) -> Option<PendingTake> {
+        while let Some(waiting) = queue.try_next_timed() {
+            let waiting = waiting.still_there(now, self.timeout, unsent);
+            if waiting.is_some() {
+                return waiting;
+            }
+        }
+        None
+    }
+
+    fn fill_with_untimed(
+        &self,
+        batch: &mut Vec<PendingTake>,
+        queue: &mut Queue,
+        is_under_way: bool,
+        unsent: &mut usize,
+    ) {
+        let now = self.clock.now();
         let (mut charges, most) = (0, self.shared.hooks.requests(T::CALLS.requests));
-        let mut timed = VecDeque::new();
         while batch.len() < most
             && charges < T::CALLS.charges
             && let Some(waiting) = queue.try_next()
         {
-            let Some(waiting) = waiting.still_there(now, self.timeout, &mut unsent) else { continue };
-            if waiting.timed.is_some() {
-                timed.push_back(waiting);
-                if batch.is_empty() && !was_timed || timed.len() == MOST_PASSED_OVER {
-                    break;
-                }
-                continue;
-            }
+            let Some(waiting) = waiting.still_there(now, self.timeout, unsent) else { continue };
             if waiting.holds && is_under_way && self.is_asked_already(&waiting.plan) {
                 queue.keep_back(waiting);
                 continue;
@@ -143,11 +162,6 @@ impl<T: Transport> Connection<T> {
             }
             batch.push(waiting);
         }
-        if batch.is_empty() {
-            batch.extend(timed.pop_front());
-        }
-        timed.into_iter().rev().for_each(|waiting| queue.return_first(waiting));
-        self.report_unsent(unsent);
     }
 }
 

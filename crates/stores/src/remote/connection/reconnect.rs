@@ -69,7 +69,7 @@ impl<T: Transport> Connection<T> {
             let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
             if !is_replaced {
                 // The queued requests are answered now instead of at their deadlines.
-                while let Some(mut waiting) = queue.try_next() {
+                while let Some(mut waiting) = queue.try_next().or_else(|| queue.try_next_timed()) {
                     waiting.answer.send(Err(fault.error));
                 }
             }
