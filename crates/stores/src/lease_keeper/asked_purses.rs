@@ -1,6 +1,6 @@
 //! Holds the purses for which requests have asked, until their words are answered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use tokio::sync::oneshot;
 
@@ -13,8 +13,8 @@ use ledger::cost::Cost;
 #[derive(Debug, Default)]
 pub(super) struct AskedPurses {
     purses: HashMap<BucketKey, AskedPurse>,
-    /// The purses whose round has not begun.
-    queued: Vec<BucketKey>,
+    /// The purses whose round has not begun, in the order in which they were asked for.
+    queued: VecDeque<BucketKey>,
     /// When the next round begins. `None` if no purse is queued.
     next_call: Option<Timestamp>,
 }
@@ -24,9 +24,8 @@ struct AskedPurse {
     purse: PurseBucket,
     /// The largest cost of a request that the purse must pay.
     cost: Cost,
-    /// The sum of the costs that wait.
-    wanted: Cost,
-    waiting: Vec<oneshot::Sender<AskAnswer>>,
+    /// The requests that wait, with their costs.
+    waiting: Vec<(Cost, oneshot::Sender<AskAnswer>)>,
     is_queued: bool,
 }
 
@@ -61,16 +60,19 @@ impl AskedPurses {
         };
         if let Some(asked) = self.purses.get_mut(&purse.key) {
             asked.cost = asked.cost.max(cost);
-            asked.wanted = asked.wanted.plus(cost);
-            asked.waiting.push(sender);
+            // Home may be slow, and the requests of clients that have left are dropped. The memory never grows for them.
+            if asked.waiting.len() == asked.waiting.capacity() {
+                asked.waiting.retain(|(_, waiting)| !waiting.is_closed());
+            }
+            asked.waiting.push((cost, sender));
         }
         wake
     }
 
     fn queue(&mut self, purse: PurseBucket, cost: Cost, at: Timestamp) -> bool {
-        let asked = AskedPurse { purse, cost, wanted: Cost::default(), waiting: Vec::new(), is_queued: true };
+        let asked = AskedPurse { purse, cost, waiting: Vec::new(), is_queued: true };
         self.purses.insert(purse.key, asked);
-        self.queued.push(purse.key);
+        self.queued.push_back(purse.key);
         self.call_at(at)
     }
 
@@ -87,19 +89,21 @@ impl AskedPurses {
         self.next_call
     }
 
-    /// Begins a round of all purses that are queued, if it is time.
-    pub(super) fn begin(&mut self, now: Timestamp) -> Vec<PurseDemand> {
+    /// Begins a round of at most `most` of the purses that are queued, if it is time.
+    pub(super) fn begin(&mut self, now: Timestamp, most: usize) -> Vec<PurseDemand> {
         if self.next_call.is_none_or(|next| now < next) {
             return Vec::new();
         }
-        self.next_call = None;
-        let queued = std::mem::take(&mut self.queued);
-        let begun = queued.iter().filter_map(|key| {
-            let asked = self.purses.get_mut(key)?;
+        let begun = self.queued.drain(..most.min(self.queued.len())).filter_map(|key| {
+            let asked = self.purses.get_mut(&key)?;
             asked.is_queued = false;
             Some(PurseDemand { purse: asked.purse, cost: asked.cost })
         });
-        begun.collect()
+        let begun = begun.collect();
+        if self.queued.is_empty() {
+            self.next_call = None;
+        }
+        begun
     }
 
     /// Forgets all purses. Requests that wait get no answer.
@@ -109,13 +113,15 @@ impl AskedPurses {
 
     /// Returns the sum of the costs that wait for a purse.
     pub(super) fn wanted(&self, key: &BucketKey) -> Cost {
-        self.purses.get(key).map_or(Cost::default(), |asked| asked.wanted)
+        let waiting = self.purses.get(key).into_iter().flat_map(|asked| &asked.waiting);
+        let costs = waiting.filter(|(_, waiting)| !waiting.is_closed()).map(|(cost, _)| *cost);
+        costs.fold(Cost::default(), Cost::plus)
     }
 
     /// Ends the round of a purse: every request that waits for it gets this answer.
     pub(super) fn end(&mut self, key: &BucketKey, answer: AskAnswer) {
         let Some(asked) = self.purses.remove(key) else { return };
-        for waiting in asked.waiting {
+        for (_, waiting) in asked.waiting {
             // A request that waits no longer has dropped its receiver.
             let _ = waiting.send(answer);
         }

@@ -5,11 +5,12 @@
 //! the end of the process is in the purse: the next gateway that marks the purse gets the same word again.
 
 mod asked_purses;
+mod round_queue;
 mod rounds;
 mod schedule;
 mod used_purses;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,8 @@ use ledger::algorithm::lease::Purse;
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
-use rounds::{Round, RoundEnd};
+use round_queue::RoundQueue;
+use rounds::RoundEnd;
 use schedule::Schedule;
 use used_purses::UsedPurses;
 
@@ -216,7 +218,7 @@ impl LeaseKeeper {
         let mut schedule = Schedule::default();
         // A home that does one call at a time gets the next round when the last one has ended. Meanwhile words gather for it.
         let most_rounds = if self.home.is_serial() { 1 } else { usize::MAX };
-        let mut waiting: VecDeque<Round> = VecDeque::new();
+        let mut waiting = RoundQueue::default();
         let mut pause = self.pause.subscribe();
         loop {
             if *pause.borrow_and_update() {
@@ -224,6 +226,7 @@ impl LeaseKeeper {
                 rounds.shutdown().await;
                 waiting.clear();
                 self.asked.lock().clear();
+                schedule.look_again(self.clock.now());
                 self.is_paused.send_replace(true);
                 let _ = pause.wait_for(|pause| !*pause).await;
                 self.is_paused.send_replace(false);
@@ -248,14 +251,9 @@ impl LeaseKeeper {
                 continue;
             }
             let now = self.clock.now();
-            let asked = self.asked.lock().begin(now);
-            let due = schedule.due(now);
-            // Requests wait for leases, so these come first.
-            asked.chunks(MOST_IN_CALL).rev().for_each(|purses| waiting.push_front(Round::Lease(purses.to_vec())));
-            waiting.extend(due.resends.chunks(MOST_IN_CALL).map(|words| Round::Resend(words.to_vec())));
-            waiting.extend(due.surpluses.chunks(MOST_IN_CALL).map(|purses| Round::Surplus(purses.to_vec())));
+            waiting.add(schedule.due(now));
             while rounds.len() < most_rounds
-                && let Some(round) = waiting.pop_front()
+                && let Some(round) = waiting.next(&mut self.asked.lock(), now)
             {
                 let keeper = Arc::clone(&self);
                 rounds.spawn(async move { keeper.round(round).await });

@@ -279,7 +279,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::schedule::test_purse;
-    use super::super::{KeeperSettings, LeaseSink};
+    use super::super::{KeeperSettings, LeaseSink, MOST_IN_CALL};
     use super::*;
     use crate::events::EventSink;
     use crate::lease_store::LeaseStore;
@@ -310,7 +310,7 @@ mod tests {
         let now = keeper.clock.now();
         let mut asked = keeper.asked.lock();
         asked.add_waiting(test_purse(1), Cost::ONE, sender, now);
-        (asked.begin(now), answer)
+        (asked.begin(now, MOST_IN_CALL), answer)
     }
 
     #[tokio::test]

@@ -88,6 +88,16 @@ impl Schedule {
         self.insert(FilledPurse { purse, look_at: now.plus(pause), ends, held: Cost::default() });
     }
 
+    /// Looks at those purses again whose round was broken off.
+    pub(super) fn look_again(&mut self, now: Timestamp) {
+        for (key, filled) in &mut self.filled {
+            if !self.looks.contains(&(filled.look_at, *key)) {
+                filled.look_at = now.plus(LEAST_PAUSE);
+                self.looks.insert((filled.look_at, *key));
+            }
+        }
+    }
+
     /// Remembers a word in place of the last one of its purse.
     fn resend(&mut self, word: UnansweredWord) {
         let key = word.purse.key;
@@ -180,6 +190,18 @@ mod tests {
         schedule.adopt(purse(1), at(20));
         schedule.add(RoundEnd { emptied: vec![purse(1)], ..RoundEnd::default() });
         assert_eq!(schedule.next(), None);
+    }
+
+    #[test]
+    fn a_purse_whose_round_was_broken_off_is_looked_at_again() {
+        let mut schedule = Schedule::default();
+        let at = |seconds: u64| Timestamp(seconds * LEAST_PAUSE.0);
+        schedule.adopt(purse(1), at(10));
+        schedule.adopt(purse(2), at(11));
+        assert_eq!(schedule.due(at(11)).surpluses.len(), 1);
+        schedule.look_again(at(11));
+        assert_eq!(schedule.due(at(11)).surpluses.len(), 0);
+        assert_eq!(schedule.due(at(12)).surpluses.len(), 2);
     }
 
     #[test]

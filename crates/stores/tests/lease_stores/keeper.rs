@@ -8,15 +8,24 @@ use ledger::algorithm::Algorithm;
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::cost::Cost;
 use stores::postgres::{Durability, Settings as PostgresSettings};
-use stores::{AskAnswer, Clock, KeeperSettings, LeaseKeeper, LeaseSink, LeaseStore, Micros, PurseBucket, Settings};
+use stores::{
+    AskAnswer, Clock, KeeperSettings, LeaseEvent, LeaseKeeper, LeaseSink, LeaseStore, Micros, PurseBucket, Settings,
+};
 
-use crate::region::{Region, SECOND, open, purse};
+use crate::region::{Region, SECOND, open, purse, purse_that_returns_after};
 use crate::relay::Relay;
 use crate::support::postgres::Postgres;
 use crate::support::redis::Redis;
 
-#[tokio::test]
-async fn many_purses_are_filled_in_time_from_a_database_far_away_that_does_one_call_at_a_time() {
+/// A keeper that runs, with what it needs.
+struct Far {
+    keeper: Arc<LeaseKeeper>,
+    running: tokio::task::JoinHandle<()>,
+    _servers: (Postgres, Redis),
+}
+
+/// Starts a keeper of a region whose home is 80 ms away.
+async fn far(events: LeaseSink) -> Far {
     let (server, redis) = (Postgres::start(), Redis::start(&[]));
     let relay = Relay::to(server.port, Duration::from_millis(40)).await;
     let timeout = Micros(SECOND);
@@ -26,21 +35,59 @@ async fn many_purses_are_filled_in_time_from_a_database_far_away_that_does_one_c
     let region = Region::new("eu", &Settings::Redis(redis.settings())).await;
     let own = KeeperSettings { region: Arc::from("eu"), regions: 3, timeout };
     let purses = LeaseStore::beside(Arc::clone(&region.store));
-    let keeper = Arc::new(LeaseKeeper::new(purses, home, own, Clock::system(), LeaseSink::new(|_| {})));
+    let keeper = Arc::new(LeaseKeeper::new(purses, home, own, Clock::system(), events));
     let running = tokio::spawn(Arc::clone(&keeper).run());
+    Far { keeper, running, _servers: (server, redis) }
+}
+
+fn bucket(key: [u8; 2], purse: Algorithm) -> PurseBucket {
+    let Algorithm::Purse(purse) = purse else { panic!("no purse") };
+    let mut bytes = [0; 16];
+    bytes[..2].copy_from_slice(&key);
+    PurseBucket { key: BucketKey(bytes), purse, tag: LimitTag(7) }
+}
+
+#[tokio::test]
+async fn many_purses_are_filled_in_time_from_a_database_far_away_that_does_one_call_at_a_time() {
+    let far = far(LeaseSink::new(|_| {})).await;
     let mut asking = tokio::task::JoinSet::new();
     for key in 0..100 {
-        let Algorithm::Purse(purse) = purse() else { panic!("no purse") };
-        let bucket = PurseBucket { key: BucketKey([key; 16]), purse, tag: LimitTag(7) };
-        let keeper = Arc::clone(&keeper);
+        let keeper = Arc::clone(&far.keeper);
         asking.spawn(async move {
             // One request after the other, so that no two of them are in one call by chance.
             tokio::time::sleep(Duration::from_millis(10) * u32::from(key)).await;
-            keeper.ask([(bucket, Cost::ONE)]).await
+            keeper.ask([(bucket([key, 0], purse()), Cost::ONE)]).await
         });
     }
     while let Some(answer) = asking.join_next().await {
         assert_eq!(answer.unwrap(), AskAnswer::Answered);
     }
-    running.abort();
+    far.running.abort();
+}
+
+#[tokio::test]
+async fn what_nobody_uses_is_returned_while_others_are_asked_for_all_the_time() {
+    let (sender, mut returned) = tokio::sync::mpsc::unbounded_channel();
+    let events = LeaseSink::new(move |event| {
+        if let LeaseEvent::Returned { amount, .. } = event {
+            // The receiver may have seen enough.
+            let _ = sender.send(amount);
+        }
+    });
+    let far = far(events).await;
+    let idle = bucket([0, 1], purse_that_returns_after(Micros(SECOND)));
+    assert_eq!(far.keeper.ask([(idle, Cost::ONE)]).await, AskAnswer::Answered);
+    let keeper = Arc::clone(&far.keeper);
+    let asking = tokio::spawn(async move {
+        for round in 0..=u8::MAX {
+            for key in 0..=u8::MAX {
+                keeper.is_low(bucket([key, 2 + round], purse()), Cost::ONE);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    });
+    let amount = tokio::time::timeout(Duration::from_secs(8), returned.recv()).await.expect("nothing was returned");
+    assert!(amount.is_some_and(|amount| amount > Cost::ONE), "{amount:?}");
+    asking.abort();
+    far.running.abort();
 }

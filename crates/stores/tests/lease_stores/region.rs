@@ -33,7 +33,11 @@ fn limit() -> SpentLimit {
 }
 
 pub(crate) fn purse() -> Algorithm {
-    let (largest, timeout, return_after) = (Cost::from_tokens(8), Micros(SECOND), Micros(60 * SECOND));
+    purse_that_returns_after(Micros(60 * SECOND))
+}
+
+pub(crate) fn purse_that_returns_after(return_after: Micros) -> Algorithm {
+    let (largest, timeout) = (Cost::from_tokens(8), Micros(SECOND));
     Algorithm::Purse(Purse::new(limit(), largest, timeout, return_after).unwrap())
 }
 
