@@ -9,6 +9,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderName;
+use http::request::Parts;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -87,10 +88,20 @@ impl BucketQuery {
         self.user.chars().take(LONGEST_USER).collect()
     }
 
+    fn changes(&self) -> bool {
+        !matches!(self.act, Act::Show | Act::List | Act::Subjects(_))
+    }
+
     fn decode(field: &[u8]) -> Option<BucketQuery> {
         let json = URL_SAFE_NO_PAD.decode(field.get(..LONGEST.min(field.len()))?).ok()?;
         serde_json::from_slice(&json).ok()
     }
+}
+
+/// Returns whether a request has a query that lists clients, whose values may be in the clear.
+pub(super) fn lists_clients(head: &Parts) -> bool {
+    let query = head.headers.get(QUERY_FIELD).and_then(|field| BucketQuery::decode(field.as_bytes()));
+    query.is_some_and(|query| matches!(query.act, Act::List | Act::Subjects(_)))
 }
 
 /// Decodes the query in the header field. `permits` returns whether the request permits the change `reset`, `grant`, `ban` or
@@ -112,15 +123,18 @@ pub(crate) fn query(field: &[u8], permits: impl Fn(&str) -> bool) -> Result<Buck
     }
 }
 
-/// Answers a query. Returns the status code, and the JSON document of the answer. Only one query is answered at a time.
+/// Answers a query. Returns the status code, and the JSON document of the answer. Only one query is answered at a time, and one change
+/// beside it: who may only read keeps out no change.
 ///
 /// # Errors
-/// When another query is being answered.
+/// When another query, or another change, is being answered.
 pub(crate) async fn answer(gateway: &Arc<GatewayState>, query: BucketQuery) -> (u16, Result<Value, &'static str>) {
-    static ANSWERING: Mutex<()> = Mutex::new(());
+    static READING: Mutex<()> = Mutex::new(());
+    static CHANGING: Mutex<()> = Mutex::new(());
     let gateway = Arc::clone(gateway);
     let answered = tokio::task::spawn_blocking(move || {
-        let _only = ANSWERING.try_lock()?;
+        let only = if query.changes() { &CHANGING } else { &READING };
+        let _only = only.try_lock()?;
         Some(Buckets::new(&gateway, &gateway.snapshot.load_full()).answer(&query))
     });
     match answered.await.ok().flatten() {

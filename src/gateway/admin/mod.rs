@@ -124,12 +124,13 @@ impl Admin {
         if !matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::PATCH) {
             return answer(405, TEXT, "only GET, HEAD, DELETE and PATCH\n");
         }
-        let operator = match *method {
-            Method::DELETE | Method::PATCH => match self.operator(head, user) {
+        let is_open = matches!(*method, Method::GET | Method::HEAD) && !bucket_query::lists_clients(head);
+        let operator = match is_open {
+            true => Operator::Unverified,
+            false => match self.operator(head, user) {
                 Ok(operator) => operator,
                 Err(refused) => return *refused,
             },
-            _ => Operator::Unverified,
         };
         let mut response = match buckets::answer(&self.gateway, self.status.host(), head, &operator).await {
             (code, Ok(document)) => answer(code, JSON, &format!("{document}\n")),

@@ -1,4 +1,4 @@
-//! Decides which clients may change buckets through the admin listener: those that reach a loopback address, or connect to the
+//! Decides who may change buckets and list clients through the admin listener: those that reach a loopback address, or connect to the
 //! socket of `admin.write`, or send one of its tokens.
 
 use http::header::AUTHORIZATION;
@@ -16,7 +16,7 @@ pub(crate) enum AdminListener {
     Socket,
 }
 
-/// Who changes buckets.
+/// Who changes buckets, or lists clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operator {
     /// Somebody on this machine. The command reports a name, which is not verified.
@@ -26,10 +26,10 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// Returns who wants to change buckets.
+    /// Returns who wants to change buckets, or to list clients.
     ///
     /// # Errors
-    /// If the request may change nothing. The error has a status code and a text.
+    /// If the request may do neither. The error has a status code and a text.
     pub(super) fn of(
         config: &Config,
         listener: AdminListener,
@@ -41,15 +41,19 @@ impl Operator {
                 user.map(|user| Operator::Verified(user.name())).ok_or((403, "the user is not known"))
             }
             (AdminListener::Address, Some(AdminWrite::Unix(_))) => {
-                Err((403, "buckets are changed only through the socket of `admin.write`"))
+                Err((403, "buckets are changed, and clients listed, only through the socket of `admin.write`"))
             }
             (AdminListener::Address, Some(AdminWrite::Tokens(tokens))) => {
-                let name = named(tokens, head).ok_or((401, "a change needs `Authorization: Bearer TOKEN`"))?;
+                let name = named(tokens, head)
+                    .ok_or((401, "a change, or a list of clients, needs `Authorization: Bearer TOKEN`"))?;
                 Ok(Operator::Verified(name.to_owned()))
             }
             (AdminListener::Address, None) => match config.admin {
                 Some(address) if address.ip().to_canonical().is_loopback() => Ok(Operator::Unverified),
-                _ => Err((403, "this address is not loopback: buckets are changed only with `admin.write`")),
+                _ => Err((
+                    403,
+                    "this address is not loopback: buckets are changed, and clients listed, only with `admin.write`",
+                )),
             },
         }
     }

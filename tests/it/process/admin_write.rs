@@ -70,8 +70,10 @@ fn nobody_changes_buckets_at_an_address_that_is_not_loopback() {
     let config = gateway.file("gateway.yaml").display().to_string();
     let refused = tollgate(&[&["bucket"][..], &RESET, &["-c", &config, "--admin", &admin]].concat());
     assert!(refused.err.contains("answered 403: this address is not loopback"), "{refused:?}");
-    // To look is allowed.
+    // To look is allowed, at one's own client.
     assert_eq!(bucket(&["show", "month", "header:x-user=ann"], &admin, None).code, Some(0));
+    let refused = bucket(&["list", "month"], &admin, None);
+    assert!(refused.err.contains("answered 403: this address is not loopback"), "{refused:?}");
     assert!(!passes(&gateway));
 }
 
@@ -88,8 +90,11 @@ fn a_token_permits_changes_in_its_name() {
     ] {
         assert_eq!(raise(&gateway, fields).status, 401, "{fields:?}");
     }
-    let refused = bucket(&RESET, &admin, None);
-    assert!(refused.code == Some(1) && refused.err.contains("TOLLGATE_ADMIN_TOKEN"), "{refused:?}");
+    for act in [&RESET[..], &["list", "month"], &["list", "month", "--banned"]] {
+        let refused = bucket(act, &admin, None);
+        assert!(refused.code == Some(1) && refused.err.contains("TOLLGATE_ADMIN_TOKEN"), "{refused:?}");
+    }
+    assert_eq!(bucket(&["list", "month", "--banned"], &admin, Some("bob-0123456789abcdef")).code, Some(0));
     assert!(!passes(&gateway));
     assert_eq!(raise(&gateway, &[("Authorization", "Bearer bob-0123456789abcdef")]).status, 200);
     assert!(passes(&gateway) && !passes(&gateway));
@@ -114,9 +119,16 @@ fn a_socket_permits_changes_in_the_name_of_its_user() {
     let admin = local(&gateway).to_string();
     assert_eq!(raise(&gateway, &[("Authorization", "Bearer alice-0123456789abcdef")]).status, 403);
     let refused = bucket(&RESET, &admin, None);
-    assert!(refused.err.contains("answered 403: buckets are changed only through the socket"), "{refused:?}");
+    assert!(
+        refused.err.contains("answered 403: buckets are changed, and clients listed, only through the socket"),
+        "{refused:?}"
+    );
     assert!(!passes(&gateway));
-    let reset = bucket(&RESET, &format!("unix:{}", socket.display()), None);
+    let through_socket = format!("unix:{}", socket.display());
+    let refused = bucket(&["list", "month", "--banned"], &admin, None);
+    assert!(refused.err.contains("only through the socket"), "{refused:?}");
+    assert_eq!(bucket(&["list", "month", "--banned"], &through_socket, None).code, Some(0));
+    let reset = bucket(&RESET, &through_socket, None);
     assert_eq!(reset.code, Some(0), "{reset:?}");
     assert!(passes(&gateway));
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name;
