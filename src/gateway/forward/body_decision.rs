@@ -154,10 +154,15 @@ async fn read_body<C: ForwardingClient>(
     head: ReceivedHead<'_>,
     bounds: ReadBounds,
 ) -> Result<ReadBody, Fault> {
-    let share = received.forwarder.gateway.inspected_bytes.share();
-    let reader = BodyReader::new(head.body, bounds, share)?;
+    let share = received.forwarder.gateway.inspected_bytes.share(received.client.identity());
+    let mut reader = BodyReader::new(head.body, bounds, share)?;
     client.write_expected_continue(&received.head).await?;
-    client.read_request_body(reader).await
+    let given_up = reader.given_up();
+    tokio::select! {
+        biased;
+        read = client.read_request_body(reader) => read,
+        full = given_up => Err(full.into()),
+    }
 }
 
 /// Returns the largest sizes of bodies in memory. The route may set the size of one body.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::fault::Fault;
-use crate::gateway::runtime::inspected_bytes::InspectedShare;
+use crate::gateway::runtime::inspected_bytes::{InspectedFull, InspectedShare};
 use crate::gateway::server::body_part::{BodyPart, StatedLength, TrailerLines};
 use crate::gateway::server::http1::exchange_io::BodyRead;
 use crate::gateway::server::http1::request_head::Body;
@@ -80,9 +80,18 @@ impl BodyReader {
     }
 
     /// Returns the whole body, after its last part has been added.
-    pub(super) fn end(self, trailers: TrailerLines) -> ReadBody {
+    ///
+    /// # Errors
+    /// If it was given up, because the bodies in memory are too large together.
+    pub(super) fn end(mut self, trailers: TrailerLines) -> Result<ReadBody, Fault> {
+        self.share.keep()?;
         let counted = CountedBytes { data: self.data, _share: self.share };
-        ReadBody { data: Bytes::from_owner(counted), rest: SmallVec::new(), is_changed: false, trailers }
+        Ok(ReadBody { data: Bytes::from_owner(counted), rest: SmallVec::new(), is_changed: false, trailers })
+    }
+
+    /// Returns what ends when the body must be given up, once.
+    pub(super) fn given_up(&mut self) -> impl Future<Output = InspectedFull> + use<> {
+        self.share.given_up()
     }
 
     /// Adds the next part of the body, without trailers.
@@ -106,10 +115,15 @@ impl BodyReader {
             return Ok(());
         }
         let capacity = needed.max(self.data.capacity().saturating_mul(2)).max(FIRST_BUFFER).min(self.largest);
-        let raised = self.share.raise_to(capacity, self.bounds.total);
-        raised.map_err(|_| Fault::Own(503, "too many request bodies are in memory"))?;
+        self.share.raise_to(capacity, self.bounds.total)?;
         self.data.reserve_exact(capacity - self.data.len());
         Ok(())
+    }
+}
+
+impl From<InspectedFull> for Fault {
+    fn from(_: InspectedFull) -> Fault {
+        Fault::Own(503, "too many request bodies are in memory")
     }
 }
 

@@ -170,7 +170,7 @@ pub(super) async fn read_whole_body<C: ClientSide>(client: &mut C, mut reader: B
         let part = poll_fn(|cx| client.poll_body(cx)).await?;
         reader.add(&part)?;
         if let Some(trailers) = part.end {
-            return Ok(reader.end(trailers));
+            return reader.end(trailers);
         }
     }
 }

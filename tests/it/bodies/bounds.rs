@@ -79,6 +79,46 @@ fn all_bodies_together_are_bounded_and_what_has_ended_counts_no_more() {
 }
 
 #[test]
+fn a_client_with_many_slow_bodies_does_not_keep_out_others() {
+    let gateway = Gateway::before(&Upstream::start())
+        .with(BY_MODEL)
+        .with(LISTENERS)
+        .with("limits: {inspect_total: 100KiB}")
+        .with("client_ip: {trusted_proxies: [127.0.0.1]}")
+        .start();
+    let begin = |address: &str| {
+        let mut client = gateway.client();
+        client.write("POST /llm/a HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n");
+        client.write(&format!("X-Forwarded-For: {address}\r\nExpect: 100-continue\r\nContent-Length: 20000\r\n\r\n"));
+        assert_eq!(client.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+        client.write("{");
+        client
+    };
+    let status = |address: &str| {
+        let fields = [JSON, ("x-forwarded-for", address)];
+        gateway.client().send("POST", "/llm/a", &fields, &format!("{:20000}", "{}")).status
+    };
+    let mut slow: Vec<_> = (0..5).map(|_| begin("192.0.2.1")).collect();
+    assert_eq!(status("192.0.2.1"), 503, "it holds most");
+    assert_eq!(status("192.0.2.2"), 200);
+    // The newest of its bodies was given up for that.
+    assert_eq!(slow.pop().unwrap().response("POST").unwrap().status, 503);
+    // Over HTTP/2 the same holds.
+    slow.push(begin("192.0.2.1"));
+    let mut http2 = Http2Client::connect(gateway.http);
+    let fields = [("content-type", "application/json"), ("x-forwarded-for", "192.0.2.3"), ("content-length", "20000")];
+    let mut request = http2.begin("POST", "/llm/a", &fields, false);
+    request.write(format!("{:20000}", "{}").as_bytes(), true).unwrap();
+    assert_eq!(request.response().unwrap().status, 200);
+    assert_eq!(slow.pop().unwrap().response("POST").unwrap().status, 503);
+    // The older ones go on.
+    for mut client in slow {
+        client.write(&format!("{:19999}", "}"));
+        assert_eq!(client.response("POST").unwrap().status, 200);
+    }
+}
+
+#[test]
 fn bodies_that_are_sent_at_the_same_time_share_the_memory() {
     let gateway = Gateway::before(&Upstream::start()).with(BY_MODEL).with("limits: {inspect_total: 1MiB}").start();
     let body = format!("{{{}}}", " ".repeat(100_000));
