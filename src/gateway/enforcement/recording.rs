@@ -7,10 +7,11 @@ use smallvec::SmallVec;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::records::{
-    BegunBan, IndexedCharge, ReachedThresholds, RecordKey, RecordWriter, RecordedLimits, SettledThresholds, Subject,
-    ThresholdQuestion, Use,
+    BegunBan, HeldSubject, IndexedCharge, ReachedThresholds, RecordKey, RecordWriter, RecordedLimits,
+    SettledThresholds, Subject, ThresholdQuestion, Use,
 };
 use base::time::{Clock, Micros, Timestamp};
+use decision::speaking_limit::awaits_home;
 use ledger::algorithm::fixed_window::Window;
 use ledger::algorithm::{Algorithm, Period};
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
@@ -122,29 +123,30 @@ impl UnsettledRecord {
     }
 }
 
-/// Adds the outcomes of a plan to the records. Returns the records of the costs that are not known yet.
+/// Adds the outcomes of a plan to the records. `arrived` is when the request did. Returns the records of the costs that are not known
+/// yet.
 pub(super) fn record(
     gateway: &GatewayState,
     snapshot: &Snapshot,
-    worker: Worker,
+    (worker, arrived): (Worker, Timestamp),
     plan: &Plan,
     taken: &TakeReply,
     requests: ChargedRequests<'_>,
 ) -> UnsettledRecords {
     let Some(records) = &snapshot.records else { return UnsettledRecords::new() };
+    record_told(gateway, snapshot, plan, taken, requests);
     let is_granted = taken.settlement.is_granted();
     let mut unsettled = UnsettledRecords::new();
     for RecordedCharge { index, charge, cost, subject } in recorded(records, plan, requests) {
         let Some(outcome) = taken.settlement.enforced.get(index) else { continue };
         let Some(key) = records.key(charge.limit, &subject) else { continue };
         let at = StoreMoment::of(gateway, taken, &charge.algorithm);
-        index_subject(gateway, snapshot, worker, (charge, outcome), records.named(&subject));
-        // Of a request that was decided in parts, some buckets may be those of the store although others are not.
-        if outcome.told != ToldThresholds::default() && !plan.is_only_checked(index) {
-            let key = key.clone().in_period(at.period(&charge.algorithm, outcome));
-            add_told(&records.writer, &key, &charge.algorithm, outcome);
-        }
-        if outcome.verdict.is_refusal() {
+        let is_told = taken.source == Source::Store && !charge.algorithm.thresholds().is_empty();
+        let told = Some(arrived).filter(|_| is_told && outcome.verdict != Verdict::Unasked);
+        index_subject(gateway, snapshot, worker, (charge, outcome, told), records.named(&subject));
+        if awaits_home(charge, outcome) {
+            // The limit has not refused. It is not known what home would have answered.
+        } else if outcome.verdict.is_refusal() {
             let key = key.in_period(at.period(&charge.algorithm, outcome));
             records.writer.add(worker, &key, Use { refused: 1, ..Use::default() });
         } else if is_granted && charge.algorithm.settling_budget().is_some() {
@@ -164,6 +166,30 @@ pub(super) fn record(
     unsettled
 }
 
+/// Writes the lines about the thresholds that the buckets of a plan have told.
+pub(super) fn record_told(
+    gateway: &GatewayState,
+    snapshot: &Snapshot,
+    plan: &Plan,
+    taken: &TakeReply,
+    requests: ChargedRequests<'_>,
+) {
+    let Some(records) = &snapshot.records else { return };
+    // Of a request that was decided in parts, some buckets may be those of the store although others are not.
+    let has_told = |index: usize| {
+        let outcome = taken.settlement.enforced.get(index)?;
+        (outcome.told != ToldThresholds::default() && !plan.is_only_checked(index)).then_some(outcome)
+    };
+    if !(0..plan.enforced.len()).any(|index| has_told(index).is_some()) {
+        return;
+    }
+    for RecordedCharge { index, charge, subject, .. } in recorded(records, plan, requests) {
+        let (Some(outcome), Some(key)) = (has_told(index), records.key(charge.limit, &subject)) else { continue };
+        let period = StoreMoment::of(gateway, taken, &charge.algorithm).period(&charge.algorithm, outcome);
+        add_told(&records.writer, &key.in_period(period), &charge.algorithm, outcome);
+    }
+}
+
 /// Writes the lines about the thresholds that a bucket has told.
 pub(super) fn add_told(writer: &RecordWriter, key: &RecordKey, algorithm: &Algorithm, outcome: &Outcome) {
     if outcome.told != ToldThresholds::default() {
@@ -172,12 +198,12 @@ pub(super) fn add_told(writer: &RecordWriter, key: &RecordKey, algorithm: &Algor
     }
 }
 
-/// Remembers the subject of a bucket, so that an operator can list it.
+/// Remembers the subject of a bucket, so that an operator can list it, and when the bucket has told its thresholds.
 fn index_subject(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     worker: Worker,
-    (charge, outcome): (&Charge, &Outcome),
+    (charge, outcome, told): (&Charge, &Outcome, Option<Timestamp>),
     subject: Option<(&str, &[u8])>,
 ) {
     let (Some(subject), Some((limit, _))) = (subject, snapshot.limit(charge.limit)) else { return };
@@ -185,7 +211,7 @@ fn index_subject(
     let (limit, now) = ((&*limit.policy, &*limit.name), gateway.clock.now());
     // A bucket that was not asked has no level.
     let reset_after = (outcome.verdict != Verdict::Unasked).then_some(outcome.reset_after);
-    let one = IndexedCharge { key, subject, algorithm, limit, reset_after, now };
+    let one = IndexedCharge { key, subject, algorithm, limit, reset_after, told, now };
     gateway.records.subjects.note(worker, one);
 }
 
@@ -215,11 +241,15 @@ pub(super) fn record_settled(
     worker: Worker,
     limit: LimitId,
     TimedHoldCost { bucket, limit: algorithm, .. }: &TimedHoldCost,
-    subject: &Subject<'_>,
+    subject: &HeldSubject,
     quantity: Cost,
 ) {
     let Some(records) = &snapshot.records else { return };
-    let Some(key) = records.key(limit, subject).filter(|_| algorithm.settling_budget().is_some()) else { return };
+    let Some(key) =
+        records.key(limit, &records.subject_of_hold(subject)).filter(|_| algorithm.settling_budget().is_some())
+    else {
+        return;
+    };
     let in_period = key.clone().in_period(period(algorithm, moment(gateway, algorithm), None));
     records.writer.add(worker, &in_period, Use::charged(quantity));
     let tag = snapshot.limit(limit).map(|(limit, _)| limit.tag(0)).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Asks buckets whether settled costs have reached a threshold, so that its line does not wait for the next request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::recording::{StoreMoment, add_told};
 use crate::gateway::state::GatewayState;
@@ -10,19 +11,45 @@ use ledger::charge::{Charge, ChargePurpose, Plan};
 use ledger::cost::Cost;
 use stores::Source;
 
+/// The interval at which buckets are asked.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long a request has time to tell in place of the question.
+const WAIT: Micros = Micros(1_000_000);
 /// How long a bucket is asked again whose store gives no answer.
 const PATIENCE: Micros = Micros(10_000_000);
 
-/// Asks the buckets that have waited long enough.
-pub(crate) fn ask(gateway: &Arc<GatewayState>) {
+/// Asks the buckets whose costs have settled, until the process ends.
+pub(crate) async fn run(gateway: &Arc<GatewayState>) {
+    let mut round = tokio::time::interval(EVERY);
+    loop {
+        round.tick().await;
+        let settled = Timestamp(gateway.clock.now().0.saturating_sub(WAIT.0));
+        ask(gateway, settled).await;
+    }
+}
+
+/// Asks all buckets whose costs have settled, and waits for the answers. To be called before the process ends, after the last
+/// request.
+pub(crate) async fn ask_all(gateway: &Arc<GatewayState>) {
+    ask(gateway, gateway.clock.now()).await;
+}
+
+/// Asks the buckets whose costs were settled at this time or before, and waits for the answers.
+async fn ask(gateway: &Arc<GatewayState>, settled: Timestamp) {
+    let waiting = &gateway.records.settled_thresholds;
+    let _round = waiting.round.lock().await;
     let now = gateway.clock.now();
-    for question in gateway.records.settled_thresholds.take_due(now) {
-        // A request that came later has told in its place.
-        let known = gateway.records.subjects.subject(&question.charge.key);
-        if known.is_none_or(|known| known.charged <= question.settled) {
+    let mut asked = Vec::new();
+    for question in waiting.take(settled) {
+        let ThresholdQuestion { worker, charge, settled, .. } = &question;
+        if !gateway.records.subjects.has_told_since(*worker, &charge.key, *settled) {
             let gateway = Arc::clone(gateway);
-            tokio::spawn(async move { ask_bucket(&gateway, question, now).await });
+            asked.push(tokio::spawn(async move { ask_bucket(&gateway, question, now).await }));
         }
+    }
+    for answer in asked {
+        // A panic in the task is logged.
+        let _ = answer.await;
     }
 }
 

@@ -9,6 +9,7 @@ use pingora::server::ShutdownSignal;
 use super::bucket_saver::BucketSaver;
 use super::signal_listener::SignalListener;
 use super::subject_names;
+use crate::gateway::enforcement::settled_thresholds;
 use crate::gateway::server::connection_limits::ConnectionLimits;
 use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
@@ -24,7 +25,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// How long the exit waits for cut tunnels to end.
 const CUT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How long the exit waits until the store knows which slots have ended.
+/// How long the exit waits for each answer of the store: about thresholds, about slots that have ended, and about names.
 const REPORT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Announces the drain. For `delay`, connections are still accepted, but responses say `Connection: close` and
@@ -60,9 +61,10 @@ async fn end_slots(gateway: &GatewayState) {
     let _ = tokio::time::timeout(REPORT_TIMEOUT, reported).await;
 }
 
-/// Does what must be done before the process ends: ends tunnels and slots, saves the buckets, and writes the access log and the
-/// records. Afterwards the process must end at once.
-pub(crate) async fn end_all(gateway: &GatewayState, saver: Option<&BucketSaver>) {
+/// Does what must be done before the process ends: asks which thresholds were reached, ends tunnels and slots, saves the buckets,
+/// and writes the access log and the records. Afterwards the process must end at once.
+pub(crate) async fn end_all(gateway: &Arc<GatewayState>, saver: Option<&BucketSaver>) {
+    let _ = tokio::time::timeout(REPORT_TIMEOUT, settled_thresholds::ask_all(gateway)).await;
     gateway.lifecycle.leave();
     cut_tunnels(gateway).await;
     end_slots(gateway).await;
@@ -86,7 +88,7 @@ fn reports_for_previous(gateway: &GatewayState) -> bool {
 /// Exits the process when the last connection has closed, after `drain.timeout`, or at a second signal. Connections in the
 /// queues of the `accepting` sockets count as open.
 pub(crate) async fn wait_and_exit(
-    gateway: &GatewayState,
+    gateway: &Arc<GatewayState>,
     limits: &ConnectionLimits,
     accepting: &AcceptingSockets,
     saver: Option<&BucketSaver>,

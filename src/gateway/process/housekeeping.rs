@@ -53,6 +53,9 @@ impl BackgroundService for Housekeeping {
             };
             tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save, subject_names::run(&gateway));
         });
+        // Costs settle during the drain too.
+        let gateway = Arc::clone(&self.gateway);
+        drop(supervise::spawn_critical("thresholds", async move { settled_thresholds::run(&gateway).await }));
         if let Some(leases) = &self.gateway.leases {
             // Requests that the process still has during its drain wait for leases too.
             let keeper = Arc::clone(&leases.keeper);
@@ -78,7 +81,6 @@ async fn sweep(gateway: &Arc<GatewayState>) {
         supervise::fault_point("housekeeping");
         gateway.store.sweep();
         gateway.access_logs.report_drops();
-        settled_thresholds::ask(gateway);
         let snapshot = gateway.snapshot.load();
         if let Some(tokens) = &snapshot.tokens {
             tokens.sweep();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::holds::{RULES, hold, job, settle, stores};
 use super::json_door::{config, start, take};
-use crate::support::{Gateway, RedisCluster, Replicas, eventually, tollgate};
+use crate::support::{Gateway, Orphan, RedisCluster, Replicas, eventually, tollgate};
 
 /// Returns the rules, with records of the pages.
 fn recorded(store: &str) -> String {
@@ -75,6 +75,49 @@ fn what_is_spent_in_memory_at_the_end_of_a_hold_is_recorded() {
     assert_eq!(settle(&mut client, &json!({"hold_id": id, "cost": 0})).status, 200);
     eventually("what is spent is recorded", || sums(&gateway, "acme") == (20, 1));
     assert_eq!(sums(&gateway, "zoo"), (0, 0));
+}
+
+/// The next process has its own copy of the buckets in memory, so the previous one does not know what was settled there.
+#[test]
+fn a_hold_in_memory_that_the_next_process_settles_is_not_recorded_again_by_the_previous_one() {
+    let mut gateway = start(&recorded(""));
+    let id = hold(&mut gateway.client(), "acme", "6s");
+    // A call whose body is not complete keeps the previous process.
+    let mut open = gateway.client();
+    open.write("POST /take HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{");
+    gateway.signal("USR2");
+    let _next = Orphan::of(&gateway, 1);
+    assert_eq!(settle(&mut gateway.client(), &json!({"hold_id": id, "cost": 5})).status, 200);
+    eventually("what is settled is recorded", || sums(&gateway, "acme") == (5, 1));
+    // What has become of the hold is not known there.
+    gateway.expect_logged("records lost");
+    assert_eq!(sums(&gateway, "acme"), (5, 1));
+    drop(open);
+    assert_eq!(gateway.wait().0.code(), Some(0), "{}", gateway.errors());
+    assert_eq!(sums(&gateway, "acme"), (5, 1));
+}
+
+#[test]
+fn what_is_settled_after_a_reload_is_recorded_under_the_attribute_of_the_take() {
+    let file = |subjects: &str| recorded("").replace("[\"descriptor:tenant\"]}", &format!("[{subjects}]}}"));
+    let gateway = start(&file("\"descriptor:kind\", \"descriptor:tenant\""));
+    let mut client = gateway.client();
+    let [swapped, removed] = [0; 2].map(|_| hold(&mut client, "acme", "1h"));
+    gateway.reload_text(&config("", &file("\"descriptor:tenant\", \"descriptor:kind\"")));
+    let settled = settle(&mut gateway.client(), &json!({"hold_id": swapped, "cost": 5}));
+    assert_eq!(settled.status, 200, "{settled:?}");
+    gateway.reload_text(&config("", &file("\"descriptor:tenant\"")));
+    let settled = settle(&mut gateway.client(), &json!({"hold_id": removed, "cost": 7}));
+    assert_eq!(settled.status, 200, "{settled:?}");
+    let named = |(from, subject): (Value, Value)| {
+        let text = std::fs::read_to_string(gateway.file("records.jsonl")).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let data = lines.map(|mut line| line["data"].take());
+        let of = data.filter(|data| data["subject_from"] == from && data["subject"] == subject);
+        of.map(|data| data["quantity"].as_u64().unwrap()).sum::<u64>()
+    };
+    eventually("both are recorded", || named((json!("descriptor:kind"), json!("job"))) == 5);
+    eventually("a subject of an attribute that is gone is none", || named((Value::Null, Value::Null)) == 7);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use super::{RULES, after_drain, read, records, send, sum, wait_for};
-use crate::support::{Client, Gateway, Orphan, Upstream, eventually};
+use crate::support::{Client, Gateway, Orphan, Redis, Upstream, eventually};
 
 #[test]
 fn an_interrupt_and_a_second_signal_write_the_interval() {
@@ -73,6 +73,50 @@ rules:
     assert_eq!(client.response("GET").unwrap().status, 200);
     gateway.wait();
     assert_eq!(sum(&read(&gateway.file("records.jsonl")), "ann", "quantity"), 1);
+}
+
+#[test]
+fn thresholds_of_costs_that_settle_while_the_process_drains_are_reported() {
+    let rules = "
+rules:
+  - {name: answered, limit_keys: [header:x-user], algorithm: fixed_window, algorithm_config: {limit: 1, window: 366d, count_on: [2xx]}, meter: api-month}
+";
+    let redis = Redis::start();
+    let records = records("1d").replace("}", ", thresholds: [100%]}");
+    for store in [String::new(), redis.patient_store() + "\n"] {
+        let (upstream, answer) = Upstream::answering_when_told();
+        let mut gateway = Gateway::start(&upstream, &format!("{store}{rules}{records}"));
+        if !store.is_empty() {
+            eventually("no older gateway runs", || gateway.metric("rate_limiter_live_gateways", &[]) == 1.0);
+        }
+        let mut clients = ["ann", "bob"].map(|user| {
+            let mut client = gateway.client();
+            client.write(&format!("GET /slow HTTP/1.1\r\nHost: a\r\nX-User: {user}\r\n\r\n"));
+            client
+        });
+        eventually("the requests are under way", || upstream.count() == 2);
+        gateway.drain();
+        let told = || {
+            let lines = read(&gateway.file("records.jsonl")).into_iter();
+            lines.filter(|line| line["type"] == "tollgate.threshold").count()
+        };
+        // The first one while another request still runs, the second one at the exit.
+        answer.send(()).unwrap();
+        eventually("the first threshold is reported during the drain", || told() == 1);
+        answer.send(()).unwrap();
+        for client in &mut clients {
+            assert_eq!(client.response("GET").unwrap().status, 200);
+        }
+        assert_eq!(gateway.wait().0.code(), Some(0), "{}", gateway.errors());
+        let lines = read(&gateway.file("records.jsonl"));
+        let mut told: Vec<&str> = lines
+            .iter()
+            .filter(|line| line["type"] == "tollgate.threshold")
+            .map(|line| line["data"]["subject"].as_str().unwrap())
+            .collect();
+        told.sort_unstable();
+        assert_eq!(told, ["ann", "bob"]);
+    }
 }
 
 #[test]

@@ -10,14 +10,12 @@ use parking_lot::Mutex;
 
 use super::table::RecordKey;
 use super::writer::RecordWriter;
-use base::time::{Micros, Timestamp};
+use base::time::Timestamp;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Charge;
 use ledger::cost::Cost;
 use stores::Worker;
 
-/// How long a request has time to tell in place of the question.
-const WAIT: Micros = Micros(1_000_000);
 /// The most buckets that are kept, and that are asked at a time: those of which the largest share is used. Of others, the next
 /// request tells.
 const MOST: usize = 10_000;
@@ -48,7 +46,11 @@ impl ThresholdQuestion {
 
 /// The buckets that wait to be asked.
 #[derive(Debug, Default)]
-pub(crate) struct SettledThresholds(Mutex<HashMap<BucketKey, ThresholdQuestion>>);
+pub(crate) struct SettledThresholds {
+    waiting: Mutex<HashMap<BucketKey, ThresholdQuestion>>,
+    /// Locked while buckets are asked, so that an exit can wait for their answers.
+    pub round: tokio::sync::Mutex<()>,
+}
 
 impl SettledThresholds {
     /// Adds a bucket whose limit has thresholds. A later cost takes the place of an earlier one.
@@ -56,19 +58,17 @@ impl SettledThresholds {
         if question.charge.algorithm.thresholds().is_empty() {
             return;
         }
-        let mut waiting = self.0.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.len() < MOST || waiting.contains_key(&question.charge.key) {
             waiting.insert(question.charge.key, question);
         }
     }
 
-    /// Takes the buckets that have waited long enough.
-    pub(crate) fn take_due(&self, now: Timestamp) -> Vec<ThresholdQuestion> {
-        let mut waiting = self.0.lock();
-        let mut due: Vec<ThresholdQuestion> = waiting
-            .extract_if(|_, question| now.since(question.settled) >= WAIT)
-            .map(|(_, question)| question)
-            .collect();
+    /// Takes the buckets whose last cost was settled at this time or before.
+    pub(crate) fn take(&self, settled: Timestamp) -> Vec<ThresholdQuestion> {
+        let mut waiting = self.waiting.lock();
+        let mut due: Vec<ThresholdQuestion> =
+            waiting.extract_if(|_, question| question.settled <= settled).map(|(_, question)| question).collect();
         drop(waiting);
         due.sort_unstable_by_key(|question| std::cmp::Reverse(question.share()));
         due.truncate(MOST_AT_ONCE);

@@ -36,6 +36,8 @@ pub(crate) struct IndexedSubject {
     /// When the bucket was last charged, and until when it is listed.
     pub charged: Timestamp,
     pub until: Timestamp,
+    /// When the last request arrived that was told which thresholds the bucket has reached. Zero if there was none.
+    told: Timestamp,
     telling: Telling,
 }
 
@@ -68,6 +70,8 @@ pub(crate) struct IndexedCharge<'c> {
     pub limit: (&'c str, &'c str),
     /// The time until the bucket is full. `None` if it is not known.
     pub reset_after: Option<Micros>,
+    /// When the request arrived, if the store has told it which thresholds the bucket has reached.
+    pub told: Option<Timestamp>,
     /// The present time of the process.
     pub now: Timestamp,
 }
@@ -94,8 +98,8 @@ impl SubjectIndex {
 
     /// Remembers the subject of a bucket. If there is no room, the bucket is not listed.
     pub(crate) fn note(&self, Worker(worker): Worker, charge: IndexedCharge<'_>) {
-        let IndexedCharge { key, subject: (attribute, value), algorithm, limit: (policy, name), reset_after, now } =
-            charge;
+        let IndexedCharge { key, subject: (attribute, value), algorithm, limit, reset_after, told, now } = charge;
+        let (policy, name) = limit;
         let Some(table) = self.tables.get(worker) else { return };
         let mut table = table.lock();
         let Table { entries, waiting, .. } = &mut *table;
@@ -113,6 +117,7 @@ impl SubjectIndex {
                 is_new = true;
             }
             (known.algorithm, known.charged, known.until) = (algorithm, now, until.unwrap_or(known.until));
+            known.told = told.map_or(known.told, |told| told.max(known.told));
             if is_new && known.telling != Telling::Waits {
                 known.telling = Telling::Waits;
                 waiting.push(key);
@@ -138,6 +143,7 @@ impl SubjectIndex {
                     is_shared: false,
                     charged: now,
                     until,
+                    told: told.unwrap_or_default(),
                     telling: Telling::Waits,
                 },
             );
@@ -197,6 +203,13 @@ impl SubjectIndex {
         found
     }
 
+    /// Returns whether the bucket has told its thresholds to a request that arrived at this worker after `settled`. The call of such
+    /// a request has brought to the store what the worker had settled by then.
+    pub(crate) fn has_told_since(&self, Worker(worker): Worker, key: &BucketKey, settled: Timestamp) -> bool {
+        let Some(table) = self.tables.get(worker) else { return false };
+        table.lock().entries.get(key).is_some_and(|known| known.told > settled)
+    }
+
     /// Returns the subject of a bucket. `None` if it is not known.
     pub(crate) fn subject(&self, key: &BucketKey) -> Option<IndexedSubject> {
         let known = self.tables.iter().filter_map(|table| table.lock().entries.get(key).cloned());
@@ -220,6 +233,7 @@ mod tests {
             algorithm: Algorithm::FixedWindow(FixedWindow::new(5, window).unwrap()),
             limit: ("plan", "free"),
             reset_after: Some(Micros(60_000_000)),
+            told: None,
             now: Timestamp(now),
         }
     }
@@ -283,6 +297,23 @@ mod tests {
         index.note(Worker(0), IndexedCharge { key: BucketKey([2; 16]), ..unasked });
         let count = |name, now| index.of_limits(|_, limit| limit == name, Timestamp(now)).len();
         assert_eq!((count("free", 0), count("pro", 3_600_000_000)), (0, 1));
+    }
+
+    #[test]
+    fn only_a_later_request_of_the_same_worker_that_the_store_has_answered_was_told() {
+        let index = SubjectIndex::new(2);
+        let told = |at| IndexedCharge { told: Some(Timestamp(at)), ..charge(1, "ann", 20) };
+        let has_told = |worker| index.has_told_since(Worker(worker), &BucketKey([1; 16]), Timestamp(10));
+        for one in [charge(1, "ann", 20), told(9), told(10), charge(1, "ann", 30)] {
+            index.note(Worker(0), one);
+            assert!(!has_told(0), "{one:?}");
+        }
+        index.note(Worker(1), told(11));
+        assert_eq!([0, 1, 9].map(has_told), [false, true, false]);
+        for one in [told(11), told(5), charge(1, "ann", 30)] {
+            index.note(Worker(0), one);
+            assert!(has_told(0), "{one:?}");
+        }
     }
 
     #[test]
