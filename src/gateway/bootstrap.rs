@@ -142,6 +142,9 @@ pub(crate) fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> R
     let fd_budget = fd_budget(&config);
     fd_budget.warn_if_clamped(&config.bounds);
     let gateway = Arc::new(state(config, collectors, threads)?);
+    if inherited.is_upgrade() {
+        gateway.lifecycle.set_accept_phase(AcceptPhase::NotYet);
+    }
     let bucket_saver = bucket_saver(&gateway, &inherited)?.map(Arc::new);
     let status = Arc::new(Status::new(&gateway.clock, admin.as_ref().and_then(|admin| admin.address.inet())));
     let reload = Reload::new(Arc::clone(&gateway), fd_budget, sources, relog);
@@ -172,9 +175,7 @@ fn fd_budget(config: &Config) -> FdBudget {
 fn bucket_saver(gateway: &GatewayState, inherited: &InheritedSockets) -> Result<Option<BucketSaver>, StartError> {
     let saver = BucketSaver::new(&gateway.snapshot.load().config.store, &gateway.metrics);
     let Some(memory) = gateway.store.local_buckets() else { return Ok(None) };
-    if inherited.is_upgrade() {
-        gateway.lifecycle.set_accept_phase(AcceptPhase::NotYet);
-    } else if let Some(saver) = &saver {
+    if let Some(saver) = saver.as_ref().filter(|_| !inherited.is_upgrade()) {
         saver.claim().map_err(|error| StartError::BucketFile { file: saver.settings().path.clone(), error })?;
         saver.load(memory);
     }

@@ -26,6 +26,7 @@ pub(crate) async fn receive(
     inherited: InheritedSockets,
 ) -> InheritedSockets {
     if !inherited.is_upgrade() || gateway.store.is_shared() {
+        gateway.lifecycle.set_accept_phase(AcceptPhase::Open);
         return inherited;
     }
     let (receiving, saver) = (Arc::clone(gateway), saver.cloned());

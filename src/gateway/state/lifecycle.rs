@@ -7,7 +7,8 @@ use tokio::sync::{Notify, watch};
 /// Whether the process accepts new connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AcceptPhase {
-    /// No connection is accepted yet, because the previous process has not handed over its buckets.
+    /// No connection is accepted yet: the previous process accepts them until this one has its buckets, or has reached the store and
+    /// the keys.
     NotYet,
     #[default]
     Open,

@@ -2,9 +2,12 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{Client, ConfigDirectory, Gateway, Load, Orphan, Upstream, eventually};
+use crate::support::slots::EndOfLoad;
+use crate::support::{Answers, Client, ConfigDirectory, Gateway, Load, Orphan, Redis, Relay, Upstream, eventually};
 
 #[test]
 fn an_upgrade_under_load_loses_no_request() {
@@ -43,6 +46,39 @@ fn during_an_upgrade_the_address_stays_ready() {
     for _ in 0..20 {
         assert_eq!(Client::connect(gateway.admin).get("/readyz", &[("Connection", "close")]).status, 200);
     }
+}
+
+#[test]
+fn the_next_process_accepts_nothing_before_it_has_reached_the_store() {
+    let (upstream, redis) = (Upstream::start(), Redis::start());
+    let relay = Relay::start(redis.port);
+    let store = redis.patient_store().replace(&redis.port.to_string(), &relay.port.to_string());
+    let rule = "rules: [{name: r, limit_keys: [path], algorithm_config: {rps: 1000, burst: 100000}}]";
+    let mut gateway = Gateway::start(&upstream, &format!("{store}\n{rule}"));
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    // A connection takes several round trips until it can be used.
+    relay.set(Answers::Late(Duration::from_millis(100)));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let call = || {
+        let mut answered = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            let response = Client::connect(gateway.http).get("/", &[("Connection", "close")]);
+            assert_eq!(response.status, 200, "{response:?}");
+            answered += 1;
+        }
+        answered
+    };
+    let answered: usize = std::thread::scope(|scope| {
+        let end = EndOfLoad(Arc::clone(&is_over));
+        let callers: Vec<_> = (0..8).map(|_| scope.spawn(call)).collect();
+        std::thread::sleep(Duration::from_millis(200));
+        gateway.signal("USR2");
+        Orphan::of(&gateway, 1);
+        eventually("the first process leaves", || gateway.errors().contains("drained"));
+        drop(end);
+        callers.into_iter().map(|caller| caller.join().expect("a call failed")).sum()
+    });
+    assert_eq!((gateway.wait().0.code(), upstream.seen().len()), (Some(0), answered), "{}", gateway.errors());
 }
 
 #[test]
