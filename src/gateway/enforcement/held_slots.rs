@@ -17,7 +17,7 @@ use ledger::algorithm::Algorithm;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Plan, Settlement};
 use ledger::cost::Cost;
-use ledger::holds::TimedHold;
+use ledger::holds::{Owner, TimedHold};
 use rules::rule::Mode;
 use stores::{Reservation, granted_asks};
 
@@ -44,6 +44,7 @@ struct Held {
 /// What a timed hold reserves of recorded budgets.
 #[derive(Debug)]
 pub(super) struct TimedReserves {
+    pub owner: Owner,
     /// How long the hold lasts from its take.
     pub life: Micros,
     pub reserves: Vec<UnsettledReserve>,
@@ -113,13 +114,18 @@ impl HeldSlots {
             Some(UnsettledReserve { bucket, algorithm, reserved, record: records.get_mut(index)?.take()? })
         });
         let mut held = Box::new(Held::counting(gateway, snapshot, plan, settlement));
-        held.timed = Some(TimedReserves { life: hold.life, reserves: reserves.collect() });
+        held.timed = Some(TimedReserves { owner: hold.owner, life: hold.life, reserves: reserves.collect() });
         HeldSlots { held: Some(held) }
     }
 
     /// Takes what a timed hold reserves of recorded budgets. `None` for a request, and if nothing is held.
     pub(super) fn take_timed(&mut self) -> Option<TimedReserves> {
         self.held.as_mut()?.timed.take()
+    }
+
+    /// Returns the owner of what a timed hold has taken. `None` for a request, and if nothing is held.
+    pub(crate) fn timed_owner(&self) -> Option<Owner> {
+        Some(self.held.as_ref()?.timed.as_ref()?.owner)
     }
 
     /// Returns the costs that are known only when the request has ended. `None` for almost all requests.

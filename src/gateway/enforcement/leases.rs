@@ -11,7 +11,7 @@ use decision::speaking_limit::awaits_home;
 use ledger::algorithm::Algorithm;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::cost::Cost;
-use ledger::holds::TimedHold;
+use ledger::holds::{Owner, TimedHold};
 use ledger::outcome::{Outcome, ToldThresholds, Verdict};
 use stores::{AskAnswer, Caller, LeaseKeeper, PurseBucket, TakeFailure, TakeReply, Worker};
 
@@ -28,6 +28,7 @@ pub(super) struct WaitingRequest {
     pub patience: Patience,
     /// When the head of the request had arrived.
     pub at: Timestamp,
+    /// The timed hold of the last try.
     pub hold: Option<TimedHold>,
 }
 
@@ -42,7 +43,8 @@ pub(super) fn is_due(plan: &Plan, settlement: &Settlement) -> bool {
 }
 
 /// Asks home for the purses of a plan that was charged. A granted request does not wait. One that only purses could not pay waits
-/// for their leases, at most for `timeout`, and is charged again. Returns the last answer of the store: a refusal without a wait if home gave no answer in time.
+/// for their leases, at most for `timeout`, and is charged again. Returns the last answer of the store: a refusal without a wait if home gave
+/// no answer in time. `request` then has the timed hold of that try.
 /// `record_told` gets the answers with which the request waits, because buckets tell a threshold once.
 ///
 /// # Errors
@@ -52,7 +54,7 @@ pub(super) async fn settle(
     Leases { keeper, health }: &Leases,
     plan: &Plan,
     mut taken: TakeReply,
-    request: WaitingRequest,
+    request: &mut WaitingRequest,
     timeout: Micros,
     record_told: impl Fn(&TakeReply),
 ) -> Result<Option<TakeReply>, TakeFailure> {
@@ -91,21 +93,23 @@ pub(super) async fn settle(
             return Ok(Some(taken));
         }
         let evicted = taken.evicted;
-        match take_again(gateway, plan, &request, most).await? {
+        match take_again(gateway, plan, request, most).await? {
             Some(again) => taken = TakeReply { evicted: again.evicted + evicted, ..again },
             None => return Ok(None),
         }
     }
 }
 
-/// Charges a request again, and waits for the store for at most `most`.
+/// Charges a request again, and waits for the store for at most `most`. A timed hold is a new owner: what the nodes of a cluster give back
+/// of the last try settles that one, perhaps later than this try.
 async fn take_again(
     gateway: &GatewayState,
     plan: &Plan,
-    request: &WaitingRequest,
+    request: &mut WaitingRequest,
     most: Option<Micros>,
 ) -> Result<Option<TakeReply>, TakeFailure> {
     let (worker, caller) = (request.worker, request.caller.clone());
+    request.hold = request.hold.map(|hold| TimedHold { owner: Owner::of_timed_hold(fastrand::u64(..)), ..hold });
     match (request.hold, most) {
         (Some(hold), most) => gateway.store.take_timed(worker, plan, caller, most, hold.within(plan)).await,
         (None, Some(most)) => gateway.store.take_within(most, worker, plan, caller).await,

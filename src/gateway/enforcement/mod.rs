@@ -348,7 +348,7 @@ async fn charge(
     if let Some(records) = snapshot.records.as_ref().filter(|_| tells) {
         records.tell_thresholds(&mut plan);
     }
-    let hold = hold.filter(|_| plan.holds());
+    let mut hold = hold.filter(|_| plan.holds());
     let leases = gateway.leases.as_ref().filter(|_| leases::has_purse(&plan));
     let waiting = leases.map(|_| WaitingRequest { worker, caller: caller.clone(), patience, at, hold });
     let answer = match (hold, patience) {
@@ -368,10 +368,13 @@ async fn charge(
         leases.keeper.is_used(&plan);
     }
     let answer = match (leases, waiting, answer) {
-        (Some(leases), Some(waiting), Ok(Some(taken))) if leases::is_due(&plan, &taken.settlement) => {
+        (Some(leases), Some(mut waiting), Ok(Some(taken))) if leases::is_due(&plan, &taken.settlement) => {
             let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
             let record_told = |taken: &TakeReply| recording::record_told(gateway, snapshot, &plan, taken, requests);
-            Box::pin(leases::settle(gateway, leases, &plan, taken, waiting, timeout, record_told)).await
+            let settled = leases::settle(gateway, leases, &plan, taken, &mut waiting, timeout, record_told);
+            let answer = Box::pin(settled).await;
+            hold = waiting.hold;
+            answer
         }
         (_, _, answer) => answer,
     };

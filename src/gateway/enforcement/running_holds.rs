@@ -54,14 +54,8 @@ struct RunningHold {
 
 impl RunningHolds {
     /// Keeps a hold that has just been taken. Nothing is kept if `held` is empty.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        gateway: &Arc<GatewayState>,
-        worker: Worker,
-        owner: Owner,
-        mut held: HeldSlots,
-    ) {
-        let Some(TimedReserves { life, reserves }) = held.take_timed() else { return };
+    pub(crate) fn begin(self: &Arc<Self>, gateway: &Arc<GatewayState>, worker: Worker, mut held: HeldSlots) {
+        let Some(TimedReserves { owner, life, reserves }) = held.take_timed() else { return };
         // The hold began before its answer came, so it ends at this time at the latest.
         let end = gateway.clock.now().plus(life);
         let mut table = self.0.lock();

@@ -2,6 +2,7 @@
 
 mod faults;
 mod granted;
+mod holds;
 mod life;
 mod recorded;
 

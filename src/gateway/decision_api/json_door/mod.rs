@@ -192,18 +192,18 @@ impl PendingTake {
         let asked = [(request, take.hits())];
         let found = decide_descriptors(&gateway, &snapshot, asked, arrival, &shared.json).await;
         let CallFindings { decision, payment, held, .. } = found;
-        if let Some(hold) = hold {
-            shared.running_holds.begin(&gateway, worker, hold.owner, held);
-        }
-        let hold_id = hold.zip(snapshot.hold_key.as_ref()).and_then(|(hold, key)| {
+        // A call that was tried several times has the owner of the last try.
+        let owner = held.timed_owner().or(hold.map(|hold| hold.owner));
+        shared.running_holds.begin(&gateway, worker, held);
+        let hold_id = owner.zip(snapshot.hold_key.as_ref()).and_then(|(owner, key)| {
             let subject = snapshot.records.as_ref().map(|records| records.held_subject(&records.subject(&request)));
             let subject = subject.unwrap_or_default();
             let tag = |charge: &Charge| config.rules.limit(charge.limit).map(|limit| limit.tag(0));
             let held = match payment.as_deref() {
                 Some(Payment::Settled { plan, settlement, .. }) => {
-                    HeldTake::of(hold.owner, subject, (plan, settlement), tag)
+                    HeldTake::of(owner, subject, (plan, settlement), tag)
                 }
-                _ => HeldTake { owner: hold.owner, subject, buckets: Vec::new() },
+                _ => HeldTake { owner, subject, buckets: Vec::new() },
             };
             held.id(key)
         });
