@@ -1,6 +1,7 @@
 //! Serves one call: checks who asks, gets the answer from the door, and writes it.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -79,7 +80,7 @@ async fn serve_call<C: BodyClient>(
         None => Ok(Ok(Bytes::new())),
     };
     let answer = match body {
-        Ok(body) => client.until(WaitEnd::RequestEnds, answer(call, snapshot, asked, body)).await,
+        Ok(body) => client.until(WaitEnd::RequestEnds, pin!(answer(call, snapshot, asked, body))).await,
         Err(fault) => Err(fault),
     };
     finish(client, call, answer).await

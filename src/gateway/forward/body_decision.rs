@@ -1,5 +1,7 @@
 //! Reads the body of a request whose rules need it, and decides about the request.
 
+use std::pin::pin;
+
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
@@ -82,7 +84,8 @@ pub(super) async fn decide_with_body<C: ForwardingClient>(
         };
         let known = request.with_body(Some(&values));
         let decided = open.resume(gateway, snapshot, &known, read);
-        match client.until(WaitEnd::RequestEnds, decided).await? {
+        let decided = client.until(WaitEnd::RequestEnds, pin!(decided)).await?;
+        match decided {
             Ok(findings) => {
                 let question = findings.held.costs().and_then(|costs| costs.usage_question());
                 if let (Some(body), Some(question)) = (&mut body, question) {

@@ -1,5 +1,7 @@
 //! Forwards an admitted request, one attempt after another, for every pair of protocols.
 
+use std::pin::pin;
+
 use http::header::TE;
 use http::{HeaderValue, Method};
 
@@ -95,7 +97,7 @@ pub(super) async fn forward<C: ForwardingClient>(
         client.expect_body_later();
     }
     loop {
-        let (connection, attempt) = client.until(WaitEnd::ClientLeaves, request.connect()).await??;
+        let (connection, attempt) = client.until(WaitEnd::ClientLeaves, pin!(request.connect())).await??;
         if let Some(deadline) = request.attempts.deadline {
             client.set_deadline(deadline);
         }

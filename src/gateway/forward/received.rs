@@ -1,5 +1,6 @@
 //! Handles a request whose head has been read: decides about it, and answers it or forwards it.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use super::body_decision::{decide_with_body, has_body};
@@ -166,8 +167,9 @@ async fn decide_about<'e, 'f, C: ForwardingClient>(
     let payment = if received.record.is_some() { PaymentRecord::Keep } else { PaymentRecord::Discard };
     let unread = if has_body(head) { BodyValues::default() } else { BodyValues::absent() };
     let with_body = request.with_body(Some(&unread));
-    let decide = decide(gateway, &snapshot, &with_body, arrival, payment);
-    let (findings, body) = match client.until(WaitEnd::RequestEnds, decide).await? {
+    let decided =
+        client.until(WaitEnd::RequestEnds, pin!(decide(gateway, &snapshot, &with_body, arrival, payment))).await?;
+    let (findings, body) = match decided {
         Ok(findings) => (findings, None),
         // Few requests are decided by their bodies. This future is on the heap, so that it does not enlarge the task of
         // every request.

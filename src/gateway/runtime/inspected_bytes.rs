@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(third.raise_to(31, 100), Err(InspectedFull));
         assert_eq!(third.keep(), Err(InspectedFull));
         assert_eq!(second.raise_to(55, 100), Err(InspectedFull), "it is of the client that holds most");
-        assert_eq!(modest.raise_to(60, 100), Ok(()));
+        assert_eq!(modest.raise_to(50, 100), Ok(()));
         assert_eq!(second.given_up().await, InspectedFull);
         assert_eq!(modest.raise_to(71, 100), Err(InspectedFull), "what was read whole stays");
         drop((greedy, modest));

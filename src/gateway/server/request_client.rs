@@ -1,6 +1,6 @@
 //! Defines the interface to a client, for all versions of HTTP.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http::header::EXPECT;
@@ -86,17 +86,17 @@ pub(crate) trait RequestClient: Send {
     /// Reads the rest of a request that has been answered. Returns whether another request may follow on the connection.
     fn read_rest(&mut self) -> impl Future<Output = Reuse> + Send;
 
-    /// Waits for something that a request needs, such as a decision or a connection to an upstream.
+    /// Waits for something that a request needs, such as a decision or a connection to an upstream. The future stays where its owner
+    /// has pinned it: in this one, it would have its place twice, and every request copies the whole.
     ///
     /// # Errors
     /// If an event of `end` ends the wait first.
     fn until<T>(
         &mut self,
         end: WaitEnd,
-        wait: impl Future<Output = T> + Send,
+        mut wait: Pin<&mut (impl Future<Output = T> + Send)>,
     ) -> impl Future<Output = Result<T, ClientFault>> + Send {
         async move {
-            let mut wait = pin!(wait);
             // After the first poll, the client is always checked.
             let mut asks = self.asks_before_wait();
             std::future::poll_fn(|cx| {

@@ -83,7 +83,7 @@ fn a_client_with_many_slow_bodies_does_not_keep_out_others() {
     let gateway = Gateway::before(&Upstream::start())
         .with(BY_MODEL)
         .with(LISTENERS)
-        .with("limits: {inspect_total: 100KiB}")
+        .with("limits: {inspect_total: 90KiB}")
         .with("client_ip: {trusted_proxies: [127.0.0.1]}")
         .start();
     let begin = |address: &str| {

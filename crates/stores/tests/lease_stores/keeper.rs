@@ -21,7 +21,7 @@ use crate::support::redis::Redis;
 struct Far {
     keeper: Arc<LeaseKeeper>,
     running: tokio::task::JoinHandle<()>,
-    _servers: (Postgres, Redis),
+    _parts: (Region, Relay, Postgres, Redis),
 }
 
 /// Starts a keeper of a region whose home is 80 ms away.
@@ -37,7 +37,7 @@ async fn far(events: LeaseSink) -> Far {
     let purses = LeaseStore::beside(Arc::clone(&region.store));
     let keeper = Arc::new(LeaseKeeper::new(purses, home, own, Clock::system(), events));
     let running = tokio::spawn(Arc::clone(&keeper).run());
-    Far { keeper, running, _servers: (server, redis) }
+    Far { keeper, running, _parts: (region, relay, server, redis) }
 }
 
 fn bucket(key: [u8; 2], purse: Algorithm) -> PurseBucket {
