@@ -396,7 +396,7 @@ async fn charge(
     }
     counting::count_settlement(snapshot, &plan, &taken);
     bans::count_bans(snapshot, &plan, &taken.settlement, requests, || gateway.clock.now());
-    let records = recording::record(gateway, snapshot, worker, &plan, &taken, requests);
+    let records = recording::record(gateway, snapshot, (worker, at), &plan, &taken, requests);
     let TakeReply { now, settlement, source, reservation, .. } = taken;
     let held = match hold {
         None => HeldSlots::new(gateway, snapshot, &plan, &settlement, reservation, model, records),

@@ -122,11 +122,12 @@ impl UnsettledRecord {
     }
 }
 
-/// Adds the outcomes of a plan to the records. Returns the records of the costs that are not known yet.
+/// Adds the outcomes of a plan to the records. `arrived` is when the request did. Returns the records of the costs that are not known
+/// yet.
 pub(super) fn record(
     gateway: &GatewayState,
     snapshot: &Snapshot,
-    worker: Worker,
+    (worker, arrived): (Worker, Timestamp),
     plan: &Plan,
     taken: &TakeReply,
     requests: ChargedRequests<'_>,
@@ -138,7 +139,9 @@ pub(super) fn record(
         let Some(outcome) = taken.settlement.enforced.get(index) else { continue };
         let Some(key) = records.key(charge.limit, &subject) else { continue };
         let at = StoreMoment::of(gateway, taken, &charge.algorithm);
-        index_subject(gateway, snapshot, worker, (charge, outcome), records.named(&subject));
+        let is_told = taken.source == Source::Store && !charge.algorithm.thresholds().is_empty();
+        let told = Some(arrived).filter(|_| is_told && outcome.verdict != Verdict::Unasked);
+        index_subject(gateway, snapshot, worker, (charge, outcome, told), records.named(&subject));
         // Of a request that was decided in parts, some buckets may be those of the store although others are not.
         if outcome.told != ToldThresholds::default() && !plan.is_only_checked(index) {
             let key = key.clone().in_period(at.period(&charge.algorithm, outcome));
@@ -172,12 +175,12 @@ pub(super) fn add_told(writer: &RecordWriter, key: &RecordKey, algorithm: &Algor
     }
 }
 
-/// Remembers the subject of a bucket, so that an operator can list it.
+/// Remembers the subject of a bucket, so that an operator can list it, and when the bucket has told its thresholds.
 fn index_subject(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     worker: Worker,
-    (charge, outcome): (&Charge, &Outcome),
+    (charge, outcome, told): (&Charge, &Outcome, Option<Timestamp>),
     subject: Option<(&str, &[u8])>,
 ) {
     let (Some(subject), Some((limit, _))) = (subject, snapshot.limit(charge.limit)) else { return };
@@ -185,7 +188,7 @@ fn index_subject(
     let (limit, now) = ((&*limit.policy, &*limit.name), gateway.clock.now());
     // A bucket that was not asked has no level.
     let reset_after = (outcome.verdict != Verdict::Unasked).then_some(outcome.reset_after);
-    let one = IndexedCharge { key, subject, algorithm, limit, reset_after, now };
+    let one = IndexedCharge { key, subject, algorithm, limit, reset_after, told, now };
     gateway.records.subjects.note(worker, one);
 }
 

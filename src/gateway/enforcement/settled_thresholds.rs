@@ -41,9 +41,8 @@ async fn ask(gateway: &Arc<GatewayState>, settled: Timestamp) {
     let now = gateway.clock.now();
     let mut asked = Vec::new();
     for question in waiting.take(settled) {
-        // A request that came later has told in its place.
-        let known = gateway.records.subjects.subject(&question.charge.key);
-        if known.is_none_or(|known| known.charged <= question.settled) {
+        let ThresholdQuestion { worker, charge, settled, .. } = &question;
+        if !gateway.records.subjects.has_told_since(*worker, &charge.key, *settled) {
             let gateway = Arc::clone(gateway);
             asked.push(tokio::spawn(async move { ask_bucket(&gateway, question, now).await }));
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{get, upstream};
+use super::{begin, get, upstream};
 use crate::support::{Gateway, Postgres, Redis, eventually};
 
 const RULES: &str = "
@@ -56,6 +56,31 @@ fn what_requests_have_cost_tells_thresholds_once_without_another_request() {
         let requests: f64 = both.iter().map(|gateway| gateway.metric("rate_limiter_requests_total", &[])).sum();
         assert!((requests - 4.0).abs() < 0.1, "{requests}");
     }
+}
+
+/// A refusal that does not ask the store tells nothing.
+#[test]
+fn a_request_that_is_refused_without_the_store_does_not_answer_for_the_question() {
+    let (upstream, finish) = upstream::start();
+    let redis = Redis::start();
+    let rules = RULES.replace("[50%, 80%]", "[100%]");
+    let gateway = Gateway::start(&upstream, &format!("threads: 1\n{rules}{}", redis.patient_store()));
+    eventually("no older gateway runs", || gateway.metric("rate_limiter_live_gateways", &[]) == 1.0);
+    let held = |amount| gateway.expect("rate_limiter_held", &["rule=\"spend\""], amount);
+    // Of this one, the cost is not known yet.
+    let mut running = begin(&gateway, "/hold/cost/4", "ann");
+    held(2.0);
+    assert_eq!(get(&gateway, "/cost/15", "ann").status, 200);
+    held(2.0);
+    assert_eq!(get(&gateway, "/cost/4", "ann").status, 200);
+    held(2.0);
+    // From now on, the gateway knows for a second that ann's bucket is short.
+    assert_eq!(get(&gateway, "/cost/1", "ann").status, 429);
+    finish.send(()).unwrap();
+    assert_eq!(running.response("GET").unwrap().status, 200);
+    held(0.0);
+    assert_eq!(get(&gateway, "/cost/1", "ann").status, 429);
+    eventually("the threshold is reported", || told(&[&gateway]) == [json!(["ann", "100%", 20])]);
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(crate) struct IndexedSubject {
     /// When the bucket was last charged, and until when it is listed.
     pub charged: Timestamp,
     pub until: Timestamp,
+    /// When the last request arrived that was told which thresholds the bucket has reached. Zero if there was none.
+    told: Timestamp,
     telling: Telling,
 }
 
@@ -68,6 +70,8 @@ pub(crate) struct IndexedCharge<'c> {
     pub limit: (&'c str, &'c str),
     /// The time until the bucket is full. `None` if it is not known.
     pub reset_after: Option<Micros>,
+    /// When the request arrived, if the store has told it which thresholds the bucket has reached.
+    pub told: Option<Timestamp>,
     /// The present time of the process.
     pub now: Timestamp,
 }
@@ -94,8 +98,8 @@ impl SubjectIndex {
 
     /// Remembers the subject of a bucket. If there is no room, the bucket is not listed.
     pub(crate) fn note(&self, Worker(worker): Worker, charge: IndexedCharge<'_>) {
-        let IndexedCharge { key, subject: (attribute, value), algorithm, limit: (policy, name), reset_after, now } =
-            charge;
+        let IndexedCharge { key, subject: (attribute, value), algorithm, limit, reset_after, told, now } = charge;
+        let (policy, name) = limit;
         let Some(table) = self.tables.get(worker) else { return };
         let mut table = table.lock();
         let Table { entries, waiting, .. } = &mut *table;
@@ -113,6 +117,7 @@ impl SubjectIndex {
                 is_new = true;
             }
             (known.algorithm, known.charged, known.until) = (algorithm, now, until.unwrap_or(known.until));
+            known.told = told.map_or(known.told, |told| told.max(known.told));
             if is_new && known.telling != Telling::Waits {
                 known.telling = Telling::Waits;
                 waiting.push(key);
@@ -138,6 +143,7 @@ impl SubjectIndex {
                     is_shared: false,
                     charged: now,
                     until,
+                    told: told.unwrap_or_default(),
                     telling: Telling::Waits,
                 },
             );
@@ -197,13 +203,11 @@ impl SubjectIndex {
         found
     }
 
-    /// Returns the subject of a bucket. `None` if it is not known.
-    pub(crate) fn subject(&self, key: &BucketKey) -> Option<IndexedSubject> {
-        let known = self.tables.iter().filter_map(|table| table.lock().entries.get(key).cloned());
-        known.reduce(|mut one, other| {
-            one.join(&other);
-            one
-        })
+    /// Returns whether the bucket has told its thresholds to a request that arrived at this worker after `settled`. The call of such
+    /// a request has brought to the store what the worker had settled by then.
+    pub(crate) fn has_told_since(&self, Worker(worker): Worker, key: &BucketKey, settled: Timestamp) -> bool {
+        let Some(table) = self.tables.get(worker) else { return false };
+        table.lock().entries.get(key).is_some_and(|known| known.told > settled)
     }
 }
 
@@ -220,8 +224,13 @@ mod tests {
             algorithm: Algorithm::FixedWindow(FixedWindow::new(5, window).unwrap()),
             limit: ("plan", "free"),
             reset_after: Some(Micros(60_000_000)),
+            told: None,
             now: Timestamp(now),
         }
+    }
+
+    fn subject(index: &SubjectIndex, bucket: u8) -> Option<IndexedSubject> {
+        index.of_limits(|_, _| true, Timestamp(0)).remove(&BucketKey([bucket; 16]))
     }
 
     #[test]
@@ -233,14 +242,14 @@ mod tests {
         let count =
             |name, now| index.of_limits(|policy, limit| (policy, limit) == ("plan", name), Timestamp(now)).len();
         assert_eq!((count("free", 0), count("pro", 0)), (2, 0));
-        assert_eq!(&*index.subject(&BucketKey([2; 16])).unwrap().value, b"bob");
+        assert_eq!(&*subject(&index, 2).unwrap().value, b"bob");
         assert_eq!((count("free", 3_659_999_999), count("free", 3_660_000_000)), (2, 0));
     }
 
     #[test]
     fn a_bucket_of_several_subjects_is_named_after_none_of_them() {
         let index = SubjectIndex::new(2);
-        let named = |bucket| index.subject(&BucketKey([bucket; 16])).is_some_and(|known| !known.is_shared);
+        let named = |bucket| subject(&index, bucket).is_some_and(|known| !known.is_shared);
         index.note(Worker(0), charge(1, "ann", 0));
         index.note(Worker(0), charge(2, "ann", 0));
         assert!(named(1) && named(2));
@@ -286,11 +295,28 @@ mod tests {
     }
 
     #[test]
+    fn only_a_later_request_of_the_same_worker_that_the_store_has_answered_was_told() {
+        let index = SubjectIndex::new(2);
+        let told = |at| IndexedCharge { told: Some(Timestamp(at)), ..charge(1, "ann", 20) };
+        let has_told = |worker| index.has_told_since(Worker(worker), &BucketKey([1; 16]), Timestamp(10));
+        for one in [charge(1, "ann", 20), told(9), told(10), charge(1, "ann", 30)] {
+            index.note(Worker(0), one);
+            assert!(!has_told(0), "{one:?}");
+        }
+        index.note(Worker(1), told(11));
+        assert_eq!([0, 1, 9].map(has_told), [false, true, false]);
+        for one in [told(11), told(5), charge(1, "ann", 30)] {
+            index.note(Worker(0), one);
+            assert!(has_told(0), "{one:?}");
+        }
+    }
+
+    #[test]
     fn a_long_value_is_not_remembered() {
         let index = SubjectIndex::new(1);
         let long: &'static str = Box::leak("x".repeat(LONGEST + 1).into_boxed_str());
         index.note(Worker(0), charge(1, long, 0));
-        assert!(index.subject(&BucketKey([1; 16])).is_none());
+        assert!(subject(&index, 1).is_none());
     }
 
     #[test]
@@ -298,8 +324,8 @@ mod tests {
         let index = SubjectIndex { most: 1, ..SubjectIndex::new(1) };
         index.note(Worker(0), charge(1, "ann", 0));
         index.note(Worker(0), charge(2, "bob", 20_000_000));
-        assert!(index.subject(&BucketKey([2; 16])).is_none());
+        assert!(subject(&index, 2).is_none());
         index.note(Worker(0), charge(2, "bob", 7_200_000_000));
-        assert!(index.subject(&BucketKey([1; 16])).is_none() && index.subject(&BucketKey([2; 16])).is_some());
+        assert!(subject(&index, 1).is_none() && subject(&index, 2).is_some());
     }
 }
