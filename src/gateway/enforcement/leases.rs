@@ -12,7 +12,7 @@ use ledger::algorithm::Algorithm;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::cost::Cost;
 use ledger::holds::TimedHold;
-use ledger::outcome::{Outcome, Verdict};
+use ledger::outcome::{Outcome, ToldThresholds, Verdict};
 use stores::{AskAnswer, Caller, LeaseKeeper, PurseBucket, TakeFailure, TakeReply, Worker};
 
 /// How long a request waits before it is charged again while another gateway of the region asks home. The pause doubles up to the
@@ -43,6 +43,7 @@ pub(super) fn is_due(plan: &Plan, settlement: &Settlement) -> bool {
 
 /// Asks home for the purses of a plan that was charged. A granted request does not wait. One that only purses could not pay waits
 /// for their leases, at most for `timeout`, and is charged again. Returns the last answer of the store: a refusal without a wait if home gave no answer in time.
+/// `record_told` gets the answers with which the request waits, because buckets tell a threshold once.
 ///
 /// # Errors
 /// If the region's own store gives no answer.
@@ -53,6 +54,7 @@ pub(super) async fn settle(
     mut taken: TakeReply,
     request: WaitingRequest,
     timeout: Micros,
+    record_told: impl Fn(&TakeReply),
 ) -> Result<Option<TakeReply>, TakeFailure> {
     let begin = gateway.clock.now();
     let wait = match request.patience.answer_within() {
@@ -68,6 +70,9 @@ pub(super) async fn settle(
         if asked.is_empty() || left == Micros(0) {
             return Ok(Some(taken));
         }
+        // The request may end while it waits.
+        record_told(&taken);
+        taken.settlement.enforced.iter_mut().for_each(|outcome| outcome.told = ToldThresholds::default());
         match timeout_precisely(left.into(), keeper.ask(asked)).await {
             Some(AskAnswer::Answered) => {}
             // What another gateway asked, or this one before, has no answer while home is away.

@@ -370,7 +370,8 @@ async fn charge(
     let answer = match (leases, waiting, answer) {
         (Some(leases), Some(waiting), Ok(Some(taken))) if leases::is_due(&plan, &taken.settlement) => {
             let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
-            Box::pin(leases::settle(gateway, leases, &plan, taken, waiting, timeout)).await
+            let record_told = |taken: &TakeReply| recording::record_told(gateway, snapshot, &plan, taken, requests);
+            Box::pin(leases::settle(gateway, leases, &plan, taken, waiting, timeout, record_told)).await
         }
         (_, _, answer) => answer,
     };

@@ -133,6 +133,7 @@ pub(super) fn record(
     requests: ChargedRequests<'_>,
 ) -> UnsettledRecords {
     let Some(records) = &snapshot.records else { return UnsettledRecords::new() };
+    record_told(gateway, snapshot, plan, taken, requests);
     let is_granted = taken.settlement.is_granted();
     let mut unsettled = UnsettledRecords::new();
     for RecordedCharge { index, charge, cost, subject } in recorded(records, plan, requests) {
@@ -142,11 +143,6 @@ pub(super) fn record(
         let is_told = taken.source == Source::Store && !charge.algorithm.thresholds().is_empty();
         let told = Some(arrived).filter(|_| is_told && outcome.verdict != Verdict::Unasked);
         index_subject(gateway, snapshot, worker, (charge, outcome, told), records.named(&subject));
-        // Of a request that was decided in parts, some buckets may be those of the store although others are not.
-        if outcome.told != ToldThresholds::default() && !plan.is_only_checked(index) {
-            let key = key.clone().in_period(at.period(&charge.algorithm, outcome));
-            add_told(&records.writer, &key, &charge.algorithm, outcome);
-        }
         if outcome.verdict.is_refusal() {
             let key = key.in_period(at.period(&charge.algorithm, outcome));
             records.writer.add(worker, &key, Use { refused: 1, ..Use::default() });
@@ -165,6 +161,30 @@ pub(super) fn record(
         }
     }
     unsettled
+}
+
+/// Writes the lines about the thresholds that the buckets of a plan have told.
+pub(super) fn record_told(
+    gateway: &GatewayState,
+    snapshot: &Snapshot,
+    plan: &Plan,
+    taken: &TakeReply,
+    requests: ChargedRequests<'_>,
+) {
+    let Some(records) = &snapshot.records else { return };
+    // Of a request that was decided in parts, some buckets may be those of the store although others are not.
+    let has_told = |index: usize| {
+        let outcome = taken.settlement.enforced.get(index)?;
+        (outcome.told != ToldThresholds::default() && !plan.is_only_checked(index)).then_some(outcome)
+    };
+    if !(0..plan.enforced.len()).any(|index| has_told(index).is_some()) {
+        return;
+    }
+    for RecordedCharge { index, charge, subject, .. } in recorded(records, plan, requests) {
+        let (Some(outcome), Some(key)) = (has_told(index), records.key(charge.limit, &subject)) else { continue };
+        let period = StoreMoment::of(gateway, taken, &charge.algorithm).period(&charge.algorithm, outcome);
+        add_told(&records.writer, &key.in_period(period), &charge.algorithm, outcome);
+    }
 }
 
 /// Writes the lines about the thresholds that a bucket has told.

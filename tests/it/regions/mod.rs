@@ -3,6 +3,7 @@
 mod faults;
 mod granted;
 mod life;
+mod recorded;
 
 use crate::support::{Gateway, Redis, Relay, Response, Upstream};
 
