@@ -11,6 +11,7 @@ use crate::gateway::telemetry::records::{
     ThresholdQuestion, Use,
 };
 use base::time::{Clock, Micros, Timestamp};
+use decision::speaking_limit::awaits_home;
 use ledger::algorithm::fixed_window::Window;
 use ledger::algorithm::{Algorithm, Period};
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
@@ -143,7 +144,9 @@ pub(super) fn record(
         let is_told = taken.source == Source::Store && !charge.algorithm.thresholds().is_empty();
         let told = Some(arrived).filter(|_| is_told && outcome.verdict != Verdict::Unasked);
         index_subject(gateway, snapshot, worker, (charge, outcome, told), records.named(&subject));
-        if outcome.verdict.is_refusal() {
+        if awaits_home(charge, outcome) {
+            // The limit has not refused. It is not known what home would have answered.
+        } else if outcome.verdict.is_refusal() {
             let key = key.in_period(at.period(&charge.algorithm, outcome));
             records.writer.add(worker, &key, Use { refused: 1, ..Use::default() });
         } else if is_granted && charge.algorithm.settling_budget().is_some() {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Region;
+use super::{Region, ask};
 use crate::support::{Gateway, Redis, Upstream, eventually};
 
 const RULES: &str = "
@@ -49,4 +49,27 @@ fn a_request_that_waits_for_home_reports_the_threshold_of_another_limit() {
     let told = || read(gateway, "tollgate.threshold").into_iter().map(|data| json!([data["rule"], data["quantity"]]));
     eventually("the threshold is reported", || told().any(|line| line == json!(["spend", 8])));
     assert_eq!(told().count(), 1);
+}
+
+#[test]
+fn a_request_that_home_did_not_answer_is_no_refusal_of_the_limit() {
+    let (upstream, mut home) = (Upstream::start(), Redis::start());
+    let region = Region::start("eu", home.port, RULES, &upstream);
+    let mut client = region.gateway.client();
+    assert_eq!(ask(&mut client, "ann").status, 200);
+    home.kill();
+    region.gateway.expect_logged("home is down");
+    // Nothing is in the purse of this user.
+    assert_eq!(ask(&mut client, "bob").status, 503);
+    let mut gateway = region.gateway;
+    gateway.signal("TERM");
+    gateway.wait();
+    let records = read(&gateway, "tollgate.usage");
+    let of = |user: &str| records.iter().find(|data| data["subject"] == user && data["meter"] == "requests");
+    assert_eq!(
+        of("ann").map(|data| [&data["quantity"], &data["refused"]]),
+        Some([&json!(1), &json!(0)]),
+        "{records:?}"
+    );
+    assert_eq!(of("bob"), None, "{records:?}");
 }
