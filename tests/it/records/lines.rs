@@ -56,6 +56,23 @@ fn a_line_is_a_cloud_event_with_the_sums_of_a_subject_under_a_rule() {
     assert!(text.contains(r#""subject":"b\"o\\b \u202eé""#), "{text}");
 }
 
+/// Clients may choose values, so their length is bounded in memory and in the file.
+#[test]
+fn a_value_of_more_than_a_kibibyte_is_recorded_as_no_subject() {
+    let upstream = Upstream::start();
+    let mut gateway = Gateway::start(&upstream, &format!("{RULES}{}", records("1d")));
+    let [longest, one, other] = [("a", 1024), ("b", 1025), ("c", 5000)].map(|(letter, times)| letter.repeat(times));
+    for user in [&longest, &one, &other] {
+        assert_eq!(send(&gateway, 1, user, "pro"), [200]);
+    }
+    let records = after_drain(&mut gateway);
+    let data = records.iter().map(|record| &record["data"]);
+    let mut found: Vec<Value> =
+        data.map(|data| json!([data["subject"], data["subject_from"], data["quantity"]])).collect();
+    found.sort_by_key(Value::to_string);
+    assert_eq!(found, [json!([longest, "header:x-user", 1]), json!([null, null, 2])]);
+}
+
 #[test]
 fn each_interval_has_its_lines_with_ids_of_their_own() {
     let upstream = Upstream::start();

@@ -13,9 +13,6 @@ use stores::granted_asks;
 /// The form of an id. It comes first.
 const FORM: u8 = 1;
 
-/// The largest number of bytes of a subject. A longer one is left out.
-const LONGEST_SUBJECT: usize = 4096;
-
 /// What a service holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HeldTake {
@@ -48,7 +45,6 @@ impl HeldTake {
             let (key, variant, reserved) = (charge.key, charge.variant, terms.amount);
             Some(HeldBucket { key, tag: tag(charge)?, variant, reserved })
         };
-        let subject = if subject.1.len() > LONGEST_SUBJECT { (usize::from(u8::MAX), Vec::new()) } else { subject };
         HeldTake { owner, subject, buckets: granted_asks(plan, settlement).filter_map(bucket).collect() }
     }
 

@@ -16,6 +16,9 @@ use request::request::Request;
 use rules::rule::Mode;
 use rules::rule_set::CompiledLimit;
 
+/// The longest value that names a subject, in bytes. It bounds the memory and the lines, because clients may choose values.
+const LONGEST: usize = 1024;
+
 /// The limits of one configuration whose use is recorded, and the writer of the records.
 #[derive(Debug)]
 pub(crate) struct RecordedLimits {
@@ -105,13 +108,14 @@ impl RecordedLimits {
         algorithm.with_thresholds(self.thresholds)
     }
 
-    /// Returns who is charged for a request.
+    /// Returns who is charged for a request. One with too long a value has no subject.
     pub(crate) fn subject<'r>(&self, request: &Request<'r>) -> Subject<'r> {
         let values = self.attributes.iter().map(|listed| listed.attribute.resolve_for_match(request));
         let found = values.enumerate().find_map(|(attribute, value)| match value {
             AttributeValue::Single(value) => Some(Subject { attribute, value }),
             AttributeValue::Missing | AttributeValue::List(_) => None,
         });
+        let found = found.filter(|subject: &Subject<'_>| subject.value.len() <= LONGEST);
         found.unwrap_or(Subject { attribute: self.attributes.len(), value: Cow::Borrowed(b"") })
     }
 

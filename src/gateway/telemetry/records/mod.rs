@@ -6,6 +6,7 @@
 mod backlog;
 mod interval_sums;
 mod limits;
+mod notice_queue;
 mod notices;
 mod settled_thresholds;
 mod subject_index;

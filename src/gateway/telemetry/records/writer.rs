@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use super::Shared;
 use super::backlog::Backlog;
 use super::interval_sums::{Interval, LineOrigin, lines};
+use super::notice_queue::NoticeQueue;
 use super::table::{AddResult, RecordKey, StreamId, Table, Use};
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::line_sink::LineSink;
@@ -23,8 +24,6 @@ use stores::Worker;
 const RETRY: Micros = Micros(5_000_000);
 /// The shortest time between two log lines about lost records.
 const LOST_EVERY: Micros = Micros(60_000_000);
-/// The most lines about bans and thresholds that wait for the thread.
-const MOST_NOTICES: usize = 10_000;
 
 /// A kind of records: those of one limit about the subjects of one attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,8 +72,8 @@ struct Asked {
     finished: u64,
     closed: bool,
     /// The lines about bans and thresholds.
-    notices: Vec<Vec<u8>>,
-    /// The number of such lines, for their ids.
+    notices: NoticeQueue,
+    /// The number of such lines so far, for their ids.
     noticed: u64,
 }
 
@@ -170,16 +169,15 @@ impl WriterState {
     pub(super) fn note(&self, kind: &str, line: impl FnOnce(String, &str, Timestamp) -> Vec<u8>) {
         let now = self.shared.clock.wall();
         let mut asked = self.asked.lock();
-        if asked.notices.len() >= MOST_NOTICES {
-            drop(asked);
-            self.count_lost();
-            return;
-        }
         asked.noticed += 1;
         let id = self.origin().id(asked.noticed, &[kind.as_bytes()]);
-        asked.notices.push(line(id, &self.shared.source, now));
+        let fits = asked.notices.add(line(id, &self.shared.source, now));
         drop(asked);
-        self.work.notify_one();
+        if fits {
+            self.work.notify_one();
+        } else {
+            self.count_lost();
+        }
     }
 
     /// Returns the kind of records with this id.
@@ -238,7 +236,7 @@ impl WriterState {
             is_finishing,
             closed: asked.closed,
             every: asked.every,
-            notices: std::mem::take(&mut asked.notices),
+            notices: asked.notices.take(),
         }
     }
 
