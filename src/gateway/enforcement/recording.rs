@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::records::{
-    BegunBan, IndexedCharge, ReachedThresholds, RecordKey, RecordWriter, RecordedLimits, SettledThresholds, Subject,
-    ThresholdQuestion, Use,
+    BegunBan, HeldSubject, IndexedCharge, ReachedThresholds, RecordKey, RecordWriter, RecordedLimits,
+    SettledThresholds, Subject, ThresholdQuestion, Use,
 };
 use base::time::{Clock, Micros, Timestamp};
 use decision::speaking_limit::awaits_home;
@@ -241,11 +241,15 @@ pub(super) fn record_settled(
     worker: Worker,
     limit: LimitId,
     TimedHoldCost { bucket, limit: algorithm, .. }: &TimedHoldCost,
-    subject: &Subject<'_>,
+    subject: &HeldSubject,
     quantity: Cost,
 ) {
     let Some(records) = &snapshot.records else { return };
-    let Some(key) = records.key(limit, subject).filter(|_| algorithm.settling_budget().is_some()) else { return };
+    let Some(key) =
+        records.key(limit, &records.subject_of_hold(subject)).filter(|_| algorithm.settling_budget().is_some())
+    else {
+        return;
+    };
     let in_period = key.clone().in_period(period(algorithm, moment(gateway, algorithm), None));
     records.writer.add(worker, &in_period, Use::charged(quantity));
     let tag = snapshot.limit(limit).map(|(limit, _)| limit.tag(0)).unwrap_or_default();

@@ -9,7 +9,7 @@ use super::recording::record_settled;
 use super::running_holds::RunningHolds;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
-use crate::gateway::telemetry::records::Subject;
+use crate::gateway::telemetry::records::HeldSubject;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::LimitId;
 use ledger::cost::Cost;
@@ -25,8 +25,8 @@ pub(crate) struct SettledHold {
     pub owner: Owner,
     /// The costs, one for each bucket, each with its limit.
     pub costs: Vec<(LimitId, TimedHoldCost)>,
-    /// The index of the attribute that names who is charged in records, and its value.
-    pub subject: (usize, Vec<u8>),
+    /// Who is charged in records.
+    pub subject: HeldSubject,
     pub unanswered: Arc<UnansweredSettlements>,
     pub running: Arc<RunningHolds>,
 }
@@ -95,8 +95,6 @@ pub(crate) async fn settle(
 ) -> Result<TimedSettlement, StoreError> {
     let said: Vec<TimedHoldCost> = costs.iter().map(|(_, cost)| *cost).collect();
     let results = gateway.store.settle_timed(worker, owner, &said).await;
-    let (attribute, value) = &subject;
-    let subject = Subject::of_parts(*attribute, value);
     let mut whole = Ok(if costs.is_empty() { TimedSettlement::Settled } else { TimedSettlement::Ended });
     for ((limit, settled), result) in costs.iter().zip(results) {
         if let Some(cost) = unanswered.conclude(owner, settled, result) {

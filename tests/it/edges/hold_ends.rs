@@ -98,6 +98,29 @@ fn a_hold_in_memory_that_the_next_process_settles_is_not_recorded_again_by_the_p
 }
 
 #[test]
+fn what_is_settled_after_a_reload_is_recorded_under_the_attribute_of_the_take() {
+    let file = |subjects: &str| recorded("").replace("[\"descriptor:tenant\"]}", &format!("[{subjects}]}}"));
+    let gateway = start(&file("\"descriptor:kind\", \"descriptor:tenant\""));
+    let mut client = gateway.client();
+    let [swapped, removed] = [0; 2].map(|_| hold(&mut client, "acme", "1h"));
+    gateway.reload_text(&config("", &file("\"descriptor:tenant\", \"descriptor:kind\"")));
+    let settled = settle(&mut gateway.client(), &json!({"hold_id": swapped, "cost": 5}));
+    assert_eq!(settled.status, 200, "{settled:?}");
+    gateway.reload_text(&config("", &file("\"descriptor:tenant\"")));
+    let settled = settle(&mut gateway.client(), &json!({"hold_id": removed, "cost": 7}));
+    assert_eq!(settled.status, 200, "{settled:?}");
+    let named = |(from, subject): (Value, Value)| {
+        let text = std::fs::read_to_string(gateway.file("records.jsonl")).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let data = lines.map(|mut line| line["data"].take());
+        let of = data.filter(|data| data["subject_from"] == from && data["subject"] == subject);
+        of.map(|data| data["quantity"].as_u64().unwrap()).sum::<u64>()
+    };
+    eventually("both are recorded", || named((json!("descriptor:kind"), json!("job"))) == 5);
+    eventually("a subject of an attribute that is gone is none", || named((Value::Null, Value::Null)) == 7);
+}
+
+#[test]
 fn the_end_of_a_hold_is_recorded_after_an_outage_of_the_store() {
     let (redis, _) = stores();
     let store = redis.patient_store().replace("timeout: 10s", "timeout: 300ms");

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+use crate::gateway::telemetry::records::{HeldAttribute, HeldSubject};
 use base::seal::SealKey;
 use ledger::bucket_key::{BucketKey, LimitTag};
 use ledger::charge::{Charge, Plan, Settlement};
@@ -10,15 +11,17 @@ use ledger::cost::Cost;
 use ledger::holds::{Owner, SlotTerms};
 use stores::granted_asks;
 
-/// The form of an id. It comes first.
-const FORM: u8 = 1;
+/// The form of an id. It comes first. Ids of an earlier version have the index of the subject's attribute, which depends on the
+/// configuration.
+const FORM: u8 = 2;
+const FORM_WITH_INDEX: u8 = 1;
 
 /// What a service holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HeldTake {
     pub owner: Owner,
-    /// The index of the attribute that names who is charged in records, and its value.
-    pub subject: (usize, Vec<u8>),
+    /// Who is charged in records.
+    pub subject: HeldSubject,
     pub buckets: Vec<HeldBucket>,
 }
 
@@ -37,7 +40,7 @@ impl HeldTake {
     /// Returns what a granted plan holds. `tag` returns the tag of a charge's limit.
     pub(super) fn of(
         owner: Owner,
-        subject: (usize, Vec<u8>),
+        subject: HeldSubject,
         (plan, settlement): (&Plan, &Settlement),
         tag: impl Fn(&Charge) -> Option<LimitTag>,
     ) -> HeldTake {
@@ -50,10 +53,14 @@ impl HeldTake {
 
     /// Returns the id. `None` if the system has no random numbers.
     pub(super) fn id(&self, key: &SealKey) -> Option<String> {
-        let HeldTake { owner, subject: (attribute, value), buckets } = self;
-        let mut text = vec![FORM];
+        let HeldTake { owner, subject: HeldSubject { attribute, value }, buckets } = self;
+        let (form, attribute): (u8, &[u8]) = match attribute {
+            HeldAttribute::Hash(hash) => (FORM, hash),
+            HeldAttribute::Index(index) => (FORM_WITH_INDEX, std::slice::from_ref(index)),
+        };
+        let mut text = vec![form];
         text.extend(owner.0.to_le_bytes());
-        text.push(u8::try_from(*attribute).unwrap_or(u8::MAX));
+        text.extend(attribute);
         text.extend(u16::try_from(value.len()).ok()?.to_le_bytes());
         text.extend(value);
         for HeldBucket { key, tag, variant, reserved } in buckets {
@@ -68,9 +75,13 @@ impl HeldTake {
     /// Reads an id. `None` for any other text.
     pub(super) fn of_id(id: &str, key: &SealKey) -> Option<HeldTake> {
         let text = key.open(&URL_SAFE_NO_PAD.decode(id).ok()?)?;
-        let (&[FORM], rest) = text.split_first_chunk::<1>()? else { return None };
+        let (form, rest) = text.split_first()?;
         let (owner, rest) = rest.split_first_chunk()?;
-        let (&[attribute], rest) = rest.split_first_chunk::<1>()?;
+        let (attribute, rest) = match *form {
+            FORM => rest.split_first_chunk().map(|(hash, rest)| (HeldAttribute::Hash(*hash), rest))?,
+            FORM_WITH_INDEX => rest.split_first().map(|(index, rest)| (HeldAttribute::Index(*index), rest))?,
+            _ => return None,
+        };
         let (length, rest) = rest.split_first_chunk()?;
         let (value, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
         let (buckets, []) = rest.as_chunks::<32>() else { return None };
@@ -87,7 +98,7 @@ impl HeldTake {
         };
         Some(HeldTake {
             owner: Owner(u64::from_le_bytes(*owner)),
-            subject: (usize::from(attribute), value.to_vec()),
+            subject: HeldSubject { attribute, value: value.to_vec() },
             buckets: buckets.iter().map(bucket).collect::<Option<_>>()?,
         })
     }
@@ -108,7 +119,12 @@ mod tests {
             reserved: Cost::from_tokens(number.into()),
         };
         for buckets in [vec![], vec![bucket(1)], vec![bucket(1), bucket(200)]] {
-            for subject in [(0, b"acme".to_vec()), (2, Vec::new())] {
+            for (attribute, value) in [
+                (HeldAttribute::Hash([9, 8, 7, 6]), b"acme".to_vec()),
+                (HeldAttribute::default(), Vec::new()),
+                (HeldAttribute::Index(2), b"acme".to_vec()),
+            ] {
+                let subject = HeldSubject { attribute, value };
                 let held = HeldTake { owner: Owner::of_timed_hold(7 << 30), subject, buckets: buckets.clone() };
                 let id = held.id(&key).unwrap();
                 assert_eq!(HeldTake::of_id(&id, &key), Some(held.clone()));

@@ -196,11 +196,8 @@ impl PendingTake {
             shared.running_holds.begin(&gateway, worker, hold.owner, held);
         }
         let hold_id = hold.zip(snapshot.hold_key.as_ref()).and_then(|(hold, key)| {
-            let subject = snapshot.records.as_ref().map(|records| records.subject(&request));
-            let subject = subject.map_or((usize::from(u8::MAX), Vec::new()), |subject| {
-                let (attribute, value) = subject.parts();
-                (attribute, value.to_vec())
-            });
+            let subject = snapshot.records.as_ref().map(|records| records.held_subject(&records.subject(&request)));
+            let subject = subject.unwrap_or_default();
             let tag = |charge: &Charge| config.rules.limit(charge.limit).map(|limit| limit.tag(0));
             let held = match payment.as_deref() {
                 Some(Payment::Settled { plan, settlement, .. }) => {

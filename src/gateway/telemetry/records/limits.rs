@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::RecordWriters;
+use super::held_subject::{HeldAttribute, HeldSubject};
 use super::table::{RecordKey, StreamId};
 use super::writer::{RecordStream, RecordWriter};
 use config::Config;
@@ -38,18 +39,6 @@ pub(crate) struct Subject<'r> {
     /// The index of the attribute with the value. The number of attributes if the request has none of them.
     attribute: usize,
     value: Cow<'r, [u8]>,
-}
-
-impl<'r> Subject<'r> {
-    /// Makes the subject again from its parts.
-    pub(crate) fn of_parts(attribute: usize, value: &'r [u8]) -> Subject<'r> {
-        Subject { attribute, value: Cow::Borrowed(value) }
-    }
-
-    /// Returns the index of the attribute, and its value.
-    pub(crate) fn parts(&self) -> (usize, &[u8]) {
-        (self.attribute, &self.value)
-    }
 }
 
 impl RecordedLimits {
@@ -116,7 +105,29 @@ impl RecordedLimits {
             AttributeValue::Missing | AttributeValue::List(_) => None,
         });
         let found = found.filter(|subject: &Subject<'_>| subject.value.len() <= LONGEST);
-        found.unwrap_or(Subject { attribute: self.attributes.len(), value: Cow::Borrowed(b"") })
+        found.unwrap_or(self.none())
+    }
+
+    /// Returns a subject of a request under this configuration, to keep it.
+    pub(crate) fn held_subject(&self, subject: &Subject<'_>) -> HeldSubject {
+        let named = self.named(subject);
+        named.map_or_else(HeldSubject::default, |(text, value)| HeldSubject {
+            attribute: HeldAttribute::of(text),
+            value: value.to_vec(),
+        })
+    }
+
+    /// Returns a subject that was kept under an earlier configuration. One of an attribute that is not in this one is none.
+    pub(crate) fn subject_of_hold<'s>(&self, held: &'s HeldSubject) -> Subject<'s> {
+        match held.attribute.index(self.attributes.iter().map(|listed| &*listed.text)) {
+            Some(attribute) => Subject { attribute, value: Cow::Borrowed(&held.value) },
+            None => self.none(),
+        }
+    }
+
+    /// Returns the subject of a request without one.
+    fn none(&self) -> Subject<'static> {
+        Subject { attribute: self.attributes.len(), value: Cow::Borrowed(b"") }
     }
 
     /// Returns the attribute that names the subject, and its value. `None` if the request has no subject.
@@ -124,36 +135,13 @@ impl RecordedLimits {
         Some((&*self.attributes.get(subject.attribute)?.text, &*subject.value))
     }
 
-    /// Returns the key of the record for a charge of this subject. A subject of an attribute that this configuration does not know,
-    /// from an earlier one, is as none. `None` if the limit is not recorded.
+    /// Returns the key of the record for a charge of this subject. `None` if the limit is not recorded.
     pub(crate) fn key(&self, limit: LimitId, subject: &Subject<'_>) -> Option<RecordKey> {
-        key(self.streams_of(limit)?, subject)
+        let stream = self.streams_of(limit)?.get(subject.attribute)?;
+        Some(RecordKey::new(*stream, &subject.value))
     }
 
     fn streams_of(&self, limit: LimitId) -> Option<&[StreamId]> {
         self.streams.get(usize::try_from(limit.0).ok()?)?.as_deref()
-    }
-}
-
-/// Returns the key of a record in one of the streams of a limit. The last stream is that of requests without a subject.
-fn key(streams: &[StreamId], subject: &Subject<'_>) -> Option<RecordKey> {
-    match streams.get(subject.attribute) {
-        Some(stream) => Some(RecordKey::new(*stream, &subject.value)),
-        None => Some(RecordKey::new(*streams.last()?, b"")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_subject_of_an_unknown_attribute_is_recorded_as_none() {
-        let streams = [StreamId(7), StreamId(8), StreamId(9)];
-        for (attribute, stream, value) in [(0, 7, "a"), (1, 8, "a"), (2, 9, "a"), (3, 9, ""), (255, 9, "")] {
-            let found = key(&streams, &Subject::of_parts(attribute, b"a"));
-            assert_eq!(found, Some(RecordKey::new(StreamId(stream), value.as_bytes())), "{attribute}");
-        }
-        assert_eq!(key(&[], &Subject::of_parts(0, b"a")), None);
     }
 }

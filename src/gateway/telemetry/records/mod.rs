@@ -4,6 +4,7 @@
 //! thread then makes the lines. It keeps them in memory until they are on the disk, so that a full disk stops no request.
 
 mod backlog;
+mod held_subject;
 mod interval_sums;
 mod limits;
 mod notice_queue;
@@ -28,6 +29,7 @@ use base::host_name::host_name;
 use base::time::Clock;
 use config::Records;
 use config::access_log::Destination;
+pub(crate) use held_subject::{HeldAttribute, HeldSubject};
 pub(crate) use limits::{RecordedLimits, Subject};
 pub(crate) use notices::{BegunBan, ReachedThresholds};
 pub(crate) use settled_thresholds::{SettledThresholds, ThresholdQuestion};
