@@ -20,6 +20,9 @@ use stores::{AskAnswer, Caller, LeaseKeeper, PurseBucket, TakeFailure, TakeReply
 const PAUSE: Micros = Micros(5_000);
 const LONGEST_PAUSE: Micros = Micros(40_000);
 
+/// The wait of a request for which home has given less than was asked for: the next lease can be there then.
+const NEXT_LEASE: Micros = Micros(1_000_000);
+
 /// A request that may wait for home.
 #[derive(Clone)]
 pub(super) struct WaitingRequest {
@@ -64,39 +67,55 @@ pub(super) async fn settle(
         None => timeout,
     };
     let deadline = begin.plus(wait);
-    let (mut pause, mut has_retried_store) = (PAUSE, false);
+    let (mut pause, mut has_retried_store, mut is_heard) = (PAUSE, false, false);
     loop {
         ask_in_background(keeper, plan, &taken.settlement);
         let asked = unpaid(plan, &taken.settlement);
         let left = deadline.since(gateway.clock.now());
         if asked.is_empty() || left == Micros(0) {
-            return Ok(Some(taken));
+            break;
         }
         // The request may end while it waits.
         record_told(&taken);
         taken.settlement.enforced.iter_mut().for_each(|outcome| outcome.told = ToldThresholds::default());
         match timeout_precisely(left.into(), keeper.ask(asked)).await {
-            Some(AskAnswer::Answered) => {}
+            Some(AskAnswer::Answered) => is_heard = true,
             // What another gateway asked, or this one before, has no answer while home is away.
-            Some(AskAnswer::UnderWay) if health.was_reported() && !keeper.home().is_up() => return Ok(Some(taken)),
-            Some(AskAnswer::NoStore) if has_retried_store => return Ok(Some(taken)),
+            Some(AskAnswer::UnderWay) if health.was_reported() && !keeper.home().is_up() => break,
+            Some(AskAnswer::NoStore) if has_retried_store => break,
             Some(answer @ (AskAnswer::UnderWay | AskAnswer::NoStore)) => {
                 has_retried_store |= answer == AskAnswer::NoStore;
                 sleep_precisely(pause.min(left).into()).await;
                 pause = Micros(pause.0 * 2).min(LONGEST_PAUSE);
             }
-            Some(AskAnswer::NoHome) | None => return Ok(Some(taken)),
+            Some(AskAnswer::NoHome) => {
+                is_heard = false;
+                break;
+            }
+            None => break,
         }
         let passed = gateway.clock.now().since(request.at);
         let most = request.patience.answer_within().map(|most| Micros(most.0.saturating_sub(passed.0)));
         if most == Some(Micros(0)) {
-            return Ok(Some(taken));
+            break;
         }
         let evicted = taken.evicted;
         match take_again(gateway, plan, request, most).await? {
             Some(again) => taken = TakeReply { evicted: again.evicted + evicted, ..again },
             None => return Ok(None),
         }
+    }
+    if is_heard {
+        refuse_by_limit(plan, &mut taken.settlement);
+    }
+    Ok(Some(taken))
+}
+
+/// Home has answered while the request waited, and others have spent what it gave. So the limit refuses the request: home is not away.
+fn refuse_by_limit(plan: &Plan, settlement: &mut Settlement) {
+    let charged = plan.enforced.iter().zip(&mut settlement.enforced);
+    for (_, outcome) in charged.filter(|(charge, outcome)| awaits_home(charge, outcome)) {
+        outcome.retry_after = NEXT_LEASE;
     }
 }
 

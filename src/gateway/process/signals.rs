@@ -42,9 +42,11 @@ impl ShutdownSignalWatch for SignalWatch {
                 return ShutdownSignal::FastShutdown;
             }
         };
-        // Requests begin when the store and the keys are ready, or a first attempt to reach them has failed.
+        // Requests begin when the store, home and the keys are ready, or a first attempt to reach them has failed.
+        let attempted =
+            async { tokio::join!(self.gateway.store.first_attempt(), self.home_attempted(), self.keys_attempted()) };
         tokio::select! {
-            ((), ()) = async { tokio::join!(self.gateway.store.first_attempt(), self.keys_attempted()) } => {}
+            ((), (), ()) = attempted => {}
             _ = exit.next() => return self.shut_down_fast().await,
         }
         let inherited = std::mem::take(&mut *self.inherited.lock());
@@ -66,6 +68,13 @@ impl ShutdownSignalWatch for SignalWatch {
 }
 
 impl SignalWatch {
+    /// Waits until the gateway has tried to connect home.
+    async fn home_attempted(&self) {
+        if let Some(leases) = &self.gateway.leases {
+            leases.keeper.home().first_attempt().await;
+        }
+    }
+
     /// Does what must be done before the process ends, and lets Pingora exit without waiting for requests.
     async fn shut_down_fast(&self) -> ShutdownSignal {
         drain::end_all(&self.gateway, self.bucket_saver.as_deref()).await;

@@ -96,6 +96,40 @@ fn regions_on_redis_have_a_home_on_postgresql() {
 }
 
 #[test]
+fn a_limit_that_is_used_up_refuses_with_429_though_its_home_is_slow() {
+    let (upstream, postgres, redis) = (Upstream::start(), Postgres::start(), Redis::start());
+    postgres.settings();
+    let relay = Relay::start(postgres.port);
+    relay.set(Answers::Late(FAR / 2));
+    let home = format!("postgres: {{url: \"postgres://tollgate@127.0.0.1:{}/limits\"}}", relay.port);
+    let rules = "check: {allow: [unverified_key]}\nrules: [{name: rate, scope: global, limit_keys: [header:x-user], \
+                 algorithm_config: {rate: 5/s, burst: 60}}]\n";
+    let gateway = Gateway::start(&upstream, &(store(&redis, "eu", &home) + rules));
+    gateway.expect_logged("home is up");
+    std::thread::scope(|scope| {
+        for _ in 0..24 {
+            let mut client = gateway.client();
+            scope.spawn(move || {
+                let mut refused = 0;
+                while refused < 2 {
+                    let response = ask(&mut client, "a");
+                    if response.status != 200 {
+                        assert_eq!(
+                            response.field("X-Tollgate-Reason").unwrap(),
+                            "token_bucket_exceeded",
+                            "{response:?}"
+                        );
+                        assert_eq!((response.status, response.number("retry-after") >= 1), (429, true), "{response:?}");
+                        refused += 1;
+                    }
+                }
+            });
+        }
+    });
+    gateway.expect("rate_limiter_home_up", &[], 1.0);
+}
+
+#[test]
 fn limits_of_one_region_and_of_all_regions_are_charged_together_or_not_at_all() {
     let (upstream, home) = (Upstream::start(), Redis::start());
     let rules = "check: {allow: [unverified_key]}\nrules:\n  - name: both\n    limit_keys: [header:x-user]\n    limits:\n      \
