@@ -5,6 +5,7 @@
 
 mod backlog;
 mod interval_sums;
+mod left_holds;
 mod limits;
 mod notices;
 mod settled_thresholds;
@@ -27,6 +28,7 @@ use base::host_name::host_name;
 use base::time::Clock;
 use config::Records;
 use config::access_log::Destination;
+pub(crate) use left_holds::LeftReserve;
 pub(crate) use limits::{RecordedLimits, Subject};
 pub(crate) use notices::{BegunBan, ReachedThresholds};
 pub(crate) use settled_thresholds::{SettledThresholds, ThresholdQuestion};
