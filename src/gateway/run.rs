@@ -13,6 +13,7 @@ use super::admin::server::AdminServer;
 use super::admin::write_access::AdminListener;
 use super::bootstrap::{BoundGateway, ListenAddress};
 use super::decision_api::{DecisionApi, SharedParts};
+use super::enforcement::running_holds::RunningHolds;
 use super::forward::http2_pool::Http2Pool;
 use super::forward::upstream_pool::UpstreamPool;
 use super::forward::{ForwardLogs, Forwarder};
@@ -57,7 +58,9 @@ impl BoundGateway {
         server.bootstrap();
 
         let (limits, accepting) = (Arc::new(ConnectionLimits::new(self.fd_budget)), AcceptingSockets::default());
-        for thread in http_threads(&self.gateway, self.http, self.threads, &limits, &accepting, &server.configuration) {
+        let running_holds = Arc::new(RunningHolds::default());
+        let shared = SharedByThreads { limits: &limits, accepting: &accepting, running_holds: &running_holds };
+        for thread in http_threads(&self.gateway, self.http, self.threads, shared, &server.configuration) {
             server.add_service(thread);
         }
         let admin = self.admin.map(|admin| (admin, AdminListener::Address));
@@ -90,6 +93,7 @@ impl BoundGateway {
             second_signal: Arc::clone(&second_signal),
             reload,
             bucket_saver,
+            running_holds: Arc::clone(&running_holds),
         };
         server.add_service(background_service("housekeeping", housekeeping));
         let signals = SignalWatch {
@@ -99,9 +103,18 @@ impl BoundGateway {
             bucket_saver: self.bucket_saver,
             ready: Mutex::new(Some(Box::new(ready))),
             second_signal,
+            running_holds,
         };
         server.run(RunArgs { shutdown_signal: Box::new(signals) });
     }
+}
+
+/// What the threads share beside the state of the gateway.
+#[derive(Clone, Copy)]
+struct SharedByThreads<'s> {
+    limits: &'s Arc<ConnectionLimits>,
+    accepting: &'s AcceptingSockets,
+    running_holds: &'s Arc<RunningHolds>,
 }
 
 /// Makes one service for each thread. Each has a socket of every listener, and passes connections to its application.
@@ -110,8 +123,7 @@ fn http_threads(
     gateway: &Arc<GatewayState>,
     listeners: Vec<(ListeningSockets, Listener)>,
     count: usize,
-    limits: &Arc<ConnectionLimits>,
-    accepting: &AcceptingSockets,
+    SharedByThreads { limits, accepting, running_holds }: SharedByThreads<'_>,
     conf: &Arc<ServerConf>,
 ) -> Vec<Thread> {
     let write_backpressure = WriteBackpressure::new(Arc::clone(&gateway.response_buffers));
@@ -138,7 +150,7 @@ fn http_threads(
     let has_tls = listeners.iter().any(|(_, listener)| listener.tls.is_some());
     let handshakes = has_tls.then(|| Arc::new(state.metrics.handshakes()));
     let decides = listeners.iter().any(|(_, listener)| listener.decide.is_some());
-    let decision_apis = if decides { decision_apis(gateway, count) } else { Vec::new() };
+    let decision_apis = if decides { decision_apis(gateway, running_holds, count) } else { Vec::new() };
     for (index, (bound, listener)) in listeners.into_iter().enumerate() {
         // A listener without a name is named by its bound address, because its port may have been chosen when it was
         // bound.
@@ -180,8 +192,12 @@ fn http_threads(
 }
 
 /// Makes the decision API of each thread.
-fn decision_apis(gateway: &Arc<GatewayState>, count: usize) -> Vec<Arc<DecisionApi>> {
-    let shared = Arc::new(SharedParts::new(&gateway.metrics.registry));
+fn decision_apis(
+    gateway: &Arc<GatewayState>,
+    running_holds: &Arc<RunningHolds>,
+    count: usize,
+) -> Vec<Arc<DecisionApi>> {
+    let shared = Arc::new(SharedParts::new(&gateway.metrics.registry, Arc::clone(running_holds)));
     let api = |thread| {
         let (gateway, shared) = (Arc::clone(gateway), Arc::clone(&shared));
         Arc::new(DecisionApi { gateway, worker: Worker(thread), shared })

@@ -18,6 +18,7 @@ pub mod order_of_answers;
 pub mod cors;
 pub mod credentials;
 pub mod error_pages;
+pub mod left_hold;
 pub mod limit_usage;
 pub mod model_requests;
 pub mod payment;

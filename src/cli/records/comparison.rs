@@ -13,6 +13,7 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::raise::told_in;
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
+use ledger::holds::TimedHoldStatus;
 use ledger::money::AmountFormat;
 use rules::partial_evaluation::Knowledge;
 use rules::rule::Mode;
@@ -25,7 +26,8 @@ const BATCH: usize = 50;
 /// Why more can be spent than was recorded.
 const MORE_SPENT: &str = "more spent than recorded: an interval that has not ended, or that a killed gateway has lost; lines \
                           that were lost, or are not in these files; a call to the store that got no answer; a cost that \
-                          was settled as the period began";
+                          was settled as the period began; holds that a gateway has left when it ended (FILE.holds), until the \
+                          next one writes the same FILE";
 /// Why less can be spent than was recorded.
 const LESS_SPENT: &str = "less spent than recorded: `bucket reset` or `bucket grant`, `reset_on`, requests that were decided \
                           without the store, a store that has lost buckets, or costs of responses that a killed gateway had not \
@@ -87,6 +89,11 @@ pub(super) fn compare(
             let Some((of, sum, found)) = entries.get_mut(*entry) else { continue };
             let now = levels.at.of(algorithm);
             let level = levels.bucket(key, algorithm, Cost::ONE);
+            // Of a hold that the bucket does not know any more, it is not certain that nobody has settled it.
+            sum.left.retain(|(owner, _)| {
+                let status = algorithm.timed_hold(levels.state(key).as_deref(), *owner, now);
+                matches!(status, TimedHoldStatus::Ended(_) | TimedHoldStatus::Unknown)
+            });
             *found = match (of.period(), level.period) {
                 (Some(period), _) if period.end <= now => Finding::NotCompared("the period has ended".to_owned()),
                 (Some(period), Some(running)) if period != running => {
@@ -115,6 +122,7 @@ fn of_buckets(config: &Config, sums: &BTreeMap<SumKey, Sum>) -> BTreeMap<SumKey,
         all.requests = all.requests.saturating_add(sum.requests);
         all.refused = all.refused.saturating_add(sum.refused);
         all.told = all.told.max(sum.told);
+        all.left.extend(&sum.left);
     }
     joined
 }
@@ -204,6 +212,10 @@ fn format_of(key: &SumKey) -> AmountFormat {
     if key.unit == Unit::Dollars.name() { AmountFormat::Dollars } else { AmountFormat::Number }
 }
 
+fn holds(count: usize) -> String {
+    if count == 1 { "a hold".to_owned() } else { format!("{count} holds") }
+}
+
 fn line((key, sum, found): &(SumKey, Sum, Finding)) -> String {
     let subject = subject_of(key);
     let period = key.period().map_or_else(String::new, |period| {
@@ -220,7 +232,12 @@ fn line((key, sum, found): &(SumKey, Sum, Finding)) -> String {
                 true => (spent.less(sum.quantity), "more spent"),
                 false => (sum.quantity.less(*spent), "less spent"),
             };
-            format!("{} spent: {} {which}", format.of(*spent), format.of(more))
+            let left = sum.left.iter().fold(Cost::default(), |all, (_, reserved)| all.plus(*reserved)).min(more);
+            let left = match *spent > sum.quantity && left > Cost::default() {
+                true => format!(", of it {} by {} that a gateway has left", format.of(left), holds(sum.left.len())),
+                false => String::new(),
+            };
+            format!("{} spent: {} {which}{left}", format.of(*spent), format.of(more))
         }
         Finding::NotCompared(why) => format!("not compared: {why}"),
     };

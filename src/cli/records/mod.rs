@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let Act::Check(Check { files, config: path, issuer, admin }) = &arguments.act;
     let mut sums = RecordSums::default();
     for file in files {
-        sums.read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        sums.read(file).and_then(|()| sums.read_left(file)).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     let config = examine(path, Purpose::ReachStore)?;
     let backend = Backend::of(&config, path, admin.map(Into::into), Access::Read)?;

@@ -1,4 +1,4 @@
-//! Reads the files of records, and sums what they say by meter, subject and period.
+//! Reads the files of records, with the holds that were left beside them, and sums what they say by meter, subject and period.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -6,9 +6,11 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use base::time::Timestamp;
+use decision::left_hold::LeftHold;
 use decision::record_line::{self, Moment, ReadLine, ThresholdData, UsageData};
 use ledger::algorithm::Period;
 use ledger::cost::Cost;
+use ledger::holds::Owner;
 
 /// The longest line that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -33,13 +35,15 @@ impl SumKey {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sum {
     pub quantity: Cost,
     pub requests: u64,
     pub refused: u64,
     /// The largest amount of a threshold that a line tells.
     pub told: Cost,
+    /// What holds reserve that a process has left when it ended, and that no other has taken over.
+    pub left: Vec<(Owner, Cost)>,
 }
 
 /// The sums of all lines, and what was found beside them.
@@ -92,6 +96,36 @@ impl RecordSums {
                 }
                 Err(error) => self.note_broken(&place(), &error.to_string()),
             }
+        }
+        Ok(())
+    }
+
+    /// Reads the holds that were left beside a file of records, if there are any.
+    ///
+    /// # Errors
+    /// If the file cannot be read. A line that is no hold is not an error.
+    pub(super) fn read_left(&mut self, records: &Path) -> io::Result<()> {
+        let path = LeftHold::file(records);
+        let text = match std::fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            read => read?,
+        };
+        for (number, line) in (1u64..).zip(text.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.is_empty()) {
+            let place = || format!("{}:{number}", path.display());
+            let hold = match LeftHold::read(line) {
+                Ok(hold) => hold,
+                Err(error) => {
+                    self.note_broken(&place(), &error.to_string());
+                    continue;
+                }
+            };
+            let Some(reserved) = hold.quantity.amount(&hold.unit) else {
+                self.note_broken(&place(), "quantity: must be an amount of unit");
+                continue;
+            };
+            let subject = hold.subject_from.as_deref().zip(hold.subject.as_deref());
+            let key = key(&hold.meter, subject, hold.period_begin.zip(hold.period_end), &hold.unit);
+            self.sums.entry(key).or_default().left.push((hold.owner(), reserved));
         }
         Ok(())
     }

@@ -205,3 +205,78 @@ impl RaiseRequest {
         Ok(refused.into_inner().map_or(Ok(changed), Err))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::time::{Clock, Micros};
+    use ledger::algorithm::fixed_window::{FixedWindow, Window};
+    use ledger::bucket_key::LimitTag;
+    use rules::settled_price::Unit;
+    use stores::memory::Settings;
+
+    const MINUTE: u64 = 60_000_000;
+    const KEY: BucketKey = BucketKey([1; 16]);
+
+    fn limit(window: u64) -> Limit {
+        Limit {
+            policy: "plan".to_owned(),
+            name: "free".to_owned(),
+            mode: Mode::Enforce,
+            algorithm: Algorithm::FixedWindow(FixedWindow::new(5, Window::Epoch(Micros(window))).unwrap()),
+            unit: Unit::Requests,
+            cost: Cost::ONE,
+            overridden: false,
+            claimed: None,
+            meter: None,
+            tag: LimitTag(1),
+        }
+    }
+
+    #[test]
+    fn an_id_is_known_until_its_raise_ends_so_period_end_raises_each_period_once() {
+        let clock = Clock::manual(Timestamp(10 * MINUTE));
+        let memory = Memory::new(&Settings::default(), clock.clone());
+        let raise = |limit: &Limit, tokens: u64, until: Until| {
+            let amount = Cost::from_tokens(tokens);
+            let request = RaiseRequest { key: KEY, id: RaiseId::of("t1"), limit: limit.clone(), amount, until };
+            let raised = request.raise_in_memory(&memory).map(|(_, changed)| changed[0].before != changed[0].after);
+            raised.map_err(|error| error.what)
+        };
+        let ends = || {
+            let (_, found) = memory.change(&KEY, LimitTag(1), |_, _| None);
+            let raises = limit(MINUTE).algorithm.raises(found.before.as_deref(), clock.now());
+            raises.into_iter().map(|raise| (raise.amount.whole(), raise.end.0 / MINUTE)).collect::<Vec<_>>()
+        };
+        let minute = limit(MINUTE);
+        assert_eq!(raise(&minute, 3, Until::PeriodEnd), Ok(true));
+        // In the last microsecond of the period it is still the same raise, with whichever word it is asked for.
+        clock.set(Timestamp(11 * MINUTE - 1));
+        assert_eq!(raise(&minute, 3, Until::PeriodEnd), Ok(false));
+        assert_eq!(raise(&minute, 3, Until::Moment(Timestamp(11 * MINUTE))), Ok(false));
+        assert_eq!(ends(), [(3, 11)]);
+        // Other numbers: an amount, a moment, and the end of a longer period after a change of the window.
+        for refused in [
+            raise(&minute, 4, Until::PeriodEnd),
+            raise(&minute, 3, Until::Moment(Timestamp(12 * MINUTE))),
+            raise(&limit(60 * MINUTE), 3, Until::PeriodEnd),
+        ] {
+            let what = refused.unwrap_err();
+            assert!(
+                what.starts_with("--id: a raise of this bucket with this id is +3 until 1970-01-01T00:11:00Z"),
+                "{what}"
+            );
+        }
+        // At the border the raise has ended, and its id is free: one more raise, until the end of the new period.
+        clock.set(Timestamp(11 * MINUTE));
+        assert_eq!(ends(), []);
+        assert_eq!(
+            raise(&minute, 3, Until::Moment(Timestamp(11 * MINUTE))).unwrap_err().split(',').next(),
+            Some("--until: must be in the future")
+        );
+        assert_eq!(raise(&minute, 4, Until::PeriodEnd), Ok(true));
+        assert_eq!(raise(&minute, 4, Until::PeriodEnd), Ok(false));
+        assert!(raise(&minute, 3, Until::PeriodEnd).is_err());
+        assert_eq!(ends(), [(4, 12)]);
+    }
+}

@@ -59,7 +59,7 @@ pub(super) struct SharedParts {
 
 impl SharedParts {
     /// Makes the counters for all kinds of calls. This call makes their series appear in `/metrics`.
-    pub(super) fn new(registry: &Registry) -> SharedParts {
+    pub(super) fn new(registry: &Registry, running_holds: Arc<RunningHolds>) -> SharedParts {
         SharedParts {
             http: DoorDecisions::new(Door::Http, registry),
             ext_authz: DoorDecisions::new(Door::ExtAuthz, registry),
@@ -68,7 +68,7 @@ impl SharedParts {
             takes: Arc::new(RememberedTakes::new(registry)),
             settles: SettleMetrics::new(registry),
             unanswered_settlements: Arc::default(),
-            running_holds: Arc::default(),
+            running_holds,
             unusable_calls: LogThrottle::default(),
         }
     }

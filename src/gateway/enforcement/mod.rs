@@ -9,6 +9,7 @@ mod counting;
 pub(super) mod descriptors;
 mod held_slots;
 mod leases;
+pub(super) mod left_holds;
 pub(super) mod open_decision;
 mod recording;
 pub(super) mod request_record;

@@ -78,18 +78,18 @@ pub(super) type UnsettledRecords = SmallVec<[(LimitId, UnsettledRecord); 0]>;
 /// The record of a cost that is known only when the request has ended.
 #[derive(Debug)]
 pub(crate) struct UnsettledRecord {
-    writer: Arc<RecordWriter>,
-    worker: Worker,
-    key: RecordKey,
-    charge: Charge,
+    pub(super) writer: Arc<RecordWriter>,
+    pub(super) worker: Worker,
+    pub(super) key: RecordKey,
+    pub(super) charge: Charge,
     /// What was spent and held of the bucket after the charge.
-    level: Cost,
-    thresholds: Arc<SettledThresholds>,
+    pub(super) level: Cost,
+    pub(super) thresholds: Arc<SettledThresholds>,
     /// The time of the admission by the clock of the store.
-    admitted: Timestamp,
+    pub(super) admitted: Timestamp,
     /// The same time by the clock of the process.
-    admitted_here: Timestamp,
-    clock: Clock,
+    pub(super) admitted_here: Timestamp,
+    pub(super) clock: Clock,
 }
 
 impl UnsettledRecord {
@@ -266,7 +266,7 @@ pub(super) fn record_settled(
 }
 
 /// Returns the time now by the clock by which a limit's periods end.
-fn moment(gateway: &GatewayState, algorithm: &Algorithm) -> Timestamp {
+pub(super) fn moment(gateway: &GatewayState, algorithm: &Algorithm) -> Timestamp {
     let now = gateway.clock.now();
     let is_by_date = gateway.store.is_shared() || algorithm.zone().is_some();
     if is_by_date { gateway.store.clock_at(now) } else { now }
@@ -352,7 +352,7 @@ impl StoreMoment {
 
 /// Returns the period of a fixed window at this time. `left` is the time until its end, if a bucket has told it; then the time may
 /// be inexact. `None` for other algorithms, and for windows that begin with a request.
-fn period(algorithm: &Algorithm, at: Timestamp, left: Option<Micros>) -> Option<Period> {
+pub(super) fn period(algorithm: &Algorithm, at: Timestamp, left: Option<Micros>) -> Option<Period> {
     let left = left.filter(|left| *left > Micros(0));
     match algorithm.window()? {
         Window::Epoch(length) => {

@@ -1,7 +1,8 @@
 //! Keeps the timed holds that this gateway has taken, until they are settled here or have ended. Until then, it counts what they hold.
 //!
 //! If nobody settles in time, the store counts what a hold reserves as spent. A task then asks the store what has become of the
-//! holds that have ended, and adds what was spent to the records for billing. It runs while there are holds.
+//! holds that have ended, and adds what was spent to the records for billing. It runs while there are holds. A process that ends
+//! leaves its holds to the next one (`left_holds`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,6 +28,9 @@ const AFTER: Micros = Micros(200_000);
 const PATIENCE: Micros = Micros(600_000_000);
 /// The most holds about whose buckets the store is asked in one call.
 const BATCH: usize = 64;
+/// How long a process that ends waits for the answer about holds that have ended, and how often it looks.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(5);
 
 /// The timed holds of this gateway.
 #[derive(Debug, Default)]
@@ -39,6 +43,8 @@ struct Table {
     due: BTreeSet<(Timestamp, Owner)>,
     /// Whether the task runs.
     is_watched: bool,
+    /// Whether the task asks the store about holds that it has taken out.
+    is_asking: bool,
 }
 
 #[derive(Debug)]
@@ -65,7 +71,51 @@ impl RunningHolds {
             return;
         }
         table.insert(owner, RunningHold { end, due: end.plus(AFTER), held, reserves });
-        if !std::mem::replace(&mut table.is_watched, true) {
+        self.watch_once(&mut table, gateway, worker);
+    }
+
+    /// Keeps what holds reserve that an earlier process has left, each with the time at which it ends. They are not counted.
+    pub(super) fn resume(
+        self: &Arc<Self>,
+        gateway: &Arc<GatewayState>,
+        left: Vec<(Owner, Timestamp, UnsettledReserve)>,
+    ) {
+        let mut table = self.0.lock();
+        for (owner, end, reserve) in left {
+            if let Some(hold) = table.holds.get_mut(&owner) {
+                hold.reserves.push(reserve);
+            } else if table.holds.len() < MOST {
+                let held = HeldSlots::default();
+                table.insert(owner, RunningHold { end, due: end.plus(AFTER), held, reserves: vec![reserve] });
+            } else {
+                reserve.record.lose();
+            }
+        }
+        self.watch_once(&mut table, gateway, Worker(0));
+    }
+
+    /// Takes out what all holds reserve, each with the time at which it ends. They are counted no more.
+    pub(super) async fn take_all(&self) -> Vec<(Owner, Timestamp, UnsettledReserve)> {
+        let answered = async {
+            while self.0.lock().is_asking {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        // What is asked about later than this is counted as lost.
+        let _ = tokio::time::timeout(ANSWER_TIMEOUT, answered).await;
+        let mut table = self.0.lock();
+        table.due.clear();
+        let holds = std::mem::take(&mut table.holds);
+        drop(table);
+        let reserves = |(owner, RunningHold { end, reserves, .. }): (Owner, RunningHold)| {
+            reserves.into_iter().map(move |reserve| (owner, end, reserve))
+        };
+        holds.into_iter().flat_map(reserves).collect()
+    }
+
+    /// Starts the task, if it does not run.
+    fn watch_once(self: &Arc<Self>, table: &mut Table, gateway: &Arc<GatewayState>, worker: Worker) {
+        if !table.holds.is_empty() && !std::mem::replace(&mut table.is_watched, true) {
             tokio::spawn(Arc::clone(self).watch(Arc::clone(gateway), worker));
         }
     }
@@ -87,12 +137,14 @@ impl RunningHolds {
     async fn watch(self: Arc<Self>, gateway: Arc<GatewayState>, worker: Worker) {
         loop {
             tokio::time::sleep(fixed_interval("hold_ends", EVERY)).await;
-            loop {
+            // After a handover of buckets in memory, only the next process knows what has become of the holds.
+            while gateway.store.is_shared() || !gateway.lifecycle.is_handed_over() {
                 let due = self.take_due(gateway.clock.now());
                 if due.is_empty() {
                     break;
                 }
                 self.conclude(&gateway, worker, due).await;
+                self.0.lock().is_asking = false;
             }
             let mut table = self.0.lock();
             if table.holds.is_empty() {
@@ -105,8 +157,10 @@ impl RunningHolds {
     /// Takes holds that have ended. What they held is counted no more.
     fn take_due(&self, now: Timestamp) -> Vec<(Owner, RunningHold)> {
         let mut table = self.0.lock();
+        let table = &mut *table;
         let due: Vec<Owner> =
             table.due.iter().take(BATCH).take_while(|(at, _)| *at <= now).map(|(_, owner)| *owner).collect();
+        table.is_asking = !due.is_empty();
         due.into_iter().filter_map(|owner| Some((owner, table.remove(owner)?))).collect()
     }
 

@@ -9,7 +9,8 @@ use pingora::server::ShutdownSignal;
 use super::bucket_saver::BucketSaver;
 use super::signal_listener::SignalListener;
 use super::subject_names;
-use crate::gateway::enforcement::settled_thresholds;
+use crate::gateway::enforcement::running_holds::RunningHolds;
+use crate::gateway::enforcement::{left_holds, settled_thresholds};
 use crate::gateway::server::connection_limits::ConnectionLimits;
 use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
@@ -18,6 +19,13 @@ use crate::gateway::telemetry::events::EventKind;
 
 /// The listener for exit signals, shared between the signal handling and the drain. With it, the drain notices a second signal.
 pub(crate) type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
+
+/// What a process that ends saves for the next one: its buckets in memory, if they have a file, and its timed holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastActs<'a> {
+    pub saver: Option<&'a BucketSaver>,
+    pub holds: &'a RunningHolds,
+}
 
 /// The interval at which the number of open connections is checked.
 const POLL: Duration = Duration::from_millis(5);
@@ -61,13 +69,14 @@ async fn end_slots(gateway: &GatewayState) {
     let _ = tokio::time::timeout(REPORT_TIMEOUT, reported).await;
 }
 
-/// Does what must be done before the process ends: asks which thresholds were reached, ends tunnels and slots, saves the buckets,
-/// and writes the access log and the records. Afterwards the process must end at once.
-pub(crate) async fn end_all(gateway: &Arc<GatewayState>, saver: Option<&BucketSaver>) {
+/// Does what must be done before the process ends: asks which thresholds were reached, ends tunnels and slots, leaves timed holds to
+/// the next process, saves the buckets, and writes the access log and the records. Afterwards the process must end at once.
+pub(crate) async fn end_all(gateway: &Arc<GatewayState>, LastActs { saver, holds }: LastActs<'_>) {
     let _ = tokio::time::timeout(REPORT_TIMEOUT, settled_thresholds::ask_all(gateway)).await;
     gateway.lifecycle.leave();
     cut_tunnels(gateway).await;
     end_slots(gateway).await;
+    left_holds::leave(gateway, holds).await;
     let _ = tokio::time::timeout(REPORT_TIMEOUT, subject_names::tell(gateway)).await;
     if let Some(saver) = saver {
         saver.save(gateway);
@@ -91,7 +100,7 @@ pub(crate) async fn wait_and_exit(
     gateway: &Arc<GatewayState>,
     limits: &ConnectionLimits,
     accepting: &AcceptingSockets,
-    saver: Option<&BucketSaver>,
+    last: LastActs<'_>,
     second_signal: &SecondSignal,
 ) -> ! {
     let (clock, tracer, metric_export) = (&gateway.clock, &gateway.tracer, &gateway.metric_export);
@@ -125,6 +134,6 @@ pub(crate) async fn wait_and_exit(
         () = timed_out => log::warn!(open = limits.open(); "drain timeout, closing open connections"),
         _ = second_signal => log::warn!(open = limits.open(); "second signal, closing open connections"),
     }
-    end_all(gateway, saver).await;
+    end_all(gateway, last).await;
     std::process::exit(0)
 }

@@ -11,12 +11,13 @@ use pingora::services::background::BackgroundService;
 
 use super::bucket_saver::BucketSaver;
 use super::drain;
-use super::drain::SecondSignal;
+use super::drain::{LastActs, SecondSignal};
 use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
 use super::subject_names;
 use crate::gateway::admin::status::Status;
-use crate::gateway::enforcement::settled_thresholds;
+use crate::gateway::enforcement::running_holds::RunningHolds;
+use crate::gateway::enforcement::{left_holds, settled_thresholds};
 use crate::gateway::runtime::supervise;
 use crate::gateway::server::connection_limits::ConnectionLimits;
 use crate::gateway::server::queued_connections::AcceptingSockets;
@@ -32,6 +33,7 @@ pub(crate) struct Housekeeping {
     /// The reload task. `None` after the task was started.
     pub reload: Mutex<Option<Reload>>,
     pub bucket_saver: Option<Arc<BucketSaver>>,
+    pub running_holds: Arc<RunningHolds>,
 }
 
 #[async_trait]
@@ -45,13 +47,22 @@ impl BackgroundService for Housekeeping {
             }
         };
         let (gateway, status, saver) = (Arc::clone(&self.gateway), Arc::clone(&self.status), self.bucket_saver.clone());
+        let holds = Arc::clone(&self.running_holds);
         let work = supervise::spawn_critical("housekeeping", async move {
             let save = async {
                 if let Some(saver) = saver {
                     saver.run(&gateway).await;
                 }
             };
-            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save, subject_names::run(&gateway));
+            let left = left_holds::take_over(&gateway, &holds);
+            tokio::join!(
+                sweep(&gateway),
+                status.keep_history(&gateway),
+                reload,
+                save,
+                subject_names::run(&gateway),
+                left
+            );
         });
         // Costs settle during the drain too.
         let gateway = Arc::clone(&self.gateway);
@@ -66,8 +77,8 @@ impl BackgroundService for Housekeeping {
         }
         let _ = shutdown.wait_for(|stop| *stop).await;
         work.abort();
-        let saver = self.bucket_saver.as_deref();
-        drain::wait_and_exit(&self.gateway, &self.limits, &self.accepting, saver, &self.second_signal).await
+        let last = LastActs { saver: self.bucket_saver.as_deref(), holds: &self.running_holds };
+        drain::wait_and_exit(&self.gateway, &self.limits, &self.accepting, last, &self.second_signal).await
     }
 }
 

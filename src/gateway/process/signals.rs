@@ -8,10 +8,12 @@ use parking_lot::Mutex;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 
 use super::bucket_saver::BucketSaver;
-use super::drain::SecondSignal;
+use super::drain::{LastActs, SecondSignal};
 use super::signal_listener::{SignalAction, SignalListener};
 use super::upgrade::{InheritedSockets, NextProcess, NextProcessReport, SlotRequest, Upgrade};
 use super::{bucket_handover, drain};
+use crate::gateway::enforcement::left_holds;
+use crate::gateway::enforcement::running_holds::RunningHolds;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 
@@ -29,6 +31,7 @@ pub(crate) struct SignalWatch {
     pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// The listener for exit signals. It is kept here after the first exit signal, so that the drain notices a second signal.
     pub second_signal: SecondSignal,
+    pub running_holds: Arc<RunningHolds>,
 }
 
 #[async_trait]
@@ -56,6 +59,10 @@ impl ShutdownSignalWatch for SignalWatch {
         }
         bucket_handover::report_ready(inherited);
         let delay = self.act_until_exit(&mut exit, &mut running).await;
+        if self.gateway.lifecycle.is_handed_over() {
+            // With buckets in memory, only the next process knows from now on what becomes of them.
+            left_holds::leave(&self.gateway, &self.running_holds).await;
+        }
         let shutdown = drain::announce(&self.gateway, delay, &mut exit).await;
         // The drain uses the same listener, so that no signal is lost.
         *self.second_signal.lock() = Some(exit);
@@ -77,7 +84,8 @@ impl SignalWatch {
 
     /// Does what must be done before the process ends, and lets Pingora exit without waiting for requests.
     async fn shut_down_fast(&self) -> ShutdownSignal {
-        drain::end_all(&self.gateway, self.bucket_saver.as_deref()).await;
+        let last = LastActs { saver: self.bucket_saver.as_deref(), holds: &self.running_holds };
+        drain::end_all(&self.gateway, last).await;
         ShutdownSignal::FastShutdown
     }
 

@@ -66,6 +66,78 @@ fn what_is_spent_at_the_end_of_a_hold_is_recorded_once_by_the_gateway_that_took_
     }
 }
 
+/// Ends a gateway with SIGTERM. It has left these holds.
+#[track_caller]
+fn end(gateway: &mut Gateway, left: usize) {
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait().0.code(), Some(0), "{}", gateway.errors());
+    gateway.expect_logged(&format!("holds left to the next process holds={left}"));
+    let lines = std::fs::read_to_string(gateway.file("records.jsonl.holds")).unwrap();
+    assert_eq!(lines.lines().count(), left, "{lines}");
+}
+
+#[test]
+fn what_is_spent_at_the_end_of_a_hold_is_recorded_by_the_next_process_if_the_first_has_ended() {
+    let (redis, postgres) = stores();
+    let memory = "store: {memory: {file: buckets.tgb}}\n".to_owned();
+    for store in [memory, redis.patient_store(), postgres.store_with(", timeout: 5s", "deny")] {
+        let (file, is_shared) = (recorded(&store), !store.contains("memory"));
+        let mut gateway = start(&file);
+        let mut client = gateway.client();
+        let ids = [hold(&mut client, "acme", "6s"), hold(&mut client, "acme", "6s")];
+        hold(&mut client, "zoo", "6s");
+        end(&mut gateway, 3);
+        if is_shared {
+            // The difference has a name until the gateway runs again.
+            let other = start(&file);
+            assert_eq!(settle(&mut other.client(), &json!({"hold_id": ids[0], "cost": 5})).status, 200);
+            eventually("what was settled is recorded", || sums(&other, "acme") == (5, 1));
+            let named = || check(&[&gateway, &other]).1;
+            let acme = "25 spent: 20 more spent, of it 20 by a hold that a gateway has left";
+            let zoo = "0 recorded (0 requests, 0 refused), 20 spent: 20 more spent, of it 20 by a hold that a gateway has left";
+            eventually("the holds have ended", || named().contains(acme));
+            let out = named();
+            assert!(out.contains(&zoo.replace("0 recorded", "0 requests recorded")), "{out}");
+        }
+        gateway.start_again();
+        if !is_shared {
+            assert_eq!(settle(&mut gateway.client(), &json!({"hold_id": ids[0], "cost": 5})).status, 200);
+        }
+        let of_acme = if is_shared { (20, 1) } else { (25, 2) };
+        eventually("what is spent is recorded", || {
+            sums(&gateway, "acme") == of_acme && sums(&gateway, "zoo") == (20, 1)
+        });
+        gateway.expect_logged("holds of an earlier process taken over holds=");
+        assert!(!gateway.file("records.jsonl.holds").exists());
+        gateway.expect("rate_limiter_records_lost_total", &[], 0.0);
+    }
+}
+
+#[test]
+fn what_is_spent_at_the_end_of_a_hold_is_recorded_once_after_an_upgrade() {
+    let (redis, postgres) = stores();
+    for store in [String::new(), redis.patient_store(), postgres.store_with(", timeout: 5s", "deny")] {
+        // The first process has not ended when the holds do.
+        let mut gateway = start(&format!("drain: {{delay: 9s}}\n{}", recorded(&store)));
+        let mut client = gateway.client();
+        let settled = hold(&mut client, "acme", "6s");
+        hold(&mut client, "acme", "6s");
+        drop(client);
+        gateway.signal("USR2");
+        let next = Orphan::of(&gateway, 1);
+        assert_eq!(settle(&mut gateway.client(), &json!({"hold_id": settled, "cost": 7})).status, 200);
+        eventually("what is spent is recorded", || sums(&gateway, "acme") == (27, 2));
+        assert_eq!(gateway.wait().0.code(), Some(0), "{}", gateway.errors());
+        // Neither process records it again.
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(sums(&gateway, "acme"), (27, 2), "{}", gateway.errors());
+        assert!(!gateway.file("records.jsonl.holds").exists());
+        next.signal("TERM");
+        eventually("the next process ends", || !next.is_running());
+        assert_eq!(sums(&gateway, "acme"), (27, 2));
+    }
+}
+
 #[test]
 fn what_is_spent_in_memory_at_the_end_of_a_hold_is_recorded() {
     let gateway = start(&recorded(""));

@@ -207,7 +207,6 @@ impl Drop for EndOfCalls<'_> {
 }
 
 #[test]
-#[ignore = "a call that fails on a loaded machine is judged as a mistake; run by hand"]
 fn each_threshold_has_one_line_over_three_gateways_whatever_an_operator_does() {
     let (upstream, redis) = (Upstream::start(), Redis::start());
     let mut site = Site::start(&upstream, &redis);

@@ -50,7 +50,7 @@ impl RecordedLimits {
         writers: &RecordWriters,
     ) -> Option<RecordedLimits> {
         let settings = config.records.as_ref()?;
-        let kept = before.filter(|before| before.writer.writes_to(&settings.to));
+        let kept = before.filter(|before| *before.writer.destination() == settings.to);
         let writer = match kept {
             Some(before) => {
                 before.writer.set_interval(settings.every);
@@ -128,6 +128,12 @@ impl RecordedLimits {
     /// Returns the subject of a request without one.
     fn none(&self) -> Subject<'static> {
         Subject { attribute: self.attributes.len(), value: Cow::Borrowed(b"") }
+    }
+
+    /// Returns the subject that this attribute names. Without an attribute, or with one that this configuration does not know, none.
+    pub(crate) fn subject_of<'s>(&self, attribute: Option<&str>, value: &'s [u8]) -> Subject<'s> {
+        let index = self.attributes.iter().position(|listed| Some(&*listed.text) == attribute);
+        Subject::of_parts(index.unwrap_or(self.attributes.len()), value)
     }
 
     /// Returns the attribute that names the subject, and its value. `None` if the request has no subject.

@@ -6,6 +6,7 @@
 mod backlog;
 mod held_subject;
 mod interval_sums;
+mod left_holds;
 mod limits;
 mod notice_queue;
 mod notices;
@@ -30,6 +31,7 @@ use base::time::Clock;
 use config::Records;
 use config::access_log::Destination;
 pub(crate) use held_subject::{HeldAttribute, HeldSubject};
+pub(crate) use left_holds::LeftReserve;
 pub(crate) use limits::{RecordedLimits, Subject};
 pub(crate) use notices::{BegunBan, ReachedThresholds};
 pub(crate) use settled_thresholds::{SettledThresholds, ThresholdQuestion};

@@ -114,8 +114,8 @@ impl RecordWriter {
         self.state.count_lost();
     }
 
-    pub(super) fn writes_to(&self, to: &Destination) -> bool {
-        self.state.to == *to
+    pub(super) fn destination(&self) -> &Destination {
+        &self.state.to
     }
 
     /// Changes the length of an interval.

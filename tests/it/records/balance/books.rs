@@ -32,6 +32,8 @@ pub struct Call {
     /// When it was sent and answered, in microseconds of the machine's clock.
     pub time: [u64; 2],
     pub seen: Seen,
+    /// The answer, or the error in its place, of an unknown call.
+    pub answer: String,
 }
 
 /// What a fault may have changed.

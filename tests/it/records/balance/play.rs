@@ -205,10 +205,11 @@ impl Run {
         findings
     }
 
-    /// Returns the calls whose ends no fault explains.
-    pub fn unexplained(&self) -> Vec<&Call> {
+    /// Returns the calls whose ends no fault explains, each with its answer.
+    pub fn unexplained(&self) -> Vec<(&Call, &str)> {
         let interruptions = self.faults.iter().filter(|(fault, _)| fault.interrupts()).map(|(_, time)| *time);
-        self.books.unexplained(&interruptions.collect::<Vec<_>>())
+        let unexplained = self.books.unexplained(&interruptions.collect::<Vec<_>>());
+        unexplained.into_iter().map(|call| (call, &*call.answer)).collect()
     }
 
     /// Compares the output of `tollgate records check` with what the lines and the buckets say.
@@ -310,24 +311,27 @@ impl Clients {
         }
         let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-User: {user}\r\n{fields}Connection: close\r\n\r\n");
         let sent = wall();
-        let seen = ask(self.addresses[gateway], &head);
-        Call { user, gateway, costs, time: [sent, wall()], seen }
+        let (seen, answer) = ask(self.addresses[gateway], &head);
+        let answer = if seen == Seen::Unknown { answer } else { String::new() };
+        Call { user, gateway, costs, time: [sent, wall()], seen, answer }
     }
 }
 
-/// Sends a request on a connection of its own.
-fn ask(gateway: SocketAddr, head: &str) -> Seen {
-    let Ok(mut stream) = TcpStream::connect(gateway) else { return Seen::Nothing };
+/// Sends a request on a connection of its own. Returns the answer too, or the error in its place.
+fn ask(gateway: SocketAddr, head: &str) -> (Seen, String) {
+    let Ok(mut stream) = TcpStream::connect(gateway) else { return (Seen::Nothing, String::new()) };
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut answer = Vec::new();
-    if stream.write_all(head.as_bytes()).is_err() || stream.read_to_end(&mut answer).is_err() {
-        return Seen::Unknown;
+    let asked = stream.write_all(head.as_bytes()).and_then(|()| stream.read_to_end(&mut answer));
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    if let Err(error) = asked {
+        return (Seen::Unknown, format!("{error}, after {answer:?}"));
     }
-    let answer = String::from_utf8_lossy(&answer);
-    match answer.split(' ').nth(1) {
+    let seen = match answer.split(' ').nth(1) {
         // The upstream answers with 500, and the gateway never.
         Some("200" | "500") => Seen::Granted,
         Some("429") => Seen::Refused,
         _ => Seen::Unknown,
-    }
+    };
+    (seen, answer)
 }
