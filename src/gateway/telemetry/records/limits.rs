@@ -132,8 +132,10 @@ impl RecordedLimits {
 
     /// Returns the subject that this attribute names. Without an attribute, or with one that this configuration does not know, none.
     pub(crate) fn subject_of<'s>(&self, attribute: Option<&str>, value: &'s [u8]) -> Subject<'s> {
-        let index = self.attributes.iter().position(|listed| Some(&*listed.text) == attribute);
-        Subject::of_parts(index.unwrap_or(self.attributes.len()), value)
+        match self.attributes.iter().position(|listed| Some(&*listed.text) == attribute) {
+            Some(attribute) => Subject { attribute, value: Cow::Borrowed(value) },
+            None => self.none(),
+        }
     }
 
     /// Returns the attribute that names the subject, and its value. `None` if the request has no subject.
