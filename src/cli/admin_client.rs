@@ -43,10 +43,10 @@ pub(super) fn listener_argument(text: &str) -> Result<EndpointAddress, String> {
     }
 }
 
-/// The variable with a token for changes.
+/// The variable with a token for changes, and for lists of clients.
 const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
 
-/// An admin listener, and the token for changes there.
+/// An admin listener, and the token for changes and lists of clients there.
 #[derive(Clone, Debug)]
 pub(super) struct AdminAddress {
     address: EndpointAddress,
@@ -133,7 +133,7 @@ fn ask_with(address: &AdminAddress, method: Method, path: &str, fields: &str) ->
             "--admin, or `admin` in the file, names the admin listener of the running gateway",
         )
     };
-    let authorization = if method == Method::Get { String::new() } else { address.authorization()? };
+    let authorization = address.authorization()?;
     let fields = permit + &authorization + fields;
     let stream = send(&address.address, &line, &fields, SEARCH_TIMEOUT).map_err(nobody)?;
     let mut answer = Vec::new();

@@ -171,11 +171,6 @@ impl RunningHolds {
             (owner, end, reserves)
         };
         let due: Vec<(Owner, Timestamp, Vec<UnsettledReserve>)> = due.into_iter().map(ended).collect();
-        if !gateway.store.is_shared() && gateway.lifecycle.is_handed_over() {
-            // The holds are in the buckets of the next process. This copy does not show what was settled there.
-            due.iter().flat_map(|(.., reserves)| reserves).for_each(|reserve| reserve.record.lose());
-            return;
-        }
         let mut keys: Vec<BucketKey> =
             due.iter().flat_map(|(.., reserves)| reserves.iter().map(|reserve| reserve.bucket)).collect();
         keys.sort_unstable();

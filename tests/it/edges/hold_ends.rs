@@ -149,26 +149,6 @@ fn what_is_spent_in_memory_at_the_end_of_a_hold_is_recorded() {
     assert_eq!(sums(&gateway, "zoo"), (0, 0));
 }
 
-/// The next process has its own copy of the buckets in memory, so the previous one does not know what was settled there.
-#[test]
-fn a_hold_in_memory_that_the_next_process_settles_is_not_recorded_again_by_the_previous_one() {
-    let mut gateway = start(&recorded(""));
-    let id = hold(&mut gateway.client(), "acme", "6s");
-    // A call whose body is not complete keeps the previous process.
-    let mut open = gateway.client();
-    open.write("POST /take HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{");
-    gateway.signal("USR2");
-    let _next = Orphan::of(&gateway, 1);
-    assert_eq!(settle(&mut gateway.client(), &json!({"hold_id": id, "cost": 5})).status, 200);
-    eventually("what is settled is recorded", || sums(&gateway, "acme") == (5, 1));
-    // What has become of the hold is not known there.
-    gateway.expect_logged("records lost");
-    assert_eq!(sums(&gateway, "acme"), (5, 1));
-    drop(open);
-    assert_eq!(gateway.wait().0.code(), Some(0), "{}", gateway.errors());
-    assert_eq!(sums(&gateway, "acme"), (5, 1));
-}
-
 #[test]
 fn what_is_settled_after_a_reload_is_recorded_under_the_attribute_of_the_take() {
     let file = |subjects: &str| recorded("").replace("[\"descriptor:tenant\"]}", &format!("[{subjects}]}}"));
