@@ -148,7 +148,7 @@ impl Queue {
         }
     }
 
-    /// Removes and returns the first request that is not a timed hold. `None` if there is none.
+    /// Removes and returns the first request that is not a timed hold. `None` if the queue has no such request.
     pub(crate) fn try_next(&mut self) -> Option<PendingTake> {
         loop {
             let next = self.put_back.pop_front().or_else(|| self.receiver.try_recv().ok())?;

@@ -36,7 +36,7 @@ pub(crate) struct IndexedSubject {
     /// When the bucket was last charged, and until when it is listed.
     pub charged: Timestamp,
     pub until: Timestamp,
-    /// When the last request arrived that was told which thresholds the bucket has reached. Zero if there was none.
+    /// The arrival of the last request with a report of the thresholds that the bucket has reached. Zero before the first one.
     told: Timestamp,
     telling: Telling,
 }

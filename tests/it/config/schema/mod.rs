@@ -5,11 +5,14 @@ mod examples;
 mod files;
 mod values;
 
+use std::collections::HashSet;
 use std::process::{Command, Stdio};
 
 use boon::{Compiler, SchemaIndex, Schemas};
 use config::schema;
 use serde_json::{Value, json};
+
+use crate::support::short_or_long;
 
 /// The schema that `tollgate schema` prints, as JSON and compiled.
 pub struct Schema {
@@ -67,6 +70,16 @@ impl Schema {
         let mut found = Vec::new();
         self.add_properties(&self.text, &[], None, &mut found);
         found
+    }
+
+    /// Returns every key once, also if it may stand in several places; in the long form of a proof, at all of its places.
+    pub fn declared_properties(&self) -> Vec<Property<'_>> {
+        let (mut seen, mut properties) = (HashSet::new(), self.properties());
+        properties.retain(|property| {
+            let is_new = seen.insert((std::ptr::from_ref(property.said), property.algorithm));
+            short_or_long(is_new, true)
+        });
+        properties
     }
 
     fn add_properties<'s>(
