@@ -96,6 +96,7 @@ pub(super) async fn forward<C: ForwardingClient>(
     }
     loop {
         let (connection, attempt) = client.until(WaitEnd::ClientLeaves, request.connect()).await??;
+        request.attempts.discarded = None;
         if let Some(deadline) = request.attempts.deadline {
             client.set_deadline(deadline);
         }
