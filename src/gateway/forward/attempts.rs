@@ -42,6 +42,8 @@ pub(super) struct Attempts {
     pub deadline: Option<Timestamp>,
     /// The time at which the request got the connection on which it was sent. `None` if the request was not sent.
     pub sent: Option<Timestamp>,
+    /// The status of a response that was not passed on, because the request is sent again. `None` once it has a connection for that.
+    pub discarded: Option<u16>,
     /// The number of bytes that were read of the request's body.
     pub request_bytes: usize,
     /// The body of the request, if it was read before the decision. It is dropped when a response has begun, because no other
@@ -227,6 +229,7 @@ impl ForwardedRequest<'_, '_> {
         if retry {
             self.note_failure(EndpointFailure::Status);
             self.try_another(RetriedFailure::Status(status));
+            self.attempts.discarded = Some(status);
         }
         retry
     }

@@ -171,8 +171,9 @@ impl<'f> Exchange<'f> {
     pub(super) fn sent_request(&self) -> SentRequest {
         let is_dropped = self.response.begun.is_none() && self.response.fault.is_none();
         let has_attempt = self.attempts.as_ref().is_some_and(|attempts| attempts.current.is_some());
-        match self.discarded_status() {
-            Some(status) if self.has_failed_unsent() => SentRequest::Discarded(status),
+        let awaits_connection = self.attempts.as_ref().and_then(|attempts| attempts.discarded);
+        match awaits_connection.or_else(|| self.discarded_status().filter(|_| self.has_failed_unsent())) {
+            Some(status) => SentRequest::Discarded(status),
             _ if self.was_sent() || (is_dropped && has_attempt) => SentRequest::Possible,
             _ => SentRequest::None,
         }

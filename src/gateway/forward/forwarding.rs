@@ -98,6 +98,7 @@ pub(super) async fn forward<C: ForwardingClient>(
     }
     loop {
         let (connection, attempt) = client.until(WaitEnd::ClientLeaves, pin!(request.connect())).await??;
+        request.attempts.discarded = None;
         if let Some(deadline) = request.attempts.deadline {
             client.set_deadline(deadline);
         }

@@ -1,6 +1,7 @@
 //! Responses with 502, 503 and 504 after which `retries` sends a request to another server.
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -170,7 +171,7 @@ routes: [{{name: all, upstream: api{}}}]",
 #[test]
 fn a_list_without_connect_and_reset_retries_only_statuses() {
     let closing = Upstream::answering(|_, stream| drop(stream.shutdown(std::net::Shutdown::Both)));
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (bad, on, failed) in [
         (closing.address, "[connect, 503]", 3),
         (closing.address, "[reset]", 0),
@@ -219,4 +220,29 @@ fn a_retried_response_counts_and_costs_nothing() {
     eventually("all are settled", || gateway.metric("rate_limiter_held", &[]) == 0.0);
     gateway.expect("rate_limiter_settled_cost_total", &["rule=\"spent.cost\""], 20.0);
     gateway.expect("rate_limiter_settled_cost_total", &["rule=\"spent.errors\""], 0.0);
+}
+
+#[test]
+fn a_client_that_leaves_before_the_request_is_sent_again_costs_nothing() {
+    let ill = ill(503);
+    // It accepts connections, and never answers a TLS handshake.
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoints = format!("endpoints: [\"http://{}\", \"https://{}\"]", ill.address, hanging.local_addr().unwrap());
+    let gateway = Gateway::before_url("")
+        .with(&format!(
+            "upstreams: {{api: {{{endpoints}, ejection: false, timeouts: {{connect: 1m, total: none}}, {ON}}}}}
+routes: [{{name: all, upstream: api}}]
+rules:
+  - {{name: answered, limit_keys: [], algorithm: fixed_window, algorithm_config: {{limit: 10, window: 366d, count_on: [2xx]}}}}"
+        ))
+        .start();
+    // One of the two is sent to the other server first.
+    let mut clients = [(); 2].map(|()| gateway.client());
+    clients.iter_mut().for_each(|client| client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let waiting = [(); 2].map(|()| hanging.accept().unwrap());
+    assert_eq!(ill.count(), 1);
+    drop(clients);
+    gateway.expect("rate_limiter_settled_total", &["rule=\"answered\""], 2.0);
+    gateway.expect("rate_limiter_settled_cost_total", &["rule=\"answered\""], 0.0);
+    drop(waiting);
 }
