@@ -40,6 +40,7 @@ BENCHMARKS = {
     "lists": "python3 benches/lists.py --rounds 5 --seconds 4",
     "tokens": "python3 benches/tokens.py --rounds 5 --seconds 1",
     "access-log": "python3 benches/log_cost.py --rounds 5 --seconds 1",
+    "records": "python3 benches/records.py --rounds 12",
     "traces": "python3 benches/trace_cost.py --rounds 5 --seconds 1",
     "event-streams": "python3 benches/event_streams.py --rounds 12",
     "memory": "python3 benches/memory.py",
@@ -70,7 +71,7 @@ OMITTED_ROWS = {
 # Benchmarks of which it has no table: the summary and the comparison of the stores show them.
 SUMMARY_ALONE = {"allocations", "decision", "keys", "routes", "store"}
 # Benchmarks whose rows with a budget it keeps beside the others.
-WHOLE = {"algorithms", "event-streams", "lists", "rules"}
+WHOLE = {"algorithms", "event-streams", "lists", "records", "rules"}
 
 
 def build():

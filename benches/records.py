@@ -27,6 +27,8 @@ RULES = """rules:
   algorithm_config: {limit: 1000000, window: month}
   meter: api-month
 """
+# Of a core, with the defaults.
+BUDGET = "2 %"
 # A connection waits between two requests, in whole milliseconds, so that the mean is right.
 LUA = """
 local function text(number) return "GET / HTTP/1.1\\r\\nHost: a\\r\\nX-User: customer-" .. number .. "\\r\\n\\r\\n" end
@@ -111,11 +113,13 @@ def report(chosen, rounds, lines):
         print(f"| {name} | {cost:.2f} | {rate:.0f} | {cost * rate / 10_000:.2f} % |")
     more = [each["with records"][0] - each["without records"][0] for each in rounds]
     shares = [100 * value * chosen.rate / 1_000_000 for value in more]
-    ratios = [100 * (each["with records"][0] / each["without records"][0] - 1) for each in rounds]
-    for name, values, unit in (("more µs per request", more, ""), ("more of a core", shares, " %"), ("more than without", ratios, " %")):
+    own = [100 * (1 - each["without records"][0] / each["with records"][0]) for each in rounds]
+    print("\n| records | median | all rounds | budget |\n|---|---|---|---|")
+    for name, values, unit, budget in (("µs per request", more, "", ""), (f"of a core at {chosen.rate} requests/s", shares, " %", BUDGET),
+                                       ("of the gateway's CPU", own, " %", "")):
         spread = f"{min(values):.2f} to {max(values):.2f}"
-        print(f"{name}: {statistics.median(values):.2f}{unit} ({spread})")
-    print(f"{lines} lines written")
+        print(f"| {name} | {statistics.median(values):.2f}{unit} | {spread} | {budget} |")
+    print(f"\n{lines} lines written")
 
 
 if __name__ == "__main__":
