@@ -369,8 +369,8 @@ async fn charge(
     }
     let answer = match (leases, waiting, answer) {
         (Some(leases), Some(mut waiting), Ok(Some(taken))) if leases::is_due(&plan, &taken.settlement) => {
-            let timeout = snapshot.config.home.as_ref().map_or(Micros(0), |home| home.timeout);
-            let answer = Box::pin(leases::settle(gateway, leases, &plan, taken, &mut waiting, timeout)).await;
+            let settling = leases::settle(gateway, snapshot, leases, &plan, taken, &mut waiting);
+            let answer = Box::pin(settling).await;
             hold = waiting.hold;
             answer
         }

@@ -109,6 +109,9 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
             Algorithm::Home(known) if known.limit().token_bucket().is_none() => {
                 charge.algorithm = Algorithm::Home(known)
             }
+            Algorithm::Purse(known) if known.limit().token_bucket().is_none() => {
+                charge.algorithm = Algorithm::Purse(known)
+            }
             Algorithm::TokenBucket(_)
             | Algorithm::LeakyBucket(_)
             | Algorithm::Concurrency(_)

@@ -33,6 +33,10 @@ pub(crate) fn limit(bucket: u8, is_reloaded: bool, unit: u64) -> Algorithm {
         let largest = Cost::from_tokens(if is_reloaded { 3 } else { 12 });
         Algorithm::Purse(Purse::new(limit, largest, Micros(unit / 2), Micros(5 * unit)).unwrap())
     };
+    let counting = |limit| match purse(limit) {
+        Algorithm::Purse(purse) => Algorithm::Purse(purse.with_shares(if is_reloaded { 2 } else { 7 })),
+        other => other,
+    };
     match bucket {
         0 => home(window(Window::Epoch(Micros(10 * unit)))),
         1 => home(window(Window::FirstRequest(Micros(7 * unit)))),
@@ -41,11 +45,16 @@ pub(crate) fn limit(bucket: u8, is_reloaded: bool, unit: u64) -> Algorithm {
         4 => home(rate(997_123, 900 * unit)),
         5 => purse(window(Window::Epoch(Micros(10 * unit)))),
         6 => purse(rate(1000, unit)),
-        _ => purse(month()),
+        7 => purse(month()),
+        // A reload changes whether the first one counts.
+        8 if is_reloaded => purse(window(Window::Epoch(Micros(10 * unit)))),
+        8 => counting(window(Window::Epoch(Micros(10 * unit)))),
+        9 => counting(rate(997_123, 900 * unit)),
+        _ => counting(month()),
     }
 }
 
-pub(crate) const BUCKETS: u8 = 8;
+pub(crate) const BUCKETS: u8 = 11;
 
 /// What was said and answered before, so that it can be said again, late or changed.
 #[derive(Default)]

@@ -22,6 +22,8 @@ pub(crate) struct LeaseMetrics {
     pub stranded: AmountCounter,
     /// What lay in the purses that this gateway has filled, when it filled them last.
     pub held: Gauge,
+    /// Requests about which the share of the region decided, because home gave no answer.
+    pub decided_alone: Counter,
 }
 
 impl LeaseMetrics {
@@ -35,6 +37,7 @@ impl LeaseMetrics {
             returned: amount("rate_limiter_returned_total"),
             stranded: amount("rate_limiter_stranded_total"),
             held: series.gauge("rate_limiter_leased", &labels),
+            decided_alone: series.counter("rate_limiter_without_home_total", &labels),
         })
     }
 }

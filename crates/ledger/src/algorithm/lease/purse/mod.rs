@@ -4,11 +4,16 @@
 //! A purse pays while something is left. What it cannot pay is refused with the wait [`ASK_HOME`], unless home is known to be short:
 //! then with the time until home is asked again. The caller asks home and tries again.
 //!
+//! While home gives no answer, a purse may also pay from the [`RegionShare`], if its limit allows that.
+//!
 //! The other changes of a purse are acts of their own ([`PurseAct`]). An act that sends something to home first writes down the
 //! word that is sent, so only one lease of a purse is under way over all gateways of a region, and no answer is credited twice.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
+mod region_share;
+#[cfg(test)]
+mod region_share_tests;
 mod stored_purse;
 #[cfg(test)]
 mod tests;
@@ -22,7 +27,8 @@ use crate::algorithm::step::{ChargeResult, EXACT, Entry, Level, Numbers, Period,
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
-use stored_purse::{MOST_TRIES, PendingWord, StoredPurse};
+pub use region_share::RegionShare;
+use stored_purse::{MOST_TRIES, PendingWord, StoredPurse, StoredShare};
 
 /// The wait of a request that a purse cannot pay, if home may be able to.
 pub const ASK_HOME: Micros = Micros(0);
@@ -47,6 +53,7 @@ pub struct Purse {
     timeout: Micros,
     /// After how long an untouched purse gives back what is left. Also how long home is believed to be short.
     return_after: Micros,
+    share: RegionShare,
 }
 
 /// A change of a purse that is no charge.
@@ -84,10 +91,25 @@ impl Purse {
 
     /// Makes the purses of a limit, each with a share of the limit. `None` as for [`Purse::new`].
     pub fn sized(limit: SpentLimit, size: LeaseSize, timeout: Micros, return_after: Micros) -> Option<Purse> {
-        let purse = Purse { limit: limit.without_thresholds(), size, timeout, return_after };
+        let limit = limit.without_thresholds();
+        let purse = Purse { limit, size, timeout, return_after, share: RegionShare::None };
         let is_exact = timeout.0.max(return_after.0) <= EXACT >> 8;
         let is_positive = purse.largest() > Cost::default() && timeout.0 > 0 && return_after.0 > 0;
         (is_exact && is_positive).then_some(purse)
+    }
+
+    /// Returns purses that count what their region has leased, beside what it may spend while home gives no answer: one of so many
+    /// shares. If a share is too small for any amount, nothing changes.
+    #[must_use]
+    pub fn with_shares(self, regions: u64) -> Purse {
+        let counting = Purse { share: RegionShare::Counted { regions }, ..self };
+        if counting.share_limit().is_some() { counting } else { self }
+    }
+
+    /// Returns the purses while home gives no answer: they pay what they lack from the share of their region. `None` if they have none.
+    pub fn without_home(&self) -> Option<Purse> {
+        let RegionShare::Counted { regions } = self.share else { return None };
+        Some(Purse { share: RegionShare::Spent { regions }, ..*self })
     }
 
     /// Returns the most that a purse holds, and asks home for.
@@ -138,10 +160,16 @@ impl Purse {
         Purse { limit: change(&self.limit), ..*self }
     }
 
-    /// Returns the settings as integers for the Lua twin.
-    pub(in crate::algorithm) fn numbers(&self) -> Numbers {
+    /// Returns the settings as integers for the Lua twin, for a call at about the time `near`.
+    pub(in crate::algorithm) fn numbers(&self, near: Timestamp) -> Numbers {
         let is_zero = self.limit.ceiling() == Cost::default();
-        smallvec![self.largest().thousandths(), self.timeout.0, self.return_after.0, u64::from(is_zero)]
+        let mut numbers =
+            smallvec![self.largest().thousandths(), self.timeout.0, self.return_after.0, u64::from(is_zero)];
+        if let Some(share) = self.share_limit() {
+            numbers.push(u64::from(self.share.is_spent()));
+            numbers.extend(share.numbers(near));
+        }
+        numbers
     }
 
     /// Computes the result of charging `cost` at `now`. `None` is the state of a purse that was never filled. An invalid state
@@ -157,9 +185,27 @@ impl Purse {
             }
             None if cost > self.largest() => ChargeResult::Never,
             None if self.is_short(&purse, now) => ChargeResult::Short { wait: purse.short_until.since(now) },
-            None => ChargeResult::Short { wait: ASK_HOME },
+            None => self.pay_from_share(&purse, cost, now).unwrap_or(ChargeResult::Short { wait: ASK_HOME }),
         };
         Step { untouched: self.level(&purse, now), charge }
+    }
+
+    /// Pays what the purse lacks from the share of its region. `None` if it must not.
+    fn pay_from_share(&self, purse: &StoredPurse, cost: Cost, now: Timestamp) -> Option<ChargeResult> {
+        let (share, stored) = self.share_limit().filter(|_| self.share.is_spent()).zip(purse.share)?;
+        let lacking = cost.less(Cost::from_thousandths(purse.left));
+        Some(match share.step(Some(&stored.words), lacking, now).charge {
+            ChargeResult::Fits { entry, .. } => {
+                let since_mark = plus(purse.since_mark, cost.thousandths());
+                let debt = plus(stored.debt, lacking.thousandths());
+                let share = StoredShare::of(&entry, debt);
+                let purse = StoredPurse { left: 0, since_mark, touched: now, share, ..*purse };
+                ChargeResult::Fits { level: self.level(&purse, now), entry: self.entry(&purse), delay: Micros(0) }
+            }
+            // Home may answer before the share can pay.
+            ChargeResult::Short { wait } => ChargeResult::Short { wait: wait.max(Micros(1)).min(self.return_after) },
+            _ => ChargeResult::Short { wait: self.return_after },
+        })
     }
 
     /// Returns whether home should be asked for more, in the background, after a request of this cost. `state` is that after
@@ -270,6 +316,7 @@ impl Purse {
                 purse.waiting = None;
                 purse.left_at_home = rest.thousandths().min(EXACT);
                 if kind == WordKind::Return {
+                    purse.share = purse.share.map(|share| self.share_after_return(share, &waiting));
                     return Some(purse);
                 }
                 let spent = plus(purse.since_mark, wanted.thousandths());
@@ -278,8 +325,9 @@ impl Purse {
                 let given = given.thousandths();
                 if given > 0 {
                     let kept = if purse.period == period { purse.left } else { 0 };
-                    purse.left = plus(kept, given);
+                    purse.left = plus(kept, given - purse.share.map_or(0, |share| share.debt.min(given)));
                     (purse.period, purse.ends, purse.touched) = (period, limited(mark.plus(remains)), now);
+                    purse.share = self.share_after_lease(purse.share, given, now);
                 }
                 Some(purse)
             }
@@ -331,7 +379,7 @@ impl Purse {
 
     /// Returns the entry that a store must write in place of an invalid state. `None` for any other state.
     pub(in crate::algorithm) fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
-        StoredPurse::parse(state?).is_none().then(|| self.entry(&StoredPurse::new(now)))
+        StoredPurse::parse(state?).is_none().then(|| self.entry(&self.open(state, now)))
     }
 
     /// Returns the entry of a purse of which nothing is taken.
@@ -341,6 +389,11 @@ impl Purse {
 
     /// Returns what is left in the purse and at home. Before anything is heard of home, that is the whole limit.
     fn level(&self, purse: &StoredPurse, now: Timestamp) -> Level {
+        if let (true, Some((share, stored))) = (self.share.is_spent(), self.share_limit().zip(purse.share)) {
+            let Level { remaining, reset_after } = share.level(Some(&stored.words), now);
+            let remaining = remaining.plus(Cost::from_thousandths(purse.left));
+            return Level { remaining, reset_after: reset_after.max(purse.ends.since(now)) };
+        }
         let most = self.limit.ceiling();
         let is_known = now < purse.ends || self.is_short(purse, now);
         let left = Cost::from_thousandths(plus(purse.left, purse.left_at_home));
@@ -353,12 +406,14 @@ impl Purse {
         if purse.ends <= now {
             purse.left = 0;
         }
+        purse.share = self.open_share(state.is_some(), purse.share, now);
         purse
     }
 
     fn entry(&self, purse: &StoredPurse) -> Entry {
         let answered = purse.waiting.map(|waiting| waiting.mark.plus(Micros(self.return_after.0 * WAITS_FOR_ANSWER)));
-        let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default());
+        let share = purse.share.map(|share| share.kept_until).unwrap_or_default();
+        let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default()).max(share);
         Entry { state: purse.pack(), kept_until: limited(kept_until) }
     }
 }
