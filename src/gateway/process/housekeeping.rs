@@ -14,7 +14,7 @@ use super::drain;
 use super::drain::SecondSignal;
 use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
-use super::subject_names;
+use super::{purse_index, subject_names};
 use crate::gateway::admin::status::Status;
 use crate::gateway::enforcement::settled_thresholds;
 use crate::gateway::runtime::supervise;
@@ -51,7 +51,8 @@ impl BackgroundService for Housekeeping {
                     saver.run(&gateway).await;
                 }
             };
-            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save, subject_names::run(&gateway));
+            let index = async { tokio::join!(subject_names::run(&gateway), purse_index::run(&gateway)) };
+            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save, index);
         });
         if let Some(leases) = &self.gateway.leases {
             // Requests that the process still has during its drain wait for leases too.

@@ -12,6 +12,8 @@ pub(super) mod file_fingerprint;
 pub(super) mod file_look;
 pub(super) mod housekeeping;
 pub(super) mod jwks_tasks;
+mod own_connection;
+mod purse_index;
 pub(super) mod reload;
 pub(super) mod reload_report;
 pub(super) mod signal_listener;

@@ -4,6 +4,7 @@ mod alone;
 mod faults;
 mod granted;
 mod holds;
+mod idle;
 mod life;
 
 use crate::support::{Gateway, Redis, Relay, Response, Upstream};
