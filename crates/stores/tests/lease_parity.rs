@@ -232,6 +232,8 @@ fn a_mistake_in_the_script_is_found() {
         // What is returned stays in the purse.
         ("  purse.left = 0\n  return new_word", "  return new_word"),
         ("kept_until = max(kept_until, bucket.mark + limit.return_after * WAITS_FOR_ANSWER)", ""),
+        ("or cost - purse.left > purse.left_at_home", "or true"),
+        ("max(limit.largest, cost) - purse.left", "limit.largest - purse.left"),
         // A lease is not counted, nor what is given back.
         ("plus(share[1], price(limit, given - paid))", "share[1]"),
         ("share[1] = max(share[1] - purse.amount, 0)", ""),

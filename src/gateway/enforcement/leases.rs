@@ -165,9 +165,11 @@ fn ask_in_background(keeper: &LeaseKeeper, plan: &Plan, settlement: &Settlement)
     let enforced = plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| is_low(outcome));
     let shadow = plan.shadow.iter().zip(&settlement.shadow);
     let shadow = shadow.filter(|(charge, outcome)| is_low(outcome) || awaits_home(charge, outcome));
-    for (charge, _) in enforced.chain(shadow) {
+    for (charge, outcome) in enforced.chain(shadow) {
         if let Some(purse) = PurseBucket::of(charge) {
-            keeper.is_low(purse, charge.cost);
+            // More than the largest lease is only for a request that needs it.
+            let cost = if is_low(outcome) { charge.cost.min(purse.purse.largest()) } else { charge.cost };
+            keeper.is_low(purse, cost);
         }
     }
 }

@@ -162,9 +162,8 @@ impl Purse {
 
     /// Returns the settings as integers for the Lua twin, for a call at about the time `near`.
     pub(in crate::algorithm) fn numbers(&self, near: Timestamp) -> Numbers {
-        let is_zero = self.limit.ceiling() == Cost::default();
-        let mut numbers =
-            smallvec![self.largest().thousandths(), self.timeout.0, self.return_after.0, u64::from(is_zero)];
+        let [largest, ceiling] = [self.largest(), self.limit.ceiling()].map(Cost::thousandths);
+        let mut numbers = smallvec![largest, self.timeout.0, self.return_after.0, ceiling];
         if let Some(share) = self.share_limit() {
             numbers.push(u64::from(self.share.is_spent()));
             numbers.extend(share.numbers(near));
@@ -183,8 +182,8 @@ impl Purse {
                 let purse = StoredPurse { left, since_mark, touched: now, ..purse };
                 ChargeResult::Fits { level: self.level(&purse, now), entry: self.entry(&purse), delay: Micros(0) }
             }
-            None if cost > self.largest() => ChargeResult::Never,
-            None if self.is_short(&purse, now) => ChargeResult::Short { wait: purse.short_until.since(now) },
+            None if cost > self.limit.ceiling() => ChargeResult::Never,
+            None if self.is_short_of(&purse, cost, now) => ChargeResult::Short { wait: purse.short_until.since(now) },
             None => self.pay_from_share(&purse, cost, now).unwrap_or(ChargeResult::Short { wait: ASK_HOME }),
         };
         Step { untouched: self.level(&purse, now), charge }
@@ -214,7 +213,9 @@ impl Purse {
         let purse = self.open(Some(state), now);
         let is_under_way =
             purse.waiting.is_some_and(|waiting| waiting.kind == WordKind::Lease && self.is_expected(&waiting, now));
-        !is_under_way && !self.is_short(&purse, now) && purse.left < self.reorder_level(&purse, cost)
+        // A request that costs more than the largest lease gets one of its own size.
+        let level = self.reorder_level(&purse, cost.min(self.largest()));
+        !is_under_way && !self.is_short(&purse, now) && purse.left < level
     }
 
     /// Changes a purse by an act. Returns the entry to store, if anything has changed, and what came of the act.
@@ -239,8 +240,9 @@ impl Purse {
         if let Some(waiting) = purse.waiting.filter(|waiting| waiting.kind == WordKind::Lease) {
             return (!self.is_expected(&waiting, now)).then(|| self.again(purse, waiting, now)).flatten();
         }
-        let missing = self.largest().thousandths().saturating_sub(purse.left);
-        if missing == 0 || self.is_short(&purse, now) || purse.left >= self.reorder_level(&purse, cost) {
+        let most = self.largest().max(cost).thousandths().min(EXACT);
+        let missing = most.saturating_sub(purse.left);
+        if missing == 0 || self.is_short_of(&purse, cost, now) || purse.left >= self.reorder_level(&purse, cost) {
             return None;
         }
         let cost = cost.thousandths();
@@ -346,6 +348,12 @@ impl Purse {
     /// Returns whether an answer is still expected. A mark in the future is of a clock that was set back.
     fn is_expected(&self, waiting: &PendingWord, now: Timestamp) -> bool {
         waiting.mark <= now && now.since(waiting.mark) < self.timeout
+    }
+
+    /// Returns whether home is known to be short of what a request of this cost lacks. If it lacks nothing, more is not asked for.
+    fn is_short_of(&self, purse: &StoredPurse, cost: Cost, now: Timestamp) -> bool {
+        let lacking = cost.thousandths().checked_sub(purse.left).filter(|lacking| *lacking > 0);
+        self.is_short(purse, now) && lacking.is_none_or(|lacking| lacking > purse.left_at_home)
     }
 
     /// Returns whether home is known to be short: never for longer than `return_after`, whatever the clock does.

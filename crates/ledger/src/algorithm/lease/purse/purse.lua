@@ -45,6 +45,11 @@ local function is_short(limit, purse, now)
   return now < purse.short_until and purse.short_until - now <= limit.return_after
 end
 
+-- Returns whether home is known to be short of what a request of this cost lacks. If it lacks nothing, more is not asked for.
+local function is_short_of(limit, purse, cost, now)
+  return is_short(limit, purse, now) and (cost <= purse.left or cost - purse.left > purse.left_at_home)
+end
+
 -- Returns the level below which a region asks home in the background.
 local function reorder_level(limit, purse, cost)
   local least, two_trips = max(cost, floor(limit.largest / 8)), plus(purse.trip, purse.trip)
@@ -81,8 +86,8 @@ local function mark(limit, purse, cost, tag, now)
     if purse.mark <= now and now - purse.mark < limit.timeout then return NOTHING end
     return again(limit, purse, now)
   end
-  local missing = max(limit.largest - purse.left, 0)
-  if missing == 0 or is_short(limit, purse, now) or purse.left >= reorder_level(limit, purse, cost) then return NOTHING end
+  local missing = max(max(limit.largest, cost) - purse.left, 0)
+  if missing == 0 or is_short_of(limit, purse, cost, now) or purse.left >= reorder_level(limit, purse, cost) then return NOTHING end
   local least = cost > purse.left and cost - purse.left or cost
   return new_word(limit, purse, LEASE, tag, missing, min(max(least, 1), missing), now)
 end
@@ -137,12 +142,12 @@ return {
   -- Raises are at home.
   unraised = true,
 
-  -- Reads the largest lease, the time in which home should answer, the time after which an untouched purse gives back, and whether
-  -- nothing fits the limit. With a share, reads whether it is spent, because home gives no answer, and its settings.
+  -- Reads the largest lease, the time in which home should answer, the time after which an untouched purse gives back, and the
+  -- largest cost that fits the limit. With a share, reads whether it is spent, because home gives no answer, and its settings.
   new = function(numbers, at, now)
-    local largest, timeout, return_after, is_zero, after = unpack('<I8I8I8I8', numbers, at)
+    local largest, timeout, return_after, ceiling, after = unpack('<I8I8I8I8', numbers, at)
     local limit =
-      {largest = largest, timeout = timeout, return_after = return_after, capacity = is_zero == 1 and 0 or largest}
+      {largest = largest, timeout = timeout, return_after = return_after, capacity = ceiling}
     if share_twin then
       limit.is_spent = unpack('<I8', numbers, after) == 1
       limit.share, after = share_twin.new(numbers, after + 8, now)
@@ -187,11 +192,16 @@ return {
   most = function(limit, bucket, cost)
     if limit.capacity == 0 then return 0 end
     if cost == 0 then return 2^53 end
-    local left = bucket.left
-    if limit.is_spent and cost <= limit.largest and not is_short(limit, bucket, bucket.now) then
-      left = plus(left, floor(max(limit.share.capacity - bucket.share[1], 0) / (limit.share.unit or 1)))
+    local left, times = bucket.left, floor(bucket.left / cost)
+    if not limit.is_spent or cost > limit.capacity then return times end
+    local share = floor(max(limit.share.capacity - bucket.share[1], 0) / (limit.share.unit or 1))
+    if is_short(limit, bucket, bucket.now) then
+      -- The first request that lacks something has what the others have left.
+      local lacking = cost - (left - times * cost)
+      if lacking > bucket.left_at_home then return times end
+      if cost > bucket.left_at_home then share = min(share, lacking) end
     end
-    return floor(left / cost)
+    return floor(plus(left, share) / cost)
   end,
 
   -- What the purse lacks is paid from the share.
