@@ -14,7 +14,7 @@ use super::drain;
 use super::drain::SecondSignal;
 use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
-use super::{purse_index, subject_names};
+use super::{purse_index, region_stores, subject_names};
 use crate::gateway::admin::status::Status;
 use crate::gateway::enforcement::settled_thresholds;
 use crate::gateway::runtime::supervise;
@@ -51,8 +51,10 @@ impl BackgroundService for Housekeeping {
                     saver.run(&gateway).await;
                 }
             };
-            let index = async { tokio::join!(subject_names::run(&gateway), purse_index::run(&gateway)) };
-            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save, index);
+            let told = async {
+                tokio::join!(subject_names::run(&gateway), purse_index::run(&gateway), region_stores::run(&gateway))
+            };
+            tokio::join!(sweep(&gateway), status.keep_history(&gateway), reload, save, told);
         });
         if let Some(leases) = &self.gateway.leases {
             // Requests that the process still has during its drain wait for leases too.

@@ -14,6 +14,7 @@ pub(super) mod housekeeping;
 pub(super) mod jwks_tasks;
 mod own_connection;
 mod purse_index;
+mod region_stores;
 pub(super) mod reload;
 pub(super) mod reload_report;
 pub(super) mod signal_listener;

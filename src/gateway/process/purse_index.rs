@@ -1,6 +1,5 @@
 //! Writes which purses this gateway has filled into the index of purses, and finds those of earlier processes there at its start.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::own_connection::on_own_connection;
@@ -39,7 +38,7 @@ async fn pause(pauses: u32) {
 async fn adopt(gateway: &GatewayState) -> bool {
     let Some(leases) = &gateway.leases else { return true };
     let snapshot = gateway.snapshot.load_full();
-    match on_own_connection(Arc::clone(&snapshot), async |store| store.indexed_purses().await).await {
+    match on_own_connection(snapshot.config.store.clone(), async |store| store.indexed_purses().await).await {
         Ok(found) => {
             let purses: Vec<PurseBucket> = found.iter().filter_map(|purse| in_file(&snapshot, purse)).collect();
             leases.keeper.adopt(&purses);
@@ -75,8 +74,8 @@ pub(super) async fn tell(gateway: &GatewayState) -> bool {
     }
     let by_store = |purse: &IndexedPurse| IndexedPurse { ends: gateway.store.clock_at(purse.ends), ..*purse };
     let purses: Vec<IndexedPurse> = filled.iter().map(by_store).collect();
-    let snapshot = gateway.snapshot.load_full();
-    let Err(error) = on_own_connection(snapshot, async move |store| store.index_purses(&purses).await).await else {
+    let store = gateway.snapshot.load().config.store.clone();
+    let Err(error) = on_own_connection(store, async move |store| store.index_purses(&purses).await).await else {
         return true;
     };
     log::debug!(error:%; "purses not added to the index");

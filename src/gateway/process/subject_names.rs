@@ -40,7 +40,7 @@ pub(super) async fn tell(gateway: &GatewayState) -> bool {
     if names.is_empty() {
         return true;
     }
-    let told = on_own_connection(snapshot, async move |store| {
+    let told = on_own_connection(snapshot.config.store.clone(), async move |store| {
         for (meter, names) in &names {
             store.add_subjects(meter, names).await?;
         }

@@ -7,6 +7,7 @@ mod granted;
 mod holds;
 mod idle;
 mod life;
+mod other_store;
 
 use crate::support::{Gateway, Redis, Relay, Response, Upstream};
 

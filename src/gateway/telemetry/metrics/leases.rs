@@ -46,6 +46,7 @@ impl LeaseMetrics {
 #[derive(Debug)]
 pub(crate) struct HomeMetrics {
     pub up: Gauge,
+    pub other_store: Gauge,
     pub calls: Counter,
     pub words: Counter,
     pub duration: Histogram,
@@ -58,6 +59,7 @@ impl HomeMetrics {
         let of_errors = Arc::clone(registry);
         HomeMetrics {
             up: registry.gauge("rate_limiter_home_up", &[]),
+            other_store: registry.gauge("rate_limiter_region_has_other_store", &[]),
             calls: registry.counter("rate_limiter_home_calls_total", &[]),
             words: registry.counter("rate_limiter_home_words_total", &[]),
             duration: registry.histogram("rate_limiter_home_call_duration_seconds", &[]),

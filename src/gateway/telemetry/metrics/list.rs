@@ -101,6 +101,11 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
     ("rate_limiter_leased_total", Kind::Counter, "What this gateway has leased from home."),
     ("rate_limiter_returned_total", Kind::Counter, "What this gateway has given back to home, because nobody used it."),
     (
+        "rate_limiter_region_has_other_store",
+        Kind::Gauge,
+        "1 if gateways with this region use another store, as home has heard, 0 if they use one.",
+    ),
+    (
         "rate_limiter_without_home_total",
         Kind::Counter,
         "Requests about which this region's share of a limit over several regions decided: home gave no answer.",
