@@ -239,14 +239,16 @@ fn a_mistake_in_the_script_is_found() {
         ("share[1] = max(share[1] - purse.amount, 0)", ""),
         ("share[2] <= purse.mark", "true"),
         // A purse that did not count before begins with the whole share.
-        ("stored_share = '',\n    debt = 0,\n  }", "stored_share = false,\n    debt = 0,\n  }"),
+        ("stored_share = '',\n    debt", "stored_share = false,\n    debt"),
         ("kept_until = max(kept_until, share_until)", ""),
+        ("0, 0, rest, min(marked, EXACT)", "0, 0, rest, now"),
     ];
     let script = script::leases();
     for (right, wrong) in mistakes {
         assert!(script.contains(right), "{right}");
         let mut server = Server::start(&script.replace(right, wrong));
-        let is_found = SEEDS.into_iter().any(|seed| play(&mut server, seed, &mut HashMap::new()).is_err());
+        // Some are seldom met.
+        let is_found = (SEEDS.start..20 * SEEDS.end).any(|seed| play(&mut server, seed, &mut HashMap::new()).is_err());
         assert!(is_found, "`{wrong}` in place of `{right}`");
     }
 }

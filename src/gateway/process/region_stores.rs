@@ -7,7 +7,7 @@ use crate::gateway::state::GatewayState;
 use base::interval::fixed_interval;
 use stores::{OtherStore, StoreIdentity};
 
-/// The interval at which home is told.
+/// The interval between two reports to home.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Tells home at intervals. Returns at once without limits over several regions.

@@ -2,30 +2,9 @@
 
 use serde_json::json;
 
-use super::{ask, on_redis, store};
+use super::{on_redis, store};
 use crate::edges::json_door::{config, take};
-use crate::support::{Client, Gateway, Redis, Upstream};
-
-#[test]
-fn rules_of_one_meter_that_together_cost_more_than_the_largest_lease_are_paid() {
-    let (upstream, home, redis) = (Upstream::start(), Redis::start(), Redis::start());
-    let rule = |name: &str| {
-        format!(
-            "  - name: {name}\n    rules:\n      - {{name: {name}, meter: calls, scope: global, lease: {{share: 1%}}, \
-             limit_keys: [header:x-user], algorithm: fixed_window, algorithm_config: {{limit: 60, window: year, fixed_cost: 3}}}}\n"
-        )
-    };
-    let rules = format!("check: {{allow: [unverified_key]}}\npolicies:\n{}{}", rule("one"), rule("two"));
-    let gateway = Gateway::start(&upstream, &(store(&redis, "eu", &on_redis(home.port)) + &rules));
-    gateway.expect_logged("home is up");
-    let mut client = gateway.client();
-    for _ in 0..10 {
-        assert_eq!(ask(&mut client, "a").status, 200);
-    }
-    let refused = ask(&mut client, "a");
-    assert_eq!((refused.status, upstream.count()), (429, 10));
-    assert_eq!(refused.field("X-Tollgate-Reason").as_deref(), Some("fixed_window_exceeded"));
-}
+use crate::support::{Client, Gateway, Redis};
 
 #[test]
 fn a_caller_may_take_more_than_a_lease_at_once_and_what_home_lacks_refuses_no_smaller_cost() {

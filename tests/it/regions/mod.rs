@@ -8,6 +8,7 @@ mod holds;
 mod idle;
 mod life;
 mod other_store;
+mod seen;
 
 use crate::support::{Gateway, Redis, Relay, Response, Upstream};
 

@@ -316,7 +316,7 @@ impl Purse {
             HomeAnswer::Answer { id, .. } if id != own => None,
             HomeAnswer::Answer { kind, given, period, remains, again_after, rest, .. } => {
                 purse.waiting = None;
-                purse.left_at_home = rest.thousandths().min(EXACT);
+                (purse.left_at_home, purse.heard) = (rest.thousandths().min(EXACT), limited(mark));
                 if kind == WordKind::Return {
                     purse.share = purse.share.map(|share| self.share_after_return(share, &waiting));
                     return Some(purse);
@@ -383,6 +383,11 @@ impl Purse {
     pub fn leased_for(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
         let purse = self.open(state, now);
         (purse.left > 0).then_some(purse.period)
+    }
+
+    /// Returns when home was last heard: what other regions have spent since is not known here. `None` before the first answer.
+    pub fn heard(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Timestamp> {
+        Some(self.open(state, now).heard).filter(|heard| *heard > Timestamp(0))
     }
 
     /// Returns the entry that a store must write in place of an invalid state. `None` for any other state.

@@ -15,24 +15,26 @@ local function price(limit, amount) return min(amount * (limit.share.unit or 1),
 -- Returns the purse of a value, or false if the value is invalid.
 local function read(value)
   if #value < 80 then return false end
-  local counts = string.byte(value) == 2
-  local words = counts and #value - 32 or #value
+  -- Form 1 does not say when home was heard, and only form 3 counts.
+  local told = string.byte(value)
+  local words = #value - (told == 3 and 40 or told == 2 and 8 or 0)
   if words ~= 80 and words ~= 128 then return false end
   local form, kind, tries, rest, number, left, period, ends, short_until, touched, trip, since_mark, left_at_home =
     unpack('<BBBI5I8I8I8I8I8I8I8I8I8', value)
-  if form ~= (counts and 2 or 1) or rest ~= 0 or tries > MOST_TRIES or (words == 80) ~= (kind == 0) or kind == 0 and tries ~= 0
+  if form < 1 or form > 3 or rest ~= 0 or tries > MOST_TRIES or (words == 80) ~= (kind == 0) or kind == 0 and tries ~= 0
     or kind > RETURN or max(number, left, period, ends, short_until, touched, trip, since_mark, left_at_home) > EXACT then
     return false
   end
   local purse = {
     kind = kind, tries = tries, number = number, left = left, period = period, ends = ends, short_until = short_until,
     touched = touched, trip = trip, since_mark = since_mark, left_at_home = left_at_home, stored_share = '',
-    debt = 0,
+    debt = 0, heard = form > 1 and unpack('<I8', value, 81) or 0,
   }
-  if counts then
-    local spent, first, last, debt = unpack('<I8I8I8I8', value, 81)
+  if purse.heard > EXACT then return false end
+  if form == 3 then
+    local spent, first, last, debt = unpack('<I8I8I8I8', value, 89)
     if max(spent, first, last, debt) > EXACT then return false end
-    purse.stored_share, purse.debt = sub(value, 81, 104), debt
+    purse.stored_share, purse.debt = sub(value, 89, 112), debt
   end
   if kind == 0 then return purse end
   local tag, amount, least, left_then, mark, till = unpack('<I8I8I8I8I8I8', value, #value - 47)
@@ -117,7 +119,7 @@ local function credit(limit, purse, text, at, marked, wanted, now)
   end
   local number, tag, kind, given, period, remains, again_after, rest = unpack('<I8I8I8I8I8I8I8I8', text, at + 8)
   if purse.kind == 0 or purse.number ~= number or purse.tag ~= tag then return false end
-  purse.kind, purse.tries, purse.left_at_home = 0, 0, rest
+  purse.kind, purse.tries, purse.left_at_home, purse.heard = 0, 0, rest, min(marked, EXACT)
   local share = purse.share
   if kind == RETURN then
     -- What was leased of a token bucket has been refilled, or soon will be.
@@ -162,7 +164,7 @@ return {
     if not bucket then
       bucket = {
         kind = 0, tries = 0, number = floor(now / 1000), left = 0, period = 0, ends = 0, short_until = 0, touched = 0, trip = 0,
-        since_mark = 0, left_at_home = 0, stored_share = value and '', debt = 0,
+        since_mark = 0, left_at_home = 0, stored_share = value and '', debt = 0, heard = 0,
       }
       bucket.invalid = value and true
     end
@@ -232,8 +234,8 @@ return {
       share, share_until = share_twin.close(limit.share, bucket.share)
       share = share .. pack('<I8', bucket.debt)
     end
-    local value = pack('<BBBI5I8I8I8I8I8I8I8I8I8', share_twin and 2 or 1, bucket.kind, bucket.tries, 0, bucket.number, bucket.left, bucket.period,
-      bucket.ends, bucket.short_until, bucket.touched, bucket.trip, bucket.since_mark, bucket.left_at_home) .. share
+    local value = pack('<BBBI5I8I8I8I8I8I8I8I8I8', share_twin and 3 or 2, bucket.kind, bucket.tries, 0, bucket.number, bucket.left, bucket.period,
+      bucket.ends, bucket.short_until, bucket.touched, bucket.trip, bucket.since_mark, bucket.left_at_home) .. pack('<I8', bucket.heard) .. share
     kept_until = max(kept_until, share_until)
     if bucket.kind ~= 0 then
       value = value .. pack('<I8I8I8I8I8I8', bucket.tag, bucket.amount, bucket.least, bucket.left_then, bucket.mark, bucket.till)

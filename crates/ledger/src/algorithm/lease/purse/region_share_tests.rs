@@ -58,7 +58,8 @@ impl Region {
         let (entry, PurseReply::Send(marked)) = limit.act(self.state.as_deref(), mark, self.now).unwrap() else {
             panic!("no word");
         };
-        let ends = Timestamp(NOW.0 + (self.now.0 - NOW.0).next_multiple_of(3600 * SECOND).max(3600 * SECOND));
+        let hour = 3600 * SECOND;
+        let ends = Timestamp(self.now.0 - self.now.0 % hour + hour);
         self.answer(entry.map(|entry| entry.state), &marked, tokens, ends);
     }
 
@@ -78,7 +79,7 @@ impl Region {
             period: Timestamp(7),
             remains: ends.since(self.now),
             again_after: Micros(0),
-            rest: Cost::ONE,
+            rest: Cost::default(),
         };
         let act = PurseAct::Credit { answer, mark: marked.mark, wanted: Cost::default() };
         let (entry, reply) = self.purse.act(state.as_deref(), act, self.now);
@@ -100,7 +101,7 @@ fn a_region_passes_its_share_less_what_it_has_leased_and_home_is_paid_first() {
         assert_eq!(region.purse.left(region.state.as_deref(), region.now), Cost::from_tokens(left));
     }
     assert_eq!(region.alone(), 6);
-    // The next period begins anew.
+    // The next period begins with the whole share.
     region.wait(3600);
     assert_eq!(region.alone(), 30);
 }
@@ -147,7 +148,7 @@ fn a_purse_that_did_not_count_before_has_no_share_in_its_period() {
     region.purse = Purse { share: RegionShare::None, ..counting };
     region.lease(9);
     let plain = region.state.clone().unwrap();
-    assert_eq!((region.purse.without_home(), plain.len()), (None, 10));
+    assert_eq!((region.purse.without_home(), plain.len()), (None, 11));
     region.purse = counting;
     assert_eq!(region.alone(), 9);
     region.wait(3600);
@@ -155,7 +156,7 @@ fn a_purse_that_did_not_count_before_has_no_share_in_its_period() {
     // A gateway with the earlier file reads it, and counts no more.
     region.purse = Purse { share: RegionShare::None, ..counting };
     region.lease(5);
-    assert_eq!(region.state.as_ref().map(|state| state.len()), Some(10));
+    assert_eq!(region.state.as_ref().map(|state| state.len()), Some(11));
     assert_eq!(region.purse.left(region.state.as_deref(), region.now), Cost::from_tokens(5));
 }
 

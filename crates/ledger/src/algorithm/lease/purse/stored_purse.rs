@@ -15,8 +15,10 @@
 //! | 1 | what was spent since the last mark |
 //! | 1 | what was left at home, as last heard |
 //!
-//! If the purse counts what its region has leased, four words follow: the token bucket or window of its share, and what was spent of
-//! the share without a lease. Purses that do not count have form 1, the others form 2.
+//! Then, in forms 2 and 3, the moment at which home was last heard. Form 1 is of an earlier version.
+//!
+//! If the purse counts what its region has leased, it has form 3, and four words follow: the token bucket or window of its share, and what
+//! was spent of the share without a lease.
 //!
 //! While the purse waits for an answer, the word follows:
 //!
@@ -36,8 +38,9 @@ use crate::algorithm::step::{EXACT, Entry, State};
 use crate::cost::Cost;
 use base::time::Timestamp;
 
-const PLAIN: u64 = 1;
-const COUNTING: u64 = 2;
+const WITHOUT_HEARD: u64 = 1;
+const PLAIN: u64 = 2;
+const COUNTING: u64 = 3;
 
 /// The largest number of tries that is counted.
 pub(super) const MOST_TRIES: u64 = 16;
@@ -67,6 +70,8 @@ pub(super) struct StoredPurse {
     pub trip: u64,
     pub since_mark: u64,
     pub left_at_home: u64,
+    /// When home said that. Zero if that is not known.
+    pub heard: Timestamp,
     pub waiting: Option<PendingWord>,
     /// `None` for a purse that does not count.
     pub share: Option<StoredShare>,
@@ -103,6 +108,7 @@ impl StoredPurse {
             trip: 0,
             since_mark: 0,
             left_at_home: 0,
+            heard: Timestamp(0),
             waiting: None,
             share: None,
         }
@@ -113,6 +119,10 @@ impl StoredPurse {
         let (&[head, number, left, period, ends, short_until, touched, trip, since_mark, left_at_home], rest) =
             state.split_first_chunk::<10>()?;
         let (form, kind, tries) = (head & 0xff, head >> 8 & 0xff, head >> 16);
+        let (heard, rest) = match form {
+            PLAIN | COUNTING => rest.split_first().map(|(heard, rest)| (Timestamp(*heard), rest))?,
+            _ => (Timestamp(0), rest),
+        };
         let (share, rest) = match form {
             COUNTING => {
                 let (&[spent, first, last, debt], rest) = rest.split_first_chunk::<4>()?;
@@ -120,7 +130,7 @@ impl StoredPurse {
             }
             _ => (None, rest),
         };
-        if !matches!(form, PLAIN | COUNTING) || state.iter().any(|word| *word > EXACT) {
+        if !matches!(form, WITHOUT_HEARD | PLAIN | COUNTING) || state.iter().any(|word| *word > EXACT) {
             return None;
         }
         let waiting = match (kind, rest) {
@@ -141,6 +151,7 @@ impl StoredPurse {
             trip,
             since_mark,
             left_at_home,
+            heard,
             waiting,
             share,
         })
@@ -160,6 +171,7 @@ impl StoredPurse {
             self.trip,
             self.since_mark,
             self.left_at_home,
+            self.heard.0,
         ];
         if let Some(StoredShare { words: [spent, first, last], debt, .. }) = self.share {
             state.extend([spent, first, last, debt]);

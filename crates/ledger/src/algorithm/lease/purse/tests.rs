@@ -281,3 +281,22 @@ fn home_that_is_short_of_a_large_cost_is_asked_for_a_small_one() {
     assert_eq!(region.pay(20), ChargeResult::Short { wait: ASK_HOME });
     assert!(region.mark(20, 2).is_some());
 }
+
+#[test]
+fn a_purse_of_an_earlier_version_is_read_and_learns_when_home_was_heard() {
+    let mut region = Region::filled();
+    let Algorithm::Purse(purse) = region.purse else { panic!("no purse") };
+    let mut words = region.state.clone().unwrap();
+    assert_eq!((words.len(), purse.heard(Some(&words), region.now)), (11, Some(NOW)));
+    // The first form has no moment at which home was heard.
+    words.pop();
+    words[0] = 1;
+    region.state = Some(words);
+    assert_eq!(purse.heard(region.state.as_deref(), region.now), None);
+    assert!(region.pays(95) && !region.pays(6));
+    let word = region.mark(1, 4).unwrap();
+    region.wait(30_000);
+    assert!(region.credit(&word, 95, PERIOD, 3600 * SECOND, 0));
+    assert_eq!(purse.heard(region.state.as_deref(), region.now), Some(word.mark));
+    assert!(region.pays(100));
+}
