@@ -9,7 +9,7 @@ use super::events::{EventKind, Events};
 use super::metrics::{HomeMetrics, Metrics};
 use super::store_health::NO_EVICTION;
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use base::time::{Clock, Micros};
+use base::time::{Clock, Micros, Timestamp};
 use stores::{Event, Fault, Settings, StoreError};
 
 /// The health of home.
@@ -114,6 +114,13 @@ impl LeaseHealth {
         }
     }
 
+    /// Records when home was last heard.
+    pub(crate) fn record_heard(&self, heard: Option<Timestamp>, now: Timestamp) {
+        if let Some(heard) = heard {
+            self.metrics.set_heard(now.since(heard));
+        }
+    }
+
     /// Whether gateways of this region use another store than this one.
     pub(crate) fn has_other_store(&self) -> bool {
         self.has_other_store.load(Ordering::Relaxed)
@@ -155,7 +162,6 @@ impl LeaseHealth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::time::Timestamp;
     use stores::Worker;
 
     #[test]

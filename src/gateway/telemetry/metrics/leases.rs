@@ -7,6 +7,7 @@ use metrics::{Counter, Gauge, Histogram};
 use super::amounts::AmountCounter;
 use super::counters_on_use::CountersOnUse;
 use super::registry::{ConfigSeries, Registry};
+use base::time::Micros;
 use rules::rule_set::CompiledLimit;
 use rules::settled_price::Unit;
 use stores::StoreError;
@@ -68,6 +69,11 @@ impl HomeMetrics {
             }),
             registry: Arc::clone(registry),
         }
+    }
+
+    /// Sets the gauge that says how long ago home was heard. The gauge appears in `/metrics` with the first call.
+    pub(crate) fn set_heard(&self, since: Micros) {
+        self.registry.gauge("rate_limiter_home_heard_seconds", &[]).set(since.seconds());
     }
 
     /// Sets the gauge that says whether home may evict buckets. The gauge appears in `/metrics` with the first call.

@@ -87,6 +87,7 @@ pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
         "Rows of that table, and old versions of rows that are not reclaimed yet, as PostgreSQL estimates.",
     ),
     ("rate_limiter_breaker_open", Kind::Gauge, "1 while the circuit breaker keeps calls from the store."),
+    ("rate_limiter_home_heard_seconds", Kind::Gauge, "Seconds since home last answered this gateway."),
     ("rate_limiter_home_up", Kind::Gauge, "1 if this gateway is connected to the home of limits over several regions."),
     ("rate_limiter_home_may_evict", Kind::Gauge, "1 if home evicts buckets when its memory is full, 0 if it does not."),
     ("rate_limiter_home_calls_total", Kind::Counter, "Calls to home."),
