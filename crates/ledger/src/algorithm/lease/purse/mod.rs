@@ -11,6 +11,7 @@
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
+mod purse_act;
 mod region_share;
 #[cfg(test)]
 mod region_share_tests;
@@ -19,14 +20,15 @@ mod stored_purse;
 mod tests;
 
 use sha2::{Digest, Sha256};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
-use super::{Home, HomeAnswer, LeaseSize, MarkedWord, Word, WordId, WordKind};
+use super::{Home, HomeAnswer, LeaseSize, MarkedWord, WordId, WordKind};
 use crate::algorithm::budget::SpentLimit;
 use crate::algorithm::step::{ChargeResult, EXACT, Entry, Level, Numbers, Period, Step};
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
+pub use purse_act::{PurseAct, PurseReply};
 pub use region_share::RegionShare;
 use stored_purse::{MOST_TRIES, PendingWord, StoredPurse, StoredShare};
 
@@ -54,32 +56,6 @@ pub struct Purse {
     /// After how long an untouched purse gives back what is left. Also how long home is believed to be short.
     return_after: Micros,
     share: RegionShare,
-}
-
-/// A change of a purse that is no charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PurseAct {
-    /// Marks the purse as waiting for a lease, if it is low after a request of this cost, or cannot pay one. Gives the word to
-    /// send, also if an earlier word was not answered in time. Gives nothing if a word is under way or home is known to be short.
-    Mark { cost: Cost, tag: u64 },
-    /// Gives the word again if the purse still waits for its answer, and the time to send it again has come.
-    Resend { id: WordId },
-    /// Credits what home has given, if the purse waits for this answer. `mark` is that of the try that was answered, and `wanted`
-    /// the sum of the costs that wait for it.
-    Credit { answer: HomeAnswer, mark: Timestamp, wanted: Cost },
-    /// Takes everything out of an untouched purse, and gives the word that returns it to home.
-    Surplus { tag: u64 },
-}
-
-/// What came of an act.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PurseReply {
-    /// Nothing has changed.
-    Nothing,
-    /// A word to send to home.
-    Send(MarkedWord),
-    /// The answer was waited for. The requests that wait for it can be charged again.
-    Credited,
 }
 
 impl Purse {
@@ -428,40 +404,6 @@ impl Purse {
         let share = purse.share.map(|share| share.kept_until).unwrap_or_default();
         let kept_until = purse.ends.max(purse.short_until).max(answered.unwrap_or_default()).max(share);
         Entry { state: purse.pack(), kept_until: limited(kept_until) }
-    }
-}
-
-impl PurseAct {
-    /// Returns the act as integers, each below 2^53, for a store that runs scripts.
-    pub fn numbers(&self) -> SmallVec<[u64; 12]> {
-        match *self {
-            PurseAct::Mark { cost, tag } => smallvec![1, cost.thousandths().min(EXACT), tag],
-            PurseAct::Resend { id: WordId { number, tag } } => smallvec![2, number, tag],
-            PurseAct::Surplus { tag } => smallvec![3, tag],
-            PurseAct::Credit { answer, mark, wanted } => {
-                let mut numbers = smallvec![4, mark.0, wanted.thousandths().min(EXACT)];
-                numbers.extend(answer.numbers());
-                numbers
-            }
-        }
-    }
-}
-
-impl PurseReply {
-    /// Parses the reply of a script. `None` for any other numbers.
-    pub fn parse(numbers: &[u64]) -> Option<PurseReply> {
-        match *numbers {
-            [0] => Some(PurseReply::Nothing),
-            [2] => Some(PurseReply::Credited),
-            [1, number, tag, kind, amount, least, left, period, mark, until] => {
-                let [amount, least, left] = [amount, least, left].map(Cost::from_thousandths);
-                let (kind, period) = (WordKind::of_code(kind)?, Timestamp(period));
-                let word = Word { id: WordId { number, tag }, kind, amount, least, left, period };
-                let mark = Timestamp(mark);
-                Some(PurseReply::Send(MarkedWord { word, mark, again_after: Timestamp(until).since(mark) }))
-            }
-            _ => None,
-        }
     }
 }
 

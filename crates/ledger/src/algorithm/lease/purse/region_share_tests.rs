@@ -4,6 +4,7 @@ use super::*;
 use crate::algorithm::fixed_window::{FixedWindow, Window};
 use crate::algorithm::token_bucket::{Rate, TokenBucket};
 use crate::algorithm::{Algorithm, State};
+use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000;
 /// The beginning of an hour.
@@ -69,6 +70,26 @@ impl Region {
             panic!("nothing to give back");
         };
         self.answer(entry.map(|entry| entry.state), &marked, 0, self.now);
+    }
+
+    /// Leases an amount if the purse asks for one. Returns whether it did.
+    fn may_lease(&mut self, tokens: u64) -> bool {
+        let mark = PurseAct::Mark { cost: Cost::ONE, tag: 5 };
+        let is_asking = matches!(self.purse.act(self.state.as_deref(), mark, self.now).1, PurseReply::Send(_));
+        if is_asking {
+            self.lease(tokens);
+        }
+        is_asking
+    }
+
+    /// Gives back what is left after a minute. Returns the amount.
+    fn may_give_back(&mut self) -> u64 {
+        self.wait(60);
+        let left = self.purse.left(self.state.as_deref(), self.now).whole();
+        if left > 0 {
+            self.give_back();
+        }
+        left
     }
 
     fn answer(&mut self, state: Option<State>, marked: &MarkedWord, given: u64, ends: Timestamp) {
@@ -178,4 +199,27 @@ fn a_limit_that_is_too_small_for_shares_has_none() {
     let window = FixedWindow::of_amount(Cost::from_thousandths(2), Window::Epoch(Micros(SECOND))).unwrap();
     let purse = Purse::new(SpentLimit::FixedWindow(window), Cost::ONE, Micros(SECOND), Micros(SECOND)).unwrap();
     assert_eq!((purse.with_shares(3), purse.with_shares(0)), (purse, purse));
+}
+
+proptest! {
+    #[test]
+    fn a_region_passes_at_most_its_share_or_what_it_has_leased(
+        steps in prop::collection::vec((0u8..5, 1u64..10), 1..50)
+    ) {
+        let mut region = Region::of_window();
+        let (plain, alone) = (region.purse, region.purse.without_home().unwrap());
+        let (mut passed, mut leased) = (0, 0);
+        for (step, amount) in steps {
+            match step {
+                0 | 1 => {
+                    let purse = if step == 0 { plain } else { alone };
+                    let is_passed = matches!(region.pay(purse, amount), ChargeResult::Fits { .. });
+                    passed += if is_passed { amount } else { 0 };
+                }
+                2 | 3 => leased += if region.may_lease(amount) { amount } else { 0 },
+                _ => leased -= region.may_give_back(),
+            }
+            prop_assert!(passed <= leased.max(30), "{passed} passed, {leased} leased");
+        }
+    }
 }

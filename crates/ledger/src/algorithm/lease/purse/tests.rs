@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::algorithm::fixed_window::{FixedWindow, Window};
+use crate::algorithm::lease::Word;
 use crate::algorithm::{Algorithm, State};
 
 const NOW: Timestamp = Timestamp(1_763_672_400_000_000);
@@ -230,7 +231,7 @@ fn an_invalid_state_is_an_empty_purse() {
     let mut region = Region::filled();
     let valid = region.state.clone().unwrap();
     assert!(is_purse(&valid));
-    for (index, word) in [(0, 2), (0, 1 | 3 << 8), (0, 1 | 1 << 8), (2, EXACT + 1)] {
+    for (index, word) in [(0, 1), (0, 3), (0, 4), (0, 2 | 3 << 8), (0, 2 | 1 << 8), (2, EXACT + 1)] {
         let mut state = valid.clone();
         state[index] = word;
         assert!(!is_purse(&state));
