@@ -7,8 +7,12 @@ mod granted;
 mod holds;
 mod idle;
 mod life;
+#[cfg(feature = "test-hooks")]
+mod mistakes;
 mod other_store;
+mod replicas;
 mod seen;
+mod words;
 
 use crate::support::{Gateway, Redis, Relay, Response, Upstream};
 

@@ -5,6 +5,7 @@
 //! the end of the process is in the purse: the next gateway that marks the purse gets the same word again.
 
 mod asked_purses;
+mod fault_injection;
 mod filled_purses;
 mod rounds;
 mod schedule;
@@ -25,6 +26,7 @@ use crate::lease_store::LeaseStore;
 use crate::purse_index::IndexedPurse;
 use asked_purses::AskedPurses;
 use base::time::{Clock, Micros, sleep};
+use fault_injection::KeeperHooks;
 use filled_purses::FilledPurses;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::lease::Purse;
@@ -132,6 +134,7 @@ pub struct LeaseKeeper {
     asked: Mutex<AskedPurses>,
     used: UsedPurses,
     filled: Mutex<FilledPurses>,
+    hooks: KeeperHooks,
     /// Wakes the task, when a purse was asked for.
     woken: Notify,
     /// Whether the task shall do nothing, and whether it does nothing.
@@ -149,9 +152,9 @@ impl LeaseKeeper {
         events: LeaseSink,
     ) -> LeaseKeeper {
         let (settings, asked, woken) = (Mutex::new(settings), Mutex::default(), Notify::new());
-        let (used, filled) = (UsedPurses::new(), Mutex::default());
+        let (used, filled, hooks) = (UsedPurses::new(), Mutex::default(), KeeperHooks::of_process());
         let (pause, is_paused) = (watch::Sender::new(false), watch::Sender::new(false));
-        LeaseKeeper { region, home, settings, clock, asked, used, filled, woken, pause, is_paused, events }
+        LeaseKeeper { region, home, settings, clock, asked, used, filled, hooks, woken, pause, is_paused, events }
     }
 
     /// Uses other settings from now on.
